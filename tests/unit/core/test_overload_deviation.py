@@ -133,6 +133,7 @@ def test_nobody_gives_to_itself(strategy: str) -> None:
     params = {"strategy": strategy, "overloaded_threshold_percent": 60.0}
     made = run(cluster([[0.1] * 6, [0.1], [0.1]]), guard=guard, **{**EAGER, **params}).plan
     assert not made.moves and codes(made) == {Code.NO_LEGAL_TARGET}
+    assert made.verdict.code is Code.NO_LEGAL_TARGET and "end a cordon or drain" in made.verdict.sentence
 
 
 # --- placements ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from bundlekeel.core.guard.eligibility import RecentMove
-from bundlekeel.core.model.errors import CodecError, LeadershipLost
+from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.leader_executor import move_record
@@ -79,6 +79,7 @@ class Counting(MemoryCoordination):
     def __init__(self, store: MemoryStore) -> None:
         super().__init__(store)
         self.values: list[str] = []
+        self.unreachable: set[str] = set()
 
     async def read(self, path: str) -> Document | None:
         self.values.append(path)
@@ -86,6 +87,8 @@ class Counting(MemoryCoordination):
 
     async def read_tree(self, path: str) -> list[Document]:
         self.values.append(path)
+        if path in self.unreachable:
+            raise StoreError("it does not answer")
         return await super().read_tree(path)
 
 
@@ -118,6 +121,22 @@ async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
         await state.refresh()
         assert values == changed
     assert (state.shared.cycle, state.desired.mode) == (2, "observe")
+
+
+async def test_moves_that_could_not_be_read_are_read_again() -> None:
+    """Although the state that told of them has been read and stays as it is."""
+    leader = await FakeSidecar(FakeCluster()).lead()
+    saved = leader.shared_state
+    await leader.coordination.write_fenced(saved.current_epoch(), saved.move_change(move_record(_moved(1))))
+    await saved.save(CycleState(cycle=1), {}, epoch=saved.current_epoch())
+    follower = CountingSidecar(leader.cluster, "b")
+    await follower.coordination.start()
+    follower.coordination.unreachable.add(shared_state.MOVES)
+    with pytest.raises(StoreError):
+        await follower.shared_state.refresh()
+    follower.coordination.unreachable.clear()
+    await follower.shared_state.refresh()
+    assert [move["bundle"] for move in follower.shared_state.moves] == ["1"]
 
 
 async def test_concurrent_requests_both_hold() -> None:

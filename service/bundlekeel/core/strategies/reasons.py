@@ -58,9 +58,10 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
     limit = context.params.overloaded_threshold_percent
     every = {item.code: item for item in refusals}
     codes = set(every) - IMMOVABLE
-    if not context.draft.legal_targets().any():
-        text = f"{who}; all are above {limit:.0f}% or full of topics: load would only circulate, add brokers"
-        return Verdict(code=Code.NO_LEGAL_TARGET, sentence=text)
+    if not context.draft.legal_targets().any() or codes == {Code.NO_LEGAL_TARGET}:
+        closed = "; end a cordon or drain, or add brokers" if context.draft.closed.any() else "; add brokers"
+        text = f"{who}, but no other broker may take a bundle: each is above {limit:.0f}%, full of topics or closed"
+        return Verdict(code=Code.NO_LEGAL_TARGET, sentence=text + closed)
     if codes and codes <= FULL:
         text = f"{who}, but whoever took a bundle would be above {limit:.0f}% itself; add brokers"
         return Verdict(code=Code.TARGET_OVERLOADED, sentence=text)

@@ -153,13 +153,16 @@ class SharedState:
             self.set_aside(STATE, {STATE: str(error)})
             return True
         self.set_aside(STATE, {})
+        # Before the state counts as read: moves that could not be read are read with it the next time.
         newer = (found.epoch, found.wall_ms) != (self.shared.epoch, self.shared.wall_ms)
+        if newer and not await self._read_moves():
+            return False
         if self._first_seen[:2] != (found.epoch, found.wall_ms):
             self._first_seen = (found.epoch, found.wall_ms, self._clock.wall_ms() - found.wall_ms)
         self.shared = found
         self.tasks = list(found.tasks)
         self.realised = found.realised
-        return await self._read_moves() if newer else True
+        return True
 
     async def _read_moves(self) -> bool:
         """As `_read_leader_state`."""
