@@ -19,6 +19,7 @@ import psutil
 import yaml
 
 from dev.cluster import Cluster
+from dev.cluster.process import until_stopped
 
 _START_SECONDS = 120.0
 # The local NICs report no limit and the machine may be shared: capacity is said instead (design section 11).
@@ -130,6 +131,8 @@ class Sidecar:
     def pause(self) -> None:
         """SIGSTOP: the process freezes as in a long GC or a suspended machine."""
         self.send(signal.SIGSTOP)
+        if self._process is not None:
+            until_stopped(self._process)
 
     def resume(self) -> None:
         """SIGCONT."""

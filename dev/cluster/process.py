@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -41,6 +42,13 @@ class Handle(Protocol):
         """Send SIGKILL."""
 
 
+def until_stopped(process: subprocess.Popen[bytes]) -> None:
+    """Return when each thread of a child that was sent SIGSTOP stands still (on a busy machine some of them go on for a
+    while), or it has ended."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
 @dataclass
 class Child:
     """One named process: how to start it, where it logs, and the running instance."""
@@ -70,6 +78,8 @@ class Child:
         self.running().send_signal(sig)
         if sig in (signal.SIGSTOP, signal.SIGCONT):
             self.paused = sig == signal.SIGSTOP
+        if self.paused and isinstance(self.process, subprocess.Popen):
+            until_stopped(self.process)
 
     def kill(self) -> None:
         """SIGKILL and wait for the pid to be gone; nothing to do for a dead process."""
