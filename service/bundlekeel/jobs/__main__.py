@@ -219,7 +219,7 @@ def _extras() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in ("pyspark", "pyarrow", "pandas"):
             raise
-        raise ConfigError(f"{error.name} is missing: install bundlekeel[spark]", field="spark") from None
+        raise ConfigError(f"{error.name} is missing: pip install '.[spark]' in the sources", field="spark") from None
 
 
 def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Options:
