@@ -25,7 +25,7 @@ from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.settings.schema import SettingRow, plain, rows
 from dev import NOTE
-from dev.api_page import api_page
+from dev.api_page import api_page, examples_page
 from dev.cli_page import cli_page
 from dev.fidelity_items import TEXTS, VERDICTS, Item, items
 from dev.scenario_page import scenarios_page
@@ -251,6 +251,7 @@ PAGES: list[Page] = [
     ("docs/reference/fidelity-to-pulsar.md", fidelity_page),
     ("docs/reference/cli.md", cli_page),
     ("docs/reference/api.md", api_page),
+    ("docs/reference/api-examples.md", examples_page),
     ("config/openapi.json", openapi_text),
     ("config/bundlekeel.example.yaml", example_settings),
     ("docs/reference/scenarios.md", scenarios_page),

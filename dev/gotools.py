@@ -48,8 +48,9 @@ HELM_UNITTEST = GoTool(
     "github.com/vmware-labs/yaml-jsonpath v0.3.2 => github.com/helm-unittest/yaml-jsonpath v0.4.0",
 )
 COMPOSE = GoTool("docker-compose", "github.com/docker/compose/v5/cmd", "v5.2.0")
+ACTIONLINT = GoTool("actionlint", "github.com/rhysd/actionlint/cmd/actionlint", "v1.7.12")
 ADVICE = "helm and others are built with Go: install Go 1.26 or newer, or let pip and Go reach their registries"
-ALL = (HELM, KUBECONFORM, HELM_UNITTEST, COMPOSE)
+ALL = (HELM, KUBECONFORM, HELM_UNITTEST, COMPOSE, ACTIONLINT)
 
 
 def ensure(tool: GoTool) -> Path:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import tomllib
 from itertools import pairwise
 
 import pytest
 import yaml
 
-from dev.chart import CHART, render
+from dev.chart import CHART, ROOT, render
 from tests.support.chart import CASES, OPERATOR_KINDS, Object, Pod, broker_values, kinds, of_kind, pods, rendered
 
 ALL_PODS = [pod for case in CASES for pod in pods(case)]
@@ -108,6 +110,52 @@ def test_three_candidates_apart_from_each_other() -> None:
     assert own.items() <= spec["template"]["metadata"]["labels"].items()
 
 
+def test_what_people_add_reaches_every_pod_of_ours() -> None:
+    """Pull secrets, volumes and their mounts, and the security context, merged with what is not overridden."""
+    found = list(pods("customized"))
+    assert len(found) == 4
+    for pod in found:
+        assert pod.spec["imagePullSecrets"] == [{"name": "mirror"}], pod.owner
+        context = pod.spec["securityContext"]
+        assert (context["runAsUser"], context["fsGroup"], context["runAsNonRoot"]) == (10001, 2000, True), pod.owner
+        assert "company-ca" in [volume["name"] for volume in pod.spec["volumes"]], pod.owner
+        for container in pod.containers:
+            mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+            assert mounted["company-ca"] == "/etc/company-ca", pod.owner
+    broker = broker_values("customized")
+    assert "company-ca" in [volume["name"] for volume in broker["extraVolumes"]]
+    on_kubernetes = "recalibrate.spark.master=k8s://https://kubernetes.default.svc"
+    made = render("keel", CHART / "ci" / "customized-values.yaml", "--set", on_kubernetes)
+    text = next(item for item in made if item["metadata"]["name"].endswith("-executor"))["data"]["executor.yaml"]
+    executor = yaml.safe_load(text)
+    assert "company-ca" in [volume["name"] for volume in executor["spec"]["volumes"]]
+    assert "company-ca" in [mount["name"] for mount in executor["spec"]["containers"][0]["volumeMounts"]]
+
+
+def test_arguments_replicas_and_times_of_probes_are_free() -> None:
+    """What is asked by a probe, and how, is not."""
+    spec = of_kind("customized", "Deployment")["spec"]
+    container = spec["template"]["spec"]["containers"][0]
+    sidecar = broker_values("customized")["initContainers"][0]
+    assert spec["replicas"] == 2
+    for run in (container, sidecar):
+        assert run["args"] == ["run", "-c", "/etc/bundlekeel/settings.yaml", "--force-mixed"]
+        probe = run["livenessProbe"]
+        assert (probe["initialDelaySeconds"], probe["failureThreshold"], probe["periodSeconds"]) == (60, 10, 10)
+        assert probe["exec"]["command"][-1] == "/livez"
+    assert container["readinessProbe"]["periodSeconds"] == 5
+
+
+def test_the_chart_says_where_it_is_from() -> None:
+    """The addresses and the version of the Python package; an icon that needs no server."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (chart["home"], chart["sources"]) == (project["urls"]["Homepage"], [project["urls"]["Source"]])
+    assert chart["version"] == chart["appVersion"] == project["version"]
+    icon = base64.b64decode(chart["icon"].removeprefix("data:image/svg+xml;base64,"))
+    assert icon == (ROOT / "service/bundlekeel/api/static/icon.svg").read_bytes()
+
+
 def test_selectors_tell_candidates_from_jobs() -> None:
     """The Service, the budget and the spread must not count a dead man."""
     own = of_kind("jwt-tls", "Service")["spec"]["selector"]
@@ -152,8 +200,8 @@ def test_pods_are_replaced_when_settings_change() -> None:
 
 
 def test_where_there_is_a_sidecar() -> None:
-    """In the two cases that ask for it."""
-    assert SIDECARS == ["apache-sidecar", "jwt-tls"]
+    """In the cases that ask for it."""
+    assert SIDECARS == ["apache-sidecar", "customized", "jwt-tls"]
 
 
 @pytest.mark.parametrize("case", SIDECARS)

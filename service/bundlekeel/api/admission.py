@@ -71,6 +71,7 @@ class Admission:
 
     def __init__(self, *, access: AccessRules | None, trail: AuditTrail | None, most: int) -> None:
         self.audit = Audit(trail, unnamed=SOCKET_OWNER if access is None else Principal("", ""))
+        self.access = access
         self._authentication = None if access is None else Authentication(access)
         self._most = most
         self._kept = max(1, most // 4)

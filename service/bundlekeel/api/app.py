@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 
 from bundlekeel import __version__
 from bundlekeel.api import page, problems
-from bundlekeel.api.admission import MAX_CONCURRENT, Admission, require_roles
+from bundlekeel.api.admission import ANYBODY, MAX_CONCURRENT, Admission, require_roles
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.routes import channel, events, operations, overview, probes, quotas, reads, thresholds
@@ -27,6 +27,16 @@ role viewer, dry runs and mutations operator, the mode admin. Errors are `applic
 
 Units are in the names: `_ratio` 0..1, `_ms` milliseconds since 1970, `_seconds`; rates in msg/s, throughput in
 bytes/s."""
+
+
+_BEARER = "bearer"
+# OpenAPI 3.1 lets a requirement name the roles that are needed.
+SECURITY_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of `api.auth.tokens_file` (`bundlekeel token new`) or a JWT, on TCP where `api.auth` is "
+    "configured. Each route names its role: viewer, operator or admin; a higher role may do what a lower one may.",
+}
 
 
 def create_app(
@@ -91,15 +101,21 @@ class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The document, with the answers of the routes and what `problems.documented` refers to."""
         if self.openapi_schema is None:
-            routes = [_documented(context) for context in iter_route_contexts(self.routes)]
+            access: AccessRules | None = self.state.admission.access
+            routes = [_documented(context, access) for context in iter_route_contexts(self.routes)]
             document = get_openapi(title=self.title, version=self.version, description=self.description, routes=routes)
             document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+            document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
             self.openapi_schema = document
         return self.openapi_schema
 
 
-def _documented(context: Any) -> APIRoute:
-    """A route as FastAPI knows it from its inclusion, with the type of its answer."""
+def _documented(context: Any, access: AccessRules | None) -> APIRoute:
+    """A route as FastAPI knows it from its inclusion, with the type of its answer, and who may use it."""
+    role = context.original_route.role
+    free = access is None or (access.anonymous_reads and role == "viewer")
+    security = [] if role == ANYBODY else [{_BEARER: [role]}, *([{}] if free else [])]
+    summary, _, _ = " ".join(context.endpoint.__doc__.split()).partition(". ")
     return APIRoute(
         context.path_format,
         context.endpoint,
@@ -110,6 +126,8 @@ def _documented(context: Any) -> APIRoute:
         responses=context.responses,
         tags=context.tags,
         include_in_schema=context.include_in_schema,
+        summary=summary.removesuffix("."),
+        openapi_extra={"security": security},
         generate_unique_id_function=_operation_id,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Annotated, Any, Self
 
+from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES
@@ -27,14 +28,55 @@ def _legible(text: str) -> str:
 _LEGIBLE = AfterValidator(_legible)
 # The same for who reads the document: no control character, and something beside blanks.
 _PATTERN = {"pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\x00-\\x20\\x7f-\\xa0][^\\x00-\\x1f\\x7f-\\x9f]*$"}
-Reason = Annotated[str, Field(min_length=1, max_length=1000, json_schema_extra=_PATTERN), _LEGIBLE]
-By = Annotated[str, Field(min_length=1, max_length=200, json_schema_extra=_PATTERN), _LEGIBLE]
+Reason = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=1000,
+        description="why; it ends in the journal",
+        examples=["ticket 4711"],
+        json_schema_extra=_PATTERN,
+    ),
+    _LEGIBLE,
+]
+By = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=200,
+        description="who asks; over TCP the name that the credentials belong to",
+        json_schema_extra=_PATTERN,
+    ),
+    _LEGIBLE,
+]
+
+BUNDLE = "shop/orders/0x00000000_0x10000000"
+BROKER = "broker-1.pulsar:8080"
+TOPIC = "persistent://shop/orders/created"
+
+# Names in paths, and filters of lists.
+InPath = Annotated[str, Path(min_length=1, max_length=4096)]
+BrokerId = Annotated[InPath, Path(description="a broker id", examples=[BROKER])]
+BundleOrTopic = Annotated[InPath, Path(description="a bundle, or a topic for the bundle it is in", examples=[BUNDLE])]
+PlanHash = Annotated[InPath, Path(description="the hash of a plan", examples=["5f0c3a1be2d4977a"])]
+TaskId = Annotated[InPath, Path(description="the id of a task, as the answer that began it says", examples=["t-1"])]
+OfBroker = Annotated[str | None, Query(max_length=1024, description="only those of this broker", examples=[BROKER])]
+OfNamespace = Annotated[
+    str | None, Query(max_length=1024, description="only those of this tenant/namespace", examples=["shop/orders"])
+]
+Here = Annotated[bool, Query(description="ask no other sidecar")]
+
+
+def _with_example(schema: dict[str, Any]) -> None:
+    """One of the whole body, of the first examples of its fields."""
+    fields = schema["properties"].items()
+    schema["examples"] = [{name: field["examples"][0] for name, field in fields if "examples" in field}]
 
 
 class Body(BaseModel):
     """A request body: an unknown field is an error, and numbers are finite."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_extra=_with_example)
 
 
 class PlanBody(Body):
@@ -70,11 +112,15 @@ class PlanBody(Body):
 class AssignmentBody(Body):
     """What to place, dry: one bundle, topic or namespace, or several."""
 
-    bundle: Name | None = None
-    topic: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    bundle: Name | None = Field(default=None, description="a bundle: tenant/namespace/range")
+    topic: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None, description="a topic, for the bundle it is in", examples=[TOPIC]
+    )
     namespace: Name | None = Field(default=None, description="every bundle of tenant/namespace")
-    bundles: list[Name] = Field(default_factory=list, max_length=200)
-    topics: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(default_factory=list, max_length=200)
+    bundles: list[Name] = Field(default_factory=list, max_length=200, description="several bundles")
+    topics: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(
+        default_factory=list, max_length=200, description="several topics"
+    )
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -98,13 +144,15 @@ class ReasonBody(Body):
 class PauseBody(ReasonBody):
     """A pause, for a while or until resumed."""
 
-    seconds: float | None = Field(default=None, gt=0, le=365 * 86400, strict=True, description="absent: until resumed")
+    seconds: float | None = Field(
+        default=None, gt=0, le=365 * 86400, strict=True, description="absent: until resumed", examples=[3600]
+    )
 
 
 class ModeBody(ReasonBody):
     """A mode within the ceiling of the settings file."""
 
-    mode: Mode
+    mode: Mode = Field(description="at most the mode of the settings file", examples=["recommend"])
 
 
 class Problem(BaseModel):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -201,8 +203,9 @@ def _run(given: argparse.Namespace) -> int:
     with _extras():
         from bundlekeel.jobs.recalibrate import recalibrated  # noqa: PLC0415
         from bundlekeel.jobs.session import session  # noqa: PLC0415
-    # Before Spark starts, which takes seconds: a wrong address is told at once.
+    # Before Spark starts, which takes seconds: a wrong address, an empty history and a missing Java are told at once.
     reachable(options)
+    _require_java()
     with session(given.master, dict(given.conf)) as spark:
         found = recalibrated(spark, options, tell)
     tell(found.reason)
@@ -212,6 +215,15 @@ def _run(given: argparse.Namespace) -> int:
     return WRITTEN
 
 
+def _require_java() -> None:
+    """ConfigError where Spark's launcher would find none, and only say that its gateway exited."""
+    home = os.environ.get("JAVA_HOME")
+    if "PYSPARK_GATEWAY_PORT" in os.environ or shutil.which("java", path=f"{home}/bin" if home else None):
+        return
+    place = f"in JAVA_HOME ({home})" if home else "on the PATH"
+    raise ConfigError(f"Spark needs Java 17 or newer, and there is no java {place}: install a JDK", field="JAVA_HOME")
+
+
 @contextmanager
 def _extras() -> Iterator[None]:
     try:
@@ -219,7 +231,7 @@ def _extras() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in ("pyspark", "pyarrow", "pandas"):
             raise
-        raise ConfigError(f"{error.name} is missing: install bundlekeel[spark]", field="spark") from None
+        raise ConfigError(f"{error.name} is missing: pip install '.[spark]' in the sources", field="spark") from None
 
 
 def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Options:

@@ -46,8 +46,8 @@ class Options:
 
 
 def reachable(options: Options) -> None:
-    """Ask both stores something. StoreError: one of them does not answer."""
-    open_store(options.history).files()
+    """Ask both stores something. StoreError: one of them does not answer. TooLittleHistory: nothing is recorded."""
+    newest(options)
     OutputFolder(options.out).check()
 
 

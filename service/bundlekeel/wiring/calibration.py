@@ -73,7 +73,9 @@ def _store(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:
         if error.name != "pyarrow":
             raise
         raise ConfigError(
-            "calibration needs pyarrow: install bundlekeel[history]", field="calibration.mode", allowed="off"
+            "calibration needs pyarrow: pip install '.[history]' in the sources",
+            field="calibration.mode",
+            allowed="off",
         ) from None
     place: str | Path | None = given.uri if "://" in given.uri else loaded.located(Path(given.uri))
 

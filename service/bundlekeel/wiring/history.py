@@ -65,5 +65,7 @@ def _adapter() -> Any:
         if error.name != "pyarrow":
             raise
         raise ConfigError(
-            "history needs pyarrow: install bundlekeel[history]", field="history.uri", allowed="null, without pyarrow"
+            "history needs pyarrow: pip install '.[history]' in the sources",
+            field="history.uri",
+            allowed="null, without pyarrow",
         ) from None

@@ -43,5 +43,7 @@ def _adapter() -> Any:
         if not (error.name or "").startswith("opentelemetry"):
             raise
         raise ConfigError(
-            "traces need OpenTelemetry: install bundlekeel[otel]", field=FIELD, allowed="null, without OpenTelemetry"
+            "traces need OpenTelemetry: pip install '.[otel]' in the sources",
+            field=FIELD,
+            allowed="null, without OpenTelemetry",
         ) from None

@@ -58,7 +58,7 @@ async def test_without_pulsar_client(tmp_path: Path) -> None:
                 break
             await feed.wait_changed(feed.tables().generation, 0.1)
         assert (feed.tables().state, feed.tables().detail) == ("down", MISSING)
-        assert "install bundlekeel[topics]" in MISSING
+        assert "pip install '.[topics]'" in MISSING
         await asyncio.sleep(2 * FIRST_PAUSE_SECONDS)
         assert started.read_text() == "x"
     finally:

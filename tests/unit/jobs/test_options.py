@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
-from bundlekeel.jobs.__main__ import main, options_of, parser
+from bundlekeel.jobs.__main__ import REFUSED, USAGE, main, options_of, parser
 from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.settings.load import load_settings
 from dev.history_model import World
@@ -72,6 +72,29 @@ def test_fewer_days_than_are_needed(history: Path, capsys: pytest.CaptureFixture
     """No history could be enough: that is wrong usage, no refusal."""
     assert main(["--history", str(history), "--out", "x", "--days", "6"]) == 2
     assert "error: --days 6 cannot hold the 7 days that are needed" in capsys.readouterr().err
+
+
+def test_an_empty_history_is_refused_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where Spark could not start at all."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    (tmp_path / "history").mkdir()
+    assert main(["--history", str(tmp_path / "history"), "--out", str(tmp_path / "out")]) == REFUSED
+    assert "TooLittleHistory: nothing is recorded" in capsys.readouterr().err
+
+
+def test_no_java_is_told_in_a_sentence(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is needed, where it was looked for, and what to do; nothing of gateways."""
+    monkeypatch.setenv("PATH", "")
+    for name in ("PYSPARK_GATEWAY_PORT", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["--history", str(history), "--out", str(tmp_path)]) == USAGE
+    told = "error: Spark needs Java 17 or newer, and there is no java on the PATH: install a JDK"
+    assert told in capsys.readouterr().err
 
 
 def test_folders_are_the_same_for_all_executors(
@@ -199,5 +222,6 @@ def test_without_java_it_is_said(history: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 2
-    assert "error: Spark does not start: " in ran.stderr and "Traceback" not in ran.stderr
+    assert f"error: Spark needs Java 17 or newer, and there is no java in JAVA_HOME ({tmp_path})" in ran.stderr
+    assert "Traceback" not in ran.stderr
     assert not out.exists()

@@ -191,7 +191,7 @@ def test_without_the_extra_the_start_is_refused(monkeypatch: pytest.MonkeyPatch)
     for name in ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "bundlekeel.adapters.traces", raising=False)
-    with pytest.raises(ConfigError, match=r"install bundlekeel\[otel\]"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[otel\]'"):
         traces_of(loaded(otlp_endpoint="http://127.0.0.1:4318/v1/traces"), PrometheusTelemetry(), Clock(), "keel-0")
 
 

@@ -119,16 +119,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 
 {{/* Nothing of ours runs as root, writes to its image, or has a capability. */}}
-{{- define "bundlekeel.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 10000
-runAsGroup: 10000
-fsGroup: 10000
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile:
-  type: RuntimeDefault
-{{- end }}
-
 {{- define "bundlekeel.securityContext" -}}
 runAsNonRoot: true
 readOnlyRootFilesystem: true
@@ -188,6 +178,9 @@ seccompProfile:
 {{- if .Values.history.existingClaim }}
 - {name: bundlekeel-history, mountPath: /history}
 {{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "bundlekeel.volumes" -}}
@@ -245,24 +238,30 @@ seccompProfile:
   persistentVolumeClaim:
     claimName: {{ . | quote }}
 {{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
-{{/* Through the unix socket: nobody who reaches the port can keep kubelet from being answered. */}}
+{{/* Through the unix socket: nobody who reaches the port can keep kubelet from being answered. Arguments: path, times. */}}
 {{- define "bundlekeel.probe" -}}
 exec:
-  command: [python, /opt/bundlekeel/healthcheck.py, {{ . }}]
+  command: [python, /opt/bundlekeel/healthcheck.py, {{ index . 0 }}]
+{{ toYaml (index . 1) }}
+{{- end }}
+
+{{- define "bundlekeel.runArgs" -}}
+{{- toYaml (concat (list "run" "-c" "/etc/bundlekeel/settings.yaml") .Values.extraArgs) -}}
 {{- end }}
 
 {{/* Only the token of who must speak to the API server is mounted. */}}
 {{- define "bundlekeel.podCommon" -}}
 serviceAccountName: {{ include "bundlekeel.serviceAccount" . }}
 enableServiceLinks: false
-{{- with .Values.image.pullSecrets }}
+{{- with .Values.imagePullSecrets }}
 imagePullSecrets:
-{{- range . }}
-  - name: {{ . }}
-{{- end }}
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
-  {{- include "bundlekeel.podSecurityContext" . | nindent 2 }}
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
 {{- end }}

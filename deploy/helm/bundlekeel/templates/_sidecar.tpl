@@ -6,17 +6,14 @@ name: bundlekeel
 image: {{ include "bundlekeel.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 restartPolicy: Always
-args: [run, -c, /etc/bundlekeel/settings.yaml]
+args:
+  {{- include "bundlekeel.runArgs" . | nindent 2 }}
 env:
   {{- include "bundlekeel.env" . | nindent 2 }}
 ports:
   - {name: bundlekeel, containerPort: {{ int .Values.api.port }}, protocol: TCP}
 livenessProbe:
-  {{- include "bundlekeel.probe" "/livez" | nindent 2 }}
-  initialDelaySeconds: 20
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 6
+  {{- include "bundlekeel.probe" (list "/livez" .Values.livenessProbe) | nindent 2 }}
 resources:
   {{- toYaml .Values.sidecar.resources | nindent 2 }}
 securityContext:

@@ -38,7 +38,7 @@ from bundlekeel.ports import Clock, FeedState
 
 # -P: a pulsar.py in the working directory is not the client.
 CHILD_COMMAND: Final = (sys.executable, "-P", "-m", "bundlekeel.adapters.topics.child")
-MISSING: Final = "pulsar-client is not installed: install bundlekeel[topics]"
+MISSING: Final = "pulsar-client is not installed: pip install '.[topics]' in the sources"
 # A child that ended is started again after the first pause, ever later up to the last; one that went well for
 # `_SETTLED_SECONDS` counts as the first again. A missing package is not looked for every few seconds.
 FIRST_PAUSE_SECONDS: Final = 0.5

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
+from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
@@ -27,9 +28,9 @@ async def channel(service: Backend) -> Response:
 @router.get("/channel/bundles", response_model=list[UnitView])
 async def channel_bundles(
     service: Backend,
-    state: UnitState | None = None,
-    broker: Annotated[str | None, Query(max_length=1024)] = None,
-    namespace: Annotated[str | None, Query(max_length=1024)] = None,
+    state: Annotated[UnitState | None, Query(description="only those in this state")] = None,
+    broker: schemas.OfBroker = None,
+    namespace: schemas.OfNamespace = None,
     after: Annotated[str, Query(max_length=4096, description="the last bundle of the page before")] = "",
     limit: Limit = 1000,
 ) -> Response:

@@ -24,7 +24,7 @@ admin = router_for("admin", changes=True, responses=PROBLEMS | REFUSALS, tags=["
 
 
 @router.post("/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND)
-async def execute(service: Backend, hash: str, body: schemas.ReasonBody) -> Response:
+async def execute(service: Backend, hash: schemas.PlanHash, body: schemas.ReasonBody) -> Response:
     """Carry out exactly that plan, on the leader. 409 when planned anew it would be another one."""
     return reply(await service.execute(hash, reason=body.reason, by=body.by), status=202)
 

@@ -37,16 +37,30 @@ from bundlekeel.daemon.answers.plans import (
 )
 
 HASH_MAX = 0xFFFFFFFF
-Named = Annotated[str, Path(min_length=1, max_length=4096)]
+Namespace = Annotated[schemas.InPath, Path(description="tenant/namespace", examples=["shop/orders"])]
+Pattern = Annotated[
+    schemas.InPath,
+    Path(description="`t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`", examples=["n:shop/orders"]),
+]
+Scope = Annotated[
+    schemas.InPath,
+    Path(description="`tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`", examples=["tenant:shop"]),
+]
+ReviewId = Annotated[schemas.InPath, Path(description="the id of a proposal in `/reviews`", examples=["1"])]
 
 
 class OperationBody(schemas.Body):
     """A dry run unless `execute`; what is carried out needs a reason."""
 
     # Before the reason, whose check looks at it.
-    execute: bool = Field(default=False, strict=True, description="false: a dry run, nothing is changed")
+    execute: bool = Field(
+        default=False, strict=True, description="false: a dry run, nothing is changed", examples=[False]
+    )
     reason: schemas.Reason | None = Field(
-        default=None, validate_default=True, description="why; needed with `execute`: it ends in the journal"
+        default=None,
+        validate_default=True,
+        description="why; needed with `execute`: it ends in the journal",
+        examples=["ticket 4711"],
     )
     by: schemas.By = "unix socket"
 
@@ -73,7 +87,7 @@ class ManualMoveBody(OperationBody):
 class TransferBody(ManualMoveBody):
     """Where to."""
 
-    to: str = Field(min_length=1, max_length=1024, description="a broker id")
+    to: str = Field(min_length=1, max_length=1024, description="a broker id", examples=["broker-2.pulsar:8080"])
 
 
 class SplitBody(OperationBody):
@@ -100,7 +114,9 @@ class SplitBody(OperationBody):
 class LastingBody(schemas.ReasonBody):
     """For a while, or for good."""
 
-    seconds: float | None = Field(default=None, gt=0, le=365 * 86400, strict=True, description="absent: for good")
+    seconds: float | None = Field(
+        default=None, gt=0, le=365 * 86400, strict=True, description="absent: for good", examples=[86400]
+    )
 
 
 reads = router_for("viewer", responses=PROBLEMS, tags=["operations"])
@@ -114,7 +130,7 @@ async def operations(service: Backend) -> Response:
 
 
 @reads.get("/tasks/{task}", response_model=TaskView, responses=NOT_FOUND)
-async def task(service: Backend, task: Named) -> Response:
+async def task(service: Backend, task: schemas.TaskId) -> Response:
     """One task, and how far it is: `waiting` until the leader takes it. After 10 minutes it is too old for that."""
     return reply(await service.requests.task(task))
 
@@ -126,31 +142,31 @@ async def reviews(service: Backend) -> Response:
 
 
 @changes.post("/brokers/{broker}/drain", response_model=RelocationView)
-async def drain(service: Backend, broker: Named, body: OperationBody) -> Response:
+async def drain(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
     """Empty a broker and keep it empty until it is uncordoned."""
     return reply(await service.requests.drain(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
 @changes.post("/brokers/{broker}/warm", response_model=RelocationView)
-async def warm(service: Backend, broker: Named, body: OperationBody) -> Response:
+async def warm(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
     """Fill a new or restarted broker, gently, until it carries its share."""
     return reply(await service.requests.warm(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
 @changes.post("/brokers/{broker}/cordon", response_model=CordonedView)
-async def cordon(service: Backend, broker: Named, body: schemas.ReasonBody) -> Response:
+async def cordon(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
     """Stop moving bundles to a broker. Brokers still place bundles on it."""
     return reply(await service.requests.cordon(broker, reason=body.reason, by=body.by))
 
 
 @changes.post("/brokers/{broker}/uncordon", response_model=UncordonedView)
-async def uncordon(service: Backend, broker: Named, body: schemas.ReasonBody) -> Response:
+async def uncordon(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
     """End cordon, drain and warm of a broker."""
     return reply(await service.requests.uncordon(broker, reason=body.reason, by=body.by))
 
 
 @changes.post("/bundles/{bundle:path}/transfer", response_model=ManualMoveView)
-async def transfer(service: Backend, bundle: Named, body: TransferBody) -> Response:
+async def transfer(service: Backend, bundle: schemas.BundleOrTopic, body: TransferBody) -> Response:
     """Move a bundle, or the bundle of a topic, to a broker."""
     made = await service.requests.manual_move(
         "transfer",
@@ -165,7 +181,7 @@ async def transfer(service: Backend, bundle: Named, body: TransferBody) -> Respo
 
 
 @changes.post("/bundles/{bundle:path}/unload", response_model=ManualMoveView)
-async def unload(service: Backend, bundle: Named, body: ManualMoveBody) -> Response:
+async def unload(service: Backend, bundle: schemas.BundleOrTopic, body: ManualMoveBody) -> Response:
     """Move a bundle, or the bundle of a topic, to the broker with most room."""
     made = await service.requests.manual_move(
         "unload",
@@ -179,7 +195,7 @@ async def unload(service: Backend, bundle: Named, body: ManualMoveBody) -> Respo
 
 
 @changes.post("/namespaces/{namespace:path}/unload", response_model=NamespaceUnloadView)
-async def unload_namespace(service: Backend, namespace: Named, body: ManualMoveBody) -> Response:
+async def unload_namespace(service: Backend, namespace: Namespace, body: ManualMoveBody) -> Response:
     """Move every bundle of a namespace off its broker, cycle by cycle, within the budgets of a cycle."""
     made = await service.requests.unload_namespace(
         namespace,
@@ -192,7 +208,7 @@ async def unload_namespace(service: Backend, namespace: Named, body: ManualMoveB
 
 
 @changes.post("/bundles/{bundle:path}/split", response_model=ManualMoveView)
-async def split(service: Backend, bundle: Named, body: SplitBody) -> Response:
+async def split(service: Backend, bundle: schemas.BundleOrTopic, body: SplitBody) -> Response:
     """Divide a bundle, the bundle of a topic, or the largest by load (TENANT/NAMESPACE/LARGEST), at its owner."""
     made = await service.requests.manual_move(
         "split",
@@ -206,54 +222,54 @@ async def split(service: Backend, bundle: Named, body: SplitBody) -> Response:
 
 
 @changes.put("/pins/{bundle:path}", response_model=PinnedView)
-async def pin(service: Backend, bundle: Named, body: LastingBody) -> Response:
+async def pin(service: Backend, bundle: schemas.BundleOrTopic, body: LastingBody) -> Response:
     """Keep a bundle, or the bundle of a topic, where it is."""
     return reply(await service.requests.pin(bundle, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/pins/{bundle:path}", response_model=UnpinnedView)
-async def unpin(service: Backend, bundle: Named, body: schemas.ReasonBody) -> Response:
+async def unpin(service: Backend, bundle: schemas.BundleOrTopic, body: schemas.ReasonBody) -> Response:
     """End a pin."""
     return reply(await service.requests.unpin(bundle, reason=body.reason, by=body.by))
 
 
 @changes.put("/exclusions/{pattern:path}", response_model=ExcludedView)
-async def exclude(service: Backend, pattern: Named, body: LastingBody) -> Response:
+async def exclude(service: Backend, pattern: Pattern, body: LastingBody) -> Response:
     """Leave alone what matches `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER` (with `*` and `?`)."""
     return reply(await service.requests.exclude(pattern, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/exclusions/{pattern:path}", response_model=IncludedView)
-async def include(service: Backend, pattern: Named, body: schemas.ReasonBody) -> Response:
+async def include(service: Backend, pattern: Pattern, body: schemas.ReasonBody) -> Response:
     """End an exclusion."""
     return reply(await service.requests.include(pattern, reason=body.reason, by=body.by))
 
 
 @changes.put("/pauses/{scope:path}", response_model=PausedScopeView)
-async def pause_scope(service: Backend, scope: Named, body: LastingBody) -> Response:
+async def pause_scope(service: Backend, scope: Scope, body: LastingBody) -> Response:
     """Move nothing of `tenant:NAME`, `namespace:TENANT/NAME`, or to and from `broker:ID`."""
     return reply(await service.requests.pause_scope(scope, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/pauses/{scope:path}", response_model=ResumedScopeView)
-async def resume_scope(service: Backend, scope: Named, body: schemas.ReasonBody) -> Response:
+async def resume_scope(service: Backend, scope: Scope, body: schemas.ReasonBody) -> Response:
     """End the pause of one scope."""
     return reply(await service.requests.resume_scope(scope, reason=body.reason, by=body.by))
 
 
 @changes.post("/tasks/{task}/stop", response_model=Stopping, status_code=202)
-async def stop(service: Backend, task: Named, body: schemas.ReasonBody) -> Response:
+async def stop(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody) -> Response:
     """Begin no further move of a task; those under way end."""
     return reply(await service.requests.stop(task, reason=body.reason, by=body.by), status=202)
 
 
 @changes.post("/reviews/{id}/approve", response_model=ReviewView)
-async def approve(service: Backend, id: Named, body: schemas.ReasonBody) -> Response:
+async def approve(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
     """Let what another person proposed be carried out."""
     return reply(await service.requests.approve(id, reason=body.reason, by=body.by))
 
 
 @changes.post("/reviews/{id}/discard", response_model=ReviewView)
-async def discard(service: Backend, id: Named, body: schemas.ReasonBody) -> Response:
+async def discard(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
     """Say no to what somebody proposed."""
     return reply(await service.requests.discard(id, reason=body.reason, by=body.by))

@@ -15,6 +15,8 @@ router = router_for("viewer", responses=PROBLEMS, tags=["picture"])
 
 
 @router.get("/drawing", response_model=OverviewView)
-async def overview(service: Backend, largest: Annotated[int, Query(ge=1, le=1000)] = 20) -> Response:
+async def overview(
+    service: Backend, largest: Annotated[int, Query(ge=1, le=1000, description="bundles of each broker")] = 20
+) -> Response:
     """The cluster in few rows: of each broker its largest bundles, and what all others of it add up to."""
     return reply(service.overview(largest))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from fastapi import Header, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
 
 from bundlekeel.api.admission import ANYBODY, router_for
@@ -43,7 +42,7 @@ def _line(check: Check) -> str:
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses={503: {"description": "too busy"}})
-async def metrics(service: Backend, accept: Annotated[str, Header()] = "") -> Response:
+async def metrics(service: Backend, request: Request) -> Response:
     """Prometheus or OpenMetrics text, as `Accept` asks."""
-    body, content_type = service.render_metrics(accept)
+    body, content_type = service.render_metrics(request.headers.get("accept", ""))
     return Response(body, headers={"Content-Type": content_type})

@@ -15,8 +15,10 @@ from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
 
-Named = Annotated[str, Path(min_length=1, max_length=128)]
-Topic = Annotated[str, Path(min_length=1, max_length=4096)]
+Named = Annotated[
+    str, Path(min_length=1, max_length=128, description="the name of a quota group", examples=["shop-cap"])
+]
+GroupOrTopic = Annotated[schemas.InPath, Path(description="a group, or a topic", examples=["shop-cap"])]
 Limit = Annotated[float | None, Field(strict=True, description="a second, over all brokers; absent: no limit")]
 
 
@@ -24,10 +26,10 @@ class GroupBody(schemas.ReasonBody):
     """A group as it shall be."""
 
     members: list[Annotated[str, Field(max_length=1024)]] = Field(
-        max_length=1000, description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed"
+        max_length=1000, description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed", examples=[["t:shop"]]
     )
     publish_messages: Limit = None
-    publish_bytes: Limit = None
+    publish_bytes: Annotated[Limit, Field(examples=[50_000_000])] = None
     dispatch_messages: Limit = None
     dispatch_bytes: Limit = None
 
@@ -53,7 +55,7 @@ async def quotas(service: Backend) -> Response:
 
 
 @reads.get("/quotas/{name:path}/why", response_model=QuotaWhyView, responses=NOT_FOUND)
-async def why_quota(service: Backend, name: Topic, here: bool = False) -> Response:
+async def why_quota(service: Backend, name: GroupOrTopic, here: schemas.Here = False) -> Response:
     """Why a group, or a topic of one, passes what it passes. The leader knows all topics and is asked (`here`: not)."""
     return reply(await service.quotas.why(name, here=here))
 

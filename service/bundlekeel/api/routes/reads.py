@@ -44,7 +44,7 @@ PROBLEMS = documented(
 )
 NOT_FOUND = documented({404: "not known here"})
 
-Limit = Annotated[int, Query(ge=1, le=10_000)]
+Limit = Annotated[int, Query(ge=1, le=10_000, description="at most so many")]
 
 Kind = Literal[
     "cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings"
@@ -86,7 +86,7 @@ async def brokers(service: Backend) -> Response:
 
 
 @router.get("/brokers/{broker}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
-async def why_broker(service: Backend, broker: str) -> Response:
+async def why_broker(service: Backend, broker: schemas.BrokerId) -> Response:
     """Why this broker is, or is not, relieved or filled."""
     return reply(await service.why(broker))
 
@@ -94,16 +94,16 @@ async def why_broker(service: Backend, broker: str) -> Response:
 @router.get("/bundles", response_model=list[BundleView], responses=NOT_FOUND, tags=["picture"])
 async def bundles(
     service: Backend,
-    broker: Annotated[str | None, Query(max_length=1024)] = None,
-    namespace: Annotated[str | None, Query(max_length=1024)] = None,
-    limit: Annotated[int, Query(ge=1, le=1_000_000)] = 1000,
+    broker: schemas.OfBroker = None,
+    namespace: schemas.OfNamespace = None,
+    limit: Annotated[int, Query(ge=1, le=1_000_000, description="at most so many")] = 1000,
 ) -> Response:
     """Bundles by short-term throughput, largest first."""
     return reply(service.bundles(broker=broker, namespace=namespace, limit=limit))
 
 
 @router.get("/bundles/{bundle:path}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
-async def why_bundle(service: Backend, bundle: str) -> Response:
+async def why_bundle(service: Backend, bundle: schemas.BundleOrTopic) -> Response:
     """Why this bundle (or the bundle of this topic) stays, or moved."""
     return reply(await service.why(bundle))
 
@@ -118,7 +118,7 @@ async def verdicts(service: Backend, limit: Limit = 20) -> Response:
 async def journal(
     service: Backend,
     limit: Limit = 100,
-    kind: Kind | None = None,
+    kind: Annotated[Kind | None, Query(description="only records of this kind")] = None,
 ) -> Response:
     """What was done, newest last."""
     return reply(service.journal(limit, kind))
@@ -143,7 +143,7 @@ async def plans(service: Backend) -> Response:
 
 
 @router.get("/plans/{hash}", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
-async def plan(service: Backend, hash: str, here: bool = False) -> Response:
+async def plan(service: Backend, hash: schemas.PlanHash, here: schemas.Here = False) -> Response:
     """A plan made earlier by any sidecar (`here`: by this one alone); it is kept for 15 minutes."""
     return reply(await service.plan(hash, here=here))
 
@@ -157,7 +157,10 @@ async def tasks(service: Backend) -> Response:
 @router.get("/where", response_model=list[Place], responses=NOT_FOUND, tags=["picture"])
 async def where(
     service: Backend,
-    name: Annotated[str, Query(min_length=1, max_length=4096)],
+    name: Annotated[
+        str,
+        Query(min_length=1, max_length=4096, description="a topic, bundle or namespace", examples=[schemas.TOPIC]),
+    ],
     listener: Annotated[str, Query(max_length=1024, description="whose address `service_url` is to be")] = "",
 ) -> Response:
     """Where a topic, partitioned topic, bundle or namespace is. Never assigns anything."""

@@ -1,0 +1,51 @@
+"""What a tag needs to be published: `python -m dev.release check TAG`; its text: `python -m dev.release notes TAG`."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def faults(tag: str, root: Path = ROOT) -> list[str]:
+    """What is in the way of publishing the tree as that tag (`v0.1.0`), one line each."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    chart = yaml.safe_load((root / "deploy/helm/bundlekeel/Chart.yaml").read_text(encoding="utf-8"))
+    versions = {"pyproject.toml": project["version"], "Chart.yaml": chart["version"], "appVersion": chart["appVersion"]}
+    found = [f"{place} says {version}, the tag {tag}" for place, version in versions.items() if f"v{version}" != tag]
+    if not notes(tag, root):
+        found.append(f"CHANGELOG.md has no section `## {tag.removeprefix('v')}` with text: rename `## Unreleased`")
+    found += [
+        f"project.urls.{name} in pyproject.toml is a placeholder ({url}): set the address, also in Chart.yaml"
+        for name, url in project["urls"].items()
+        if ".example/" in url
+    ]
+    return found
+
+
+def notes(tag: str, root: Path = ROOT) -> str:
+    """The section of the changelog for that tag; empty: there is none."""
+    sections = (root / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    heads = {text.partition("\n")[0].split()[0]: text.partition("\n")[2].strip() for text in sections}
+    return heads.get(tag.removeprefix("v"), "")
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code."""
+    if len(arguments) != 2 or arguments[0] not in ("check", "notes"):
+        print("usage: python -m dev.release check|notes TAG", file=sys.stderr)
+        return 2
+    if arguments[0] == "notes":
+        print(notes(arguments[1]))
+        return 0
+    found = faults(arguments[1])
+    print("\n".join(found), file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,98 @@
+"""The OpenAPI document as who writes a client reads it: every field described, an example for each route that works."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import Any
+
+import httpx
+import pytest
+
+from bundlekeel.api import create_app
+from bundlekeel.api.openapi import openapi_document
+from dev.api_page import examples_page
+from tests.support.fake_service import FakeService
+from tests.support.security import Tokens, access_for
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """The document of all routes."""
+    return openapi_document()
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Method and path, and what the document says of each."""
+    return [
+        (f"{method.upper()} {path}", operation)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    ]
+
+
+def test_every_field_and_parameter_is_described(document: dict[str, Any]) -> None:
+    """Of answers, requests and errors alike."""
+    schemas = document["components"]["schemas"]
+    fields = {
+        f"{name}.{field}": item
+        for name, schema in schemas.items()
+        for field, item in schema.get("properties", {}).items()
+    }
+    parameters = {
+        f"{name} {parameter['name']}": parameter
+        for name, operation in operations(document)
+        for parameter in operation.get("parameters", ())
+    }
+    assert len(fields) > 600
+    assert [name for name, item in (schemas | fields | parameters).items() if not item.get("description")] == []
+
+
+def test_a_summary_is_a_sentence_for_people(document: dict[str, Any]) -> None:
+    """Not the name of a function, and none twice."""
+    summaries = {name: operation["summary"] for name, operation in operations(document)}
+    assert [name for name, summary in summaries.items() if " " not in summary or len(summary) > 120] == []
+    assert len(set(summaries.values())) == len(summaries)
+
+
+def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:
+    """With credentials configured they are needed; without, the document says that none are; probes never."""
+    open_app, guarded = (
+        create_app(FakeService(), mutations=True),
+        create_app(FakeService(), mutations=True, access=access_for(tokens)),
+    )
+    for app, more in ((open_app, [{}]), (guarded, [])):
+        document = app.openapi()
+        assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+        needed = {name: operation.get("security", []) for name, operation in operations(document)}
+        assert needed["GET /api/v1/state"] == [{"bearer": ["viewer"]}, *more]
+        assert needed["POST /api/v1/plans"] == [{"bearer": ["operator"]}, *more]
+        assert needed["PUT /api/v1/mode"] == [{"bearer": ["admin"]}, *more]
+        assert needed["GET /livez"] == needed["GET /metrics"] == []
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
+    """One a role."""
+    return Tokens(tmp_path_factory.mktemp("tokens"))
+
+
+async def test_the_examples_work_and_leave_no_route_out(document: dict[str, Any]) -> None:
+    """Every httpx example of the page is run, but for the stream's; what the app answers is no complaint."""
+    calls = re.findall(r"```python\n((?:tcp|socket|with tcp)\..*?)\n```", examples_page(), re.DOTALL)
+    assert len(calls) == len(operations(document))
+    service = FakeService()
+    for mutations, name in ((False, "tcp"), (True, "socket")):
+        transport = httpx.ASGITransport(app=create_app(service, mutations=mutations))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8090") as client:
+            for call in (call for call in calls if call.startswith(f"{name}.")):
+                assert (await eval(call, {name: client})).status_code in (200, 202), call
+
+
+def test_curl_asks_the_same(document: dict[str, Any]) -> None:
+    """One command a route, that a shell reads as it is meant, with a body that is JSON."""
+    commands = [shlex.split(found) for found in re.findall(r"```sh\n(.*?)\n```", examples_page(), re.DOTALL)]
+    assert len(commands) == len(operations(document))
+    bodies = [json.loads(words[words.index("--json") + 1]) for words in commands if "--json" in words]
+    assert len(bodies) == sum("requestBody" in operation for _, operation in operations(document))

@@ -1,0 +1,60 @@
+"""A tag is published only when the tree is that release, and nobody is told to install a name that is not ours."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dev.release import ROOT, faults, notes
+
+FILES = ("pyproject.toml", "CHANGELOG.md", "deploy/helm/bundlekeel/Chart.yaml")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What the check reads, ready to be published as v0.1.0."""
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    change(tmp_path, "pyproject.toml", "bundlekeel.example/", "keel.invalid/")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0 - 2026-12-01\n\nThe first.\n", encoding="utf-8")
+    return tmp_path
+
+
+def change(tree: Path, name: str, old: str, new: str) -> None:
+    """Replace text in a file."""
+    text = (tree / name).read_text(encoding="utf-8")
+    assert old in text
+    (tree / name).write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_a_tree_that_is_the_release_is_published_with_its_changes(tree: Path) -> None:
+    """Version, section and addresses are there."""
+    assert faults("v0.1.0", tree) == []
+    assert notes("v0.1.0", tree) == "The first."
+
+
+def test_what_is_in_the_way_is_named(tree: Path) -> None:
+    """Another version, no section in the changelog, addresses that are placeholders."""
+    assert faults("v0.2.0", tree)[0] == "pyproject.toml says 0.1.0, the tag v0.2.0"
+    change(tree, "CHANGELOG.md", "## 0.1.0", "## Unreleased")
+    change(tree, "pyproject.toml", "keel.invalid/docs", "keel.example/docs")
+    section, address = faults("v0.1.0", tree)
+    assert "## 0.1.0" in section
+    assert "project.urls.Homepage" in address
+
+
+def test_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:
+    """pip would take whatever somebody else publishes as `bundlekeel`."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    told = re.compile(r"(pip3? install [^\n#]*|\binstall )['\"]?bundlekeel(\[|==|['\"\s])")
+    found = []
+    for name in names.split("\0"):
+        if name.endswith((".md", ".py", ".yaml", ".yml", ".txt", ".toml")) and "/unit/dev/" not in name:
+            text = (ROOT / name).read_text(encoding="utf-8").replace("helm install bundlekeel", "")
+            found += [f"{name}: {match[0]}" for match in told.finditer(text)]
+    assert found == []
