@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from bundlekeel import __version__
-from bundlekeel.cli import tables, text_views
+from bundlekeel.cli import completion, tables, text_views
 from bundlekeel.cli.client import connect
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, guarded
 from bundlekeel.cli.intervene.assignments import assignments
@@ -36,6 +36,10 @@ from bundlekeel.settings.load import LoadedSettings, load_settings
 
 # Pulsar's NamedEntity, twice.
 _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+")
+PlaceArgument = Annotated[
+    str,
+    typer.Argument(help="Topic, bundle or tenant/namespace.", show_default=False, autocompletion=completion.places),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
 
@@ -68,7 +72,7 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def where(
-        name: Annotated[str, typer.Argument(help="Topic, bundle or tenant/namespace.", show_default=False)],
+        name: PlaceArgument,
         if_unowned: Annotated[
             bool, typer.Option("--if-unowned", help="Where it would be placed, step by step; asks a running sidecar.")
         ] = False,

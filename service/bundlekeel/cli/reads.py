@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import tables, text_views
+from bundlekeel.cli import completion, tables, text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.intervene import plans
@@ -46,10 +46,20 @@ def brokers(session: Session) -> None:
 def bundles(
     session: Session,
     broker: Annotated[
-        str | None, typer.Option("--broker", help="Only those of this broker.", show_default=False)
+        str | None,
+        typer.Option(
+            "--broker", help="Only those of this broker.", show_default=False, autocompletion=completion.brokers
+        ),
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Only those of tenant/namespace.", show_default=False)
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Only those of tenant/namespace.",
+            show_default=False,
+            autocompletion=completion.namespaces,
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="How many, the largest.")] = 50,
 ) -> None:
@@ -60,7 +70,9 @@ def bundles(
 @connected
 def why(
     session: Session,
-    name: Annotated[str, typer.Argument(help="A bundle, topic or broker.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="A bundle, topic or broker.", show_default=False, autocompletion=completion.anything)
+    ],
 ) -> None:
     """Why a bundle, topic or broker is where it is, what happened to it, and what would change that."""
     path = f"bundles/{path_part(name)}/why"
@@ -79,13 +91,30 @@ plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND
 @connected
 def make_plan(
     session: Session,
-    strategy: Annotated[str | None, typer.Option("--strategy", help="Another strategy.", show_default=False)] = None,
-    placement: Annotated[str | None, typer.Option("--placement", help="Another placement.", show_default=False)] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option("--strategy", help="Another strategy.", show_default=False, autocompletion=completion.strategies),
+    ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            "--placement", help="Another placement.", show_default=False, autocompletion=completion.placements
+        ),
+    ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, by our or Pulsar's name.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A parameter, by our or Pulsar's name.",
+            autocompletion=completion.parameters,
+        ),
     ] = None,
     remove_broker: Annotated[
-        list[str] | None, typer.Option("--remove-broker", metavar="BROKER", help="As if this broker were gone.")
+        list[str] | None,
+        typer.Option(
+            "--remove-broker", metavar="BROKER", help="As if this broker were gone.", autocompletion=completion.brokers
+        ),
     ] = None,
     add_broker: Annotated[
         list[str] | None,
