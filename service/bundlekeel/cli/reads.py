@@ -27,6 +27,7 @@ def status(session: Session) -> None:
     def fetch(client: Client) -> Any:
         ready, lines = client.probe("readyz")
         answer = {"state": client.get("state"), "ready": ready, "checks": lines, "brokers": client.get("brokers")}
+        answer["operations"] = client.get("operations")
         if session.output is not Output.TABLE:
             answer["bundles"] = client.get("bundles", limit=_STATUS_BUNDLES)
         return answer

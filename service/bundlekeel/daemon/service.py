@@ -180,11 +180,12 @@ class BalancerService:
             verdict=record["code"],
             moves=record["planned"],
             seconds=record["seconds"].get("total"),
+            obstacle=record.get("obstacle"),
         )
 
     def brokers(self) -> list[BrokerView]:
         """One row a registered broker."""
-        return tables.brokers(self._p.cycle, self._p.config, self._p.clock.wall_ms())
+        return tables.brokers(self._p.cycle, self._p.config, self._p.shared_state.desired, self._p.clock.wall_ms())
 
     def bundles(
         self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None

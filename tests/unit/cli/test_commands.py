@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,7 @@ ASSIGNMENTS = [
 @pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
 def test_reads(sidecar: Sidecar, command: list[str], to: str, output: str) -> None:
     """Every read works over both ways and in every format; JSON and YAML say the same."""
+    sidecar.service.requests.left = 0  # its drain goes on whenever somebody looks
     result = sidecar.run(*command, "-o", output, to=to)
     assert result.exit_code == 0, result.output
     if output == "json":
@@ -247,6 +248,26 @@ def test_status_is_bad_news_when_not_ready(sidecar: Sidecar) -> None:
     sidecar.service.checks = [Check(name="leader", ok=False, detail="no sidecar leads")]
     result = sidecar.run("status")
     assert result.exit_code == 1 and "leader no sidecar leads" in result.stdout
+
+
+def test_status_of_a_follower_says_who_acts(sidecar: Sidecar) -> None:
+    """A follower never acts itself: what counts is whether the leader does, and why not."""
+    state = sidecar.service.state
+    mine = replace(state(), member="pod-b", role="follower", mode="act", acting_obstacle="NotLeader")
+    cycle = mine.cycle
+    assert cycle is not None
+    sidecar.service.state = lambda: mine  # type: ignore[method-assign]
+    assert "not acting (RecommendOnly" in sidecar.run("status").stdout
+    mine = replace(mine, cycle=replace(cycle, obstacle=None))
+    assert "acting: yes, by pod-a" in sidecar.run("status").stdout
+    sidecar.service.state = state  # type: ignore[method-assign]
+
+
+def test_what_people_asked_for_shows_where_one_looks_first(sidecar: Sidecar) -> None:
+    """Drains, cordons and pauses of scopes, in `status` and `brokers`."""
+    said = sidecar.run("status").stdout
+    assert "1 cordon, 1 warm, 1 pin, 1 exclusion, 1 paused scope; see `bundlekeel operations`" in said
+    assert "ok cordoned" in said and "ok cordoned" in sidecar.run("brokers").stdout
 
 
 CHANGES: list[tuple[list[str], str, Any]] = [

@@ -14,6 +14,7 @@ from bundlekeel.core.model.time_format import clock_text
 from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
+from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.why import why
 from bundlekeel.ports import Owner
 from tests.support.memory_source import MemoryMetadata, MemoryOwnership
@@ -253,7 +254,7 @@ async def test_tables_show_latest_short_long_and_preallocated() -> None:
     sidecar = await FakeSidecar(FakeCluster(), params=with_params(max_moves_per_cycle=2)).lead()
     await sidecar.cycle.turn()
     now = sidecar.clock.wall_ms() + 2_000
-    brokers = {row.broker: row for row in tables.brokers(sidecar.cycle, sidecar.config, now)}
+    brokers = {row.broker: row for row in tables.brokers(sidecar.cycle, sidecar.config, Desired(), now)}
     coming = [item for row in brokers.values() for item in row.preallocated]
     assert len(coming) == 2 and all(item.age_seconds >= 1.9 for item in coming)
     assert all(row.sheds_itself is False and row.splits_itself is True for row in brokers.values())
