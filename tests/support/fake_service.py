@@ -50,6 +50,8 @@ from bundlekeel.daemon.answers.plans import (
     TaskView,
 )
 from bundlekeel.daemon.answers.service import PlanRequest, Service
+from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
+from bundlekeel.daemon.summary import summary
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_overview import FakeDrawing
 from tests.support.fake_places import BROKERS, assignment, places
@@ -223,6 +225,16 @@ class FakeService(FakeChannel, FakeDrawing):
         self.fail: dict[str, Exception] = {}
         self.calls: list[tuple[str, Any]] = []
         self.made: dict[str, PlanView] = {}
+        self.verdicts_made = [
+            CycleVerdict(
+                cycle=4710 + index,
+                wall_ms=NOW_MS - 10_000 * (1 - index),
+                verdict=VerdictView(code="HitCount", sentence="2 brokers differ by up to 75.0% (>= 6.5%)"),
+                moves=index,
+                refusals={"CoolDown": 1},
+            )
+            for index in range(2)
+        ]
         self.paused: PauseView | None = None
         self.mode: Mode = "recommend"
         self.checks = [Check(name=name, ok=True, detail="fine") for name in ("store", "picture")]
@@ -306,27 +318,27 @@ class FakeService(FakeChannel, FakeDrawing):
             broker=BROKERS[0],
             sentence="it moved 42 s ago and is left alone until its cool-down is over",
             codes=[CodeView(code="CoolDown", explanation=EXPLANATIONS[Code.COOL_DOWN], detail="29 min left")],
-            history=self.journal(1, "move"),
+            history=self._records(1, "move"),
             what_would_change_it="in 29 min its cool-down is over; `bundlekeel plan` shows what would follow",
         )
 
-    def verdicts(self, limit: int) -> list[CycleVerdict]:
+    async def verdicts(self, limit: int, period: Period = ALWAYS) -> list[CycleVerdict]:
         """Two cycles."""
-        self._called("verdicts", limit)
-        return [
-            CycleVerdict(
-                cycle=4710 + index,
-                wall_ms=NOW_MS - 10_000 * (1 - index),
-                verdict=VerdictView(code="HitCount", sentence="2 brokers differ by up to 75.0% (>= 6.5%)"),
-                moves=index,
-                refusals={"CoolDown": 1},
-            )
-            for index in range(2)
-        ][-limit:]
+        self._called("verdicts", (limit, period))
+        return self.verdicts_made[-limit:]
 
-    def journal(self, limit: int, kind: str | None) -> list[Json]:
+    async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
         """One move and one cycle."""
-        self._called("journal", (limit, kind))
+        self._called("journal", (limit, kind, period))
+        return self._records(limit, kind)
+
+    async def summary(self, period: Period) -> SummaryView:
+        """Of the same records."""
+        self._called("summary", period)
+        records = self._records(10, None)
+        return summary(period, NOW_MS, records, [item for item in records if item["kind"] == "move"], [])
+
+    def _records(self, limit: int, kind: str | None) -> list[Json]:
         records: list[Json] = [
             {
                 "kind": "move",

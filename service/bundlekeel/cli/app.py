@@ -24,7 +24,7 @@ _HELP = (
 # In the order of the help: its panels, the modules of their commands, and the commands of each.
 _PANELS: Final = {
     "Look": (
-        ("reads", "status brokers bundles verdicts"),
+        ("reads", "status brokers bundles summary verdicts"),
         ("journal", "journal"),
         ("intervene.operations", "operations"),
         ("channel", "channel"),

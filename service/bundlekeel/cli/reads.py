@@ -11,12 +11,22 @@ from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.intervene import plans
 from bundlekeel.cli.output import Output
+from bundlekeel.cli.period import SinceOption, UntilOption, period, records_of
 from bundlekeel.cli.session import Session, connected
 
 _STATUS_BUNDLES = 20
 
 
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest.")]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        min=1,
+        max=10_000,
+        help="How many, the newest; 20, or all of a time that is given.",
+        show_default=False,
+    ),
+]
 HashArgument = Annotated[str, typer.Argument(help="The plan's hash.", show_default=False)]
 
 
@@ -81,9 +91,18 @@ def why(
 
 
 @connected
-def verdicts(session: Session, limit: LimitOption = 20) -> None:
-    """What the last cycles decided, newest last."""
-    session.show(lambda client: client.get("verdicts", limit=limit), text_views.verdicts)
+def verdicts(session: Session, limit: LimitOption = None, since: SinceOption = None, until: UntilOption = None) -> None:
+    """What the last cycles decided, newest last; as a table, cycles in a row that decided the same are one line."""
+    span = period(since, until)
+    count = limit or records_of(span)
+    session.show(lambda client: client.get("verdicts", limit=count, **span), text_views.verdicts)
+
+
+@connected
+def summary(session: Session, since: SinceOption = "24h", until: UntilOption = None) -> None:
+    """What happened: moves and what they did, refusals by code, overloads, what people did."""
+    span = period(since, until)
+    session.show(lambda client: client.get("summary", **span), text_views.summary)
 
 
 plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
@@ -172,5 +191,5 @@ plan_app.command("tasks")(list_tasks)
 
 def register(app: typer.Typer) -> None:
     """Put them into the app, but `plan`, of which `execute` is in another module."""
-    for command in (status, brokers, bundles, why, verdicts):
+    for command in (status, brokers, bundles, why, verdicts, summary):
         app.command()(command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.daemon.answers.summary import Period
 from tests.support.fake_service import BROKERS, HASH, FakeService, places
 
 BUNDLE = "shop/orders/0x00000000_0x10000000"
@@ -133,6 +135,7 @@ READS = [
     ["why", "persistent://shop/orders/a?b#c"],
     ["why", BROKERS[0]],
     ["verdicts", "--limit", "1"],
+    ["summary", "--since", "2026-01-01", "--until", "2027-01-01T10:00"],
     ["journal", "--kind", "move"],
     ["plan", "--ignore-hit-counts"],
     ["plan", "list"],
@@ -268,6 +271,33 @@ def test_what_people_asked_for_shows_where_one_looks_first(sidecar: Sidecar) -> 
     said = sidecar.run("status").stdout
     assert "1 cordon, 1 warm, 1 pin, 1 exclusion, 1 paused scope; see `bundlekeel operations`" in said
     assert "ok cordoned" in said and "ok cordoned" in sidecar.run("brokers").stdout
+
+
+def test_a_time_is_asked_for_as_people_write_it(sidecar: Sidecar) -> None:
+    """A duration ago, a day, or a moment; then all of it is asked for, not the newest twenty."""
+    before = time.time() * 1000
+    assert sidecar.run("journal", "--kind", "move", "--since", "24h").exit_code == 0
+    (limit, kind, period) = sidecar.service.calls[-1][1]
+    assert (limit, kind, period.until_ms) == (10_000, "move", 0)
+    assert period.since_ms == pytest.approx(before - 86_400_000, abs=60_000)
+    sidecar.run("verdicts", "--since", "yesterday", "--until", "today")
+    asked = sidecar.service.calls[-1][1][1]
+    assert asked.until_ms - asked.since_ms in (82_800_000, 86_400_000, 90_000_000)
+    sidecar.run("verdicts")
+    assert sidecar.service.calls[-1][1] == (20, Period())
+    wrong = sidecar.run("summary", "--since", "last week")
+    assert wrong.exit_code == 2 and "--since 'last week': expected a duration such as 24h" in wrong.stderr
+    turned = sidecar.run("journal", "--since", "1h", "--until", "2h")
+    assert turned.exit_code == 2 and "is before" in turned.stderr
+
+
+def test_cycles_that_decide_the_same_are_one_line(sidecar: Sidecar) -> None:
+    """A night of nothing is no screen of it; JSON keeps every cycle."""
+    row = sidecar.service.verdicts_made[0]
+    sidecar.service.verdicts_made = [replace(row, cycle=number) for number in range(1, 41)]
+    table = sidecar.run("verdicts", "--since", "2026-01-01").stdout.splitlines()
+    assert len(table) == 2 and "40 (×40)" in table[1]
+    assert len(json.loads(sidecar.run("verdicts", "--limit", "40", "-o", "json").stdout)) == 40
 
 
 CHANGES: list[tuple[list[str], str, Any]] = [
