@@ -437,9 +437,9 @@ class FakeService(FakeChannel, FakeDrawing):
             raise NotFound("namespace shop/nowhere does not exist")
         return [assignment(name) for name in names]
 
-    async def doctor(self) -> list[Check]:
+    async def doctor(self, *, for_act: bool = False) -> list[Check]:
         """The findings set."""
-        self._called("doctor")
+        self._called("doctor", for_act)
         return self.findings
 
     def live(self) -> list[Check]:

@@ -208,6 +208,15 @@ def checks(rows: Sequence[Row], _: TableLayout) -> RenderableType:
     return Group(grid, total)
 
 
+def go_live(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
+    """The checks, and whether the sidecars may act."""
+    errors = [str(row.get("name")) for row in rows if is_error(row)]
+    if errors:
+        return Group(checks(rows, layout), Text(f"no go: {', '.join(errors)}", style="bold red"))
+    left = "; look at the warnings first" if any(not row.get("ok") for row in rows) else ""
+    return Group(checks(rows, layout), Text(f"go{left}", style="bold green"))
+
+
 def is_error(row: Row) -> bool:
     """A failing check that is more than a warning."""
     return not row.get("ok") and row.get("severity", "error") == "error"

@@ -47,6 +47,7 @@ from bundlekeel.daemon.gate.in_force import MODES, lasts, mode_in_force, pause_i
 from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.assignments import assignments
 from bundlekeel.daemon.operations.doctor import DoctorContext, examine
+from bundlekeel.daemon.operations.go_live import DAY_MS, go_live
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.plans import Plans, PlansParts
 from bundlekeel.daemon.operations.where import where
@@ -376,9 +377,18 @@ class BalancerService:
         p = self._p
         return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
 
-    async def doctor(self) -> list[Check]:
+    async def doctor(self, *, for_act: bool = False) -> list[Check]:
         """Every connection and permission, tested now."""
-        return await examine(self._p.context())
+        if not for_act:
+            return await examine(self._p.context())
+        p = self._p
+        return go_live(
+            await examine(replace(p.context(), mode="act")),
+            mode_ceiling=p.loaded.settings.mode,
+            members=len(p.leadership.members),
+            day=await self.summary(Period(since_ms=p.clock.wall_ms() - DAY_MS)),
+            plan=p.cycle.report.plan if p.cycle.report else None,
+        )
 
     # --- probes ---
 

@@ -300,6 +300,17 @@ def test_cycles_that_decide_the_same_are_one_line(sidecar: Sidecar) -> None:
     assert len(json.loads(sidecar.run("verdicts", "--limit", "40", "-o", "json").stdout)) == 40
 
 
+def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
+    """Each line with its next step; exit code 1: no go."""
+    found = sidecar.run("doctor", "--for", "act")
+    assert ("doctor", True) in sidecar.service.calls
+    assert found.exit_code == 1 and found.stdout.splitlines()[-1] == "no go: shedding"
+    assert "→ run `bundlekeel takeover`" in found.stdout
+    sidecar.service.findings = sidecar.service.findings[::2]
+    found = sidecar.run("doctor", "--for", "act")
+    assert found.exit_code == 0 and found.stdout.splitlines()[-1] == "go; look at the warnings first"
+
+
 CHANGES: list[tuple[list[str], str, Any]] = [
     (["pause", "--reason", "r", "--by", "ann", "--for", "2h"], "pause", ("r", "ann", 7200.0)),
     (["pause", "--reason", "r", "--by", "ann"], "pause", ("r", "ann", None)),

@@ -191,6 +191,9 @@ async def openapi(request: Request) -> Response:
 
 
 @router.get("/doctor", response_model=list[Check], tags=["picture"])
-async def doctor(service: Backend) -> Response:
-    """Every connection and permission, what is wrong and how to fix it."""
-    return reply(await service.doctor())
+async def doctor(
+    service: Backend,
+    for_act: Annotated[bool, Query(description="also what must hold before the sidecars act")] = False,
+) -> Response:
+    """Every connection and permission, what is wrong and how to fix it; with `for_act` a go / no-go list."""
+    return reply(await service.doctor(for_act=for_act))

@@ -311,8 +311,9 @@ class Service(Protocol):
         """Where topics, bundles or namespaces would be placed if no broker owned them; nothing is assigned, no broker
         is asked."""
 
-    async def doctor(self) -> list[Check]:
-        """Every connection and permission, what is wrong and how to fix it."""
+    async def doctor(self, *, for_act: bool = False) -> list[Check]:
+        """Every connection and permission, what is wrong and how to fix it. `for_act`: what must hold before the
+        sidecars act, with what a day of recommendations came to."""
 
     def live(self) -> list[Check]:
         """Whether this process itself turns over; never depends on the store."""
