@@ -50,6 +50,8 @@ from bundlekeel.daemon.answers.plans import (
     TaskView,
 )
 from bundlekeel.daemon.answers.service import PlanRequest, Service
+from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
+from bundlekeel.daemon.summary import summary
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_overview import FakeDrawing
 from tests.support.fake_places import BROKERS, assignment, places
@@ -120,6 +122,7 @@ def _broker(row: int, broker: str) -> BrokerView:
         version="4.2.4",
         load_manager="org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
         sheds_itself=False,
+        requested="cordon" if row == 2 else "",
         unsettled=row == 2,
         preallocated=[ComingView(bundle=_bundle(1).bundle, age_seconds=42.0)] if row == 2 else [],
         short=TotalsView(msg_rate=16_000.0 * score, throughput=25.6e6 * score),
@@ -222,6 +225,16 @@ class FakeService(FakeChannel, FakeDrawing):
         self.fail: dict[str, Exception] = {}
         self.calls: list[tuple[str, Any]] = []
         self.made: dict[str, PlanView] = {}
+        self.verdicts_made = [
+            CycleVerdict(
+                cycle=4710 + index,
+                wall_ms=NOW_MS - 10_000 * (1 - index),
+                verdict=VerdictView(code="HitCount", sentence="2 brokers differ by up to 75.0% (>= 6.5%)"),
+                moves=index,
+                refusals={"CoolDown": 1},
+            )
+            for index in range(2)
+        ]
         self.paused: PauseView | None = None
         self.mode: Mode = "recommend"
         self.checks = [Check(name=name, ok=True, detail="fine") for name in ("store", "picture")]
@@ -265,6 +278,7 @@ class FakeService(FakeChannel, FakeDrawing):
                 verdict="Overloaded",
                 moves=1,
                 seconds=0.012,
+                obstacle="RecommendOnly",
             ),
             imbalance=ImbalanceView(throughput_max_mean=1.89, score_max_mean=1.89),
             ledger=LedgerView(entries=1, unsettled=[BROKERS[2]]),
@@ -304,27 +318,27 @@ class FakeService(FakeChannel, FakeDrawing):
             broker=BROKERS[0],
             sentence="it moved 42 s ago and is left alone until its cool-down is over",
             codes=[CodeView(code="CoolDown", explanation=EXPLANATIONS[Code.COOL_DOWN], detail="29 min left")],
-            history=self.journal(1, "move"),
+            history=self._records(1, "move"),
             what_would_change_it="in 29 min its cool-down is over; `bundlekeel plan` shows what would follow",
         )
 
-    def verdicts(self, limit: int) -> list[CycleVerdict]:
+    async def verdicts(self, limit: int, period: Period = ALWAYS) -> list[CycleVerdict]:
         """Two cycles."""
-        self._called("verdicts", limit)
-        return [
-            CycleVerdict(
-                cycle=4710 + index,
-                wall_ms=NOW_MS - 10_000 * (1 - index),
-                verdict=VerdictView(code="HitCount", sentence="2 brokers differ by up to 75.0% (>= 6.5%)"),
-                moves=index,
-                refusals={"CoolDown": 1},
-            )
-            for index in range(2)
-        ][-limit:]
+        self._called("verdicts", (limit, period))
+        return self.verdicts_made[-limit:]
 
-    def journal(self, limit: int, kind: str | None) -> list[Json]:
+    async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
         """One move and one cycle."""
-        self._called("journal", (limit, kind))
+        self._called("journal", (limit, kind, period))
+        return self._records(limit, kind)
+
+    async def summary(self, period: Period) -> SummaryView:
+        """Of the same records."""
+        self._called("summary", period)
+        records = self._records(10, None)
+        return summary(period, NOW_MS, records, [item for item in records if item["kind"] == "move"], [])
+
+    def _records(self, limit: int, kind: str | None) -> list[Json]:
         records: list[Json] = [
             {
                 "kind": "move",
@@ -423,9 +437,9 @@ class FakeService(FakeChannel, FakeDrawing):
             raise NotFound("namespace shop/nowhere does not exist")
         return [assignment(name) for name in names]
 
-    async def doctor(self) -> list[Check]:
+    async def doctor(self, *, for_act: bool = False) -> list[Check]:
         """The findings set."""
-        self._called("doctor")
+        self._called("doctor", for_act)
         return self.findings
 
     def live(self) -> list[Check]:

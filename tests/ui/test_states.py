@@ -14,6 +14,7 @@ from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import BrokerView, State
 from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.service import PlanRequest, Service
+from bundlekeel.daemon.answers.summary import ALWAYS, Period
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.page_world import Served
 from tests.support.security import Tokens
@@ -48,9 +49,9 @@ class StatesService(FakeService):
         """None while it is empty."""
         return [] if self.empty else super().brokers()
 
-    def journal(self, limit: int, kind: str | None) -> list[Json]:
+    async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
         """The test's own lines, if any."""
-        return self.records or super().journal(limit, kind)
+        return self.records or await super().journal(limit, kind, period)
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
         """One that has not expired."""

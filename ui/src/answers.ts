@@ -88,6 +88,8 @@ export interface BrokerView {
   report_age_seconds: number | null;
   /** its load score as reported */
   reported_score_ratio: number | null;
+  /** what people asked of it: drain, cordon or warm; empty: nothing */
+  requested: string;
   /** usage by resource */
   resources: Record<string, ResourceView> | null;
   /** its load score, with the moves of the ledger */
@@ -276,6 +278,8 @@ export interface CycleView {
   id: number;
   /** how many it planned */
   moves: number;
+  /** the code of why nothing of it was carried out; null: nothing prevented it */
+  obstacle: string | null;
   /** how long it took */
   seconds: number | null;
   /** the same for people, in a sentence */
@@ -824,6 +828,18 @@ export interface PausedScopeView {
   until_ms: number | null;
 }
 
+/** Something that a person did. */
+export interface PersonView {
+  /** who asked */
+  by: string;
+  /** why, in the words of who asked */
+  reason: string;
+  /** when */
+  wall_ms: number;
+  /** what was asked for */
+  what: string;
+}
+
 /** A bundle that stays where it is. */
 export interface PinView {
   /** a bundle: tenant/namespace/range */
@@ -1010,6 +1026,16 @@ export interface RatesView {
   publish_bytes: number | null;
   /** messages published */
   publish_messages: number | null;
+}
+
+/** A code that kept bundles from moving, or a cycle from being carried out. */
+export interface RefusalSummary {
+  /** a code of docs/reference/codes.md */
+  code: string;
+  /** cycles in which it was met */
+  cycles: number;
+  /** bundles at most in one cycle; 0: it is about the whole cycle */
+  most: number;
 }
 
 /** A candidate that does not move, and why. */
@@ -1206,6 +1232,18 @@ export interface SettlingView {
   why: string;
 }
 
+/** Cycles in a row with the same verdict. */
+export interface SpellView {
+  /** how many */
+  cycles: number;
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** its first cycle */
+  since_ms: number;
+  /** its last cycle */
+  until_ms: number;
+}
+
 export type SplitAlgorithm = "range_equally_divide" | "topic_count_equally_divide" | "specified_positions_divide" | "flow_or_qps_equally_divide";
 
 /** One bundle to divide. */
@@ -1324,6 +1362,40 @@ export interface Submitted {
   state: string;
   /** its task; empty while it is proposed */
   task: string;
+}
+
+/** What happened in a span of time. Moves and effects are those of all sidecars, the rest is of this one. */
+export interface SummaryView {
+  /** cycles of this sidecar */
+  cycles: number;
+  /** moves by what they did: helped, no_benefit, worse */
+  effects: Record<string, number>;
+  /** how much the more loaded broker went down by these on average, a ratio */
+  gain: number | null;
+  /** the oldest record in it: nothing is known before; null: none at all */
+  known_since_ms: number | null;
+  /** moves by outcome */
+  moves: Record<string, number>;
+  /** why plans were not carried out, the most frequent first */
+  obstacles: (RefusalSummary)[];
+  /** times in which a broker had too much load, the longest first */
+  overloads: (SpellView)[];
+  /** what people did, oldest first */
+  people: (PersonView)[];
+  /** cycles whose plan moves something, and that were not carried out */
+  recommended: number;
+  /** moves at most in one of these */
+  recommended_moves: number;
+  /** why bundles did not move, the most frequent first */
+  refusals: (RefusalSummary)[];
+  /** requests of people that were refused */
+  refused_requests: number;
+  /** the same for people, in a sentence */
+  sentence: string;
+  /** its beginning */
+  since_ms: number;
+  /** its end */
+  until_ms: number;
 }
 
 /** The last takeover of the brokers' own load shedding. */

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from bundlekeel import __version__
 from bundlekeel.cli.exit_codes import EPILOG, USAGE
@@ -21,33 +21,75 @@ _HELP = (
 )
 
 
-# In the order of the help: the modules of the commands, and the commands of each.
-_COMMANDS: Final = (
-    ("reads", "status brokers bundles why verdicts"),
-    ("channel", "channel"),
-    ("intervene.changes", "pause resume mode"),
-    ("intervene.manual_moves", "transfer unload split"),
-    ("intervene.operations", "operations drain warm cordon uncordon pin unpin exclude include stop"),
-    ("run", "run"),
-    ("local", "doctor where takeover handback decide version"),
-    ("intervene.deadman", "deadman"),
-    ("offline.history", "replay"),
-    ("offline.simulate", "simulate"),
-    ("journal", "journal"),
-    ("intervene.changes", "plan"),
-    ("intervene.operations", "review"),
-    ("intervene.thresholds", "thresholds"),
-    ("quotas", "quota"),
-    ("offline.history", "history"),
-    ("offline.config", "config"),
-    ("offline.token", "token"),
-)
-_MODULES: Final = {name: module for module, names in _COMMANDS for name in names.split()}
+# In the order of the help: its panels, the modules of their commands, and the commands of each.
+_PANELS: Final = {
+    "Look": (
+        ("reads", "status brokers bundles summary verdicts"),
+        ("journal", "journal"),
+        ("intervene.operations", "operations"),
+        ("channel", "channel"),
+        ("quotas", "quota"),
+        ("offline.history", "history"),
+    ),
+    "Ask": (("reads", "why"), ("local", "where"), ("intervene.changes", "plan")),
+    "Intervene": (
+        ("intervene.changes", "pause resume mode"),
+        ("intervene.manual_moves", "transfer unload split"),
+        ("intervene.operations", "drain warm cordon uncordon pin unpin exclude include stop review"),
+        ("intervene.thresholds", "thresholds"),
+    ),
+    "Go live": (
+        ("offline.config", "config"),
+        ("local", "doctor"),
+        ("offline.token", "token"),
+        ("run", "run"),
+        ("local", "takeover handback"),
+        ("intervene.deadman", "deadman"),
+    ),
+    "Offline": (
+        ("offline.simulate", "simulate"),
+        ("local", "decide"),
+        ("offline.history", "replay"),
+        ("local", "version"),
+    ),
+}
+_MODULES: Final = {
+    name: (panel, module) for panel, parts in _PANELS.items() for module, names in parts for name in names.split()
+}
 # Those whose `register` takes the wiring, too.
 _WIRED: Final = frozenset({"run", "local", "intervene.deadman", "offline.history"})
 
 # Commands that plan by themselves: without a strategy somebody installed they would do something else.
 PLANNING = ("run", "decide", "config", "simulate")
+
+
+class _Flags:
+    """Help that gives options without a value no type: `--yes`, not `--yes <bool>`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class _Command(_Flags, TyperCommand):
+    pass
+
+
+class _Group(_Flags, TyperGroup):
+    pass
+
+
+def _plain(app: typer.Typer) -> None:
+    """Let every command of it, and of the groups in it, have the help above."""
+    for command in app.registered_commands:
+        command.cls = _Command
+    for group in app.registered_groups:
+        group.cls = _Group
+        if group.typer_instance is not None:
+            _plain(group.typer_instance)
 
 
 class _Commands(Mapping[str, Any]):
@@ -58,13 +100,16 @@ class _Commands(Mapping[str, Any]):
         self._loaded: dict[str, Mapping[str, Any]] = {}
 
     def __getitem__(self, name: str) -> Any:
-        module = _MODULES[name]
+        panel, module = _MODULES[name]
         if module not in self._loaded:
             part = typer.Typer()
             register = import_module(f"bundlekeel.cli.{module}").register
             register(part, self._wiring) if module in _WIRED else register(part)
+            _plain(part)
             self._loaded[module] = typer.main.get_group(part).commands
-        return self._loaded[module][name]
+        command = self._loaded[module][name]
+        command.rich_help_panel = panel
+        return command
 
     def __iter__(self) -> Iterator[str]:
         return iter(_MODULES)
@@ -80,7 +125,7 @@ def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = li
     """
     commands = _Commands(wiring)
 
-    class Group(TyperGroup):
+    class Group(_Group):
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes)
             self.commands = commands  # type: ignore[assignment]

@@ -10,7 +10,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from bundlekeel.cli import units
+from bundlekeel.cli import completion, units
 from bundlekeel.cli.client import Client
 from bundlekeel.cli.exit_codes import BAD_NEWS
 from bundlekeel.cli.output import Output, TableLayout, table
@@ -29,10 +29,23 @@ def channel(
         str | None, typer.Option("--state", help="List only bundles in this state, e.g. Releasing.", show_default=False)
     ] = None,
     broker: Annotated[
-        str | None, typer.Option("--broker", help="List only bundles to or from this broker.", show_default=False)
+        str | None,
+        typer.Option(
+            "--broker",
+            help="List only bundles to or from this broker.",
+            show_default=False,
+            autocompletion=completion.brokers,
+        ),
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="List only those of tenant/namespace.", show_default=False)
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="List only those of tenant/namespace.",
+            show_default=False,
+            autocompletion=completion.namespaces,
+        ),
     ] = None,
     after: Annotated[str, typer.Option("--after", help="Begin after this bundle: the next page.")] = "",
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many bundles.")] = 50,

@@ -15,6 +15,8 @@ from rich.text import Text
 from bundlekeel.cli import text_views
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, TableLayout, Watch, show
+from bundlekeel.cli.period import SinceOption, UntilOption, period, records_of
+from bundlekeel.cli.reads import LimitOption
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import OutputOption, Session, connected
 from bundlekeel.codec.chain import GENESIS, ChainVerifier
@@ -47,12 +49,17 @@ def journal(
     kind: Annotated[
         JournalKind | None, typer.Option("--kind", help="Only records of this kind.", show_default=False)
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest.")] = 20,
+    limit: LimitOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
 ) -> None:
-    """What was done, newest last. `journal verify` checks the files themselves."""
-    session.show(
-        lambda client: client.get("journal", limit=limit, kind=kind.value if kind else None), text_views.journal
-    )
+    """What was done, newest last. `journal verify` checks the files themselves.
+
+    As a table, cycles in a row that decided the same are one line.
+    """
+    span, asked = period(since, until), kind.value if kind else None
+    count = limit or records_of(span)
+    session.show(lambda client: client.get("journal", limit=count, kind=asked, **span), text_views.journal)
 
 
 @guarded

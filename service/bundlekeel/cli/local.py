@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from bundlekeel import __version__
-from bundlekeel.cli import tables, text_views
+from bundlekeel.cli import completion, tables, text_views
 from bundlekeel.cli.client import connect
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, guarded
 from bundlekeel.cli.intervene.assignments import assignments
@@ -36,7 +36,17 @@ from bundlekeel.settings.load import LoadedSettings, load_settings
 
 # Pulsar's NamedEntity, twice.
 _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+")
+PlaceArgument = Annotated[
+    str,
+    typer.Argument(help="Topic, bundle or tenant/namespace.", show_default=False, autocompletion=completion.places),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+
+
+class Purpose(StrEnum):
+    """What `doctor` is asked for."""
+
+    ACT = "act"
 
 
 class Splits(StrEnum):
@@ -48,6 +58,7 @@ class Splits(StrEnum):
 
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put them into the app."""
+    _register_doctor(app, wiring)
     _register_questions(app, wiring)
     _register_takeover(app, wiring)
     _register_handback(app, wiring)
@@ -55,20 +66,38 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     app.command()(version)
 
 
-def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
+def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
-    def doctor(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-        """Test every connection and permission; say what is wrong and how to fix it. Exit code 1 on errors."""
-        rows = [asdict(check) for check in wiring().doctor(load_settings(config))]
-        _tell(rows, text_views.checks, output)
+    def doctor(
+        purpose: Annotated[
+            Purpose | None,
+            typer.Option("--for", help="A go / no-go list for mode `act`; asks a running sidecar.", show_default=False),
+        ] = None,
+        config: ConfigOption = None,
+        output: OutputOption = Output.TABLE,
+        socket: SocketOption = None,
+        url: UrlOption = None,
+    ) -> None:
+        """Test every connection and permission; say what is wrong and how to fix it. Exit code 1 on errors.
+
+        --for act: whether the sidecars may begin to act, line by line with the next step; exit code 1: no go.
+        """
+        if purpose is None:
+            rows = [asdict(check) for check in wiring().doctor(load_settings(config))]
+        else:
+            with connect(url, socket, config) as client:
+                rows = client.get("doctor", for_act=True)
+        _tell(rows, text_views.checks if purpose is None else text_views.go_live, output)
         if any(text_views.is_error(row) for row in rows):
             raise typer.Exit(BAD_NEWS)
 
+
+def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def where(
-        name: Annotated[str, typer.Argument(help="Topic, bundle or tenant/namespace.", show_default=False)],
+        name: PlaceArgument,
         if_unowned: Annotated[
             bool, typer.Option("--if-unowned", help="Where it would be placed, step by step; asks a running sidecar.")
         ] = False,

@@ -6,17 +6,27 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import tables, text_views
+from bundlekeel.cli import completion, tables, text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError
 from bundlekeel.cli.intervene import plans
 from bundlekeel.cli.output import Output
+from bundlekeel.cli.period import SinceOption, UntilOption, period, records_of
 from bundlekeel.cli.session import Session, connected
 
 _STATUS_BUNDLES = 20
 
 
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many, the newest.")]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        min=1,
+        max=10_000,
+        help="How many, the newest; 20, or all of a time that is given.",
+        show_default=False,
+    ),
+]
 HashArgument = Annotated[str, typer.Argument(help="The plan's hash.", show_default=False)]
 
 
@@ -27,6 +37,7 @@ def status(session: Session) -> None:
     def fetch(client: Client) -> Any:
         ready, lines = client.probe("readyz")
         answer = {"state": client.get("state"), "ready": ready, "checks": lines, "brokers": client.get("brokers")}
+        answer["operations"] = client.get("operations")
         if session.output is not Output.TABLE:
             answer["bundles"] = client.get("bundles", limit=_STATUS_BUNDLES)
         return answer
@@ -46,10 +57,20 @@ def brokers(session: Session) -> None:
 def bundles(
     session: Session,
     broker: Annotated[
-        str | None, typer.Option("--broker", help="Only those of this broker.", show_default=False)
+        str | None,
+        typer.Option(
+            "--broker", help="Only those of this broker.", show_default=False, autocompletion=completion.brokers
+        ),
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Only those of tenant/namespace.", show_default=False)
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Only those of tenant/namespace.",
+            show_default=False,
+            autocompletion=completion.namespaces,
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000, help="How many, the largest.")] = 50,
 ) -> None:
@@ -60,7 +81,9 @@ def bundles(
 @connected
 def why(
     session: Session,
-    name: Annotated[str, typer.Argument(help="A bundle, topic or broker.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="A bundle, topic or broker.", show_default=False, autocompletion=completion.anything)
+    ],
 ) -> None:
     """Why a bundle, topic or broker is where it is, what happened to it, and what would change that."""
     path = f"bundles/{path_part(name)}/why"
@@ -68,9 +91,18 @@ def why(
 
 
 @connected
-def verdicts(session: Session, limit: LimitOption = 20) -> None:
-    """What the last cycles decided, newest last."""
-    session.show(lambda client: client.get("verdicts", limit=limit), text_views.verdicts)
+def verdicts(session: Session, limit: LimitOption = None, since: SinceOption = None, until: UntilOption = None) -> None:
+    """What the last cycles decided, newest last; as a table, cycles in a row that decided the same are one line."""
+    span = period(since, until)
+    count = limit or records_of(span)
+    session.show(lambda client: client.get("verdicts", limit=count, **span), text_views.verdicts)
+
+
+@connected
+def summary(session: Session, since: SinceOption = "24h", until: UntilOption = None) -> None:
+    """What happened: moves and what they did, refusals by code, overloads, what people did."""
+    span = period(since, until)
+    session.show(lambda client: client.get("summary", **span), text_views.summary)
 
 
 plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
@@ -79,13 +111,30 @@ plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND
 @connected
 def make_plan(
     session: Session,
-    strategy: Annotated[str | None, typer.Option("--strategy", help="Another strategy.", show_default=False)] = None,
-    placement: Annotated[str | None, typer.Option("--placement", help="Another placement.", show_default=False)] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option("--strategy", help="Another strategy.", show_default=False, autocompletion=completion.strategies),
+    ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            "--placement", help="Another placement.", show_default=False, autocompletion=completion.placements
+        ),
+    ] = None,
     sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, by our or Pulsar's name.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A parameter, by our or Pulsar's name.",
+            autocompletion=completion.parameters,
+        ),
     ] = None,
     remove_broker: Annotated[
-        list[str] | None, typer.Option("--remove-broker", metavar="BROKER", help="As if this broker were gone.")
+        list[str] | None,
+        typer.Option(
+            "--remove-broker", metavar="BROKER", help="As if this broker were gone.", autocompletion=completion.brokers
+        ),
     ] = None,
     add_broker: Annotated[
         list[str] | None,
@@ -142,5 +191,5 @@ plan_app.command("tasks")(list_tasks)
 
 def register(app: typer.Typer) -> None:
     """Put them into the app, but `plan`, of which `execute` is in another module."""
-    for command in (status, brokers, bundles, why, verdicts):
+    for command in (status, brokers, bundles, why, verdicts, summary):
         app.command()(command)

@@ -25,28 +25,62 @@ ReasonToActOption = Annotated[
 ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; the login name by default.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
+_SIDECAR = "Which sidecar"
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", envvar="BUNDLEKEEL_URL", help="A sidecar's address, http://host:port.", show_default=False),
+    typer.Option(
+        "--url",
+        envvar="BUNDLEKEEL_URL",
+        help="A sidecar's address, http://host:port.",
+        show_default=False,
+        rich_help_panel=_SIDECAR,
+    ),
 ]
 SocketOption = Annotated[
     Path | None,
-    typer.Option("--socket", envvar="BUNDLEKEEL_SOCKET", help="A local sidecar's unix socket.", show_default=False),
+    typer.Option(
+        "--socket",
+        envvar="BUNDLEKEEL_SOCKET",
+        help="A local sidecar's unix socket.",
+        show_default=False,
+        rich_help_panel=_SIDECAR,
+    ),
 ]
 TokenFileOption = Annotated[
     Path | None,
-    typer.Option("--token-file", envvar="BUNDLEKEEL_TOKEN_FILE", help="File with a bearer token.", show_default=False),
+    typer.Option(
+        "--token-file",
+        envvar="BUNDLEKEEL_TOKEN_FILE",
+        help="File with a bearer token.",
+        show_default=False,
+        rich_help_panel=_SIDECAR,
+    ),
 ]
 TlsCaOption = Annotated[
     Path | None,
-    typer.Option("--tls-ca", envvar="BUNDLEKEEL_TLS_CA", help="PEM to check https with.", show_default=False),
+    typer.Option(
+        "--tls-ca",
+        envvar="BUNDLEKEEL_TLS_CA",
+        help="PEM to check https with.",
+        show_default=False,
+        rich_help_panel=_SIDECAR,
+    ),
 ]
 TlsCertOption = Annotated[
     Path | None,
-    typer.Option("--tls-cert", envvar="BUNDLEKEEL_TLS_CERT", help="PEM client certificate.", show_default=False),
+    typer.Option(
+        "--tls-cert",
+        envvar="BUNDLEKEEL_TLS_CERT",
+        help="PEM client certificate.",
+        show_default=False,
+        rich_help_panel=_SIDECAR,
+    ),
 ]
 TlsKeyOption = Annotated[
-    Path | None, typer.Option("--tls-key", envvar="BUNDLEKEEL_TLS_KEY", help="PEM key of it.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--tls-key", envvar="BUNDLEKEEL_TLS_KEY", help="PEM key of it.", show_default=False, rich_help_panel=_SIDECAR
+    ),
 ]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C.")]
 EveryOption = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two prints of --watch.")]

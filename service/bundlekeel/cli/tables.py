@@ -13,6 +13,7 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.grammar import numbered
 
 Row = Mapping[str, Any]
 
@@ -20,6 +21,7 @@ _NAME_WIDTH = 38
 _ABOVE = "latest, short and long term: msg/s above B/s, in and out together; + preallocated, with its age; * overridden"
 
 _GOOD, _WARN, _BAD, _DIM = "green", "yellow", "red", "dim"
+_REQUESTED = {"drain": "drained", "cordon": "cordoned", "warm": "warmed"}
 _CODE_STYLES = {
     Code.OVERLOADED: _BAD,
     Code.UNDERLOADED: _WARN,
@@ -91,6 +93,8 @@ def _summary(state: Row, answer: Row) -> Table:
     grid.add_row("strategy", f"{state.get('strategy')}, placement {state.get('placement')}")
     if state.get("paused"):
         grid.add_row("paused", Text(_paused(state["paused"]), style=_WARN))
+    if requests := _requests(answer.get("operations") or {}):
+        grid.add_row("requests", Text(f"{requests}; see `bundlekeel operations`", style=_WARN))
     ended = (state.get("takeover") or {}).get("ended") or {}
     if ended.get("deadman"):
         grid.add_row("put aside", Text(f"by {ended.get('by')}: {ended.get('reason')}", style=_BAD))
@@ -103,11 +107,24 @@ def _summary(state: Row, answer: Row) -> Table:
     return grid
 
 
+def _requests(operations: Row) -> str:
+    """How many of each kind people have asked for, a pause of everything left out: it has a line of its own."""
+    kinds = ("drain", "cordon", "warm", "pin", "exclusion")
+    counts = {kind: len(operations.get(f"{kind}s") or []) for kind in kinds}
+    counts["paused scope"] = sum(1 for row in operations.get("pauses") or [] if row.get("scope"))
+    return ", ".join(numbered(count, kind) for kind, count in counts.items() if count)
+
+
 def _mode(state: Row) -> Text:
     text = Text(f"{state.get('mode')} (ceiling {state.get('mode_ceiling')})")
     if state.get("acting"):
         return text.append(", acting", style=_GOOD)
-    code = state.get("acting_obstacle")
+    code, leader, cycle = state.get("acting_obstacle"), state.get("leader"), state.get("cycle")
+    if state.get("role") != "leader" and leader and cycle:
+        # A follower never acts; what counts is what the leader does.
+        code = cycle.get("obstacle")
+        if not code and state.get("mode") == "act":
+            return text.append(f", acting: yes, by {leader['id']}", style=_GOOD)
     why = f" ({code}: {explain(code)})" if code else ""
     return text.append(f", not acting{why}", style=_DIM)
 
@@ -235,6 +252,8 @@ def _broker_state(row: Row) -> Text:
     if not row.get("alive", True):
         return Text("gone", style=_BAD)
     text = Text(state, style=_GOOD if state == "ok" else _BAD)
+    if row.get("requested"):
+        text.append(f" {_REQUESTED.get(row['requested'], row['requested'])}", style=_WARN)
     if row.get("sheds_itself"):
         text.append(" sheds itself", style=_WARN)
     return text.append(" unsettled", style=_DIM) if row.get("unsettled") else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,6 +15,8 @@ from bundlekeel.cli.tables import coded, entry_words, explain, split_name
 from bundlekeel.core.model.grammar import numbered
 
 Row = Mapping[str, Any]
+# Records that begin this much later than was asked for leave something out.
+_LATE_MS = 60_000
 
 
 def why(answer: Row, layout: TableLayout) -> RenderableType:
@@ -44,13 +46,13 @@ def why(answer: Row, layout: TableLayout) -> RenderableType:
 def verdicts(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """A line a cycle."""
     made = table("time", ">cycle", "verdict", ">moves", "refusals", "sentence")
-    for row in rows:
+    for row, before in _collapsed(rows, lambda row: ((row.get("verdict") or {}).get("code"), row.get("moves"))):
         verdict = row.get("verdict") or {}
         moves = row.get("moves", 0)
         refusals = ", ".join(f"{count} {code}" for code, count in (row.get("refusals") or {}).items())
         made.add_row(
             units.moment(row.get("wall_ms"), short=layout.stacked),
-            str(row.get("cycle", "")),
+            f"{row.get('cycle', '')}{_times(before)}",
             coded(verdict.get("code")),
             str(len(moves) if isinstance(moves, list) else moves),
             refusals,
@@ -63,17 +65,94 @@ def journal(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """A line a record: what was done, where it landed, and why."""
     apart = layout.wide and not layout.stacked
     made = table("time", "kind", "what", "outcome", ">took", "sentence", *(["by", "reason"] if apart else []))
-    for row in rows:
+    for row, before in _collapsed(rows, _same_cycle):
         made.add_row(
             units.moment(row.get("wall_ms"), short=layout.stacked),
             str(row.get("kind", "")),
-            _what(row, layout),
+            f"{_what(row, layout)}{_times(before)}",
             _outcome(row.get("outcome")),
             units.age(row.get("seconds")) if row.get("seconds") is not None else "",
             _sentence(row, below=layout.wide and not apart),
             *([str(row.get("by") or ""), str(row.get("reason") or "")] if apart else []),
         )
     return made
+
+
+def _collapsed(rows: Sequence[Row], what: Callable[[Row], Any]) -> Iterator[tuple[Row, int]]:
+    """The last of those in a row of which `what` is the same and not None, and how many came before it."""
+    before = 0
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        mine = what(row)
+        if following is not None and mine is not None and what(following) == mine:
+            before += 1
+            continue
+        yield row, before
+        before = 0
+
+
+def _same_cycle(row: Row) -> Any:
+    """What makes one cycle like the next; None of any other record."""
+    if row.get("kind") != "cycle":
+        return None
+    return row.get("code"), row.get("planned"), row.get("obstacle")
+
+
+def _times(before: int) -> str:
+    return f" (×{before + 1})" if before else ""
+
+
+def summary(answer: Row, _: TableLayout) -> RenderableType:
+    """The sentence, then figures, the longest overloads, and what people did."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for title, *lines in _summary_rows(answer):
+        for number, line in enumerate(lines):
+            grid.add_row("" if number else title, line)
+    return Group(Text(str(answer.get("sentence")), style="bold"), grid)
+
+
+def _summary_rows(answer: Row) -> Iterator[list[str]]:
+    """A title and its lines."""
+    known, since = answer.get("known_since_ms"), answer.get("since_ms") or 0
+    yield ["time", f"{units.moment(since or known)} – {units.moment(answer['until_ms'])}"]
+    if known is None or known - since > _LATE_MS:
+        yield ["known", f"since {units.moment(known)}: nothing is recorded before" if known else "nothing"]
+    yield ["cycles", str(answer.get("cycles"))]
+    if answer.get("recommended"):
+        most = numbered(answer["recommended_moves"], "move")
+        yield ["recommended", f"moves in {numbered(answer['recommended'], 'cycle')}, {most} at most in one"]
+    yield ["moves", _counts(answer.get("moves") or {}) or "none"]
+    if answer.get("effects"):
+        gain = answer.get("gain") or 0.0
+        peak = f"the peak of the two brokers went {'up' if gain < 0 else 'down'} by {abs(gain):.1%} on average"
+        yield ["what they did", f"{_counts(answer['effects'])}; {peak}"]
+    yield ["not carried out", *(_met(row) for row in answer.get("obstacles") or [])]
+    yield ["not moved", *(_met(row) for row in answer.get("refusals") or [])]
+    yield [
+        "overloads",
+        *(
+            f"{units.moment(row['since_ms'])}, {units.age((row['until_ms'] - row['since_ms']) / 1000)}: "
+            f"{row['sentence']}"
+            for row in answer.get("overloads") or []
+        ),
+    ]
+    people = answer.get("people") or []
+    yield [
+        "people",
+        *(f"{units.moment(row['wall_ms'])}, {row['by']}: {row['what']} ({row['reason']})" for row in people),
+    ]
+    if answer.get("refused_requests"):
+        yield ["refused", f"{numbered(answer['refused_requests'], 'request')}; see `bundlekeel journal --kind audit`"]
+
+
+def _met(row: Row) -> str:
+    most = f", {numbered(row['most'], 'bundle')} at most" if row.get("most") else ""
+    return f"{row['code']} in {numbered(row['cycles'], 'cycle')}{most}: {explain(row['code'])}"
+
+
+def _counts(counts: Row) -> str:
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
 
 
 def _sentence(row: Row, *, below: bool) -> str:
@@ -127,6 +206,15 @@ def checks(rows: Sequence[Row], _: TableLayout) -> RenderableType:
     said = f"{numbered(len(rows), 'check')}, {numbered(bad, 'error')}, {numbered(warnings, 'warning')}"
     total = Text(said, style="red" if bad else "green")
     return Group(grid, total)
+
+
+def go_live(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
+    """The checks, and whether the sidecars may act."""
+    errors = [str(row.get("name")) for row in rows if is_error(row)]
+    if errors:
+        return Group(checks(rows, layout), Text(f"no go: {', '.join(errors)}", style="bold red"))
+    left = "; look at the warnings first" if any(not row.get("ok") for row in rows) else ""
+    return Group(checks(rows, layout), Text(f"go{left}", style="bold green"))
 
 
 def is_error(row: Row) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from bundlekeel.daemon.answers.picture import (
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import verdict_view
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.state.documents import Desired
 
 
 def imbalances(cycle: Cycle) -> ImbalanceView:
@@ -41,8 +43,8 @@ def imbalances(cycle: Cycle) -> ImbalanceView:
     )
 
 
-def brokers(cycle: Cycle, config: BrokerConfig, now_ms: int) -> list[BrokerView]:
-    """One row a registered broker, by id; those without a usable report say why."""
+def brokers(cycle: Cycle, config: BrokerConfig, desired: Desired, now_ms: int) -> list[BrokerView]:
+    """One row a registered broker, by id, with what people asked of it; those without a usable report say why."""
     snapshot, picture = cycle.snapshot, cycle.picture
     if snapshot is None or picture is None:
         return []
@@ -60,6 +62,9 @@ def brokers(cycle: Cycle, config: BrokerConfig, now_ms: int) -> list[BrokerView]
                 load_manager=endpoint.load_manager if endpoint else "",
             )
         )
+    asked = {"warm": desired.warms, "cordon": desired.cordons, "drain": desired.drains}
+    requested = {broker: kind for kind, named in asked.items() for broker in named}
+    rows = [replace(row, requested=requested.get(row.broker, "")) for row in rows]
     return sorted(rows, key=lambda row: row.broker)
 
 

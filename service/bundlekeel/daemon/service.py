@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -36,15 +37,17 @@ from bundlekeel.daemon.answers.picture import (
 )
 from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, Submitted, TaskView
 from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import joined
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
+from bundlekeel.daemon.gate.in_force import MODES, lasts, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.assignments import assignments
 from bundlekeel.daemon.operations.doctor import DoctorContext, examine
+from bundlekeel.daemon.operations.go_live import DAY_MS, go_live
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.plans import Plans, PlansParts
 from bundlekeel.daemon.operations.where import where
@@ -58,9 +61,13 @@ from bundlekeel.daemon.state.documents import Desired, Pause
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.daemon.summary import summary
 from bundlekeel.ports import Clock, Coordination, Journal, Member, Metadata, Ownership, Peers, Telemetry
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings
+
+# Kinds of records that each sidecar keeps of its own.
+_LOCAL = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +187,12 @@ class BalancerService:
             verdict=record["code"],
             moves=record["planned"],
             seconds=record["seconds"].get("total"),
+            obstacle=record.get("obstacle"),
         )
 
     def brokers(self) -> list[BrokerView]:
         """One row a registered broker."""
-        return tables.brokers(self._p.cycle, self._p.config, self._p.clock.wall_ms())
+        return tables.brokers(self._p.cycle, self._p.config, self._p.shared_state.desired, self._p.clock.wall_ms())
 
     def bundles(
         self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
@@ -204,14 +212,16 @@ class BalancerService:
 
     async def why(self, name: str) -> WhyView:
         """Why a bundle, topic or broker is where it is, and what would change it."""
-        records = self.journal(10_000, "move")
-        answer = await why.why(name, cycle=self._p.cycle, metadata=self._p.metadata, records=records)
+        records = self._moves()
+        now, asked = self._p.clock.wall_ms(), self._p.shared_state.desired.all_pauses()
+        pauses = {scope: pause for scope, pause in asked.items() if lasts(pause.until_ms, now)}
+        answer = await why.why(name, cycle=self._p.cycle, metadata=self._p.metadata, records=records, pauses=pauses)
         if self._p.channel is None or not self._p.channel.followed or answer.bundle is None:
             return answer
         entry, findings = self._entry(answer.bundle), self._p.channel.findings_of(answer.bundle)
         return replace(answer, channel=entry, findings=findings)
 
-    def verdicts(self, limit: int) -> list[CycleVerdict]:
+    async def verdicts(self, limit: int, period: Period = ALWAYS) -> list[CycleVerdict]:
         """The last cycles' verdicts, newest last."""
         return [
             CycleVerdict(
@@ -221,22 +231,37 @@ class BalancerService:
                 verdict=VerdictView(code=item["code"], sentence=item["sentence"]),
                 refusals=item.get("refused", {}),
             )
-            for item in self._p.journal.tail(limit, kind="cycle")
+            for item in (await self._own(("cycle",), limit, period))[-limit:]
         ]
 
-    def journal(self, limit: int, kind: str | None) -> list[Json]:
+    async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
         """Records, newest last. Moves come from the shared state, so that every replica knows all of them; the
         rest are those of this sidecar."""
-        judged = self._p.cycle.cycle_state.effects.judged
         if kind == "effect":
-            return [effect.record() for effect in judged][-limit:]
-        moves = joined(list(self._p.shared_state.moves)[-limit:], judged)
+            judged = [effect.record() for effect in self._p.cycle.cycle_state.effects.judged]
+            return period.of(judged)[-limit:]
+        moves = period.of(self._moves())
         if kind == "move":
-            return moves
-        local = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings")
-        own = {item: self._p.journal.tail(limit, kind=item) for item in local if kind in (None, item)}
-        records = [record for found in own.values() for record in found] + ([] if kind else moves)
-        return sorted(records, key=lambda item: int(item["wall_ms"]))[-limit:]
+            return moves[-limit:]
+        records = await self._own(_LOCAL if kind is None else (kind,), limit, period)
+        return sorted(records + ([] if kind else moves), key=lambda item: int(item["wall_ms"]))[-limit:]
+
+    async def summary(self, period: Period) -> SummaryView:
+        """What happened in that time."""
+        records = await asyncio.to_thread(self._p.journal.since, period.since_ms)
+        effects = [effect.record() for effect in self._p.cycle.cycle_state.effects.judged]
+        return summary(period, self._p.clock.wall_ms(), records, self._moves(), effects)
+
+    def _moves(self) -> list[Json]:
+        """Moves of all replicas, each with what came of it."""
+        return joined(list(self._p.shared_state.moves), self._p.cycle.cycle_state.effects.judged)
+
+    async def _own(self, kinds: Sequence[str], limit: int, period: Period) -> list[Json]:
+        """Records of this sidecar; its files are read only where a time is asked for."""
+        if period == ALWAYS:
+            return [record for kind in kinds for record in self._p.journal.tail(limit, kind=kind)]
+        found = await asyncio.to_thread(self._p.journal.since, period.since_ms)
+        return [record for record in period.of(found) if record.get("kind") in kinds]
 
     def settings(self) -> list[Setting]:
         """The settings in effect with their origins; parameters are those of the plan."""
@@ -352,9 +377,18 @@ class BalancerService:
         p = self._p
         return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
 
-    async def doctor(self) -> list[Check]:
+    async def doctor(self, *, for_act: bool = False) -> list[Check]:
         """Every connection and permission, tested now."""
-        return await examine(self._p.context())
+        if not for_act:
+            return await examine(self._p.context())
+        p = self._p
+        return go_live(
+            await examine(replace(p.context(), mode="act")),
+            mode_ceiling=p.loaded.settings.mode,
+            members=len(p.leadership.members),
+            day=await self.summary(Period(since_ms=p.clock.wall_ms() - DAY_MS)),
+            plan=p.cycle.report.plan if p.cycle.report else None,
+        )
 
     # --- probes ---
 

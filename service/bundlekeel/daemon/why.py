@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from bundlekeel.core.guard.scope import matching_bundles
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.grammar import numbered
@@ -15,10 +17,13 @@ from bundlekeel.core.model.time_format import clock_text
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES
 from bundlekeel.daemon.listings import obstacles
 from bundlekeel.daemon.operations.where import bundle_named
+from bundlekeel.daemon.state.documents import Pause
 from bundlekeel.ports import Metadata
 
+_NO_PAUSES: Mapping[str, Pause] = {}
 _CHANGES: dict[Code, str] = {
     Code.COOL_DOWN: "wait until its cool-down is over, or move it by hand",
     Code.IDLE: "traffic on it: an idle bundle helps nobody by moving",
@@ -56,15 +61,20 @@ _CHANGES: dict[Code, str] = {
 }
 
 
-async def why(name: str, *, cycle: Cycle, metadata: Metadata, records: list[Json]) -> WhyView:
-    """NotFound when the name is no broker, bundle or topic of this cluster, or before the first cycle."""
+async def why(
+    name: str, *, cycle: Cycle, metadata: Metadata, records: list[Json], pauses: Mapping[str, Pause] = _NO_PAUSES
+) -> WhyView:
+    """NotFound when the name is no broker, bundle or topic of this cluster, or before the first cycle. `pauses`: those
+    in force, by scope."""
     snapshot = cycle.snapshot
     if snapshot is None:
         raise NotFound("there is no picture of the cluster yet; try again in a few seconds")
     if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
         return _broker(name, snapshot, cycle, records)
     bundle = await _bundle_of(name, metadata)
-    return replace(_bundle(bundle, snapshot, cycle, records), kind="bundle" if bundle == name else "topic", name=name)
+    answer = _bundle(bundle, snapshot, cycle, records)
+    blocks = [*answer.codes, *_paused(bundle, snapshot, pauses)]
+    return replace(answer, kind="bundle" if bundle == name else "topic", name=name, codes=blocks)
 
 
 async def _bundle_of(name: str, metadata: Metadata) -> str:
@@ -162,13 +172,47 @@ def _stands(bundle: str, snapshot: Snapshot, cycle: Cycle) -> tuple[str | None, 
     found = obstacles(cycle, snapshot)
     code = found.codes.get(row) or (refusal.code if refusal is not None else None)
     if code is None:
-        text = plan.verdict.sentence if plan else "no plan yet"
-        return broker, f"it stays at {broker}: {text}", whole, f"{broker} standing out from the others for long enough"
+        sentence, change = _unmoved(broker, plan)
+        return broker, f"it stays at {broker}: {sentence}", whole, change
     detail = refusal.detail if refusal is not None else ""
     if ends := found.frees_ms.get(row):
         detail = f"{detail}; until {clock_text(ends)}".removeprefix("; ")
     change = _CHANGES.get(code, "see the explanation")
     return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [_code(code, detail), *whole], change
+
+
+def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
+    """Why a bundle stays that nothing prevents from moving, by where its broker stands, and what would change it."""
+    load = next((item for item in plan.loads if item.broker == broker), None) if plan else None
+    if plan is None or load is None:
+        return "no plan yet" if plan is None else plan.verdict.sentence, "a plan that knows its broker"
+    before = f"{load.score_before:.1%}"
+    if leaving := sum(move.source == broker for move in plan.moves):
+        moves = numbered(leaving, "planned move", "take")
+        return (
+            f"{moves} {broker} from {before} to {load.score_after:.1%} already",
+            "more load on that broker than these",
+        )
+    mean = sum(item.score_before for item in plan.loads) / len(plan.loads)
+    stands = f"that broker is at {before}, the mean at {mean:.1%}; {plan.verdict.sentence}"
+    if load.score_before <= mean:
+        return stands, "a higher load on its broker than on the others: brokers below the mean give nothing away"
+    return stands, _broker_change(plan)
+
+
+def _paused(bundle: str, snapshot: Snapshot, pauses: Mapping[str, Pause]) -> list[CodeView]:
+    """The pauses that hold a bundle, each with its end."""
+    found = []
+    for scope, pause in sorted(pauses.items()):
+        kind, _, name = scope.partition(":")
+        pattern = f"{PAUSE_SCOPES[kind]}:{name}" if kind in PAUSE_SCOPES else ""
+        rows = matching_bundles(snapshot, pattern) if pattern else None
+        if scope and (rows is None or bundle not in snapshot.bundles.names):
+            continue
+        if rows is None or rows[snapshot.bundles.names.index(bundle)]:
+            until = f"until {clock_text(pause.until_ms)}" if pause.until_ms else "until resumed"
+            found.append(_code(Code.PAUSED, f"{scope or 'everything'}, {until}, by {pause.by}: {pause.reason}"))
+    return found
 
 
 def _code(code: Code, detail: str) -> CodeView:

@@ -322,6 +322,9 @@ class Journal(Protocol):
     def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
         """The newest records, oldest first."""
 
+    def since(self, wall_ms: int) -> list[dict[str, Any]]:
+        """Records from then on, oldest first, as far back as they are kept. May read files: call it in a thread."""
+
     def close(self) -> None:
         """Flush and close."""
 

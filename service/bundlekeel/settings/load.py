@@ -7,14 +7,14 @@ Environment: `BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`. Secrets: a di
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
@@ -49,6 +49,14 @@ class LoadedSettings:
         if file is None or self.path is None or file.is_absolute():
             return file
         return self.path.resolve().parent / file
+
+    def unreadable_files(self) -> list[str]:
+        """A sentence for every file that is named (tokens, certificates, keys) and that this process cannot read."""
+        return [
+            f"{key} = {str(file)!r}: {self.located(file)} is no file that can be read"
+            for key, file in _named_files(self.settings.__dict__, "")
+            if (place := self.located(file)) is None or not place.is_file() or not os.access(place, os.R_OK)
+        ]
 
     @classmethod
     def defaults(cls) -> LoadedSettings:
@@ -239,3 +247,17 @@ def _all_origins(origins: Mapping[_Path, str]) -> dict[str, str]:
     known = {row.key: "default" for row in rows() if row.key != "parameters" and not row.key.startswith("capacity")}
     known |= {f"parameters.{name}": "default" for name in BY_NAME if name not in TOP_LEVEL}
     return known | {".".join(path): origin for path, origin in origins.items()}
+
+
+def _named_files(values: Mapping[str, Any], before: str) -> Iterator[tuple[str, Path]]:
+    """Keys that end with `_file`, and what they name, in all sections and their lists."""
+    for name, value in values.items():
+        key = f"{before}{name}"
+        if isinstance(value, Path) and name.endswith("_file"):
+            yield key, value
+        elif isinstance(value, BaseModel):
+            yield from _named_files(value.__dict__, f"{key}.")
+        elif isinstance(value, list | tuple):
+            for number, item in enumerate(value):
+                if isinstance(item, BaseModel):
+                    yield from _named_files(item.__dict__, f"{key}.{number}.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.daemon.answers.summary import Period
 from tests.support.fake_service import BROKERS, HASH, FakeService, places
 
 BUNDLE = "shop/orders/0x00000000_0x10000000"
@@ -133,6 +135,7 @@ READS = [
     ["why", "persistent://shop/orders/a?b#c"],
     ["why", BROKERS[0]],
     ["verdicts", "--limit", "1"],
+    ["summary", "--since", "2026-01-01", "--until", "2027-01-01T10:00"],
     ["journal", "--kind", "move"],
     ["plan", "--ignore-hit-counts"],
     ["plan", "list"],
@@ -151,6 +154,7 @@ ASSIGNMENTS = [
 @pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
 def test_reads(sidecar: Sidecar, command: list[str], to: str, output: str) -> None:
     """Every read works over both ways and in every format; JSON and YAML say the same."""
+    sidecar.service.requests.left = 0  # its drain goes on whenever somebody looks
     result = sidecar.run(*command, "-o", output, to=to)
     assert result.exit_code == 0, result.output
     if output == "json":
@@ -247,6 +251,64 @@ def test_status_is_bad_news_when_not_ready(sidecar: Sidecar) -> None:
     sidecar.service.checks = [Check(name="leader", ok=False, detail="no sidecar leads")]
     result = sidecar.run("status")
     assert result.exit_code == 1 and "leader no sidecar leads" in result.stdout
+
+
+def test_status_of_a_follower_says_who_acts(sidecar: Sidecar) -> None:
+    """A follower never acts itself: what counts is whether the leader does, and why not."""
+    state = sidecar.service.state
+    mine = replace(state(), member="pod-b", role="follower", mode="act", acting_obstacle="NotLeader")
+    cycle = mine.cycle
+    assert cycle is not None
+    sidecar.service.state = lambda: mine  # type: ignore[method-assign]
+    assert "not acting (RecommendOnly" in sidecar.run("status").stdout
+    mine = replace(mine, cycle=replace(cycle, obstacle=None))
+    assert "acting: yes, by pod-a" in sidecar.run("status").stdout
+    sidecar.service.state = state  # type: ignore[method-assign]
+
+
+def test_what_people_asked_for_shows_where_one_looks_first(sidecar: Sidecar) -> None:
+    """Drains, cordons and pauses of scopes, in `status` and `brokers`."""
+    said = sidecar.run("status").stdout
+    assert "1 cordon, 1 warm, 1 pin, 1 exclusion, 1 paused scope; see `bundlekeel operations`" in said
+    assert "ok cordoned" in said and "ok cordoned" in sidecar.run("brokers").stdout
+
+
+def test_a_time_is_asked_for_as_people_write_it(sidecar: Sidecar) -> None:
+    """A duration ago, a day, or a moment; then all of it is asked for, not the newest twenty."""
+    before = time.time() * 1000
+    assert sidecar.run("journal", "--kind", "move", "--since", "24h").exit_code == 0
+    (limit, kind, period) = sidecar.service.calls[-1][1]
+    assert (limit, kind, period.until_ms) == (10_000, "move", 0)
+    assert period.since_ms == pytest.approx(before - 86_400_000, abs=60_000)
+    sidecar.run("verdicts", "--since", "yesterday", "--until", "today")
+    asked = sidecar.service.calls[-1][1][1]
+    assert asked.until_ms - asked.since_ms in (82_800_000, 86_400_000, 90_000_000)
+    sidecar.run("verdicts")
+    assert sidecar.service.calls[-1][1] == (20, Period())
+    wrong = sidecar.run("summary", "--since", "last week")
+    assert wrong.exit_code == 2 and "--since 'last week': expected a duration such as 24h" in wrong.stderr
+    turned = sidecar.run("journal", "--since", "1h", "--until", "2h")
+    assert turned.exit_code == 2 and "is before" in turned.stderr
+
+
+def test_cycles_that_decide_the_same_are_one_line(sidecar: Sidecar) -> None:
+    """A night of nothing is no screen of it; JSON keeps every cycle."""
+    row = sidecar.service.verdicts_made[0]
+    sidecar.service.verdicts_made = [replace(row, cycle=number) for number in range(1, 41)]
+    table = sidecar.run("verdicts", "--since", "2026-01-01").stdout.splitlines()
+    assert len(table) == 2 and "40 (×40)" in table[1]
+    assert len(json.loads(sidecar.run("verdicts", "--limit", "40", "-o", "json").stdout)) == 40
+
+
+def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
+    """Each line with its next step; exit code 1: no go."""
+    found = sidecar.run("doctor", "--for", "act")
+    assert ("doctor", True) in sidecar.service.calls
+    assert found.exit_code == 1 and found.stdout.splitlines()[-1] == "no go: shedding"
+    assert "→ run `bundlekeel takeover`" in found.stdout
+    sidecar.service.findings = sidecar.service.findings[::2]
+    found = sidecar.run("doctor", "--for", "act")
+    assert found.exit_code == 0 and found.stdout.splitlines()[-1] == "go; look at the warnings first"
 
 
 CHANGES: list[tuple[list[str], str, Any]] = [

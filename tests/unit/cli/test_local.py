@@ -134,6 +134,18 @@ def test_every_command_is_found_in_its_module() -> None:
     assert [command.name for command in root.commands.values()] == list(root.commands)
 
 
+def test_help_is_in_panels_and_gives_flags_no_type(wiring: FakeWiring) -> None:
+    """A newcomer reads what a command is for by its panel, and `--yes` takes no value."""
+    text = invoke(wiring, "--help").stdout
+    panels = [text.index(f"─ {name} ─") for name in ("Look", "Ask", "Intervene", "Go live", "Offline")]
+    assert panels == sorted(panels)
+    for words in ([], ["drain"], ["plan"], ["plan", "execute"], ["config"], ["simulate"]):
+        assert "<bool>" not in invoke(wiring, *words, "--help").stdout
+    assert invoke(wiring, "drain", "--help").stdout.index("--yes") < invoke(wiring, "drain", "--help").stdout.index(
+        "Which sidecar"
+    )
+
+
 def test_little_is_imported_for_little() -> None:
     """The version and a command that does not exist need neither adapters nor servers nor what plans."""
     for arguments in (["--version"], ["no-such-command"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from bundlekeel.core.model.time_format import clock_text
 from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
+from bundlekeel.daemon.state.documents import Desired, Pause
 from bundlekeel.daemon.why import why
 from bundlekeel.ports import Owner
 from tests.support.memory_source import MemoryMetadata, MemoryOwnership
@@ -253,7 +255,7 @@ async def test_tables_show_latest_short_long_and_preallocated() -> None:
     sidecar = await FakeSidecar(FakeCluster(), params=with_params(max_moves_per_cycle=2)).lead()
     await sidecar.cycle.turn()
     now = sidecar.clock.wall_ms() + 2_000
-    brokers = {row.broker: row for row in tables.brokers(sidecar.cycle, sidecar.config, now)}
+    brokers = {row.broker: row for row in tables.brokers(sidecar.cycle, sidecar.config, Desired(), now)}
     coming = [item for row in brokers.values() for item in row.preallocated]
     assert len(coming) == 2 and all(item.age_seconds >= 1.9 for item in coming)
     assert all(row.sheds_itself is False and row.splits_itself is True for row in brokers.values())
@@ -322,3 +324,48 @@ async def test_impossible_what_if_names_the_field(request_: PlanRequest, field: 
     with pytest.raises(ConfigError) as caught:
         await sidecar.planner.make(request_)
     assert caught.value.field == field
+
+
+async def test_a_bundle_that_nothing_holds_hears_where_its_broker_stands() -> None:
+    """What the last plan did with its broker, or how that broker compares to the mean; never a riddle."""
+    cluster = FakeCluster({BROKERS[0]: [0.1, 0.1, 0.1, 0.1], BROKERS[1]: [0.02], BROKERS[2]: [0.02]})
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    await sidecar.cycle.turn()
+    assert sidecar.cycle.report is not None and sidecar.cycle.report.plan is not None
+    plan = sidecar.cycle.report.plan
+    moved = {move.bundle for move in plan.moves}
+    sidecar.cycle.report.plan = replace(plan, refusals=())
+    assert sidecar.cycle.snapshot is not None
+    names = sidecar.cycle.snapshot.bundles.names
+    told = {
+        name: await why(name, cycle=sidecar.cycle, metadata=cluster.metadata, records=[])
+        for name in names
+        if name not in moved
+    }
+    hot = [item for item in told.values() if item.broker == BROKERS[0] and not item.codes]
+    cold = [item for item in told.values() if item.broker != BROKERS[0]]
+    assert moved and hot and cold
+    assert all(re.search(r"planned moves? takes? \S+ from [\d.]+% to [\d.]+% already", item.sentence) for item in hot)
+    assert all("that broker is at" in item.sentence and "the mean at" in item.sentence for item in cold)
+    assert all("below the mean give nothing away" in item.what_would_change_it for item in cold)
+
+
+async def test_every_pause_of_a_bundle_is_told_with_its_end() -> None:
+    """Beside whatever else holds it; a pause of another namespace is not."""
+    sidecar = await FakeSidecar(FakeCluster({BROKERS[0]: [0.1], BROKERS[1]: [0.1], BROKERS[2]: [0.1]})).lead()
+    await sidecar.cycle.turn()
+    assert sidecar.cycle.snapshot is not None
+    bundle = sidecar.cycle.snapshot.bundles.names[0]
+    space = bundle.rpartition("/")[0]
+    end = 1_790_000_000_000
+    pauses = {
+        "": Pause(reason="release", by="bo", since_ms=1),
+        f"namespace:{space}": Pause(reason="disks", by="ann", since_ms=1, until_ms=end),
+        "namespace:other/one": Pause(reason="x", by="ann", since_ms=1),
+        "holiday:all": Pause(reason="a newer release's", by="ann", since_ms=1),
+    }
+    told = await why(bundle, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=[], pauses=pauses)
+    assert [item.detail for item in told.codes if item.code == "Paused"] == [
+        "everything, until resumed, by bo: release",
+        f"namespace:{space}, until {clock_text(end)}, by ann: disks",
+    ]

@@ -212,3 +212,19 @@ def test_h15_the_folder_is_synced_with_the_file(tmp_path: Path, monkeypatch: pyt
     assert synced == ["journal.jsonl.1", tmp_path.name]
     made.close()
     assert synced[2:] == ["journal.jsonl", tmp_path.name]
+
+
+def test_records_of_a_time_are_read_from_the_files_where_memory_does_not_go_back(tmp_path: Path) -> None:
+    """Yesterday is longer ago than what is kept in memory, and may be in the file before."""
+    path = tmp_path / "journal.jsonl"
+    written, _ = journal(path, max_bytes=300_000, backups=1)
+    for number in range(1, 3001):
+        written.append({"kind": "cycle", "wall_ms": number})
+    assert path.with_name("journal.jsonl.1").exists()
+    assert len(written.tail(10_000)) == 2000
+    assert [record["wall_ms"] for record in written.since(2990)] == list(range(2990, 3001))
+    assert [record["wall_ms"] for record in written.since(900)] == list(range(900, 3001))
+    in_memory, _ = journal(None)
+    in_memory.append({"kind": "cycle", "wall_ms": 5})
+    assert in_memory.since(1) == [{"kind": "cycle", "wall_ms": 5}]
+    assert in_memory.since(6) == []

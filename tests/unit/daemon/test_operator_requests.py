@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
+from bundlekeel.daemon import listings
 from bundlekeel.daemon.answers.plans import Stopping
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.durations import GUESS_SECONDS
@@ -57,6 +58,17 @@ async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -
     ended = await service.uncordon(B1, **WHO)
     assert ended.ended == ["drain"]
     assert service.operations().drains == []
+
+
+async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
+    """Who looks at the brokers sees that one is kept empty, on every replica."""
+    leader, other = await both()
+    await operator_requests(other).cordon(B2, **WHO)
+    await operator_requests(other).drain(B1, dry_run=False, **WHO)
+    await leader.shared_state.refresh()
+    for sidecar in (leader, other):
+        rows = listings.brokers(sidecar.cycle, sidecar.config, sidecar.shared_state.desired, 0)
+        assert [(row.broker, row.requested) for row in rows] == [(B1, "drain"), (B2, "cordon"), (B3, "")]
 
 
 async def test_the_last_broker_is_not_drained() -> None:

@@ -59,6 +59,19 @@ class TestCommand:
         with pytest.raises(ConfigError, match="metadata_store is not set"):
             open_outside(load_settings(file, environ={}))
 
+    def test_files_that_are_named_must_be_there(self, tmp_path: Path) -> None:
+        """A token or CA file that is missing is found before the sidecar is; relative ones belong to the folder."""
+        file = tmp_path / "c.yaml"
+        admin = "admin: {token_file: token, tls_trust_certs_file: /none/ca.pem}"
+        file.write_text(f"metadata_store: zk:127.0.0.1:2181\n{admin}\n")
+        bad = self.invoke("check", str(file))
+        assert (bad.exit_code, bad.stdout) == (2, "")
+        assert f"admin.token_file = 'token': {tmp_path / 'token'} is no file" in bad.stderr
+        assert "admin.tls_trust_certs_file = '/none/ca.pem'" in bad.stderr and "--elsewhere" in bad.stderr
+        assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
+        (tmp_path / "token").write_text("x")
+        assert "token_file" not in self.invoke("check", str(file)).stderr
+
     def test_show(self, tmp_path: Path) -> None:
         """A tree that is itself a settings file, or rows with origins; secrets hidden everywhere."""
         file = tmp_path / "c.yaml"

@@ -22,6 +22,8 @@ from bundlekeel.ports import Telemetry
 _KEPT_IN_MEMORY = 2_000
 # So much of the end is read back: 2,000 records of usual size. The whole file may be larger than our memory limit.
 _READ_BACK_BYTES = 4 * 1024 * 1024
+# What people ask for may lie further back: two days of cycles of usual size.
+_READ_SINCE_BYTES = 32 * 1024 * 1024
 
 
 class FileJournal:
@@ -90,6 +92,25 @@ class FileJournal:
         """The newest records, oldest first; of one kind (`cycle` or `move`) when given."""
         matching = [record for record in self._recent if kind is None or record.get("kind") == kind]
         return matching[-limit:] if limit > 0 else []
+
+    def since(self, wall_ms: int) -> list[dict[str, Any]]:
+        """Records from then on, oldest first: of memory, else of the file and the one before it. Reads files."""
+        recent = list(self._recent)
+        if self._path is None or (recent and _at(recent[0]) < wall_ms):
+            return [record for record in recent if _at(record) >= wall_ms]
+        found: list[dict[str, Any]] = []
+        left = _READ_SINCE_BYTES
+        for path in (self._path, self._path.with_name(f"{self._path.name}.1")):
+            lines = _end_of(path, left)
+            left -= sum(map(len, lines))
+            for line in reversed(lines):
+                record = _record_in(line)
+                if record is None:
+                    continue
+                if _at(record) < wall_ms:
+                    return found[::-1]
+                found.append(record)
+        return found[::-1] or recent
 
     def close(self) -> None:
         """Flush to the disk and close; a second call does nothing."""
@@ -173,13 +194,11 @@ class FileJournal:
         for line in whole.split(b"\n")[1 if before else 0 :][-_KEPT_IN_MEMORY:]:
             if not line:
                 continue
-            try:
-                record = msgspec.json.decode(line)
-            except msgspec.DecodeError:
+            record = _record_in(line)
+            if record is None:
                 self._telemetry.count("journal_torn_records_total")
-                continue
-            if isinstance(record, dict):
-                self._recent.append({key: value for key, value in record.items() if key not in chain.MEMBERS})
+            else:
+                self._recent.append(record)
 
     def _set_aside(self, path: Path, torn: bytes, *, keep: int) -> None:
         self._telemetry.count("journal_torn_records_total")
@@ -220,3 +239,31 @@ def _last_head(path: Path) -> str:
             return _head_in(stream.read())
     except OSError:
         return ""
+
+
+def _at(record: Mapping[str, Any]) -> int:
+    return int(record.get("wall_ms") or 0)
+
+
+def _record_in(line: bytes) -> dict[str, Any] | None:
+    """A line without the members of the chain; None for what is no record."""
+    try:
+        record = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    return {key: value for key, value in record.items() if key not in chain.MEMBERS}
+
+
+def _end_of(path: Path, most: int) -> list[bytes]:
+    """The last whole lines of a file, of so many bytes; none of a file that cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            before = max(0, path.stat().st_size - most)
+            stream.seek(before)
+            lines = stream.read(most).split(b"\n")
+    except OSError:
+        return []
+    # The first may be the end of a line, and the last the beginning of one.
+    return [line for line in lines[1 if before else 0 : -1] if line]

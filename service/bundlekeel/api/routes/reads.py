@@ -25,6 +25,7 @@ from bundlekeel.daemon.answers.picture import (
     WhyView,
 )
 from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, TaskView
+from bundlekeel.daemon.answers.summary import Period, SummaryView
 from bundlekeel.settings.credentials import Principal
 
 PROBLEMS = documented(
@@ -49,6 +50,9 @@ Limit = Annotated[int, Query(ge=1, le=10_000, description="at most so many")]
 Kind = Literal[
     "cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings"
 ]
+
+SinceMs = Annotated[int, Query(ge=0, description="wall ms; 0: as far back as there are records")]
+UntilMs = Annotated[int, Query(ge=0, description="wall ms; 0: until now")]
 
 router = router_for("viewer", responses=PROBLEMS)
 # They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be
@@ -109,9 +113,9 @@ async def why_bundle(service: Backend, bundle: schemas.BundleOrTopic) -> Respons
 
 
 @router.get("/verdicts", response_model=list[CycleVerdict], tags=["reasons"])
-async def verdicts(service: Backend, limit: Limit = 20) -> Response:
-    """Verdicts of the last cycles, newest last."""
-    return reply(service.verdicts(limit))
+async def verdicts(service: Backend, limit: Limit = 20, since_ms: SinceMs = 0, until_ms: UntilMs = 0) -> Response:
+    """Verdicts of the last cycles, of that time if one is given, newest last."""
+    return reply(await service.verdicts(limit, Period(since_ms=since_ms, until_ms=until_ms)))
 
 
 @router.get("/journal", response_model=list[JournalRecord], tags=["reasons"])
@@ -119,9 +123,17 @@ async def journal(
     service: Backend,
     limit: Limit = 100,
     kind: Annotated[Kind | None, Query(description="only records of this kind")] = None,
+    since_ms: SinceMs = 0,
+    until_ms: UntilMs = 0,
 ) -> Response:
-    """What was done, newest last."""
-    return reply(service.journal(limit, kind))
+    """What was done, in that time if one is given, newest last."""
+    return reply(await service.journal(limit, kind, Period(since_ms=since_ms, until_ms=until_ms)))
+
+
+@router.get("/summary", response_model=SummaryView, tags=["reasons"])
+async def summary(service: Backend, since_ms: SinceMs = 0, until_ms: UntilMs = 0) -> Response:
+    """What happened in that time, in figures: moves and what they did, refusals, overloads, what people did."""
+    return reply(await service.summary(Period(since_ms=since_ms, until_ms=until_ms)))
 
 
 @router.get("/settings", response_model=list[Setting], tags=["picture"])
@@ -182,6 +194,9 @@ async def openapi(request: Request) -> Response:
 
 
 @router.get("/doctor", response_model=list[Check], tags=["picture"])
-async def doctor(service: Backend) -> Response:
-    """Every connection and permission, what is wrong and how to fix it."""
-    return reply(await service.doctor())
+async def doctor(
+    service: Backend,
+    for_act: Annotated[bool, Query(description="also what must hold before the sidecars act")] = False,
+) -> Response:
+    """Every connection and permission, what is wrong and how to fix it; with `for_act` a go / no-go list."""
+    return reply(await service.doctor(for_act=for_act))

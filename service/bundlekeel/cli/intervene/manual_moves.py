@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bundlekeel.cli import completion
 from bundlekeel.cli.client import path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
@@ -14,7 +15,12 @@ from bundlekeel.cli.intervene.changes import finished
 from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, connected_once
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 
-NameArgument = Annotated[str, typer.Argument(help="A bundle or a topic; bundles move whole.", show_default=False)]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A bundle or a topic; bundles move whole.", show_default=False, autocompletion=completion.bundles
+    ),
+]
 CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Carry it out; without it this is a dry run.")]
 OverrideOption = Annotated[
     bool, typer.Option("--override-cool-down", help="Move it although it moved lately, also straight back.")
@@ -28,7 +34,10 @@ WAIT_SECONDS = 300.0
 def transfer(
     session: Session,
     name: NameArgument,
-    to: Annotated[str, typer.Option("--to", help="The broker it is to go to.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Option("--to", help="The broker it is to go to.", show_default=False, autocompletion=completion.brokers),
+    ],
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
     override_cool_down: OverrideOption = False,
@@ -44,7 +53,12 @@ def transfer(
 def unload(
     session: Session,
     name: Annotated[
-        str, typer.Argument(help="A bundle, a topic or a namespace (TENANT/NAMESPACE).", show_default=False)
+        str,
+        typer.Argument(
+            help="A bundle, a topic or a namespace (TENANT/NAMESPACE).",
+            show_default=False,
+            autocompletion=completion.places,
+        ),
     ],
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
@@ -65,7 +79,11 @@ def split(  # noqa: PLR0913, PLR0917 - the options of one command
     session: Session,
     name: Annotated[
         str,
-        typer.Argument(help="A bundle, a topic, or TENANT/NAMESPACE/LARGEST: the largest by load.", show_default=False),
+        typer.Argument(
+            help="A bundle, a topic, or TENANT/NAMESPACE/LARGEST: the largest by load.",
+            show_default=False,
+            autocompletion=completion.bundles,
+        ),
     ],
     reason: ReasonToActOption = "",
     algorithm: Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import text_views
+from bundlekeel.cli import completion, text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, CliError
 from bundlekeel.cli.intervene import operation_tables
@@ -24,7 +24,9 @@ from bundlekeel.cli.session import (
     login,
 )
 
-BrokerArgument = Annotated[str, typer.Argument(help="A broker's id, host:port.", show_default=False)]
+BrokerArgument = Annotated[
+    str, typer.Argument(help="A broker's id, host:port.", show_default=False, autocompletion=completion.brokers)
+]
 ForOption = Annotated[
     str | None,
     typer.Option("--for", metavar="DURATION", help="How long, e.g. 2h; without it for good.", show_default=False),
@@ -114,7 +116,7 @@ def uncordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by:
     _tell(session, "POST", f"brokers/{path_part(broker)}/uncordon", reason, by)
 
 
-BundleArgument = Annotated[str, typer.Argument(help="A bundle.", show_default=False)]
+BundleArgument = Annotated[str, typer.Argument(help="A bundle.", show_default=False, autocompletion=completion.bundles)]
 PatternArgument = Annotated[
     str,
     typer.Argument(

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli.client import CredentialFiles, connect
-from bundlekeel.cli.exit_codes import guarded
+from bundlekeel.cli.exit_codes import USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, console, dump
 from bundlekeel.cli.session import (
     SocketOption,
@@ -38,15 +38,22 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 @guarded
 def check(
     file: Annotated[Path, typer.Argument(help="The settings file (YAML).")],
+    elsewhere: Annotated[
+        bool, typer.Option("--elsewhere", help="Tokens and certificates are not on this host: do not look for them.")
+    ] = False,
 ) -> None:
     """Read a settings file together with the environment; exit code 2 and every problem if it would not do.
 
-    A shedder and a placement that do not go together are warned of.
+    Files that it names, of tokens and certificates, must be there. A shedder and a placement that do not go together
+    are warned of.
     """
-    settings = _load(file).settings
+    loaded = _load(file)
+    settings = loaded.settings
     for text in warnings_of(settings):
         typer.echo(f"warning: {text}", err=True)
     _ = settings.store_url  # without one the file is no good
+    if missing := [] if elsewhere else loaded.unreadable_files():
+        raise CliError("\n".join([*missing, "on another host than the sidecar's: --elsewhere"]), USAGE)
     typer.echo("ok")
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, TableLayout, Watch, show, table
+from bundlekeel.cli.period import SinceOption, UntilOption, period
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import OutputOption
 from bundlekeel.cli.wiring import Wiring
@@ -50,12 +51,22 @@ class HistoryCommands:
         return self._wiring().history(load_settings(config), uri)
 
     @guarded
-    def ls(self, uri: StoreOption = None, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-        """The files, and the cycles in each. Exit code 1 when nothing is recorded there."""
-        answer = reading.listing(self._store(config, uri))
+    def ls(
+        self,
+        since: SinceOption = None,
+        until: UntilOption = None,
+        uri: StoreOption = None,
+        config: ConfigOption = None,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        """The files, and the cycles in each; with a time those that reach into it. Exit code 1: nothing is recorded."""
+        span = period(since, until)
+        found = reading.listing(self._store(config, uri))
+        begin, end = span["since_ms"] or 0, span["until_ms"] or float("inf")
+        answer = [row for row in found if row["why"] or (row["last_ms"] >= begin and row["first_ms"] <= end)]
         show(lambda: answer, _listing, output, Watch())
         if not answer:
-            raise CliError(_NOTHING, BAD_NEWS)
+            raise CliError("nothing is recorded of that time" if found else _NOTHING, BAD_NEWS)
 
     @guarded
     def show(

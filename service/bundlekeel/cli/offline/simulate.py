@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from bundlekeel.cli import completion
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.offline import sim_files
 from bundlekeel.cli.offline.simulate_html import page
@@ -32,11 +33,22 @@ class Against(StrEnum):
 
 FilesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[SCENARIO]...", help="A YAML file, or the name of a shipped one.", show_default=False),
+    typer.Argument(
+        metavar="[SCENARIO]...",
+        help="A YAML file, or the name of a shipped one.",
+        show_default=False,
+        autocompletion=completion.scenarios,
+    ),
 ]
 StrategyOption = Annotated[
     list[str] | None,
-    typer.Option("--strategy", "-s", help="Repeat to compare several; avg by default.", show_default=False),
+    typer.Option(
+        "--strategy",
+        "-s",
+        help="Repeat to compare several; avg by default.",
+        show_default=False,
+        autocompletion=completion.strategies,
+    ),
 ]
 PairOption = Annotated[
     list[str] | None,

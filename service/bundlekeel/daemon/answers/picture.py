@@ -78,6 +78,7 @@ class CycleView(Answer):
     verdict: Annotated[str, Doc("the code of its verdict")]
     moves: Annotated[int, Doc("how many it planned")]
     seconds: Annotated[float | None, Doc("how long it took")]
+    obstacle: Annotated[str | None, Doc("the code of why nothing of it was carried out; null: nothing prevented it")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +238,7 @@ class BrokerView(Answer):
     load_manager: Annotated[str, Doc("its load manager's class")] = ""
     sheds_itself: Annotated[bool | None, Doc("whether its own shedding is on; null: not known")] = None
     splits_itself: Annotated[bool | None, Doc("whether its own splitting is on; null: not known")] = None
+    requested: Annotated[str, Doc("what people asked of it: drain, cordon or warm; empty: nothing")] = ""
     unsettled: Annotated[bool, Doc("whether its report may not show the last moves yet")] = False
     preallocated: Annotated[list[ComingView] | None, Doc("bundles on their way to it")] = None
     short: Annotated[TotalsView | None, Doc("its bundles' short-term averages (10 samples)")] = None

@@ -57,6 +57,7 @@ from bundlekeel.daemon.answers.plans import (
     TaskView,
 )
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
+from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 
 Verb = Literal["transfer", "unload", "split"]
 
@@ -248,11 +249,14 @@ class Service(Protocol):
     async def why(self, name: str) -> WhyView:
         """`name`: bundle, topic or broker."""
 
-    def verdicts(self, limit: int) -> list[CycleVerdict]:
-        """The last cycles', newest last."""
+    async def verdicts(self, limit: int, period: Period = ALWAYS) -> list[CycleVerdict]:
+        """The last cycles' of that time, newest last."""
 
-    def journal(self, limit: int, kind: str | None) -> list[Json]:
-        """Newest last, each a `JournalRecord` and what its kind has beside it."""
+    async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
+        """The newest of that time, newest last, each a `JournalRecord` and what its kind has beside it."""
+
+    async def summary(self, period: Period) -> SummaryView:
+        """What happened in that time, in figures: moves and what they did, refusals, overloads, what people did."""
 
     def settings(self) -> list[Setting]:
         """The settings in effect, secrets hidden."""
@@ -307,8 +311,9 @@ class Service(Protocol):
         """Where topics, bundles or namespaces would be placed if no broker owned them; nothing is assigned, no broker
         is asked."""
 
-    async def doctor(self) -> list[Check]:
-        """Every connection and permission, what is wrong and how to fix it."""
+    async def doctor(self, *, for_act: bool = False) -> list[Check]:
+        """Every connection and permission, what is wrong and how to fix it. `for_act`: what must hold before the
+        sidecars act, with what a day of recommendations came to."""
 
     def live(self) -> list[Check]:
         """Whether this process itself turns over; never depends on the store."""

@@ -145,6 +145,10 @@ class DatedJournal:
         """The newest records, oldest first."""
         return self._journal.tail(limit, kind=kind)
 
+    def since(self, wall_ms: int) -> list[dict[str, Any]]:
+        """Records from then on, oldest first."""
+        return self._journal.since(wall_ms)
+
     def close(self) -> None:
         """Flush and close."""
         self._journal.close()
@@ -165,6 +169,10 @@ class ObservedJournal:
     def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
         """The newest records, oldest first."""
         return self._journal.tail(limit, kind=kind)
+
+    def since(self, wall_ms: int) -> list[dict[str, Any]]:
+        """Records from then on, oldest first."""
+        return self._journal.since(wall_ms)
 
     def close(self) -> None:
         """Flush and close."""

@@ -1,0 +1,50 @@
+"""A span of time in figures: what moved and what it did, what did not move, overloads, people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.summary import Period
+from bundlekeel.daemon.summary import summary
+
+
+def cycle(wall_ms: int, code: str = "Balanced", **more: Any) -> Json:
+    """A cycle's line in the journal."""
+    return {"kind": "cycle", "wall_ms": wall_ms, "code": code, "sentence": f"at {wall_ms}", **more}
+
+
+def test_a_day_in_figures() -> None:
+    """Each figure is of that time only, and counts what a person would."""
+    records: list[Json] = [
+        cycle(1, "Overloaded"),
+        cycle(10, "Overloaded", planned=2, acted=True, refused={"CoolDown": 3}),
+        cycle(20, "Overloaded", planned=3, obstacle="RecommendOnly", refused={"CoolDown": 5, "Pinned": 1}),
+        cycle(30),
+        cycle(40, "Overloaded", planned=1, obstacle="RecommendOnly"),
+        {"kind": "wish", "wall_ms": 15, "by": "ann", "what": "pause", "reason": "disks"},
+        {"kind": "audit", "wall_ms": 16, "status": 403, "attempts": 2},
+        {"kind": "audit", "wall_ms": 17, "status": 200},
+    ]
+    moves = [{"wall_ms": at, "outcome": outcome} for at, outcome in ((2, "done"), (11, "done"), (12, "failed"))]
+    effects = [{"wall_ms": 25, "outcome": "helped", "bundles": ["a", "b"], "realised": 0.2}]
+    found = summary(Period(since_ms=5), 50, records, moves, effects)
+    assert (found.since_ms, found.until_ms, found.known_since_ms, found.cycles) == (5, 50, 10, 4)
+    assert (found.moves, found.effects, found.gain) == ({"done": 1, "failed": 1}, {"helped": 2}, 0.2)
+    assert (found.recommended, found.recommended_moves) == (2, 3)
+    assert [(item.code, item.cycles, item.most) for item in found.refusals] == [("CoolDown", 2, 5), ("Pinned", 1, 1)]
+    assert [(item.code, item.cycles) for item in found.obstacles] == [("RecommendOnly", 2)]
+    assert [(item.since_ms, item.until_ms, item.cycles) for item in found.overloads] == [(10, 20, 2), (40, 40, 1)]
+    assert [(item.by, item.what) for item in found.people] == [("ann", "pause")]
+    assert found.refused_requests == 2
+    assert found.sentence == (
+        "2 moves, 2 of 2 judged helped, 2 cycles recommended moves that were not carried out, "
+        "a broker was overloaded 2 times"
+    )
+
+
+def test_of_nothing_nothing_is_claimed() -> None:
+    """A sidecar that has just started says that it knows nothing of yesterday."""
+    found = summary(Period(since_ms=5, until_ms=6), 50, [cycle(10)], [], [])
+    assert (found.known_since_ms, found.cycles, found.gain) == (None, 0, None)
+    assert found.sentence == "nothing moved, no broker was overloaded"
