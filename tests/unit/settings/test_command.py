@@ -72,6 +72,22 @@ class TestCommand:
         (tmp_path / "token").write_text("x")
         assert "token_file" not in self.invoke("check", str(file)).stderr
 
+    def test_init_writes_what_five_answers_say(self, tmp_path: Path) -> None:
+        """The minimal settings file in `config/` is what it writes; a file that is there stays as it is."""
+        file = tmp_path / "made.yaml"
+        answers = "pulsar-1\nzk:zk-1:2181,zk-2:2181,zk-3:2181/pulsar\ntoken\n10\n0.0.0.0\n"
+        made = CliRunner().invoke(config_app, ["init", "--file", str(file)], input=answers)
+        assert made.exit_code == 0 and f"next: bundlekeel doctor -c {file}" in made.stdout
+        root = Path(__file__).parents[3]
+        assert file.read_text() == (root / "config/bundlekeel.minimal.yaml").read_text()
+        assert len(file.read_text().splitlines()) <= 10
+        assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
+        again = CliRunner().invoke(config_app, ["init", "--file", str(file)], input=answers)
+        assert again.exit_code == 2 and "--file" in again.stderr
+        wrong = ["init", "--cluster", "a b", "--metadata-store", "zk:a:1", "--file", str(tmp_path / "w.yaml")]
+        refused = CliRunner().invoke(config_app, wrong, input="\n0\n127.0.0.1\n")
+        assert refused.exit_code == 2 and "cluster" in refused.stderr and not (tmp_path / "w.yaml").exists()
+
     def test_show(self, tmp_path: Path) -> None:
         """A tree that is itself a settings file, or rows with origins; secrets hidden everywhere."""
         file = tmp_path / "c.yaml"

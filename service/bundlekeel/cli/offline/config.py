@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +27,7 @@ from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.warnings import warnings_of
 
 EXIT_CONFIG = 2
+_HEAD = "# What is not here has its default; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
 TABLES = (Output.TABLE, Output.WIDE)
 
 
@@ -55,6 +57,54 @@ def check(
     if missing := [] if elsewhere else loaded.unreadable_files():
         raise CliError("\n".join([*missing, "on another host than the sidecar's: --elsewhere"]), USAGE)
     typer.echo("ok")
+
+
+@config_app.command()
+@guarded
+def init(
+    cluster: Annotated[str, typer.Option(prompt="The brokers' clusterName", help="The brokers' clusterName.")],
+    metadata_store: Annotated[
+        str,
+        typer.Option(
+            prompt="The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)",
+            help="The brokers' metadataStoreUrl.",
+        ),
+    ],
+    token_file: Annotated[
+        str,
+        typer.Option(
+            prompt="File with a super-user's token (empty: no authentication)", help="File with a super-user's token."
+        ),
+    ] = "",
+    nic_gbps: Annotated[
+        float,
+        typer.Option(
+            prompt="Network card of a broker in Gbit/s (0: the brokers report it)",
+            min=0,
+            help="Network card of a broker, Gbit/s; 0: the brokers report it.",
+        ),
+    ] = 0,
+    api_host: Annotated[
+        str, typer.Option(prompt="Address that the API listens at", help="Address that the API listens at.")
+    ] = "127.0.0.1",
+    file: Annotated[Path, typer.Option("--file", help="Write there; a file that is there is left alone.")] = Path(
+        "bundlekeel.yaml"
+    ),
+) -> None:
+    """Write a settings file of ten lines from five answers, in mode `recommend`: it changes nothing in the cluster."""
+    values: dict[str, Any] = {"cluster": cluster, "mode": "recommend", "metadata_store": metadata_store}
+    if token_file:
+        values["admin"] = {"token_file": token_file}
+    if nic_gbps:
+        values["capacity"] = {"*": {"nic_gbps": nic_gbps}}
+    values["api"] = {"host": api_host}
+    load_settings(None, values, environ={})  # ConfigError before anything is written
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(_HEAD + yaml.safe_dump(values, sort_keys=False, default_flow_style=None))
+    except OSError as error:
+        raise CliError(f"{file} cannot be written: {error.strerror}; another name: --file", USAGE) from None
+    typer.echo(f"{file} is written; next: bundlekeel doctor -c {file}")
 
 
 @config_app.command()
