@@ -353,22 +353,7 @@ class Draft:
             *(state.traffic[:, THROUGHPUT_IN] + state.traffic[:, THROUGHPUT_OUT] for state in (before, after)),
             *(state.bundles for state in (before, after)),
         )
-        return tuple(
-            BrokerLoad(
-                broker=broker,
-                score_before=score,
-                score_after=new_score,
-                msg_rate_before=rate,
-                msg_rate_after=new_rate,
-                throughput_before=size,
-                throughput_after=new_size,
-                bundles_before=count,
-                bundles_after=new_count,
-            )
-            for broker, score, new_score, rate, new_rate, size, new_size, count, new_count in zip(
-                ids, *(column.tolist() for column in columns), strict=True
-            )
-        )
+        return tuple(map(BrokerLoad._make, zip(ids, *(column.tolist() for column in columns), strict=True)))
 
     def _after(self, admitted: Sequence[Move]) -> _State:
         """The state before, with only these moves applied to it."""
