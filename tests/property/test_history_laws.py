@@ -54,7 +54,7 @@ def test_changes_rebuild_the_very_input(seed: int, cycles: int) -> None:
             assert getattr(made, name) == getattr(given_input, name), name
         for table in ("brokers", "bundles"):
             was, now = getattr(given_input.snapshot, table), getattr(made.snapshot, table)
-            for column in fields(was):
+            for column in (item for item in fields(was) if item.compare):
                 left, right = getattr(was, column.name), getattr(now, column.name)
                 if isinstance(left, np.ndarray):
                     assert (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
+
+from bundlekeel.core.model.load import Floats
 
 PREFIX = "bundlekeel_"
 
@@ -224,6 +229,26 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
+class _Table:
+    """The series of a gauge that are set all at once."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+        self.rows: Sequence[str] = ()
+        self.columns: Sequence[str] = ()
+        self.values: Floats = np.zeros((0, 1))
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The family with its samples, for the registry."""
+        family = GaugeMetricFamily(PREFIX + self._metric.name, self._metric.help, labels=self._metric.labels)
+        labels: Sequence[tuple[str, ...]] = [(column,) for column in self.columns] or [()]
+        for row, values in zip(self.rows, self.values.tolist(), strict=True):
+            for label, value in zip(labels, values, strict=True):
+                if not math.isnan(value):
+                    family.add_metric((row, *label), value)
+        yield family
+
+
 class PrometheusTelemetry:
     """`ports.Telemetry` on an own registry. An unknown name is a programming error and raises KeyError."""
 
@@ -233,6 +258,7 @@ class PrometheusTelemetry:
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
+        self._tables: dict[str, _Table] = {}
         for metric in METRICS:
             name, labels = PREFIX + metric.name, metric.labels
             if metric.kind == "counter":
@@ -256,6 +282,16 @@ class PrometheusTelemetry:
         """Observe a duration."""
         histogram = self._histograms[name]
         (histogram.labels(**labels) if labels else histogram).observe(seconds)
+
+    def table(self, name: str, rows: Sequence[str], values: Floats, columns: Sequence[str] = ()) -> None:
+        """Set all series of a gauge at once; it takes no single values any more."""
+        table = self._tables.get(name)
+        if table is None:
+            self.registry.unregister(self._gauges.pop(name))
+            table = self._tables[name] = _Table(self._kinds[name])
+            self.registry.register(table)
+        table.rows, table.columns = rows, columns
+        table.values = np.asarray(values, dtype=np.float64).reshape(len(rows), len(columns) or 1)
 
     def retain(self, name: str, label: str, values: set[str]) -> None:
         """Drop series of a gauge whose label value is not in `values`: brokers come and go."""

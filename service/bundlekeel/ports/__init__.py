@@ -15,7 +15,15 @@ from bundlekeel.core.channel.states import RejectedUnit
 from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.extensible import BundleLoads
-from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Owner, TopicLoad
+from bundlekeel.core.model.load import (
+    BrokerEndpoint,
+    BrokerReport,
+    BundleAverages,
+    ExcludedBroker,
+    Floats,
+    Owner,
+    TopicLoad,
+)
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.ports.extensible import (
     Channel,
@@ -340,6 +348,10 @@ class Telemetry(Protocol):
 
     def time(self, name: str, seconds: float, **labels: str) -> None:
         """Observe a duration."""
+
+    def table(self, name: str, rows: Sequence[str], values: Floats, columns: Sequence[str] = ()) -> None:
+        """Set all series of a gauge at once. `rows`: values of its first label; `columns`: those of its second, where
+        it has two; NaN: no series. Made into series when they are read, for a thousand brokers have many."""
 
     def retain(self, name: str, label: str, values: set[str]) -> None:
         """Drop a gauge's series whose label value is not among these: brokers come and go."""

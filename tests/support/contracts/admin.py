@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from bundlekeel.core.model.errors import (
     BundlekeelError,
     LeadershipLost,
 )
+from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.names import parse_topic
 from bundlekeel.ports import BrokerAdmin, TopicCounters, TopicLoad
 from bundlekeel.ports.commands import BrokerCommands
@@ -51,6 +52,9 @@ class Recorder:
 
     def time(self, name: str, seconds: float, **_labels: str) -> None:
         self.timed.append((name, seconds))
+
+    def table(self, name: str, rows: Sequence[str], values: Floats, columns: Sequence[str] = ()) -> None:
+        """Not used here."""
 
     def retain(self, name: str, label: str, values: set[str]) -> None:
         """Not used here."""

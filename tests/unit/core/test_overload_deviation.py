@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.guard.eligibility import GuardState, eligibility
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
@@ -14,7 +16,8 @@ from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Memory
-from bundlekeel.core.strategies.placement import PLACEMENTS
+from bundlekeel.core.strategies import SHEDDERS, Context
+from bundlekeel.core.strategies.placement import PLACEMENTS, least_resource_usage
 from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
 from tests.support.pulsar import Pulsar
 
@@ -264,3 +267,32 @@ def test_a_third_partys_placement_is_asked_for_two_brokers(monkeypatch: pytest.M
         monkeypatch.setitem(PLACEMENTS, "round_robin", lambda *_, answer=answer: np.array(answer))
         move = eager(reports, strategy="threshold", placement="round_robin").plan.moves[0]
         assert (move.target, move.runner_up) == (broker(3), runner_up)
+
+
+@pytest.mark.parametrize("strategy", ["threshold", "overload"])
+def test_a_look_at_the_coldest_brokers_finds_what_a_look_at_all_finds(strategy: str) -> None:
+    """Rule: with more brokers than are looked at, equal ones too, moves and runners-up are those of the same placement
+    that is asked with every broker."""
+    random = np.random.default_rng(2)
+    for steps in (1000, 20):
+        shares = [random.pareto(1.5, 12) / 60 * (3 if row % 4 == 0 else 1) for row in range(150)]
+        reports = cluster([(np.round(np.minimum(row, 0.3) * steps) / steps).tolist() for row in shares])
+        for item in reports:
+            item.usage[1] = 900 * random.random() ** 4
+        params = Parameters(**EAGER, overloaded_threshold_percent=50, threshold_percent=5, direct_memory_weight=1)
+        seen, moves = snapshot(reports), []
+        for placement in (least_resource_usage, partial(least_resource_usage)):
+            draft = Draft(seen, Ledger(), params)
+            context = Context(
+                snapshot=seen,
+                draft=draft,
+                eligible=eligibility(seen, GuardState(), params, seen.wall_ms, frozenset()),
+                memory=Memory(),
+                params=params,
+                placement=placement,
+                unsettled=frozenset(),
+                seed=0,
+            )
+            SHEDDERS[strategy](context)
+            moves.append(draft.moves)
+        assert moves[0] == moves[1] and len(moves[0]) > 50

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Protocol
 
@@ -294,7 +294,7 @@ def _shown(made: Plan, excluded: list[dict[str, str]]) -> dict[str, Any]:
         "verdict": {
             "code": made.verdict.code,
             "sentence": made.verdict.sentence,
-            "brokers": [asdict(item) for item in made.brokers],
+            "brokers": [item._asdict() for item in made.brokers],
         },
         "refused": [item._asdict() for item in made.refusals],
         "plan_hash": made.hash,

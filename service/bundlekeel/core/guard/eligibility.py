@@ -93,7 +93,7 @@ class Eligibility:
         names, owner, codes = snapshot.bundles.names, snapshot.brokers.ids[broker], self.codes
         ends = self.frees_ms
         return [
-            Refusal(codes[row], names[row], owner, frees_ms=ends.get(row, 0))
+            Refusal._make((codes[row], names[row], owner, "", None, None, ends.get(row, 0)))
             for row in (np.flatnonzero(~self.mask[rows]) + rows.start).tolist()
         ]
 
@@ -165,7 +165,8 @@ def hold_back(found: Eligibility, rows: Bools, code: Code, until_ms: int) -> Eli
 
 
 def _traffic_sum(traffic: Floats) -> Floats:
-    total: Floats = traffic.sum(axis=1)
+    # Adding columns is many times faster than summing rows of four.
+    total: Floats = traffic[:, 0] + traffic[:, 1] + traffic[:, 2] + traffic[:, 3]
     return total
 
 

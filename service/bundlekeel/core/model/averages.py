@@ -55,15 +55,14 @@ class Averages:
     def seed(self, stored: Iterable[BundleAverages]) -> None:
         """Take over stored averages for bundles that are still unknown; others keep what was measured."""
         fresh = [item for item in stored if item.bundle not in self._index]
+        if not fresh:
+            return
         rows = self._rows([item.bundle for item in fresh])
-        for row, item in zip(rows, fresh, strict=True):
-            self._short[row] = item.short
-            self._long[row] = item.long
-            self._samples[row] = (
-                min(max(item.short_samples, 0), SHORT_SAMPLES),
-                min(max(item.long_samples, 0), LONG_SAMPLES),
-            )
-            self._topics[row] = item.topics
+        self._short[rows] = [item.short for item in fresh]
+        self._long[rows] = [item.long for item in fresh]
+        samples = [(item.short_samples, item.long_samples) for item in fresh]
+        self._samples[rows] = np.clip(samples, 0, (SHORT_SAMPLES, LONG_SAMPLES))
+        self._topics[rows] = [item.topics for item in fresh]
 
     def add_report(self, report: BrokerReport, *, now_ms: int, skip: Collection[str] = ()) -> bool:
         """Add one sample for each bundle of a report; False when this very report was counted already.
@@ -97,10 +96,8 @@ class Averages:
 
     def touch(self, bundles: Iterable[str], now_ms: int) -> None:
         """Keep these alive although no report names them (bundles in transit)."""
-        for name in bundles:
-            row = self._index.get(name)
-            if row is not None:
-                self._seen[row] = now_ms
+        rows = self.rows(list(bundles))
+        self._seen[rows[rows >= 0]] = now_ms
 
     def forget_unseen(self, before_ms: int) -> int:
         """Drop bundles not seen since `before_ms`; returns how many."""

@@ -93,9 +93,8 @@ class Refusal(NamedTuple):
     frees_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Why the cycle, or one broker in it, did what it did."""
+class Verdict(NamedTuple):
+    """Why the cycle, or one broker in it, did what it did. A tuple, as each broker has one in each plan."""
 
     code: Code
     sentence: str
@@ -104,9 +103,8 @@ class Verdict:
     hits_high: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerLoad:
-    """One row of the table before and after: score as ratio, traffic sums in msg/s and bytes/s."""
+class BrokerLoad(NamedTuple):
+    """One row of the table before and after: score as ratio, traffic sums in msg/s and bytes/s. A tuple too."""
 
     broker: str
     score_before: float

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 import numpy as np
@@ -104,6 +104,7 @@ class BundleTable:
     samples: Ints
     counts: Ints
     system: Bools
+    _known: dict[str, list[int]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -113,11 +114,15 @@ class BundleTable:
         return slice(int(self.starts[broker]), int(self.starts[broker + 1]))
 
     def rows_named(self, wanted: Collection[str]) -> list[int]:
-        """The rows of these bundles, as far as they are known, in row order."""
-        if not wanted:
-            return []
-        found = np.fromiter(map(wanted.__contains__, self.names), dtype=bool, count=len(self.names))
-        return np.flatnonzero(found).tolist()
+        """The rows of these bundles, as far as they are known, in row order. A look at all names; remembered, so that
+        it pays to ask once for all that will be asked for."""
+        new: dict[str, list[int]] = {name: [] for name in wanted if name not in self._known}
+        if new:
+            found = np.fromiter(map(new.__contains__, self.names), dtype=bool, count=len(self.names))
+            for row in np.flatnonzero(found).tolist():
+                new[self.names[row]].append(row)
+            self._known.update(new)
+        return sorted(row for name in wanted for row in self._known[name])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,10 +69,10 @@ class Relocation:
             refusals=(*self.refusals, *(item for item in made.refusals if item.bundle not in named)),
             splits=tuple(item for item in made.splits if item.bundle not in {move.bundle for move in self.moves}),
             loads=tuple(_since(before.get(row.broker, row), row) for row in made.loads),
-            verdict=replace(made.verdict, sentence=self._sentence(made)) if self.moves else made.verdict,
+            verdict=made.verdict._replace(sentence=self._sentence(made)) if self.moves else made.verdict,
         )
         if self.moves and not made.moves:
-            whole = replace(whole, verdict=replace(whole.verdict, code=Code.ADMIN))
+            whole = replace(whole, verdict=whole.verdict._replace(code=Code.ADMIN))
         return replace(whole, hash=plan_hash(whole))
 
     def _sentence(self, made: Plan) -> str:
@@ -84,8 +84,7 @@ class Relocation:
 
 
 def _since(before: BrokerLoad, after: BrokerLoad) -> BrokerLoad:
-    return replace(
-        after,
+    return after._replace(
         score_before=before.score_before,
         msg_rate_before=before.msg_rate_before,
         throughput_before=before.throughput_before,

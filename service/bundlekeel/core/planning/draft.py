@@ -29,9 +29,10 @@ from bundlekeel.core.model.names import alike
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
+from bundlekeel.core.planning.coldest import Coldest
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.pressure import idle_cpu, learn_idle, shares_of
-from bundlekeel.core.planning.scores import score_of, scored_columns, weights_of
+from bundlekeel.core.planning.scores import ScoredColumn, score_of, scored_columns, weights_of
 from bundlekeel.core.planning.target_bans import TargetBans
 
 
@@ -101,6 +102,7 @@ class Draft:
         self._expected: dict[int, Floats] = {}
         self._pressure: dict[int, Floats] = {}
         self._long_rate: Floats | None = None
+        self._coldest: Coldest | None = None
         self._apply_ledger(ledger)
         self.score = score_of(self.usage, self.limit, self.weights)
         self._legal = self._may_take(slice(None))
@@ -194,13 +196,19 @@ class Draft:
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:
         """Scores of hypothetical usages against the limits of one broker, or of one broker a row."""
         scored: Floats | None = None
-        for column, limit32, weight in self._scored:
-            percent = usage[:, column].astype(np.float32)
-            percent /= limit32[broker]
-            percent *= _HUNDRED
-            weighted = percent * weight
+        for column in self._scored:
+            weighted = self._by_column(usage, broker, column)
             scored = weighted if scored is None else np.maximum(scored, weighted)
         return np.zeros(len(usage)) if scored is None else scored / 100
+
+    def _by_column(self, usage: Floats, broker: int | Ints | slice, column: ScoredColumn) -> Floats:
+        """Percent of its weighted limit that each usage of one resource comes to."""
+        place, limit32, weight = column
+        percent = usage[:, place].astype(np.float32)
+        percent /= limit32[broker]
+        percent *= _HUNDRED
+        weighted: Floats = percent * weight
+        return weighted
 
     def movable(self, broker: int, eligible: Bools) -> Ints:
         """Rows of the broker's bundles that may still be chosen: eligible, not moved yet, not in the books."""
@@ -213,7 +221,6 @@ class Draft:
         """What moving each of these bundles, alone, from `source` to `target` would do to both scores."""
         start = int(self.snapshot.bundles.starts[source])
         pressure = self.pressure(source)[rows - start]
-        source_after = np.maximum(self.usage[source] - pressure, 0.0)
         target_score = self.scores(self.usage[target] + pressure, target)
         if self.allowed is not None:
             # What policies forbid fits nowhere.
@@ -222,7 +229,23 @@ class Draft:
             target_score[:] = np.inf
         if self.bans is not None:
             target_score[self.bans.forbidden(rows, source, target)] = np.inf
-        return Offer(rows, self.scores(source_after, source), target_score)
+        return Offer(rows, self.without(rows, source), target_score)
+
+    def without(self, rows: Ints, source: int) -> Floats:
+        """The score that the broker would have without each of its bundles, one at a time."""
+        pressure = self.pressure(source)[rows - int(self.snapshot.bundles.starts[source])]
+        return self.scores(np.maximum(self.usage[source] - pressure, 0.0), source)
+
+    def coldest(self, row: int, source: int) -> tuple[Ints, float]:
+        """The coldest brokers that may take this bundle of `source`, in broker order, and a score that none of the
+        others is below with the bundle on it."""
+        cold, columns = self._coldest, self._scored
+        if cold is None or len(self.moves) >= cold.until:
+            parts = [self._by_column(self.usage, slice(None), column) for column in columns]
+            cold = self._coldest = Coldest.of(self.score, self._legal, np.array(parts), columns, len(self.moves))
+        pressure = self.pressure(source)[row - int(self.snapshot.bundles.starts[source])]
+        found: Ints = cold.rows[self._legal[cold.rows] & (cold.rows != source)]
+        return found, cold.least(pressure[[column for column, _, _ in columns]])
 
     def with_bundle(self, row: int, source: int, targets: Ints) -> Floats:
         """The score that each of these targets would have with the bundle on it."""
@@ -275,13 +298,13 @@ class Draft:
         """Brokers that may take a bundle: not overloaded (predicted or reported), not closed, with room for topics."""
         return self._legal.copy()
 
-    def _may_take(self, rows: Ints | slice) -> Bools:
+    def _may_take(self, rows: Ints | slice | int) -> Bools:
         limit = self.params.overloaded_threshold_percent / 100
         unloaded = (self.score[rows] <= limit) & (self.reported[rows] <= limit)
         legal: Bools = unloaded & self.has_room(rows) & ~self.closed[rows]
         return legal
 
-    def has_room(self, rows: Ints | slice = slice(None)) -> Bools:
+    def has_room(self, rows: Ints | slice | int = slice(None)) -> Bools:
         """Brokers that may take more topics: modular ones at most `max_topics_per_broker`
         (`LoadManagerShared.filterBrokersWithLargeTopicCount`), extensible ones fewer (`BrokerMaxTopicCountFilter`)."""
         topics, limit = self.topics[rows], self.params.max_topics_per_broker
@@ -305,22 +328,9 @@ class Draft:
         pressure = self.pressure(source)[row - int(bundles.starts[source])]
         traffic = self.expected(source)[row - int(bundles.starts[source])]
         before = float(self.score[source]), float(self.score[target])
-        self.usage[source] = np.maximum(self.usage[source] - pressure, 0.0)
-        self.usage[target] += pressure
-        self.traffic[source] = np.maximum(self.traffic[source] - traffic, 0.0)
-        self.traffic[target] += traffic
+        self._add(source, row, -pressure, -traffic, -1)
+        self._add(target, row, pressure, traffic, 1)
         self._incoming[target] += traffic
-        both = np.array([source, target])
-        self.score[both] = self.scores(self.usage[both], both)
-        self.bundle_count[source] -= 1
-        self.bundle_count[target] += 1
-        self.topics[source] -= bundles.counts[row, 0]
-        self.topics[target] += bundles.counts[row, 0]
-        self._legal[both] = self._may_take(both)
-        if self._long_rate is not None:
-            rate = bundles.long[row, RATE_IN] + bundles.long[row, RATE_OUT]
-            self._long_rate[source] -= rate
-            self._long_rate[target] += rate
         self.moved[row] = True
         self._hold_group(int(bundles.namespace[row]))
         self.turn = (target + 1) % len(ids)
@@ -341,6 +351,22 @@ class Draft:
         self.moves.append(move)
         return move
 
+    def _add(self, broker: int, row: int, pressure: Floats, traffic: Floats, sign: int) -> None:
+        """A bundle comes to a broker, or leaves it."""
+        bundles, usage = self.snapshot.bundles, np.maximum(self.usage[broker] + pressure, 0.0)
+        self.usage[broker] = usage
+        self.traffic[broker] = np.maximum(self.traffic[broker] + traffic, 0.0)
+        # One by one: arrays of one value take several times longer.
+        percents = (float(np.float32(usage[at]) / limit[broker] * _HUNDRED) * by for at, limit, by in self._scored)
+        self.score[broker] = score = max(percents, default=0.0) / 100
+        self.bundle_count[broker] += sign
+        self.topics[broker] += sign * bundles.counts[row, 0]
+        self._legal[broker] = self._may_take(broker)
+        if self._coldest is not None:
+            self._coldest.changed(broker, score)
+        if self._long_rate is not None:
+            self._long_rate[broker] += sign * (bundles.long[row, RATE_IN] + bundles.long[row, RATE_OUT])
+
     def loads(self, admitted: Sequence[Move]) -> tuple[BrokerLoad, ...]:
         """The table before and after these moves of the draft, one row a broker, in id order."""
         before, after = self._before, _State(self.usage, self.traffic, self.bundle_count)
@@ -353,22 +379,7 @@ class Draft:
             *(state.traffic[:, THROUGHPUT_IN] + state.traffic[:, THROUGHPUT_OUT] for state in (before, after)),
             *(state.bundles for state in (before, after)),
         )
-        return tuple(
-            BrokerLoad(
-                broker=broker,
-                score_before=score,
-                score_after=new_score,
-                msg_rate_before=rate,
-                msg_rate_after=new_rate,
-                throughput_before=size,
-                throughput_after=new_size,
-                bundles_before=count,
-                bundles_after=new_count,
-            )
-            for broker, score, new_score, rate, new_rate, size, new_size, count, new_count in zip(
-                ids, *(column.tolist() for column in columns), strict=True
-            )
-        )
+        return tuple(map(BrokerLoad._make, zip(ids, *(column.tolist() for column in columns), strict=True)))
 
     def _after(self, admitted: Sequence[Move]) -> _State:
         """The state before, with only these moves applied to it."""

@@ -65,7 +65,8 @@ class PlanResult:
 
 def plan(given: PlanInput) -> PlanResult:
     """Decide. Never raises for any snapshot: what cannot be decided is a typed verdict."""
-    snapshot, params = given.snapshot, given.params
+    snapshot, params, guard = given.snapshot, given.params, given.guard
+    snapshot.bundles.rows_named({*given.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
     ledger = settle(given.ledger, snapshot, params, snapshot.wall_ms)
     hold = hold_of(snapshot, given.guard, params)
     asked = Relocation() if stopped(hold) else _asked(given, ledger)
@@ -204,7 +205,7 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
         return decision
     common = Counter(refusal.code for refusal in decision.refusals).most_common(2)
     why = ", ".join(f"{count} {code.value}" for code, count in common)
-    decision.verdict = replace(decision.verdict, sentence=f"{decision.verdict.sentence} ({why})")
+    decision.verdict = decision.verdict._replace(sentence=f"{decision.verdict.sentence} ({why})")
     return decision
 
 
@@ -261,4 +262,4 @@ def _with_cuts(verdict: Verdict, admitted: int, over_budget: int, unlawful: int)
         text = f"{text}; {admitted} now, {over_budget} in later cycles (budgets)"
     if unlawful:
         text = f"{text}; {unlawful} of the strategy's moves dropped, they break the invariants"
-    return replace(verdict, sentence=text)
+    return verdict._replace(sentence=text)

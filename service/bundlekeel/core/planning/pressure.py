@@ -65,29 +65,22 @@ def idle_cpu(known: Mapping[str, float], brokers: BrokerTable) -> Floats:
 
 def shares_of(carried: Floats, whole: Floats) -> Floats:
     """Each bundle's share of its broker's resources by traffic; shape (n, 6). `carried`: (n, 4), `whole`: (4,)."""
-    parts = np.column_stack(
-        [
-            carried[:, THROUGHPUT_IN],
-            carried[:, THROUGHPUT_OUT],
-            carried[:, RATE_IN] + carried[:, RATE_OUT],
-            carried[:, THROUGHPUT_IN] + carried[:, THROUGHPUT_OUT],
-        ]
-    )
-    totals = np.array(
-        [
-            whole[THROUGHPUT_IN],
-            whole[THROUGHPUT_OUT],
-            whole[RATE_IN] + whole[RATE_OUT],
-            whole[THROUGHPUT_IN] + whole[THROUGHPUT_OUT],
-        ]
-    )
-    bytes_in, bytes_out, rate, size = np.divide(parts, totals, out=np.zeros_like(parts), where=totals > 0).T
+    rates, sizes = float(whole[RATE_IN] + whole[RATE_OUT]), float(whole[THROUGHPUT_IN] + whole[THROUGHPUT_OUT])
+    bytes_in = _share(carried[:, THROUGHPUT_IN], float(whole[THROUGHPUT_IN]))
+    bytes_out = _share(carried[:, THROUGHPUT_OUT], float(whole[THROUGHPUT_OUT]))
+    rate = _share(carried[:, RATE_IN] + carried[:, RATE_OUT], rates)
+    size = _share(carried[:, THROUGHPUT_IN] + carried[:, THROUGHPUT_OUT], sizes)
     shares = np.empty((len(carried), len(RESOURCES)))
     # The mean of the shares that exist: a broker may carry bytes without messages, never the other way round.
-    shares[:, CPU] = (rate + size) / 2 if totals[2] > 0 and totals[3] > 0 else rate + size
+    shares[:, CPU] = (rate + size) / 2 if rates > 0 and sizes > 0 else rate + size
     shares[:, DIRECT_MEMORY] = size
     shares[:, BANDWIDTH_IN] = bytes_in
     shares[:, BANDWIDTH_OUT] = bytes_out
     shares[:, MSG_RATE] = rate
     shares[:, THROUGHPUT] = size
     return shares
+
+
+def _share(parts: Floats, whole: float) -> Floats:
+    share: Floats = parts / whole if whole > 0 else np.zeros(len(parts))
+    return share

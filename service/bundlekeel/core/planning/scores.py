@@ -27,7 +27,10 @@ def score_of(usage: Floats, limit: Floats, weights: Floats) -> Floats:
     return scored
 
 
-def scored_columns(limit: Floats, weights: Floats) -> list[tuple[int, NDArray[np.float32], np.float64]]:
+ScoredColumn = tuple[int, NDArray[np.float32], np.float64]
+
+
+def scored_columns(limit: Floats, weights: Floats) -> list[ScoredColumn]:
     """Only what can raise a score: column, its limit a broker, its weight."""
     # A limit that is not positive is blind and counts as 0 %, which dividing by infinity gives as well.
     limit32 = np.where(limit > 0, limit, np.inf).astype(np.float32)

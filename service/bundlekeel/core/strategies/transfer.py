@@ -17,7 +17,7 @@ against Pulsar's class (docs/reference/strategies.md lists each difference, test
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -111,7 +111,7 @@ def shed(context: Context) -> Decision:
         text = f"seen in {memory.condition_hits} fresh reports, more than {context.params.transfer_hit_count} needed"
         text, brokers = _figures(context, view, text), _brokers(context, view)
         for row in extremes:
-            brokers[row] = replace(brokers[row], code=Code.HIT_COUNT, hits_low=memory.condition_hits)
+            brokers[row] = brokers[row]._replace(code=Code.HIT_COUNT, hits_low=memory.condition_hits)
         verdict = Verdict(code=Code.HIT_COUNT, sentence=text, hits_low=memory.condition_hits)
         return Decision(verdict=verdict, memory=memory, brokers=brokers)
     described = _figures(context, view, "")

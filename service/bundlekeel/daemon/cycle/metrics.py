@@ -19,14 +19,6 @@ from bundlekeel.core.planning.memory import Hits
 from bundlekeel.core.strategies.avg import thresholds_of
 from bundlekeel.ports import Telemetry
 
-# The gauges by broker that this module sets; brokers that are gone lose their series.
-BY_BROKER: Final = (
-    "broker_usage_ratio",
-    "broker_average_msg_rate",
-    "broker_average_bytes_per_second",
-    "broker_preallocated_bundles",
-)
-OF_PAIRS: Final = ("broker_hits", "broker_pair_difference_ratio")
 _UNCOUNTED: Final = Hits(side="")
 
 
@@ -43,12 +35,10 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
     telemetry.gauge("snapshot_bundles", float(len(snapshot.bundles)))
     _brokers(telemetry, snapshot)
     waiting = preallocated(result.ledger, snapshot.brokers.ids, snapshot.wall_ms)
-    for broker, bundles in waiting.items():
-        telemetry.gauge("broker_preallocated_bundles", float(len(bundles)), broker=broker)
-    present = set(snapshot.brokers.ids)
-    for name in BY_BROKER:
-        telemetry.retain(name, "broker", present)
-    _history(telemetry, result, present)
+    amounts = np.array([len(bundles) for bundles in waiting.values()])
+    telemetry.table("broker_preallocated_bundles", tuple(waiting), amounts)
+    kept = [(broker, item.score) for broker, item in result.memory.history.items() if broker in waiting]
+    telemetry.table("broker_history_score_ratio", [name for name, _ in kept], np.array([score for _, score in kept]))
     _pairs(telemetry, given.params, result)
     for field in fields(Parameters):
         value = getattr(given.params, field.name)
@@ -58,46 +48,32 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
 
 def _brokers(telemetry: Telemetry, snapshot: Snapshot) -> None:
     brokers = snapshot.brokers
-    for broker, percents, limits in zip(brokers.ids, brokers.percent().tolist(), brokers.limit.tolist(), strict=True):
-        for resource, percent, limit in zip(RESOURCES, percents, limits, strict=True):
-            if limit > 0:
-                telemetry.gauge("broker_usage_ratio", percent / 100, broker=broker, resource=resource)
-    for window, traffic in (("short", snapshot.bundles.short), ("long", snapshot.bundles.long)):
-        for name, columns in (
-            ("broker_average_msg_rate", (RATE_IN, RATE_OUT)),
-            ("broker_average_bytes_per_second", (THROUGHPUT_IN, THROUGHPUT_OUT)),
-        ):
-            for broker, total in zip(brokers.ids, _sums(snapshot, traffic, columns).tolist(), strict=True):
-                telemetry.gauge(name, total, broker=broker, window=window)
+    usage = np.where(brokers.limit > 0, brokers.percent() / 100, np.nan)
+    telemetry.table("broker_usage_ratio", brokers.ids, usage, RESOURCES)
+    for name, columns in (
+        ("broker_average_msg_rate", (RATE_IN, RATE_OUT)),
+        ("broker_average_bytes_per_second", (THROUGHPUT_IN, THROUGHPUT_OUT)),
+    ):
+        averages = [_sums(snapshot, traffic, *columns) for traffic in (snapshot.bundles.short, snapshot.bundles.long)]
+        telemetry.table(name, brokers.ids, np.column_stack(averages), ("short", "long"))
 
 
-def _sums(snapshot: Snapshot, traffic: Floats, columns: tuple[int, int]) -> Floats:
-    """These columns of the bundles' traffic, added up by owner."""
-    weights = traffic[:, list(columns)].sum(axis=1)
+def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
+    """These two columns of the bundles' traffic, added up by owner."""
+    weights = traffic[:, one] + traffic[:, other]
     summed: Floats = np.bincount(snapshot.bundles.owner, weights=weights, minlength=len(snapshot.brokers)).astype(
         np.float64
     )
     return summed
 
 
-def _history(telemetry: Telemetry, result: PlanResult, present: set[str]) -> None:
-    kept = {broker: item.score for broker, item in result.memory.history.items() if broker in present}
-    for broker, score in kept.items():
-        telemetry.gauge("broker_history_score_ratio", score, broker=broker)
-    telemetry.retain("broker_history_score_ratio", "broker", set(kept))
-
-
 def _pairs(telemetry: Telemetry, params: Parameters, result: PlanResult) -> None:
     """Only `avg` pairs brokers: with another strategy its thresholds would say nothing."""
     plan = result.plan
     differences = _differences(plan) if plan.strategy == "avg" else {}
-    for broker, difference in differences.items():
-        hits = result.memory.hits.get(broker, _UNCOUNTED)
-        telemetry.gauge("broker_pair_difference_ratio", difference, broker=broker)
-        telemetry.gauge("broker_hits", float(hits.low), broker=broker, threshold="low")
-        telemetry.gauge("broker_hits", float(hits.high), broker=broker, threshold="high")
-    for name in OF_PAIRS:
-        telemetry.retain(name, "broker", set(differences))
+    telemetry.table("broker_pair_difference_ratio", tuple(differences), np.array(list(differences.values())))
+    hits = [result.memory.hits.get(broker, _UNCOUNTED) for broker in differences]
+    telemetry.table("broker_hits", tuple(differences), np.array([(hit.low, hit.high) for hit in hits]), ("low", "high"))
     if differences:
         mean = math.fsum(load.score_before for load in plan.loads) / len(plan.loads)
         for threshold, value in zip(("low", "high"), thresholds_of(params, mean), strict=True):

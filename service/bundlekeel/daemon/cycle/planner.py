@@ -167,7 +167,7 @@ def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False, by_leader: 
         refusal_counts=counted(made.refusals),
         splits=[SplitView(**asdict(item) | {"at": list(item.at)}, sentence=item.sentence) for item in made.splits],
         split_refusals=[refusal_view(item) for item in made.split_refusals],
-        loads=[LoadView(**asdict(load)) for load in made.loads],
+        loads=[LoadView(**load._asdict()) for load in made.loads],
         imbalance=PlanImbalance(
             before=imbalance([load.throughput_before for load in made.loads]),
             after=imbalance([load.throughput_after for load in made.loads]),
@@ -181,7 +181,7 @@ def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False, by_leader: 
 
 def verdict_view(item: Verdict) -> VerdictView:
     """A verdict as people read it."""
-    return VerdictView(**asdict(item) | {"code": item.code.value})
+    return VerdictView(**item._asdict() | {"code": item.code.value})
 
 
 def move_view(move: Move) -> MoveView:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import Plan, imbalance
 from bundlekeel.daemon.execution.intents import MoveOutcome
@@ -113,16 +115,17 @@ class CycleReport:
             return
         telemetry.gauge("planned_moves", len(self.plan.moves))
         telemetry.gauge("planned_splits", len(self.plan.splits))
-        for code, amount in Counter(item.code.value for item in self.plan.refusals).items():
-            telemetry.count("refusals_total", amount, code=code)
+        for code, amount in Counter(item.code for item in self.plan.refusals).items():
+            telemetry.count("refusals_total", amount, code=code.value)
         loads = self.plan.loads
-        for load in loads:
-            telemetry.gauge("broker_score_ratio", load.score_before, broker=load.broker)
-            telemetry.gauge("broker_throughput_bytes_per_second", load.throughput_before, broker=load.broker)
-            telemetry.gauge("broker_msg_rate", load.msg_rate_before, broker=load.broker)
-            telemetry.gauge("broker_bundles", load.bundles_before, broker=load.broker)
-        for name in ("broker_score_ratio", "broker_throughput_bytes_per_second", "broker_msg_rate", "broker_bundles"):
-            telemetry.retain(name, "broker", {load.broker for load in loads})
+        brokers = [load.broker for load in loads]
+        for name, values in (
+            ("broker_score_ratio", [load.score_before for load in loads]),
+            ("broker_throughput_bytes_per_second", [load.throughput_before for load in loads]),
+            ("broker_msg_rate", [load.msg_rate_before for load in loads]),
+            ("broker_bundles", [load.bundles_before for load in loads]),
+        ):
+            telemetry.table(name, brokers, np.array(values))
         spread = imbalance([load.throughput_before for load in loads])
         telemetry.gauge("load_spread_ratio", spread, stat="throughput_max_mean")
         telemetry.gauge("load_spread_ratio", imbalance([item.score_before for item in loads]), stat="score_max_mean")

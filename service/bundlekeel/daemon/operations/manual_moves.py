@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
@@ -392,7 +392,7 @@ def _answer(kind: str, name: str, sentence: str, made: ManualPlan, *, override_c
         move=move_view(move) if move is not None else None,
         refusals=[refusal_view(made.refusal)] if made.refusal is not None else [],
         candidates=[_candidate(item) for item in made.candidates],
-        loads=[LoadView(**asdict(row)) for row in made.loads],
+        loads=[LoadView(**row._asdict()) for row in made.loads],
         sentence=f"{sentence}: {_text(made.refusal)}" if made.refusal is not None else sentence,
         hash=_hash(kind, made.bundle, made.source, move.target if move is not None else ""),
         override_cool_down=override_cool_down,

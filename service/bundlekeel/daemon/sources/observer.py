@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import structlog
 
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.core.model.load import BrokerReport, BundleAverages
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.splitting.children import Family, RecentSplit, inherited, with_children
 from bundlekeel.ports import Clock, LoadSource, Picture, Telemetry
@@ -25,6 +26,8 @@ _log = structlog.get_logger(__name__)
 
 # A bundle no report names for this long is forgotten: longer than the longest silence of a broker (15 min).
 FORGET_SECONDS = 3600.0
+# Reports that stay the same are read once more after this long.
+ALL_READ_SECONDS = 60.0
 # After this long no report is on its way any more that names the parent of a split.
 SETTLED_SECONDS = 120.0
 
@@ -41,6 +44,7 @@ class Observer:
         self._capacity = tuple(capacity)
         self.averages = Averages()
         self.picture: Picture | None = None
+        self._all_read_ms = 0
         self.in_transit: frozenset[str] = frozenset()
         self.fresh = asyncio.Event()
         # Recent splits by parent.
@@ -66,15 +70,18 @@ class Observer:
 
     async def absorb(self, picture: Picture) -> bool:
         """Add what is new in a picture to the averages; True when some broker had reported afresh."""
-        await self._seed(picture)
+        reports = self._reports_to_read(picture)
+        await self._seed(reports)
         changed = False
-        for report in picture.reports:
+        for report in reports:
             if self.averages.add_report(report, now_ms=picture.wall_ms, skip=self.in_transit):
                 changed = True
                 for code, amount in Counter(code for code, _ in report.faults).items():
                     self._telemetry.count("imputed_fields_total", amount, code=code)
         self.averages.touch(self.in_transit, picture.wall_ms)
-        self.averages.forget_unseen(picture.wall_ms - int(FORGET_SECONDS * 1000))
+        if reports is picture.reports:
+            self.averages.forget_unseen(picture.wall_ms - int(FORGET_SECONDS * 1000))
+            self._all_read_ms = picture.wall_ms
         if self.picture is None or picture.excluded != self.picture.excluded:
             for item in picture.excluded:
                 self._telemetry.count("excluded_reports_total", code=item.code)
@@ -82,6 +89,13 @@ class Observer:
         if changed:
             self.fresh.set()
         return changed
+
+    def _reports_to_read(self, picture: Picture) -> Sequence[BrokerReport]:
+        """Those that were not in the last picture; all of them now and then, to note that their bundles are there."""
+        if self.picture is None or abs(picture.wall_ms - self._all_read_ms) >= ALL_READ_SECONDS * 1000:
+            return picture.reports
+        read = set(map(id, self.picture.reports))  # it holds them, so these numbers are of no other ones
+        return [report for report in picture.reports if id(report) not in read]
 
     def expect_children(self, made: Family) -> None:
         """Give the children of a split that is about to be made the parent's averages, before anybody reports them."""
@@ -118,9 +132,9 @@ class Observer:
         families = {parent: item.family for parent, item in self.divisions.items()}
         return replace(picture, reports=tuple(with_children(report, families) for report in picture.reports))
 
-    async def _seed(self, picture: Picture) -> None:
+    async def _seed(self, reports: Sequence[BrokerReport]) -> None:
         """Ask for stored averages of bundles never seen before, before their first sample replaces the defaults."""
-        unknown = [name for report in picture.reports for name in self.averages.unknown(report.bundle_names)]
+        unknown = [name for report in reports for name in self.averages.unknown(report.bundle_names)]
         if not unknown:
             return
         try:
@@ -154,7 +168,5 @@ class Observer:
         for state, amount in states.items():
             self._telemetry.gauge("snapshot_brokers", amount, state=state)
         self._telemetry.retain("snapshot_brokers", "state", set(states))
-        for broker, reported in zip(snapshot.brokers.ids, snapshot.brokers.last_update.tolist(), strict=True):
-            age = max(0.0, (snapshot.wall_ms - reported) / 1000)
-            self._telemetry.gauge("snapshot_age_seconds", age, broker=broker)
-        self._telemetry.retain("snapshot_age_seconds", "broker", set(snapshot.brokers.ids))
+        ages = np.maximum(snapshot.wall_ms - snapshot.brokers.last_update, 0) / 1000
+        self._telemetry.table("snapshot_age_seconds", snapshot.brokers.ids, ages)

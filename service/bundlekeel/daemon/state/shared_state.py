@@ -268,7 +268,8 @@ class SharedState:
         parts, unreadable = list[AveragesPart](), dict[str, str]()
         for document in documents:
             try:
-                parts.append(decode(document.data, AveragesPart, what=document.path))
+                # A chunk at a time in a thread: a large cluster's take a good part of a second.
+                parts.append(await asyncio.to_thread(decode, document.data, AveragesPart, what=document.path))
             except CodecError as error:
                 unreadable[document.path] = str(error)
         self.set_aside(AVERAGES, unreadable)
