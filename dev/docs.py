@@ -30,6 +30,7 @@ from dev.cli_page import cli_page
 from dev.fidelity_items import TEXTS, VERDICTS, Item, items
 from dev.scenario_page import scenarios_page
 from dev.strategy_pages import pages as strategy_pages
+from dev.wrong_inputs import wrong_inputs_page
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -252,6 +253,7 @@ PAGES: list[Page] = [
     ("docs/reference/cli.md", cli_page),
     ("docs/reference/api.md", api_page),
     ("docs/reference/api-examples.md", examples_page),
+    ("docs/reference/wrong-inputs.md", wrong_inputs_page),
     ("config/openapi.json", openapi_text),
     ("config/bundlekeel.example.yaml", example_settings),
     ("docs/reference/scenarios.md", scenarios_page),

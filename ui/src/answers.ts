@@ -370,6 +370,14 @@ export interface ExclusionView {
   until_ms: number;
 }
 
+/** A field of a request that would not do. */
+export interface FieldFault {
+  /** which, its parents before it: `a.b` */
+  field: string;
+  /** what is wrong with it */
+  reason: string;
+}
+
 /** Something wrong in the ownership channel. */
 export interface FindingView {
   /** the brokers concerned */
@@ -960,6 +968,8 @@ export interface Problem {
   detail: string;
   /** with a conflict: what changed */
   difference: (string)[] | null;
+  /** with a request that would not do: every fault */
+  errors: (FieldFault)[] | null;
   /** with a wrong value: which */
   field: string | null;
   /** the HTTP status */

@@ -104,7 +104,8 @@ class _App(FastAPI):
             access: AccessRules | None = self.state.admission.access
             routes = [_documented(context, access) for context in iter_route_contexts(self.routes)]
             document = get_openapi(title=self.title, version=self.version, description=self.description, routes=routes)
-            document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+            problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
             self.openapi_schema = document
         return self.openapi_schema

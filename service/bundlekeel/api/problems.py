@@ -5,6 +5,7 @@ The fallback is the API's one broad `except`: the traceback goes to the log, nev
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -40,6 +41,12 @@ STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
     (StoreError, 503, "store-unavailable"),
     (AdminApiError, 502, "broker-refused"),
 )
+
+# Faults that are not those of a value, by pydantic's names.
+_REASONS = {
+    "missing": "it is missing",
+    "extra_forbidden": "no field of this request; /api/v1/openapi.json lists those that are",
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -101,13 +108,14 @@ async def _on_http(_: Request, error: Exception) -> Response:
 
 async def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    faults = [
-        {"field": ".".join(str(part) for part in fault["loc"][1:]) or str(fault["loc"][0]), "reason": fault["msg"]}
-        for fault in error.errors()
-    ]
-    first = faults[0]
-    detail = "; ".join(f"{fault['field']}: {fault['reason']}" for fault in faults)
-    return problem(422, "invalid-value", detail, field=first["field"], errors=faults)
+    faults, details = list[dict[str, str]](), list[str]()
+    for fault in error.errors():
+        field = ".".join(str(part) for part in fault["loc"][1:]) or str(fault["loc"][0])
+        reason = _REASONS.get(fault["type"]) or str(fault["msg"]).replace("Input should be", "must be", 1)
+        value = "" if fault["type"] in _REASONS else f" = {reprlib.repr(fault['input'])}"
+        faults.append({"field": field, "reason": reason})
+        details.append(f"{field}{value}: {reason}")
+    return problem(422, "invalid-value", "; ".join(details), field=faults[0]["field"], errors=faults)
 
 
 class Fallback:

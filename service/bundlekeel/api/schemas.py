@@ -155,6 +155,13 @@ class ModeBody(ReasonBody):
     mode: Mode = Field(description="at most the mode of the settings file", examples=["recommend"])
 
 
+class FieldFault(BaseModel):
+    """A field of a request that would not do."""
+
+    field: str = Field(description="which, its parents before it: `a.b`")
+    reason: str = Field(description="what is wrong with it")
+
+
 class Problem(BaseModel):
     """An error, as RFC 9457 has it."""
 
@@ -166,3 +173,4 @@ class Problem(BaseModel):
     value: Any = Field(default=None, description="with a wrong value: what was given")
     allowed: str | None = Field(default=None, description="with a wrong value: what would be right")
     difference: list[str] | None = Field(default=None, description="with a conflict: what changed")
+    errors: list[FieldFault] | None = Field(default=None, description="with a request that would not do: every fault")

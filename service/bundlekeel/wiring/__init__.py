@@ -19,7 +19,7 @@ _NEEDLESS: Final = ("rich", "httpx._main")
 
 def main() -> None:
     """Entry point of the `bundlekeel` command."""
-    make_app(_wiring, load_plugins)()
+    make_app(_wiring, load_plugins)(prog_name="bundlekeel")
 
 
 def _wiring() -> Wiring:

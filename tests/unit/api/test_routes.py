@@ -257,6 +257,17 @@ async def test_an_unexpected_error_shows_no_traceback(http: httpx.AsyncClient, s
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+async def test_a_request_that_would_not_do_is_told_field_value_and_what_would(http: httpx.AsyncClient) -> None:
+    """Every fault of it, in one sentence and one by one."""
+    body = {"traffic_scale": -1, "stratagy": "avg"}
+    answer = (await http.post("/api/v1/plans", json=body)).json()
+    assert answer["detail"] == (
+        "traffic_scale = -1: must be greater than 0; "
+        "stratagy: no field of this request; /api/v1/openapi.json lists those that are"
+    )
+    assert [fault["field"] for fault in answer["errors"]] == ["traffic_scale", "stratagy"]
+
+
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nope", 404), ("DELETE", "/api/v1/state", 405)])
 async def test_unknown_routes_are_problems_too(http: httpx.AsyncClient, method: str, path: str, status: int) -> None:
     """No HTML, no other error format."""

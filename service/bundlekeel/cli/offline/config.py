@@ -55,7 +55,10 @@ def check(
         typer.echo(f"warning: {text}", err=True)
     _ = settings.store_url  # without one the file is no good
     if missing := [] if elsewhere else loaded.unreadable_files():
-        raise CliError("\n".join([*missing, "on another host than the sidecar's: --elsewhere"]), USAGE)
+        raise CliError(
+            "\n".join([*missing, "is this not the sidecar's host? --elsewhere leaves out the files that it names"]),
+            USAGE,
+        )
     typer.echo("ok")
 
 

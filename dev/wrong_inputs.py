@@ -1,0 +1,139 @@
+"""docs/reference/wrong-inputs.md: what the product answers to wrong inputs, by giving them to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+from unittest import mock
+
+import httpx
+
+from bundlekeel import wiring
+from bundlekeel.api.app import create_app
+from bundlekeel.daemon.answers.service import Service
+from dev import NOTE
+
+_COLUMNS: Final = "110"
+_FILE: Final = "bundlekeel.yaml"
+_STORE: Final = "metadata_store: zk:127.0.0.1:2181/pulsar\n"
+
+# What is wrong -> the settings file.
+SETTINGS: Final = {
+    "An empty file": "",
+    "A key that is none": f"{_STORE}strategi: avg\n",
+    "A word that YAML reads as false": f"{_STORE}mode: off\n",
+    "A strategy that is none": f"{_STORE}strategy: averages\n",
+    "A duration with an unknown unit": f"{_STORE}cycle: {{interval: 5 minutes}}\n",
+    "A number out of its range": f"{_STORE}parameters: {{max_unload_ratio: 3}}\n",
+    "A parameter twice, by two of its names": (
+        f"{_STORE}parameters:\n  threshold_percent: 10\n  loadBalancerBrokerThresholdShedderPercentage: 12\n"
+    ),
+    "A store without its scheme's form": "metadata_store: zookeeper://somewhere\n",
+    "A port that is none": f"{_STORE}api: {{port: eighty}}\n",
+    "A level of logging that is none": f"{_STORE}logging: {{level: loud}}\n",
+    "What a window allows, misspelt": f"{_STORE}windows:\n  - {{cron: '0 22 * * *', minutes: 480, allow: al}}\n",
+    "A capacity that contradicts itself": f"{_STORE}capacity:\n  'b-*': {{cpu: ignore, cores: 8}}\n",
+    "A source of counters that is none": f"{_STORE}counters: {{source: graphite}}\n",
+    "Prometheus as the source, and no address of it": f"{_STORE}counters: {{source: prometheus}}\n",
+    "A token file that is not there": f"{_STORE}admin: {{token_file: /nowhere/token}}\n",
+    "No YAML": "metadata_store: [zk\n",
+}
+# What is wrong -> the arguments and what is on standard input.
+COMMANDS: Final = {
+    "A settings file that is not there": (("config", "check", "nowhere.yaml"), ""),
+    "A scenario that is none": (("simulate", "nosuch"), ""),
+    "A broker that is not named": (("drain", "--yes", "--reason", "upgrade"), ""),
+    "A form of output that is none": (("status", "-o", "xml"), ""),
+    "A time that is none": (("summary", "--since", "yesteryear"), ""),
+    "No sidecar": (("pause", "--reason", "upgrade", "--socket", "nowhere.sock"), ""),
+    "A folder of history that is not there": (("history", "check", "--history", "nowhere"), ""),
+    "A command that is none": (("statsu",), ""),
+    "`decide`: no JSON": (("decide",), "{brokers}\n"),
+    "`decide`: a value of the wrong unit": (
+        ("decide",),
+        json.dumps({"reset": {"strategy": "avg", "config": {"maxUnloadPercentage": "half"}}}) + "\n",
+    ),
+}
+# What is wrong -> method, path and body.
+REQUESTS: Final[Mapping[str, tuple[str, str, Any]]] = {
+    "A scale that is none": ("POST", "/api/v1/plans", {"traffic_scale": -1}),
+    "A field that is none": ("POST", "/api/v1/pause", {"reason": "upgrade", "untill": 0}),
+    "A field that is missing": ("POST", "/api/v1/pause", {}),
+    "A limit out of its range": ("GET", "/api/v1/journal?limit=0", None),
+    "A kind of record that is none": ("GET", "/api/v1/journal?kind=moves", None),
+    "A body that is no object": ("POST", "/api/v1/pause", ["upgrade"]),
+}
+
+
+def wrong_inputs_page() -> str:
+    """The page."""
+    lines = [
+        "# Wrong inputs and what is answered",
+        "",
+        f"<!-- {NOTE} -->",
+        "",
+        f"{len(SETTINGS) + len(COMMANDS) + len(REQUESTS)} wrong inputs, given to the product by the generator of this",
+        "page. A message names the field, the value and what is allowed, or the next step.",
+        "",
+    ]
+    with _apart():
+        lines += ["## Settings files (`bundlekeel config check`)", ""]
+        for title, text in SETTINGS.items():
+            Path(_FILE).write_text(text, encoding="utf-8")
+            shown = text or "(nothing)\n"
+            lines += [f"### {title}", "", "```yaml", *shown.splitlines(), "```", "", *_ran("config", "check", _FILE)]
+        lines += ["## Command line", ""]
+        for title, (arguments, given) in COMMANDS.items():
+            lines += [f"### {title}", "", *(["```", *given.splitlines(), "```", ""] if given else [])]
+            lines += _ran(*arguments, given=given)
+    lines += ["## HTTP API", ""]
+    for title, request in REQUESTS.items():
+        lines += [f"### {title}", "", *asyncio.run(_asked(*request))]
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """In an empty folder, with nothing of this machine's environment that the product heeds."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BUNDLEKEEL")}
+    told = {"COLUMNS": _COLUMNS, "NO_COLOR": "1", "TERM": "dumb"}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), mock.patch.dict(os.environ, clear=True):
+        os.environ.update(kept | told)
+        yield
+
+
+def _ran(*arguments: str, given: str = "") -> list[str]:
+    """A command as it is typed, what it printed, and its exit code."""
+    raw, code = io.BytesIO(), 0
+    out = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(out),
+        mock.patch.object(sys, "argv", ["bundlekeel", *arguments]),
+        mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode()))),
+    ):
+        try:
+            wiring.main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    printed = [line.rstrip() for line in raw.getvalue().decode().strip().splitlines()]
+    return ["```text", f"$ bundlekeel {' '.join(arguments)}", *printed, f"(exit code {code})", "```", ""]
+
+
+async def _asked(method: str, path: str, body: Any) -> list[str]:
+    """A request and its answer. None of these reaches the service behind the API."""
+    app = create_app(cast(Service, None), mutations=True)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.request(method, path, json=body)
+    told = json.dumps(answer.json(), indent=1, ensure_ascii=False).splitlines()
+    sent = f"{method} {path}" + ("" if body is None else f"  {json.dumps(body)}")
+    return ["```text", sent, f"HTTP {answer.status_code}", *told, "```", ""]
