@@ -171,7 +171,8 @@ def _words(name: str) -> str:
 
 def metrics_page() -> str:
     """docs/reference/metrics.md: every metric with type, labels and meaning."""
-    rows = [[_code(f"{PREFIX}{metric.name}"), metric.kind, ", ".join(metric.labels), metric.help] for metric in METRICS]
+    kinds = {metric.name: "gauge" if metric.kind == "table" else metric.kind for metric in METRICS}
+    rows = [[_code(f"{PREFIX}{item.name}"), kinds[item.name], ", ".join(item.labels), item.help] for item in METRICS]
     text = "At `/metrics`, in the Prometheus text format or as OpenMetrics. No bundle names occur as labels."
     return "\n".join(
         ["# Metrics", "", f"<!-- {NOTE} -->", "", text, "", *_table(["metric", "type", "labels", "meaning"], rows), ""]

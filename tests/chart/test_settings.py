@@ -45,7 +45,7 @@ def test_config_check_takes_it(case: str, tmp_path: Path) -> None:
     file.write_text(settings_of(case), encoding="utf-8")
     secrets = _secrets(case, tmp_path)
     environment = {"BUNDLEKEEL_SECRETS_DIR": str(secrets)} if secrets else {}
-    answer = CliRunner(env=environment).invoke(config_app, ["check", str(file)])
+    answer = CliRunner(env=environment).invoke(config_app, ["check", "--elsewhere", str(file)])
     assert answer.exit_code == 0, answer.output
     assert answer.output == "ok\n", answer.output
 
@@ -109,7 +109,7 @@ def test_history_and_calibration(tmp_path: Path) -> None:
 def test_compose_settings_are_taken() -> None:
     """The same for the three sidecars of docker-compose.yml."""
     file = CHART.parent.parent / "compose" / "sidecar.yaml"
-    answer = CliRunner().invoke(config_app, ["check", str(file)])
+    answer = CliRunner().invoke(config_app, ["check", "--elsewhere", str(file)])
     assert answer.exit_code == 0, answer.output
     settings = load_settings(file, environ={}).settings
     hosts = yaml.safe_load(file.read_text(encoding="utf-8"))["api"]["allowed_hosts"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +76,10 @@ class Policed:
         self._ask("DELETE", f"clusters/{self.name}/failureDomains/rack")
         self._ask("DELETE", f"clusters/{self.name}/namespaceIsolationPolicies/gold")
         self._ask("DELETE", f"brokers/configuration/{SHEDDING}")
+
+    def unload(self, namespace: str) -> None:
+        """Its next lookup places it anew."""
+        self._ask("PUT", f"namespaces/{namespace}/unload")
 
     def lookup(self, topic: str) -> str:
         """A client's lookup, which assigns; the broker id it ends at."""
@@ -175,9 +178,15 @@ def apart_stays_apart(policed: Policed, sidecar: Sidecar) -> None:
     found = assigned(sidecar, topics[1])
     (other,) = set(policed.others) - {first}
     assert found["candidates"] == [other]
-    # The brokers' leader, which places bundles, reads the same report a moment later than we do.
-    time.sleep(2)
-    assert policed.lookup(topics[1]) == other
+
+    def lands() -> bool:
+        # The brokers' leader, which places bundles, reads the same report at another moment than we do.
+        if policed.lookup(topics[1]) == other:
+            return True
+        policed.unload(APART[1])
+        return False
+
+    until(lands, f"it is placed on {other}", within=30)
 
     def bound() -> bool:
         rows = [row for namespace in APART for row in sidecar.get("/api/v1/bundles", namespace=namespace)]

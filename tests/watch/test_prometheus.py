@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX, PrometheusTelemetry
@@ -51,6 +52,9 @@ def complete(telemetry: PrometheusTelemetry) -> None:
             continue
         if metric.kind == "counter":
             telemetry.count(metric.name, 1.0, **labels)
+        elif metric.kind == "table":
+            row, *column = labels.values()
+            telemetry.table(metric.name, [row], np.ones((1, 1)), column)
         elif metric.kind == "gauge":
             telemetry.gauge(metric.name, 1.0, **labels)
         else:

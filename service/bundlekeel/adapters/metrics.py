@@ -19,10 +19,10 @@ PREFIX = "bundlekeel_"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row: name without prefix, type, labels, help."""
+    """One row: name without prefix, type (a table is a gauge whose series are set together), labels, help."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Literal["counter", "gauge", "histogram", "table"]
     labels: tuple[str, ...]
     help: str
 
@@ -65,43 +65,43 @@ METRICS: tuple[Metric, ...] = (
     Metric("planned_splits", "gauge", (), "Splits in the latest plan."),
     Metric("unsplit_bundles", "gauge", ("code",), "Bundles above a split limit that are not split, by why."),
     Metric("refusals_total", "counter", ("code",), "Candidates that did not move, by code."),
-    Metric("broker_score_ratio", "gauge", ("broker",), "Predicted max weighted usage, 1 is the limit."),
-    Metric("broker_throughput_bytes_per_second", "gauge", ("broker",), "Throughput in and out, predicted."),
-    Metric("broker_msg_rate", "gauge", ("broker",), "Messages per second in and out, predicted."),
-    Metric("broker_bundles", "gauge", ("broker",), "Bundles by owner."),
+    Metric("broker_score_ratio", "table", ("broker",), "Predicted max weighted usage, 1 is the limit."),
+    Metric("broker_throughput_bytes_per_second", "table", ("broker",), "Throughput in and out, predicted."),
+    Metric("broker_msg_rate", "table", ("broker",), "Messages per second in and out, predicted."),
+    Metric("broker_bundles", "table", ("broker",), "Bundles by owner."),
     Metric(
         "broker_usage_ratio",
-        "gauge",
+        "table",
         ("broker", "resource"),
         "What a broker reports to use of a resource, of its limit, unweighted; only where a limit is known.",
     ),
     Metric(
-        "broker_history_score_ratio", "gauge", ("broker",), "Smoothed score, where the strategy keeps one (threshold)."
+        "broker_history_score_ratio", "table", ("broker",), "Smoothed score, where the strategy keeps one (threshold)."
     ),
     Metric(
         "broker_average_msg_rate",
-        "gauge",
+        "table",
         ("broker", "window"),
         "Messages per second in and out of its bundles by their averages: window short (10 samples), long (1,000).",
     ),
     Metric(
         "broker_average_bytes_per_second",
-        "gauge",
+        "table",
         ("broker", "window"),
         "Throughput in and out of its bundles by their averages: window short (10 samples), long (1,000).",
     ),
     Metric(
-        "broker_preallocated_bundles", "gauge", ("broker",), "Bundles on their way to it, or not in its report yet."
+        "broker_preallocated_bundles", "table", ("broker",), "Bundles on their way to it, or not in its report yet."
     ),
     Metric(
         "broker_hits",
-        "gauge",
+        "table",
         ("broker", "threshold"),
         "Fresh reports in a row with a difference above the low, and the high, threshold (strategy avg).",
     ),
     Metric(
         "broker_pair_difference_ratio",
-        "gauge",
+        "table",
         ("broker",),
         "Difference of score to its partner: most with least loaded, and so on (strategy avg).",
     ),
@@ -116,7 +116,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("snapshot_bundles", "gauge", (), "Bundles in the latest picture."),
     Metric("load_spread_ratio", "gauge", ("stat",), "max/mean over brokers of score and throughput."),
-    Metric("snapshot_age_seconds", "gauge", ("broker",), "Age of each broker's report."),
+    Metric("snapshot_age_seconds", "table", ("broker",), "Age of each broker's report."),
     Metric("snapshot_brokers", "gauge", ("state",), "Registered brokers: ok or an exclusion code."),
     Metric("excluded_reports_total", "counter", ("code",), "Reports that could not be used, by code."),
     Metric("imputed_fields_total", "counter", ("code",), "Fields of reports that were filled in, by code."),
@@ -265,6 +265,9 @@ class PrometheusTelemetry:
                 self._counters[metric.name] = Counter(name, metric.help, labels, registry=self.registry)
             elif metric.kind == "gauge":
                 self._gauges[metric.name] = Gauge(name, metric.help, labels, registry=self.registry)
+            elif metric.kind == "table":
+                self._tables[metric.name] = _Table(metric)
+                self.registry.register(self._tables[metric.name])
             else:
                 self._histograms[metric.name] = Histogram(name, metric.help, labels, registry=self.registry)
 
@@ -284,12 +287,8 @@ class PrometheusTelemetry:
         (histogram.labels(**labels) if labels else histogram).observe(seconds)
 
     def table(self, name: str, rows: Sequence[str], values: Floats, columns: Sequence[str] = ()) -> None:
-        """Set all series of a gauge at once; it takes no single values any more."""
-        table = self._tables.get(name)
-        if table is None:
-            self.registry.unregister(self._gauges.pop(name))
-            table = self._tables[name] = _Table(self._kinds[name])
-            self.registry.register(table)
+        """Set all series of a table."""
+        table = self._tables[name]
         table.rows, table.columns = rows, columns
         table.values = np.asarray(values, dtype=np.float64).reshape(len(rows), len(columns) or 1)
 
