@@ -153,8 +153,8 @@ def gate_page() -> str:
         "",
         *_table(["action", "what is meant"], [[_words(action.name), action.value] for action in Action]),
         "",
-        "Taking over, handing back and the dead man ask no gate: they run without a sidecar, by the takeover record;",
-        "the dead man looks for a sign of life again before each of its writes.",
+        "Takeover, handback and the failsafe job ask no gate: they run without a sidecar, by the takeover record;",
+        "the failsafe job looks for a sign of life again before each of its writes.",
         "",
     ]
     rows = [

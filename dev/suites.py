@@ -120,9 +120,10 @@ CHART = Suite(
 )
 UI = Suite(
     "web page",
-    4,
-    (_pytest("-m", "not nightly and not cluster", "tests/ui"),),
+    8,
+    (_pytest(*_PATIENT, "-m", "not nightly and not cluster", "tests/ui"),),
     real=True,
+    computes=True,
     tools=(
         Tool((sys.executable, "-m", "dev.tools_chromium"), tools_chromium.ADVICE),
         Tool((sys.executable, "-m", "dev.ui", "install"), ui.ADVICE),
@@ -151,8 +152,8 @@ PLANS: dict[str, tuple[Suite, ...]] = {
     "check": (GATE, CHART_FILES, LAWS, UNIT),
     "chaos": (CHAOS,),
     "all": (
-        *(GATE, UNIT, MODULAR, EXTENSIBLE, CHAOS, QUOTAS, DEMO, UI),
-        *(LAWS, PARITY, SIMULATION, SPARK, CHART_FILES, CHART, WATCH),
+        *(GATE, UNIT, MODULAR, EXTENSIBLE, CHAOS, QUOTAS, DEMO),
+        *(LAWS, PARITY, SIMULATION, SPARK, CHART_FILES, CHART, WATCH, UI),
     ),
     "extensible": (EXTENSIBLE,),
     "quotas": (QUOTAS,),

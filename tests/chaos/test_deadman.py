@@ -1,4 +1,4 @@
-"""All sidecars killed: the dead man puts the brokers' own shedding back on every broker, exactly as it was."""
+"""All sidecars killed: the failsafe job puts the brokers' own shedding back on every broker, exactly as it was."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_all_sidecars_killed(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_shedding_is_back_on_every_broker(stage: Stage, tmp_path: Path) -> None:
-    """From the brokers' own defaults: shedding on before the takeover, off after it, on again after the dead man."""
+    """From the brokers' defaults: shedding on before the takeover, off after it, on after the failsafe job."""
     outer = tmp_path / "outer.json"
     outer.write_text(json.dumps(settings_for(stage.cluster, "cli", tmp_path, root="chaos")), encoding="utf-8")
     assert bundlekeel("handback", "-c", str(outer), "--yes", "--reason", "own shedding on", within=120).returncode == 0
@@ -92,7 +92,7 @@ def test_shedding_is_back_on_every_broker(stage: Stage, tmp_path: Path) -> None:
             assert set(shedding(stage).values()) == {"false"}
             until(stage.unloads, "it acts", within=60)
             sidecar.kill()
-            until(lambda: deadman(file)[1]["state"] == "restored", "the dead man restores", within=60)
+            until(lambda: deadman(file)[1]["state"] == "restored", "the failsafe job restores", within=60)
             assert set(shedding(stage).values()) == {"true"}
     finally:
         taken = bundlekeel("takeover", "-c", str(outer), "--yes", "--reason", "chaos", within=120)

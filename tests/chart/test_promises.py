@@ -157,7 +157,7 @@ def test_the_chart_says_where_it_is_from() -> None:
 
 
 def test_selectors_tell_candidates_from_jobs() -> None:
-    """The Service, the budget and the spread must not count a dead man."""
+    """The Service, the budget and the spread must not count a failsafe job."""
     own = of_kind("jwt-tls", "Service")["spec"]["selector"]
     for case in CASES:
         for pod in pods(case):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from dev.tools_chromium import ensure
 from dev.ui import UI, install
@@ -34,6 +34,10 @@ LOADS = {
     "broker-2.pulsar:8080": [("telemetry/devices", 0.04)],
 }
 
+# On a machine that does other things first.
+PATIENCE_MS = 40_000
+expect.set_options(timeout=PATIENCE_MS)
+
 Open = Callable[..., Page]
 Shoot = Callable[[Page, str], None]
 
@@ -58,7 +62,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda line: faults.append(line.text) if "Content Security Policy" in line.text else None)
         page.goto(f"{url}/")

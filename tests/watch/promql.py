@@ -38,8 +38,14 @@ def panels() -> list[tuple[str, dict[str, Any]]]:
 
 
 def panel_queries() -> list[tuple[str, str]]:
-    """Every (place, query) of the dashboards."""
+    """Every (place, query) of the dashboards' panels."""
     return [(f"{name}/{panel['title']}", target["expr"]) for name, panel in panels() for target in panel["targets"]]
+
+
+def annotations() -> list[tuple[str, dict[str, Any]]]:
+    """(dashboard, annotation) of what is marked on all panels."""
+    boards = [(file.stem, json.loads(file.read_text(encoding="utf-8"))) for file in BOARDS]
+    return [(name, item) for name, board in boards for item in board["annotations"]["list"]]
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from bundlekeel.adapters.metrics import METRICS
-from tests.watch.promql import BOARDS, TARGET, Known, documents, groupings, panel_queries, panels
+from tests.watch.promql import BOARDS, TARGET, Known, annotations, documents, groupings, panel_queries, panels
 
 KNOWN = Known.now()
 # Grafana's own units that we use.
-UNITS = {"none", "percentunit", "percent", "s", "bytes", "Bps", "mps", "cpm", "cps", "reqps"}
+UNITS = {"none", "d", "percentunit", "percent", "s", "bytes", "Bps", "mps", "cpm", "cps", "reqps"}
 
 
-@pytest.mark.parametrize(("place", "query"), panel_queries(), ids=lambda value: value[:60])
+QUERIES = [*panel_queries(), *((f"{board}/{item['name']}", item["expr"]) for board, item in annotations())]
+
+
+@pytest.mark.parametrize(("place", "query"), QUERIES, ids=lambda value: value[:60])
 def test_panels_name_what_exists(place: str, query: str) -> None:
     """Metrics, labels in selectors and in groupings; every query heeds the choice of cluster, job and instance."""
     assert KNOWN.faults(query) == [], place
@@ -73,6 +76,16 @@ def test_panels_say_what_they_show(file: str, panel: dict[str, Any]) -> None:
         assert target["legendFormat"]
         kept = set(groupings(target["expr"])) | KNOWN.of(target["expr"])
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_moves_pauses_and_leader_changes_are_marked(file: Path) -> None:
+    """On every dashboard, by texts whose labels their queries keep."""
+    marked = [item for board, item in annotations() if board == file.stem]
+    assert [item["name"] for item in marked] == ["Moves", "Paused", "Leader changes"]
+    for item in marked:
+        assert item["enable"] and item["datasource"]["uid"] == "${datasource}"
+        assert set(re.findall(r"\{\{(\w+)\}\}", item["textFormat"])) <= set(groupings(item["expr"]))
 
 
 @pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)

@@ -16,6 +16,7 @@ import numpy as np
 from bundlekeel import __version__
 from bundlekeel.core.calibration import thresholds as core
 from bundlekeel.core.calibration.threshold_ranges import RANGES, searched
+from bundlekeel.core.model.grammar import figure
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
@@ -146,12 +147,14 @@ def changed_sentence(name: str, now: float, value: float, evidence: core.Evidenc
     """What changing a value (with the others that change) brings."""
     imbalance = share(evidence.difference.imbalance.mean, evidence.previous.imbalance.mean)
     moves = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
-    return f"{name} {value:g} instead of {now:g}, with the other changes: imbalance {imbalance}, moves {moves}"
+    return (
+        f"{name} {figure(value)} instead of {figure(now)}, with the other changes: imbalance {imbalance}, moves {moves}"
+    )
 
 
 def unchanged_sentence(looked_at: Sequence[float]) -> str:
     """What was looked at in vain."""
-    shown = ", ".join(f"{value:g}" for value in looked_at[:8])
+    shown = ", ".join(figure(value) for value in looked_at[:8])
     return f"nothing better among {len(looked_at)} other values ({shown}{', ...' if len(looked_at) > 8 else ''})"
 
 

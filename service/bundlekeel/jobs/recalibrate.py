@@ -20,6 +20,7 @@ from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS
 from bundlekeel.core.calibration.thresholds_json import document_of
 from bundlekeel.core.history.values import restored
 from bundlekeel.core.model.errors import HistoryError, StoreError
+from bundlekeel.core.model.grammar import figure
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs import backtest, features, quality
 from bundlekeel.jobs.blocks import blocks_of
@@ -156,7 +157,7 @@ def left_alone(period_ms: int, good: Sequence[JudgedDay], tell: Tell) -> tuple[s
     usual, period = usual_interval(good), period_ms / 1000
     if as_long(period, usual):
         return ()
-    tell(f"hit counts are left as they are: a cycle takes {usual:.3g} s, {period:.3g} s in the back-test")
+    tell(f"hit counts are left as they are: a cycle takes {figure(usual, 3)} s, {figure(period, 3)} s in the back-test")
     return HIT_COUNTS
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.grammar import figure
 from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.jobs.periods import HistoryPeriod
 from bundlekeel.jobs.regression import huber
@@ -259,7 +260,7 @@ def _mistold(carried: Floats, told: Floats, least: float) -> str:
     low, high = sorted((seen, said))
     if high <= least or low * TOLD >= high:
         return ""
-    return f"it reports {said:.3g} bytes/s, its bundles sum up to {seen:.3g}"
+    return f"it reports {figure(said, 3)} bytes/s, its bundles sum up to {figure(seen, 3)}"
 
 
 def _outliers(parts: Mapping[int, Ints], usage: Floats, carried: Floats) -> dict[int, str]:
@@ -277,7 +278,7 @@ def _outliers(parts: Mapping[int, Ints], usage: Floats, carried: Floats) -> dict
     middle = float(np.median(apart))
     limit = max(float(np.log(FACTOR)), DEVIATIONS * 1.4826 * float(np.median(np.abs(apart - middle))))
     return {
-        number: f"its CPU for its traffic is {float(np.exp(far - middle)):.2g} times that of the others"
+        number: f"its CPU for its traffic is {figure(float(np.exp(far - middle)), 2)} times that of the others"
         for number, far in zip(ratios, apart.tolist(), strict=True)
         if abs(far - middle) > limit
     }

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, steps_between
 from bundlekeel.core.calibration.thresholds import EQUAL
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.grammar import figure
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.choice import Choice, choose
@@ -126,7 +127,8 @@ def _at_the_end(candidate: Candidate, base: Parameters, reach: float) -> list[st
         assert isinstance(value, int | float)
         if steps_between(name, getattr(base, name), value) > reach - 0.5:
             found.append(
-                f"{name} {value:g} is as far as one night goes from {getattr(base, name):g}; further may be better"
+                f"{name} {figure(value)} is as far as one night goes from {figure(getattr(base, name))}; "
+                "further may be better"
             )
     return found
 

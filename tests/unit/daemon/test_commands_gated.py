@@ -36,7 +36,7 @@ B1, B2, B3 = BROKERS
 WHO: Final = {"reason": "r", "by": "ann"}
 PORTS: Final = (commands.BrokerCommands, commands.QuotaCommands)
 COMMANDS: Final = {name for port in PORTS for name in vars(port) if not name.startswith("_")}
-# Only a person's own command, or the dead man's, changes the brokers' settings.
+# Only a person's own command, or the failsafe job's, changes the brokers' settings.
 PERSONS: Final = {"set_dynamic", "delete_dynamic"}
 
 # Every place that sends a command: (module, function, command) -> the permit it presents.
@@ -98,7 +98,7 @@ def test_every_place_that_sends_a_command_is_known() -> None:
 
 
 def test_permits_are_made_in_known_places() -> None:
-    """A leader's by its executor and by quotas; a person's where people, or the dead man, change settings."""
+    """A leader's by its executor and by quotas; a person's where people, or the failsafe job, change settings."""
     makers, persons = set(), set()
     for module, name, function in _functions():
         for node in ast.walk(function):

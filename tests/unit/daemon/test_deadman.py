@@ -1,4 +1,4 @@
-"""The dead man: restores only when no cycle is completed, exactly, and the sidecars see that they were put aside."""
+"""The failsafe job: restores only when no cycle is completed, exactly; the sidecars see that they were put aside."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ async def test_h04_a_successor_counts_rests_from_first_sight(hours: int) -> None
     found = second.shared_state.taken_over()
     age = second.clock.wall_ms() - found.recent["t/ns/x"].at_ms
     assert age == pytest.approx(100_000, abs=5_000)
-    assert found.completed_ms == now, "the dead man judges that one"
+    assert found.completed_ms == now, "the failsafe job judges that one"
 
 
 async def test_h04_a_follower_that_watched_counts_on() -> None:

@@ -11,8 +11,10 @@ from bundlekeel.cli import text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
+from bundlekeel.cli.progress import ProgressLine
 from bundlekeel.cli.reads import HashArgument, make_plan, plan_app
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
+from bundlekeel.core.model.grammar import numbered
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.settings.types import parse_duration
 
@@ -47,14 +49,20 @@ def execute(
 
 
 def finished(client: Client, task: Any, deadline: float) -> Any:
-    """The task once it is over; CliError when it is not by then (monotonic seconds)."""
-    while task.get("state") not in _ENDED:
-        if time.monotonic() > deadline:
-            raise CliError(
-                f"task {task.get('task')} is still {task.get('state')}; see `bundlekeel plan tasks`", UNREACHABLE
-            )
-        time.sleep(0.5)
-        task = next((item for item in client.get("tasks") if item.get("task") == task.get("task")), task)
+    """The task once it is over; CliError when it is not by then (monotonic seconds). `task`: as it was submitted, with
+    the number of its moves."""
+    planned, ended = int(task.get("moves") or 0), 0
+    with ProgressLine() as line:
+        while task.get("state") not in _ENDED:
+            line.tell(f"task {task.get('task')}: {task.get('state')}, {ended} of {numbered(planned, 'move')} ended")
+            if time.monotonic() > deadline:
+                raise CliError(
+                    f"task {task.get('task')} is still {task.get('state')}; see `bundlekeel plan tasks`", UNREACHABLE
+                )
+            time.sleep(0.5)
+            found = next((item for item in client.get("tasks") if item.get("task") == task.get("task")), None)
+            if found is not None:
+                task, ended = found, len(found.get("moves") or [])
     return task
 
 

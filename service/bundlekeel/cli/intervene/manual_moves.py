@@ -119,8 +119,8 @@ def _do(
     kind = "namespaces" if of_namespace else "bundles"
     answer = session.client.send("POST", f"{kind}/{path_part(name)}/{verb}", body)
     if wait and answer.get("task"):
-        begun = {"task": answer["task"], "state": "waiting"}
         moves = len(answer.get("moves") or [0])
+        begun = {"task": answer["task"], "state": "waiting", "moves": moves}
         answer["ended"] = finished(session.client, begun, time.monotonic() + WAIT_SECONDS * moves)
     session.tell(answer, operation_tables.unload if of_namespace else operation_tables.manual_move)
     hopeless = answer.get("refusals") and not answer.get("moves") and not answer.get("waiting")

@@ -13,6 +13,7 @@ from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, CliError
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.intervene.changes import seconds_of
 from bundlekeel.cli.intervene.manual_moves import CarryOutOption, WaitOption
+from bundlekeel.cli.progress import ProgressLine
 from bundlekeel.cli.session import (
     ByOption,
     ReasonOption,
@@ -65,25 +66,21 @@ def drain(
 
 def _emptied(session: Session, broker: str, limit: float) -> Any:
     """The drain's row once the broker is empty, or nothing but what is bound to it is left."""
-    said, begun = "", time.monotonic()
-    seen = begun
-    while True:
-        row = _drain_row(session.client, broker)
-        if row is None:
-            if time.monotonic() > seen + min(_UNSEEN_SECONDS, limit):
+    begun = seen = time.monotonic()
+    with ProgressLine() as line:
+        while True:
+            row = _drain_row(session.client, broker)
+            if row is not None:
+                seen = time.monotonic()
+                line.tell(operation_tables.progress(row))
+                if row.get("state") in ("empty", "blocked"):
+                    return row
+                if seen > begun + limit:
+                    now = operation_tables.progress(row)
+                    raise CliError(f"not empty yet: {now}; it goes on, see `bundlekeel operations`", UNREACHABLE)
+            elif time.monotonic() > seen + min(_UNSEEN_SECONDS, limit):
                 raise CliError(f"{broker} is not drained any more: somebody ended it", BAD_NEWS)
             time.sleep(_POLL_SECONDS)
-            continue
-        seen = time.monotonic()
-        now = operation_tables.progress(row)
-        if now != said:
-            said = now
-            typer.echo(now, err=True)
-        if row.get("state") in ("empty", "blocked"):
-            return row
-        if seen > begun + limit:
-            raise CliError(f"{broker} is not empty yet: {now}; it goes on, see `bundlekeel operations`", UNREACHABLE)
-        time.sleep(_POLL_SECONDS)
 
 
 def _drain_row(client: Client, broker: str) -> Any:

@@ -192,7 +192,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.CHANNEL_NOT_FOLLOWED: "the owners of bundles are unknown: see `bundlekeel channel`",
     Code.LOAD_AWAITED: "the first load reports of some brokers are awaited",
     Code.SETTLING_AFTER_OUTAGE: "after an outage nothing moves until all brokers are back and the registry is quiet",
-    Code.PUT_ASIDE: "the dead man's switch gave shedding back to the brokers; run `bundlekeel takeover` to act again",
+    Code.PUT_ASIDE: "the failsafe job gave shedding back to the brokers; run `bundlekeel takeover` to act again",
     Code.SECOND_BALANCER: "another balancer keeps undoing our moves; find it (see `bundlekeel journal --kind foreign`)",
     Code.PAUSED: "a person paused the balancer; `bundlekeel resume` ends that",
     Code.NOT_LEADER: "another sidecar leads",

@@ -1,6 +1,8 @@
-"""Counts as people read them: one bundle, two bundles."""
+"""Counts and figures as people write them."""
 
 from __future__ import annotations
+
+import math
 
 
 def numbered(count: int, noun: str, verb: str = "") -> str:
@@ -8,3 +10,14 @@ def numbered(count: int, noun: str, verb: str = "") -> str:
     one = count == 1
     said = f"{count} {noun}{'' if one else 's'}"
     return f"{said} {verb}{'s' if one else ''}" if verb else said
+
+
+def figure(value: float, digits: int = 4) -> str:
+    """A number without an exponent: `12,300,000`, `0.0123`; at most so many significant digits where it is below 1,000,
+    and `0` below a millionth."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) < 1e-6:
+        return "0"
+    text = f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

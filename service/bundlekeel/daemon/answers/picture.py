@@ -104,7 +104,7 @@ class EndedView(Answer):
     by: By
     reason: Reason
     wall_ms: WallMs
-    deadman: Annotated[bool, Doc("whether the dead man's switch ended it")]
+    deadman: Annotated[bool, Doc("whether the failsafe job ended it")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ Which checks apply depends on what kind of action asks (`CHECKS`). They are made
 first one that fails is the answer, with its code. The gate reads what it is given and changes nothing.
 
 Not here, because it is no question of now: which bundles may move where and how many (core/guard), and whether the
-proposed thresholds are any good (core/calibration/thresholds.py). Taking over, handing back and the dead man ask no
+proposed thresholds are any good (core/calibration/thresholds.py). Taking over, handing back and the failsafe job ask no
 gate: they run
 without a sidecar, at the word of a person or because every sidecar failed, and go by the takeover record alone
 (daemon/operations/takeover.py, daemon/operations/deadman.py).
@@ -43,7 +43,7 @@ class GateCheck(Enum):
     PAUSE = "there is no pause of everything"
     LEASE = "whoever asks leads, in the very term it asks for"
     OUTAGE = "brokers have settled after an outage of the metadata store"
-    PUT_ASIDE = "the dead man has not ended the takeover"
+    PUT_ASIDE = "the failsafe job has not ended the takeover"
     SECOND_BALANCER = "no other balancer keeps undoing our moves"
     CLUSTER = "all brokers run one load manager that is acted on, and their reports are alive"
     LOAD = "no broker's first load report is awaited"
@@ -227,7 +227,7 @@ class Gate:
         return Obstacle(code=Code.NOT_LEADER) if question.epoch != current else None
 
     def _put_aside(self, _question: GateQuestion) -> Obstacle | None:
-        """The dead man ended the last takeover: no sidecar acts before a person takes over anew.
+        """The failsafe job ended the last takeover: no sidecar acts before a person takes over anew.
 
         That the brokers shed again would stop us too (SHEDDING), but not where they did not shed before.
         """

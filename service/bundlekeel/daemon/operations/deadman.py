@@ -1,4 +1,4 @@
-"""The dead man's switch: gives the brokers their own shedding back when no sidecar has completed a cycle for too long.
+"""The failsafe job: gives the brokers their own shedding back when no sidecar has completed a cycle for too long.
 
 After a takeover nobody but us balances. When all sidecars are gone, or one leads and all its cycles fail, the cluster
 is worse off than before the takeover. `judge` needs no sidecar: it reads the takeover's record and the moment of the

@@ -139,7 +139,7 @@ _TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms
 
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     """What a new leader must not forget, and what followers show. `wall_ms` is when it was stored, `completed_ms` when
-    a cycle was completed last: the dead man looks at that. `brokers`: the registered ones as of the last cycle.
+    a cycle was completed last: the failsafe job looks at that. `brokers`: the registered ones as of the last cycle.
     `realised`: how balanced the cluster was lately, for thresholds on trial."""
 
     schema: int = SCHEMA

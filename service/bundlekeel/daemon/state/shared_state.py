@@ -219,7 +219,7 @@ class SharedState:
 
     def _by_our_clock(self, cycle_state: CycleState) -> CycleState:
         """The writer's clock is never compared with ours: what was left of a rest when the state was stored is left
-        of it when we first see that state. When a cycle was completed last is the dead man's to judge."""
+        of it when we first see that state. When a cycle was completed last is the failsafe job's to judge."""
         late = self._first_seen[2]
         if abs(late) <= _READ_WITHIN_MS:
             return cycle_state

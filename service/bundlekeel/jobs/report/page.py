@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Final
 
 from bundlekeel.core.calibration.thresholds import BootstrapInterval, HeldOutMeasures, Objection, Thresholds
+from bundlekeel.core.model.grammar import figure
 from bundlekeel.jobs.evidence import share
 from bundlekeel.jobs.report import plots
 from bundlekeel.jobs.rules import JudgedDay
@@ -19,6 +20,13 @@ _TITLES: Final = {
     "thrash_per_day": ("thrash a day", "how far loads went up and down beyond their trend, % of the mean, per broker"),
     "overloaded_minutes_per_day": ("overloaded minutes a day", "minutes with any broker above 85 %"),
 }
+_HOW_TO_READ: Final = (
+    "How to read this: recorded days were planned again with other thresholds. Most days were searched for better "
+    "ones; the others, the held-out days, were kept apart to see whether what was found holds there too. A threshold "
+    "is proposed only if it does, and only one night's reach from where it is. “Imbalance” says how far the busiest "
+    "broker is above the mean (0 is even); the two figures below another one are the interval in which it lies. "
+    "Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds</code> shows and adopts it."
+)
 _STYLE: Final = """
 :root { color-scheme: light dark; --text: #1c2733; --soft: #5b6877; --back: #fff; --card: #f6f8fa; --grid: #d8dee5;
   --bad: #b42318; --good: #1a7f4b; --blue: #2f6fde; --orange: #d9730d; }
@@ -74,6 +82,7 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         f"<h1>Bundlekeel recalibration</h1><p>{state}. {escape(shown.reason)} Strategy {escape(document.strategy)}; "
         f"{len(days)} days, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
+        f"<p>{_HOW_TO_READ}</p>",
         _objections(shown.objections),
         _parameters(document),
         _evidence(document),
@@ -114,9 +123,9 @@ def _parameters(document: Thresholds) -> str:
     rows = [
         [
             escape(name),
-            f"{row.previous:g}",
-            f"<b class='good'>{row.value:g}</b>" if row.value != row.previous else f"{row.value:g}",
-            f"{row.minimum:g} to {row.maximum:g}",
+            figure(row.previous),
+            f"<b class='good'>{figure(row.value)}</b>" if row.value != row.previous else figure(row.value),
+            f"{figure(row.minimum)} to {figure(row.maximum)}",
             f"<small>{escape(row.evidence)}</small>",
         ]
         for name, row in sorted(document.parameters.items(), key=lambda item: item[1].value == item[1].previous)
@@ -147,7 +156,7 @@ def _evidence(document: Thresholds) -> str:
 
 
 def _interval(value: BootstrapInterval) -> str:
-    return f"{value.mean:.4g}<br><small>{value.low:.4g} to {value.high:.4g}</small>"
+    return f"{figure(value.mean)}<br><small>{figure(value.low)} to {figure(value.high)}</small>"
 
 
 def _candidates(shown: ReportInputs) -> str:
@@ -173,7 +182,7 @@ def _quality(judged: Sequence[JudgedDay]) -> str:
             f"{item.day.coverage:.1%}",
             f"{item.day.cycles}",
             f"{item.day.longest_gap_minutes:.0f}",
-            f"{item.day.imbalance:.3g}",
+            figure(item.day.imbalance, 3),
             f"{item.day.moves}",
             f"<small>{escape('; '.join(item.reasons))}</small>",
         ]
@@ -191,13 +200,13 @@ def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         [
             escape(str(row["name"])),
-            f"{row['bytes'] / 1e6:.3g}",
-            f"{row['bytes_peak'] / 1e6:.3g}",
+            figure(row["bytes"] / 1e6, 3),
+            figure(row["bytes_peak"] / 1e6, 3),
             _percent(row["volatility"]),
             _percent(row["growth"]),
             f"{row['clients']:.0f}",
-            f"{row['moves_per_day']:.3g}",
-            f"{row['clients_moved_per_day']:.3g}",
+            figure(row["moves_per_day"], 3),
+            figure(row["clients_moved_per_day"], 3),
         ]
         for row in found
     ]
@@ -215,10 +224,10 @@ def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
         [
             escape(str(row["broker"])),
             escape(str(row["resource"])),
-            "not seen by the broker" if row["blind"] else f"{row['limit']:.4g}",
-            f"{row['base']:.4g}",
-            f"{1e6 * (row['per_msg_throughput_in'] + row['per_msg_throughput_out']) / 2:.3g}",
-            f"{1e3 * (row['per_msg_rate_in'] + row['per_msg_rate_out']) / 2:.3g}",
+            "not seen by the broker" if row["blind"] else figure(row["limit"]),
+            figure(row["base"]),
+            figure(1e6 * (row["per_msg_throughput_in"] + row["per_msg_throughput_out"]) / 2, 3),
+            figure(1e3 * (row["per_msg_rate_in"] + row["per_msg_rate_out"]) / 2, 3),
             "" if row["error"] is None else f"{row['error']:.2f}",
         ]
         for row in found[:MOST_ROWS]

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from bundlekeel.core.model.grammar import figure
+
 WIDTH, HEIGHT = 720, 280
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 12, 40
+# Half a date's width.
+_EDGE = 40
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -55,13 +59,25 @@ def _frame(x: Axis, y: Axis, across: str, up: str, marks: Sequence[str] | None =
     for value in y.ticks():
         at = y.at(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:.3g}</text>')
-    for number, value in enumerate(x.ticks(5)):
-        text = f"{value:.3g}" if marks is None else marks[round(number * (len(marks) - 1) / 5)]
-        parts.append(f'<text x="{x.at(value):.1f}" y="{HEIGHT - 22}" text-anchor="middle">{escape(text)}</text>')
+        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{figure(value, 3)}</text>')
+    if marks is None:
+        parts += [_mark(x.at(value), HEIGHT - 22, figure(value, 3)) for value in x.ticks(5)]
+    else:
+        parts += [_mark(x.at(place), HEIGHT - 22, marks[place]) for place in _places(len(marks), 5)]
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(across)}</text>')
     parts.append(f'<text x="4" y="{HEIGHT - 6}">{escape(up)}</text>')
     return "".join(parts)
+
+
+def _places(count: int, steps: int) -> list[int]:
+    """The first of so many places, the last, and some between, each once."""
+    return sorted({round(number * (count - 1) / steps) for number in range(steps + 1)})
+
+
+def _mark(at: float, y: float, text: str) -> str:
+    """A text below the axis, whole also where it stands at the edge of the plot."""
+    anchor = "start" if at < LEFT + _EDGE else "end" if at > WIDTH - RIGHT - _EDGE else "middle"
+    return f'<text x="{at:.1f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def candidates(points: Sequence[Point]) -> str:
@@ -105,9 +121,7 @@ def days(rows: Sequence[tuple[str, float, str]]) -> str:
             f'<rect class="{escape(verdict)}" x="{left + 1:.1f}" y="{92 - tall:.1f}" width="{max(1.0, step - 2):.1f}" '
             f'height="{tall:.1f}"><title>{escape(date)}: {share:.1%}, {escape(verdict)}</title></rect>'
         )
-    for number in {0, len(rows) // 2, len(rows) - 1}:
-        at = LEFT + (number + 0.5) * step
-        parts.append(f'<text x="{at:.1f}" y="110" text-anchor="middle">{escape(rows[number][0])}</text>')
+    parts += [_mark(LEFT + (place + 0.5) * step, 110, rows[place][0]) for place in _places(len(rows), 2)]
     return _svg("".join(parts), "recorded share of each day", height)
 
 
@@ -125,7 +139,7 @@ def week(values: Sequence[float | None]) -> str:
         parts.append(
             f'<rect class="heat" x="{LEFT + hour * side:.1f}" y="{top + day * tall}" width="{side - 1:.1f}" '
             f'height="{tall - 1}" fill-opacity="{0.08 + 0.92 * value / max(known):.2f}">'
-            f"<title>{_WEEKDAYS[day]} {hour:02d}:00 UTC: {value / 1e6:.3g} MB/s</title></rect>"
+            f"<title>{_WEEKDAYS[day]} {hour:02d}:00 UTC: {figure(value / 1e6, 3)} MB/s</title></rect>"
         )
     for day, name in enumerate(_WEEKDAYS):
         parts.append(f'<text x="{LEFT - 6}" y="{top + day * tall + 14}" text-anchor="end">{name}</text>')
