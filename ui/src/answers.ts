@@ -344,7 +344,7 @@ export interface DroppedView {
 export interface EndedView {
   /** who asked */
   by: string;
-  /** whether the dead man's switch ended it */
+  /** whether the failsafe job ended it */
   deadman: boolean;
   /** why, in the words of who asked */
   reason: string;
