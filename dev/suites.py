@@ -38,8 +38,8 @@ class Suite:
     once more by themselves, and the table counts those that passed only then: an unsteady test is to be mended, but
     must not hide what all the others say. (Examples of hypothesis are the same both times.)
 
-    `computes`: it does nothing but compute, by no clock, so it runs at low priority beside the suites on clusters,
-    which mostly wait.
+    `computes`: it does nothing but compute, by no clock, so it runs beside the suites on clusters, which mostly wait.
+    (Not at a lower priority: beside a load of somebody else's it would not end.)
     """
 
     name: str
@@ -56,7 +56,7 @@ def _pytest(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5", "-o", cache, *arguments)
 
 
-# What waits for all others may stand still for minutes.
+# What computes beside others may take several times as long.
 _PATIENT = ("--timeout", "900")
 GATE = Suite(
     "gate",
@@ -235,15 +235,7 @@ def _run(suite: Suite, command: tuple[str, ...]) -> bool:
     """Whether a command held. What it prints beside another suite is shown when it has ended."""
     if not suite.computes:
         return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
-    # What cannot wait comes first, whatever this computes.
-    ended = subprocess.run(
-        ("nice", "-n", "19", *command),
-        cwd=ROOT,
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    ended = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(f"== {suite.name}: {_shown(command)}\n{ended.stdout}", flush=True)
     return ended.returncode == 0
 
