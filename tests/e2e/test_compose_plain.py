@@ -195,6 +195,14 @@ def _eventually(holds: Callable[[], bool]) -> bool:
     return any(holds() or time.sleep(1.0) for _ in range(60))
 
 
+def _prometheus_ready() -> bool:
+    """It answers 503 while it reads its rules."""
+    try:
+        return httpx.get(f"http://{HOSTS['prometheus']}:9090/-/ready", trust_env=False, timeout=5.0).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 def test_brokers_have_the_settings_of_the_file(stack: Stack) -> None:
     """Each under its own name and in the file's cluster; a setting that Pulsar does not know would not be there."""
     for name in BROKERS:
@@ -223,7 +231,7 @@ def test_prometheus_reaches_every_target_and_takes_the_rules(stack: Stack) -> No
         program = ensure()["prometheus"]
     except ToolsMissing as missing:
         pytest.skip(str(missing))
-    stack.start("prometheus", stack.prometheus(program), lambda: probe.accepts(HOSTS["prometheus"], 9090))
+    stack.start("prometheus", stack.prometheus(program), _prometheus_ready)
 
     def up() -> bool:
         targets = _ask("prometheus", "/api/v1/targets", 9090)["data"]["activeTargets"]
