@@ -75,9 +75,10 @@ class Stage:
         self.counting = Counting(clock)
         self.metadata = MemoryMetadata()
         self.live = LiveLoads(self.counting, self.metadata, clock, CounterOptions())
-        self.leads, self.moves, self.news = True, False, 0
+        self.leads, self.moves, self.calls, self.news = True, False, False, 0
         self.live.wanted = lambda: self.leads
         self.live.moving = lambda: self.moves
+        self.live.in_flight = lambda: self.calls
         self.live.on_news = self._note
         self.endpoints = {name: BrokerEndpoint(broker_id=name, web_url=f"http://{name}") for name in BROKERS}
         self.reported_ms = clock.wall_ms()
@@ -188,6 +189,21 @@ async def _moves(stage: Stage) -> None:
 def test_quickly_while_moves_do_not_show_yet() -> None:
     """As long as the ledger holds open entries, and not only for half a minute."""
     play(_moves, seconds=70.0)
+
+
+async def _carried_out(stage: Stage) -> None:
+    stage.moves = stage.calls = True
+    before = len(stage.counting.moments("a:8080"))
+    await asyncio.sleep(59.0)
+    assert len(stage.counting.moments("a:8080")) - before <= 4
+    stage.calls = False
+    await asyncio.sleep(9.0)
+    assert len(stage.counting.moments("a:8080")) - before >= 6
+
+
+def test_at_leisure_while_moves_are_carried_out() -> None:
+    """A broker that writes its counters answers lookups later; what the moves did is read when they are over."""
+    play(_carried_out, seconds=70.0)
 
 
 @pytest.mark.parametrize(("period", "off"), [(10.0, 0.1), (30.0, 0.2), (90.0, 0.35)])

@@ -2,8 +2,9 @@
 
 A reading costs the broker time (0.07 s with 24 topics, seconds with 10,000), so it is made at leisure while nothing
 changes, and in quick succession for a while after anything that suggests a change: the beginning of a term, a broker
-that comes or goes, a load that differs from the one before, and while moves of ours do not show yet. Whatever is
-wanted, a broker rests for several times as long as its answer took. Only who leads reads.
+that comes or goes, a load that differs from the one before, and while moves of ours do not show yet. While moves are
+carried out it is at leisure: a broker that writes its counters answers lookups later. Whatever is wanted, a broker
+rests for several times as long as its answer took. Only who leads reads.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class _Known:
 class LiveLoads:
     """Owned by one `ClusterSource`, which tells it of brokers and bundles and asks it for figures.
 
-    `wanted`: whether readings are worth it now; `moving`: whether moves of ours do not show yet. `statistics_seconds`:
+    `wanted`: whether readings are worth it now; `moving`: whether moves of ours do not show yet; `in_flight`: whether
+    some of them are being carried out. `statistics_seconds`:
     how often a broker computes its own figures: where that is at least as often, its reports are as good. `share_of`:
     asks a broker that does not tell its cores which share of its CPU it used since it was asked last, None for others.
     `on_news`: called after each reading that made a load.
@@ -91,6 +93,7 @@ class LiveLoads:
         self._closing = closing
         self.wanted: Callable[[], bool] = bool
         self.moving: Callable[[], bool] = bool
+        self.in_flight: Callable[[], bool] = bool
         self.statistics_seconds: Callable[[str], float] = lambda _broker: 60.0
         self.share_of: Callable[[str], Awaitable[float | None]] = _not_asked
         self.on_news: Callable[[], None] = lambda: None
@@ -173,7 +176,8 @@ class LiveLoads:
         quick, now = self._options.quick_interval, self._clock.boot()
         if self.statistics_seconds(broker) <= quick:
             return False
-        pace, rest = (quick, QUICK_REST) if now < self._quick_until else (self._options.interval, REST)
+        hurry = now < self._quick_until and not self.in_flight()
+        pace, rest = (quick, QUICK_REST) if hurry else (self._options.interval, REST)
         if known.refused:
             pace, rest = REFUSED_SECONDS, REST
         return now >= known.asked + max(pace, known.took * (1 + rest))
