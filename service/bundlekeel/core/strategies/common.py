@@ -85,6 +85,15 @@ class Candidates:
         return self.rows[~draft.moved[self.rows]]
 
 
+def measured_since(context: Context, row: int, reported: int) -> bool:
+    """Whether a broker's figures are of a time that was mostly not over at `reported`, in ms: then two of them do not
+    tell the same. False where nobody measured (`BrokerReport.interval_ms`)."""
+    intervals = context.snapshot.intervals
+    return bool(intervals and intervals[row]) and (
+        int(context.snapshot.brokers.last_update[row]) - intervals[row] / 2 >= reported
+    )
+
+
 def candidates(context: Context, source: int) -> Candidates:
     """Split the movable bundles of a broker into those worth a reconnect and dust.
 
