@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminTimeout, SnapshotError, StoreError
+from bundlekeel.core.model.errors import AdminFault, AdminTimeout, SnapshotError, StoreError
 from bundlekeel.core.model.extensible import LOAD_MANAGER, BundleLoads
 from bundlekeel.core.model.load import THROUGHPUT_IN, BrokerEndpoint, TopicLoad
 from bundlekeel.core.model.names import FULL_UPPER, bundle_for_hash, parse_topic
@@ -329,6 +329,24 @@ async def test_addresses_may_be_given() -> None:
     stage.registry.remove("b3:8080")
     await stage.until(lambda p: len(p.endpoints) == 2)
     assert stage.feed.urls == [("pulsar://lb:6650",)]
+    await stage.source.close()
+
+
+async def test_what_a_jvm_tells_first_is_no_share() -> None:
+    """Where cores are not known the JVM is asked for its share; its first answer may be of its start."""
+    stage = Stage()
+    stage.model.cpu["b1:8080"] = 0.9
+    # So the source itself does not ask for it.
+    stage.admin.fail("bundle_loads", *[Fault(error=AdminFault("no statistics"))] * 10_000)
+    await stage.source.start()
+    stage.registry.register("b1:8080")
+    while ("bundle_loads", "b1:8080") not in stage.admin.calls:
+        await asyncio.sleep(0.01)
+    asking = asyncio.create_task(stage.live.share_of("b1:8080"))
+    while ("cpu_load", "b1:8080") not in stage.admin.calls:
+        await asyncio.sleep(0.01)
+    stage.model.cpu["b1:8080"] = 0.2
+    assert await asking == 0.2
     await stage.source.close()
 
 

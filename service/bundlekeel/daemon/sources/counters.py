@@ -223,10 +223,9 @@ class LiveLoads:
         first = not known.readings
         known.readings = known.readings or [readings[0]]
         share = await self.share_of(known.endpoint.broker_id)
-        # Of a broker that is new to us the readings are shown one after the other: to a shedder each is a hit. What a
-        # JVM tells first is of a time that nobody knows.
+        # Of a broker that is new to us the readings are shown one after the other: to a shedder each is a hit.
         for place, reading in enumerate(readings[1:] if first else readings[-1:]):
-            if place or (first and share is not None):
+            if place:
                 await self._clock.sleep(_SHOWN_SECONDS)
                 share = await self.share_of(known.endpoint.broker_id)
             await self._measure(known, reading, share)
