@@ -105,6 +105,14 @@ class Stage:
     def say(self, broker: str, score: float, traffic: tuple[float, ...] = BUSY) -> None:
         self.feed.say(broker_load(broker, score, traffic, self.clock.wall_ms()))
 
+    async def called(self, *call: str) -> None:
+        """Wait for the first such call."""
+
+        async def seen() -> bool:
+            return call in self.admin.calls
+
+        await eventually(seen, within=30.0)
+
     async def until(self, holds: Callable[[Picture], bool]) -> Picture:
         """The first picture of which this holds, waiting for pictures as the daemon does."""
         found: list[Picture] = []
@@ -175,8 +183,8 @@ async def test_a_silent_cluster_is_seen_at_once() -> None:
     stage.model.cpu = {"b1:8080": 0.9, "b2:8080": 0.1}
     await stage.source.start()
     stage.registry.register(*BROKERS)
-    while not all(stage.admin.calls.count(("cpu_load", broker)) for broker in BROKERS):  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    for broker in BROKERS:
+        await stage.called("cpu_load", broker)
     picture = await stage.until(lambda p: len(p.awaited) == 2)
     assert picture.awaited == ("b1:8080", "b2:8080")
     stage.clock.offset += 6.0
@@ -340,11 +348,9 @@ async def test_what_a_jvm_tells_first_is_no_share() -> None:
     stage.admin.fail("bundle_loads", *[Fault(error=AdminFault("no statistics"))] * 10_000)
     await stage.source.start()
     stage.registry.register("b1:8080")
-    while ("bundle_loads", "b1:8080") not in stage.admin.calls:
-        await asyncio.sleep(0.01)
+    await stage.called("bundle_loads", "b1:8080")
     asking = asyncio.create_task(stage.live.share_of("b1:8080"))
-    while ("cpu_load", "b1:8080") not in stage.admin.calls:
-        await asyncio.sleep(0.01)
+    await stage.called("cpu_load", "b1:8080")
     stage.model.cpu["b1:8080"] = 0.2
     assert await asking == 0.2
     await stage.source.close()

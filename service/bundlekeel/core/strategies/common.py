@@ -86,12 +86,12 @@ class Candidates:
 
 
 def measured_since(context: Context, row: int, reported: int) -> bool:
-    """Whether a broker's figures are of a time that was mostly not over at `reported`, in ms: then two of them do not
-    tell the same. False where nobody measured (`BrokerReport.interval_ms`)."""
-    intervals = context.snapshot.intervals
-    return bool(intervals and intervals[row]) and (
-        int(context.snapshot.brokers.last_update[row]) - intervals[row] / 2 >= reported
-    )
+    """Whether a broker's figures were measured (`BrokerReport.interval_ms`) and are not those of `reported`, in ms:
+    they are of a time that was mostly not over then. Figures that ended before it are of another source: a report has
+    the moment at which it was heard."""
+    interval = context.snapshot.intervals[row] if context.snapshot.intervals else 0
+    last = int(context.snapshot.brokers.last_update[row])
+    return bool(interval) and not reported <= last < reported + interval / 2
 
 
 def candidates(context: Context, source: int) -> Candidates:
