@@ -177,7 +177,7 @@ class Runtime:
                 return
         if not self._observing:
             # Before the first report: what brokers stored (the top ten each) would else count as known already.
-            restore_averages(
+            await restore_averages(
                 self._parts.observer, await self._parts.shared_state.read_averages(), self._parts.clock.wall_ms()
             )
             self._observing = True
@@ -387,7 +387,7 @@ class Runtime:
                 _log.error("a step of the shutdown failed", step=names[task], exc_info=error)
 
 
-def restore_averages(observer: Observer, part: AveragesPart | None, now_ms: int) -> None:
+async def restore_averages(observer: Observer, part: AveragesPart | None, now_ms: int) -> None:
     """Take over a checkpoint, when there is one."""
     if part is not None:
-        observer.restore(part.bundles, now_ms)
+        await observer.restore(part.bundles, now_ms)

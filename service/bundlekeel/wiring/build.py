@@ -367,7 +367,7 @@ class Build:
         self.executor.begin(epoch)
         await self.shared_state.begin_term(epoch)
         self.outage.remember(self.shared_state.shared.brokers, self.shared_state.shared.wall_ms)
-        restore_averages(self.observer, await self.shared_state.read_averages(), self.outside.clock.wall_ms())
+        await restore_averages(self.observer, await self.shared_state.read_averages(), self.outside.clock.wall_ms())
         for outcome in (await self.executor.settle()).settled:
             self.cycle.book(outcome)
         self.runtime.hurry()
