@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
-from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.service import BalancerService, ServiceParts
 from bundlekeel.ports import Owner
@@ -33,7 +33,7 @@ from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import pass_traffic, service_of
 from tests.support.security import Tokens, access_for
-from tests.support.services import NoPeers, operator_requests, runtime_parts
+from tests.support.services import NoPeers, doctor_context, operator_requests, runtime_parts
 from tests.support.threshold_cases import as_bytes, document
 from tests.support.world import FakeSidecar, TestClock
 
@@ -183,12 +183,9 @@ class PageSidecar(FakeSidecar):
             calibration=self.calibration,
             effective_parameters=self.effective_parameters,
             quotas=self.quotas,
-            context=self._patient,
+            context=partial(doctor_context, self, mode=self.mode),
             outage=self.outage,
         )
-
-    def _patient(self) -> DoctorContext:
-        raise NotImplementedError("the page asks no doctor")
 
     async def turn(self) -> None:
         """A cycle: topics pass what they may, quotas do their step, and the balancer looks."""
