@@ -20,7 +20,18 @@ WIDE = {"width": 1120, "height": 760}
 NARROW = {"width": 420, "height": 900}
 SERIOUS = ("serious", "critical")
 # By the words of their tabs; the first one is shown first.
-VIEWS = ("Cluster now", "What if", "Journal", "Executions", "Channel", "Quotas", "Thresholds", "Settings", "Plan")
+VIEWS = (
+    "Cluster now",
+    "What if",
+    "Journal",
+    "Executions",
+    "Channel",
+    "Quotas",
+    "Thresholds",
+    "Settings",
+    "Doctor",
+    "Plan",
+)
 HOT = "broker-0.pulsar:8080"
 # One broker with nearly everything, in three namespaces and many small bundles; two with next to nothing.
 LOADS = {

@@ -1,8 +1,8 @@
 // Small parts of several views.
 
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Problem } from "./api";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Problem, WhoAmI } from "./api";
 import type { Answer } from "./live";
 import { clock } from "./words";
 
@@ -54,8 +54,16 @@ export function Loaded<T>(props: { answer: Answer<T>; empty?: string; children: 
   );
 }
 
-/** A panel at the side, over everything else; Escape closes it and the focus goes back to where it was. */
-export function Drawer(props: { title: string; onClose: () => void; children: ComponentChildren }) {
+/** Why this reader may not do something; "" when he may. `command`: what does the same without the page. */
+export function mayNotChange(who: WhoAmI | null, doing: string, command: string): string {
+  if (who?.mutations) return "";
+  if (!who?.you) return `This page may only read: sign in with an operator's token, or use ${command} on the sidecar's machine.`;
+  return `You are ${who.you} with role ${who.your_role}. ${doing} needs role operator.`;
+}
+
+/** A panel at the side, or `small` in the middle, over everything else; Escape closes it and the focus goes back to where it was. */
+export function Drawer(props: { title: string; small?: boolean; onClose: () => void; children: ComponentChildren }) {
+  const titled = useId();
   const dialog = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
     const shown = dialog.current!;
@@ -70,9 +78,9 @@ export function Drawer(props: { title: string; onClose: () => void; children: Co
   };
   const close = (event: Event) => (event.currentTarget as HTMLElement).isConnected && props.onClose();
   return (
-    <dialog ref={dialog} class="drawer" aria-labelledby="drawer-title" onCancel={cancel} onClose={close}>
+    <dialog ref={dialog} class={props.small ? "drawer small" : "drawer"} aria-labelledby={titled} onCancel={cancel} onClose={close}>
       <header>
-        <h2 id="drawer-title">{props.title}</h2>
+        <h2 id={titled}>{props.title}</h2>
         <button type="button" onClick={props.onClose}>
           Close
         </button>
@@ -92,9 +100,13 @@ export function ReasonForm(props: {
 }) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);
+  // The button is disabled only with the next drawing: a second click before that must not send again.
+  const sent = useRef(false);
   const [problem, setProblem] = useState<Problem | null>(null);
   const submit = async (event: Event) => {
     event.preventDefault();
+    if (sent.current) return;
+    sent.current = true;
     setBusy(true);
     setProblem(null);
     try {
@@ -103,6 +115,7 @@ export function ReasonForm(props: {
     } catch (error) {
       setProblem(error as Problem);
     }
+    sent.current = false;
     setBusy(false);
   };
   return (
