@@ -30,6 +30,7 @@ VIEWS = (
     "Thresholds",
     "Settings",
     "Doctor",
+    "API",
     "Plan",
 )
 HOT = "broker-0.pulsar:8080"

@@ -132,7 +132,7 @@ function remarks(row: Broker, operations: OperationsView | null): [string, strin
 /** How old the figures are, and whether they are read from the broker's counters or from its own report. */
 function age(row: Broker): string {
   if (row.report_age_seconds === null || row.report_age_seconds === undefined) return "";
-  return `${row.measured_seconds ? "live" : "report"}, ${duration(row.report_age_seconds)} old`;
+  return `${row.measured_seconds ? "live" : "report"} ${duration(row.report_age_seconds)}`;
 }
 
 function Line(props: { at: number; end: number; kind: string; title: string }) {
@@ -181,7 +181,7 @@ export function BrokerBars(props: {
                   <>
                     <strong>{percent(ratio)}</strong> {rate(row.predicted_throughput)}{" "}
                     <span class="quiet">
-                      {count(row.bundles ?? 0, "bundle")}; {age(row)}
+                      {count(row.bundles ?? 0, "bundle")}, <span title="age of these figures: of the broker's counters, or of its own report">{age(row)}</span>
                     </span>
                   </>
                 ) : (

@@ -15,6 +15,7 @@ import { type Answer, restart, useAnswer, useConnection } from "./live";
 import { Loaded, ProblemNotice } from "./parts";
 import { PlanView } from "./plan";
 import { QuotasView } from "./quotas";
+import { ReferenceView } from "./reference";
 import { SettingsView } from "./settings";
 import { ThresholdsView } from "./thresholds";
 import { WhatIfView } from "./whatif";
@@ -31,6 +32,7 @@ const VIEWS: [string, string][] = [
   ["thresholds", "Thresholds"],
   ["settings", "Settings"],
   ["doctor", "Doctor"],
+  ["api", "API"],
 ];
 
 function viewOf(hash: string): string {
@@ -77,6 +79,7 @@ function Main(props: {
   if (view === "thresholds") return <ThresholdsView who={who} />;
   if (view === "settings") return <SettingsView />;
   if (view === "doctor") return <DoctorView />;
+  if (view === "api") return <ReferenceView />;
   return <ClusterView who={who} brokers={brokers} drawing={props.drawing} />;
 }
 

@@ -6,9 +6,8 @@ import type { ManualMoveView, OperationsView, RelocationView } from "./answers";
 import { type Broker, Problem, type State, type WhoAmI, ask, part } from "./api";
 import { BundleName, askedOf } from "./bars";
 import { refresh, useAnswer } from "./live";
-import { Moves, Refusals } from "./moves";
-import { Drawer, Notice, ProblemNotice, ReasonForm, Said, mayNotChange } from "./parts";
-import { duration, moment, percent, sentence, words } from "./words";
+import { Drawer, Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
+import { count, duration, moment, percent, rate, sentence, words } from "./words";
 
 type Preview = RelocationView | ManualMoveView;
 /** Of a move: its task, or the review that it waits for. */
@@ -78,10 +77,24 @@ function Shown(props: { preview: Preview }) {
       </p>
       {by.moves.length > 1 && (
         <p>
-          Where to: {[...targets].sort((a, b) => b[1] - a[1]).map(([target, many]) => `${target} (${many})`).join(", ")}.
+          {count(by.moves.length, "move")}: {[...targets].sort((a, b) => b[1] - a[1]).map(([target, many]) => `${many} to ${target}`).join(", ")}.
         </p>
       )}
-      {by.moves.length > 0 && <Moves moves={by.moves} />}
+      {by.moves.length > 0 && (
+        <ol class="moving" tabIndex={0} aria-label="Moves">
+          {by.moves.map((move) => (
+            <li key={move.bundle}>
+              <BundleName bundle={move.bundle} /> <span class="number">{rate(move.traffic[2] + move.traffic[3])}</span>{" "}
+              <span>
+                <span class="whole">{move.source}</span>{" "}
+                <span class="whole">
+                  <span class="arrow" aria-label="to">→</span> {move.target}
+                </span>
+              </span>
+            </li>
+          ))}
+        </ol>
+      )}
       {preview.refusals.length > 0 && (
         <>
           <h3>What does not move now, and why</h3>
@@ -111,16 +124,24 @@ function Candidates(props: { rows: ManualMoveView["candidates"] }) {
   );
 }
 
-/** Who carries it out, where that is not the sidecar that answers. */
-function Leader() {
-  const { data } = useAnswer<State>("state");
-  if (!data || data.role === "leader") return null;
+/** Who carries it out, where that is not the sidecar that answers; and what keeps moves back now. */
+function Standing(props: { state: State | null; moves: boolean }) {
+  const { state } = props;
+  if (!state) return null;
   return (
-    <p class="quiet">
-      {data.leader
-        ? `${data.member} answers here and passes this on: the leader, ${data.leader.id}, acts.`
-        : "No sidecar leads now. What you ask for waits until one is elected."}
-    </p>
+    <>
+      {state.role !== "leader" && (
+        <p class="quiet">
+          {state.leader
+            ? `${state.member} answers here and passes this on: the leader, ${state.leader.id}, acts.`
+            : "No sidecar leads now. What you ask for waits until one is elected."}
+        </p>
+      )}
+      {props.moves && state.mode !== "act" && (
+        <Notice kind="warn">The mode is {state.mode}: the dry run is shown, but nothing is carried out until an operator sets it to act.</Notice>
+      )}
+      {props.moves && state.paused && <Notice kind="warn">Moving is paused: nothing moves until somebody resumes it.</Notice>}
+    </>
   );
 }
 
@@ -131,6 +152,7 @@ export function OperationDialog(props: { operation: Operation; children?: Compon
   const [problem, setProblem] = useState<Problem | null>(null);
   const [done, setDone] = useState<Accepted | null>(null);
   const [asked, setAsked] = useState(0);
+  const state = useAnswer<State>("state").data;
   const close = useRef<HTMLButtonElement>(null);
   const body = JSON.stringify(operation.body ?? {});
   useEffect(() => {
@@ -170,8 +192,8 @@ export function OperationDialog(props: { operation: Operation; children?: Compon
         </>
       ) : (
         <>
-          <Leader />
-          <ReasonForm label="Reason" does={operation.does} disabled={refused || (operation.dry && !preview)} run={run}>
+          <Standing state={state} moves={operation.dry ?? false} />
+          <ReasonForm label="Reason" does={operation.does} disabled={refused || (operation.dry && (!preview || state?.mode !== "act"))} run={run}>
             {props.children}
             {operation.dry && !preview && !problem && <p class="waiting">Asking for a dry run …</p>}
             {problem && (
@@ -226,7 +248,7 @@ export function TransferDialog(props: { bundle: string; source: string | null; o
         </label>
         <label class="check">
           <input type="checkbox" checked={override} onChange={() => setOverride(!override)} />
-          Although it moved lately
+          Move it although it moved lately
         </label>
       </div>
     </OperationDialog>

@@ -2,9 +2,12 @@
 
 import type { ComponentChildren } from "preact";
 import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Problem, WhoAmI } from "./api";
+import type { Problem, Refusal, WhoAmI } from "./api";
+import { BundleName } from "./bars";
 import type { Answer } from "./live";
-import { clock } from "./words";
+import { clock, count, sentence, words } from "./words";
+
+const SHOWN_REFUSALS = 100;
 
 /** A sentence of the sidecar; what stands between backticks in it is code. */
 export function Said(props: { text: string }) {
@@ -142,5 +145,41 @@ export function ReasonForm(props: {
         />
       )}
     </form>
+  );
+}
+
+/** By code, each with its candidates behind it. */
+export function Refusals(props: { rows: Refusal[]; onWhy?: (bundle: string) => void }) {
+  const { onWhy } = props;
+  const groups = new Map<string, Refusal[]>();
+  for (const row of props.rows) groups.set(row.code, [...(groups.get(row.code) ?? []), row]);
+  return (
+    <ul class="refusals">
+      {[...groups].map(([code, rows]) => (
+        <li key={code}>
+          <details>
+            <summary>
+              <strong>{words(code)}</strong> ({count(rows.length, "candidate")}): {sentence(rows[0].explanation)}
+            </summary>
+            <ul>
+              {rows.slice(0, SHOWN_REFUSALS).map((row, place) => (
+                <li key={place}>
+                  {!row.bundle && row.broker}
+                  {row.bundle && !onWhy && <BundleName bundle={row.bundle} />}
+                  {row.bundle && onWhy && (
+                    <button type="button" class="link" onClick={() => onWhy(row.bundle)}>
+                      <BundleName bundle={row.bundle} />
+                    </button>
+                  )}{" "}
+                  {row.detail && <span class="quiet">{row.detail}</span>}
+                  {row.frees_ms ? <span class="quiet"> until {clock(row.frees_ms)}</span> : null}
+                </li>
+              ))}
+              {rows.length > SHOWN_REFUSALS && <li class="quiet">and {rows.length - SHOWN_REFUSALS} more</li>}
+            </ul>
+          </details>
+        </li>
+      ))}
+    </ul>
   );
 }

@@ -2,17 +2,53 @@
 
 import { useState } from "preact/hooks";
 import { type Move, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
-import { BeforeAfter } from "./bars";
+import { BeforeAfter, BundleName } from "./bars";
 import { refresh, useClock } from "./live";
-import { Moves, Refusals } from "./moves";
-import { Notice, ProblemNotice, ReasonForm, Said, mayNotChange } from "./parts";
+import { Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
 import { asked } from "./executions";
 import { BundleDrawer } from "./why";
-import { balanceOf, clock, count, duration, sentence } from "./words";
+import { balanceOf, clock, count, duration, rate, sentence } from "./words";
 
 function times(loads: Plan["loads"], which: "score_before" | "score_after"): string {
   const rows = loads.map((row) => ({ broker: row.broker, state: "ok", score_ratio: row[which] }));
   return balanceOf(rows).times.toFixed(2);
+}
+
+function Moves(props: { moves: Move[]; onWhy: (move: Move) => void }) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="Moves">
+      <table class="moves">
+        <thead>
+          <tr>
+            <th scope="col">Bundle</th>
+            <th scope="col">From → to</th>
+            <th scope="col" class="number">
+              Throughput
+            </th>
+            <th scope="col">Why</th>
+          </tr>
+        </thead>
+        <tbody>
+          {props.moves.map((move) => (
+            <tr key={move.bundle}>
+              <td>
+                <BundleName bundle={move.bundle} />
+              </td>
+              <td>
+                {move.source} <span class="arrow" aria-label="to">→</span> {move.target}
+              </td>
+              <td class="number">{rate(move.traffic[2] + move.traffic[3])}</td>
+              <td>
+                <button type="button" onClick={() => props.onWhy(move)} aria-label={`Why ${move.bundle} moves`}>
+                  Why
+                </button>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
 }
 
 /** Why the button that carries a plan out is not there; "" when it is. */
