@@ -50,7 +50,7 @@ def doctor_context(
         clock=sidecar.clock,
         mode=mode,
         heartbeat_seconds=2.0,
-        store_address="zk:here",
+        store_address="zk:zk1:2181/pulsar",
         capacity=capacity,
         used=lambda values: to_parameters(Settings(), values),
     )
