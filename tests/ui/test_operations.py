@@ -12,10 +12,10 @@ from playwright.sync_api import Locator, Page, expect
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import Conflict, Forbidden
-from bundlekeel.daemon.answers.operations import OperationsView
+from bundlekeel.daemon.answers.operations import OperationsView, ScopePauseView
 from bundlekeel.daemon.answers.picture import Check
 from tests.support.fake_requests import BUNDLE, FakeWishes
-from tests.support.fake_service import BROKERS
+from tests.support.fake_service import BROKERS, NOW_MS
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
 from tests.ui.conftest import HOT, LOADS, NARROW, Open, ask_for_a_plan, findings, sign_in, view
@@ -45,13 +45,13 @@ def drawer(page: Page, broker: str) -> Locator:
     return page.get_by_role("dialog", name=f"Broker {broker}")
 
 
-def without_requests(served: ServedFake) -> None:
-    """Nobody has asked for anything."""
+def without_requests(served: ServedFake, *pauses: ScopePauseView) -> None:
+    """Nobody has asked for anything, except for these pauses."""
 
     class Nothing(FakeWishes):
         def operations(self) -> OperationsView:
-            """All empty."""
-            return OperationsView(drains=[], cordons=[], warms=[], pins=[], exclusions=[], pauses=[])
+            """As little as that."""
+            return OperationsView(drains=[], cordons=[], warms=[], pins=[], exclusions=[], pauses=[*pauses])
 
     served.fake.requests = Nothing(served.fake._called)
 
@@ -280,6 +280,22 @@ def test_bars_say_what_was_asked_for(served: ServedFake, tokens: Tokens, open_pa
     assert findings(page, axe) == []
 
 
+def test_a_paused_broker_is_said_to_be(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+    """On its bar, and behind it by whom, why and until when; other brokers are not."""
+    pause = {"reason": "audit", "by": "ann", "since_ms": NOW_MS}
+    without_requests(
+        served,
+        ScopePauseView(scope=f"broker:{BROKERS[0]}", until_ms=0, **pause),
+        ScopePauseView(scope="tenant:shop", until_ms=0, **pause),
+    )
+    page = open_page(served.url)
+    sign_in(page, tokens, "viewer")
+    expect(page.get_by_role("list", name="Brokers, busiest first").get_by_text("‖ paused")).to_have_count(1)
+    expect(page.get_by_role("img", name=re.compile(rf"^{BROKERS[0]}: .*, paused"))).to_be_visible()
+    said = drawer(page, BROKERS[0]).get_by_role("status")
+    expect(said).to_contain_text(re.compile(r"Pause by ann since .*: audit \(until somebody ends it\)"))
+
+
 def test_by_keyboard_on_a_phone(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
     """The dialog fits, takes the focus, and Escape gives it back, first to the drawer and then to the bar."""
     without_requests(served)
@@ -312,7 +328,10 @@ def test_a_real_drain_and_its_end(tokens: Tokens, open_page: Open) -> None:
         expect(dialog.get_by_role("region", name="Dry run")).to_contain_text("2 bundles leave")
         dialog.get_by_label("Reason").fill("disks")
         dialog.get_by_role("button", name="Drain this broker").click()
+        expect(dialog.get_by_role("status")).to_contain_text("The drain is asked for.")
+        expect(page.locator("button", has_text="Open again")).to_have_count(1)
         dialog.get_by_role("button", name="Done").click()
+        expect(page.get_by_role("heading", name=f"Broker {broker}")).to_be_focused()
         page.get_by_role("button", name="Close").click()
         row = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").filter(has_text=broker)
         expect(row).to_contain_text("▼ drained, empty")
@@ -355,8 +374,9 @@ def test_doctor(open_page: Open) -> None:
         served.fake.findings = [Check(name="shedding", ok=True, detail="off")]
         page.get_by_role("button", name="Check again").click()
         expect(rows).to_have_count(2)
+        served.fake.findings.append(Check(name="seats", ok=False, detail="1 sidecar", fix="start another one"))
         page.get_by_label("Also what must hold before the mode is set to act").check()
-        expect(page.get_by_role("main").get_by_role("status")).to_have_text("1 check: 0 failed, 0 warning, 1 ok")
+        expect(page.get_by_role("main").get_by_role("status")).to_have_text("2 checks: 1 failed, 0 warning, 1 ok")
         asked = [call for call in served.fake.calls if call[0] == "doctor"]
         assert asked == [("doctor", False), ("doctor", False), ("doctor", True)], "never by itself"
 

@@ -71,7 +71,12 @@ export function Drawer(props: { title: string; small?: boolean; onClose: () => v
   useLayoutEffect(() => {
     const shown = dialog.current!;
     shown.showModal();
-    return () => shown.close();
+    return () => {
+      shown.close();
+      // What opened it may be gone, so that the focus did not go back to it: then to the panel below.
+      const at = document.activeElement;
+      if (at === document.body || shown.contains(at)) [...document.querySelectorAll<HTMLElement>("dialog[open] > header > h2")].pop()?.focus();
+    };
   }, []);
   // A browser tells `close` later, even after the next key: by then the person may be elsewhere, or have opened another
   // drawer. `cancel` comes with the key. (It may be left out where nothing was clicked; then `close` has to do.)
@@ -83,7 +88,7 @@ export function Drawer(props: { title: string; small?: boolean; onClose: () => v
   return (
     <dialog ref={dialog} class={props.small ? "drawer small" : "drawer"} aria-labelledby={titled} onCancel={cancel} onClose={close}>
       <header>
-        <h2 id={titled}>{props.title}</h2>
+        <h2 id={titled} tabIndex={-1}>{props.title}</h2>
         <button type="button" onClick={props.onClose}>
           Close
         </button>
