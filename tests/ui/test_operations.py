@@ -117,12 +117,12 @@ def test_a_drain_is_ended(served: ServedFake, tokens: Tokens, open_page: Open) -
     sign_in(page, tokens, "operator")
     said = drawer(page, DRAINING)
     expect(said.get_by_role("status").first).to_contain_text(re.compile(r"Drain by ann since .*: disks \("))
-    expect(said.locator(".actions").get_by_role("button")).to_have_text(["Open again"])
-    said.get_by_role("button", name="Open again").click()
-    dialog = page.get_by_role("dialog", name=f"Open {DRAINING} again")
+    expect(said.locator(".actions").get_by_role("button")).to_have_text(["End drain"])
+    said.get_by_role("button", name="End drain").click()
+    dialog = page.get_by_role("dialog", name=f"End drain of {DRAINING}")
     dialog.get_by_label("Reason").fill("disks are new")
-    twice(dialog, "Open it again")
-    expect(dialog.get_by_role("status")).to_contain_text("The broker is open again")
+    twice(dialog, "End drain")
+    expect(dialog.get_by_role("status")).to_contain_text("Ended: drain. Bundles may come to the broker again.")
     assert requests(served) == [("uncordon", (DRAINING, "disks are new", "the-operator"))]
 
 
@@ -275,8 +275,8 @@ def test_bars_say_what_was_asked_for(served: ServedFake, tokens: Tokens, open_pa
     expect(
         page.get_by_role("img", name=re.compile(rf"^{CORDONED}: 7 % of capacity, 2 bundles, cordoned"))
     ).to_be_visible()
-    drawer(page, CORDONED).get_by_role("button", name="Open again").click()
-    expect(page.get_by_role("dialog", name=f"Open {CORDONED} again")).to_be_visible()
+    drawer(page, CORDONED).get_by_role("button", name="End cordon").click()
+    expect(page.get_by_role("dialog", name=f"End cordon of {CORDONED}")).to_be_visible()
     assert findings(page, axe) == []
 
 
@@ -329,7 +329,7 @@ def test_a_real_drain_and_its_end(tokens: Tokens, open_page: Open) -> None:
         dialog.get_by_label("Reason").fill("disks")
         dialog.get_by_role("button", name="Drain this broker").click()
         expect(dialog.get_by_role("status")).to_contain_text("The drain is asked for.")
-        expect(page.locator("button", has_text="Open again")).to_have_count(1)
+        expect(page.locator("button", has_text="End drain")).to_have_count(1)
         dialog.get_by_role("button", name="Done").click()
         expect(page.get_by_role("heading", name=f"Broker {broker}")).to_be_focused()
         page.get_by_role("button", name="Close").click()
@@ -337,9 +337,10 @@ def test_a_real_drain_and_its_end(tokens: Tokens, open_page: Open) -> None:
         expect(row).to_contain_text("▼ drained, empty")
         assert all(owner.broker_id != broker for owner in served.cluster.model.owners.values())
         page.get_by_role("button", name=broker).click()
-        page.get_by_role("button", name="Open again").click()
-        page.get_by_label("Reason").fill("done")
-        page.get_by_role("button", name="Open it again").click()
+        page.get_by_role("button", name="End drain").click()
+        dialog = page.get_by_role("dialog", name=f"End drain of {broker}")
+        dialog.get_by_label("Reason").fill("done")
+        dialog.get_by_role("button", name="End drain").click()
         page.get_by_role("button", name="Done").click()
         page.get_by_role("button", name="Close").click()
         expect(row).not_to_contain_text("▼")
@@ -366,10 +367,10 @@ def test_doctor(open_page: Open) -> None:
         view(page, "Doctor")
         expect(page.get_by_role("main").get_by_role("status")).to_have_text("3 checks: 1 failed, 1 warning, 1 ok")
         rows = page.get_by_role("region", name="Checks").get_by_role("row")
-        expect(rows.nth(1)).to_contain_text(f"✕ failedshedding{BROKERS[1]} still sheds itself.Run bundlekeel takeover.")
+        expect(rows.nth(1)).to_contain_text(f"✕ failedshedding{BROKERS[1]} still sheds itselfrun bundlekeel takeover")
         expect(rows.nth(1).locator("code")).to_have_text("bundlekeel takeover")
-        expect(rows.nth(2)).to_contain_text("! warningnicNICs report no limit.Set capacity.nic_gbps.")
-        expect(rows.nth(3)).to_contain_text("✓ okzookeeperzk1:2181 answers in 2 ms.nothing")
+        expect(rows.nth(2)).to_contain_text("! warningnicNICs report no limitset capacity.nic_gbps")
+        expect(rows.nth(3)).to_contain_text("✓ okzookeeperzk1:2181 answers in 2 msnothing")
         served.fake.change()
         served.fake.findings = [Check(name="shedding", ok=True, detail="off")]
         page.get_by_role("button", name="Check again").click()

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Check } from "./answers";
 import { Problem, ask } from "./api";
 import { ProblemNotice, Said } from "./parts";
-import { count, sentence } from "./words";
+import { count } from "./words";
 
 const RESULTS = [
   { name: "failed", sign: "✕", kind: "bad" },
@@ -26,7 +26,7 @@ function Checks(props: { rows: Check[] }) {
         {count(rows.length, "check")}: {many.join(", ")}
       </p>
       <div class="scroll" tabIndex={0} role="region" aria-label="Checks">
-        <table class="checks-made">
+        <table class="stacked">
           <thead>
             <tr>
               <th scope="col">Result</th>
@@ -44,10 +44,10 @@ function Checks(props: { rows: Check[] }) {
                     <span aria-hidden="true">{result.sign}</span> {result.name}
                   </td>
                   <th scope="row">{row.name}</th>
-                  <td class="found">
-                    <Said text={sentence(row.detail)} />
+                  <td>
+                    <Said text={row.detail} />
                   </td>
-                  <td>{row.fix ? <Said text={sentence(row.fix)} /> : <span class="quiet">nothing</span>}</td>
+                  <td data-label="Next: ">{row.fix ? <Said text={row.fix} /> : <span class="quiet">nothing</span>}</td>
                 </tr>
               );
             })}

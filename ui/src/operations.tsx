@@ -54,12 +54,13 @@ const cordon = (name: string): Operation => ({
   done: "The broker is cordoned.",
 });
 
-const uncordon = (name: string): Operation => ({
-  title: `Open ${name} again`,
-  says: "Its cordon, drain and warm end. Bundles may come to it again; none moves back at once.",
-  does: "Open it again",
+/** `what`: all that was asked of it, since one request ends it all. */
+const uncordon = (name: string, what: string): Operation => ({
+  title: `End ${what} of ${name}`,
+  says: "Bundles may come to it again. None moves back at once.",
+  does: `End ${what}`,
   path: `brokers/${part(name)}/uncordon`,
-  done: "The broker is open again: its cordon, drain and warm have ended.",
+  done: `Ended: ${what}. Bundles may come to the broker again.`,
 });
 
 /** What a dry run answers: where what goes, what stays and why. */
@@ -262,11 +263,12 @@ export function BrokerOperations(props: { broker: string; who: WhoAmI | null; op
   const [operation, setOperation] = useState<Operation | null>(null);
   const asked = askedOf(broker, props.operations);
   const is = (what: string) => asked.some((item) => item.what === what);
-  const offers: [string, (name: string) => Operation, boolean][] = [
-    ["Drain", drain, !is("Drain")],
-    ["Cordon", cordon, !is("Cordon") && !is("Drain")],
-    ["Warm", warm, !is("Warm") && !is("Drain") && !is("Cordon")],
-    ["Open again", uncordon, is("Drain") || is("Cordon") || is("Warm")],
+  const ends = ["Drain", "Cordon", "Warm"].filter(is).join(" and ").toLowerCase();
+  const offers = [
+    !is("Drain") && { label: "Drain", operation: drain(broker) },
+    !is("Cordon") && !is("Drain") && { label: "Cordon", operation: cordon(broker) },
+    !ends && { label: "Warm", operation: warm(broker) },
+    ends && { label: `End ${ends}`, operation: uncordon(broker, ends) },
   ];
   const refused = mayNotChange(props.who, "Draining, cordoning or warming a broker", "bundlekeel drain, cordon or warm");
   return (
@@ -280,13 +282,14 @@ export function BrokerOperations(props: { broker: string; who: WhoAmI | null; op
         <p class="quiet">{refused}</p>
       ) : (
         <p class="actions">
-          {offers
-            .filter(([, , offered]) => offered)
-            .map(([label, made]) => (
-              <button key={label} type="button" onClick={() => setOperation(made(broker))}>
-                {label}
-              </button>
-            ))}
+          {offers.map(
+            (offer) =>
+              offer && (
+                <button key={offer.label} type="button" onClick={() => setOperation(offer.operation)}>
+                  {offer.label}
+                </button>
+              ),
+          )}
         </p>
       )}
       {operation && <OperationDialog operation={operation} onClose={() => setOperation(null)} />}

@@ -77,7 +77,7 @@ export function BrokerDrawer(props: {
       <h3>Its largest bundles</h3>
       <Loaded answer={bundles} empty="It carries no bundle.">
         {(rows) => (
-          <table>
+          <table class="stacked">
             <thead>
               <tr>
                 <th scope="col">Bundle</th>
@@ -85,7 +85,6 @@ export function BrokerDrawer(props: {
                   Throughput
                 </th>
                 <th scope="col">May it move?</th>
-                {props.who?.mutations && <th scope="col">By hand</th>}
               </tr>
             </thead>
             <tbody>
@@ -95,14 +94,14 @@ export function BrokerDrawer(props: {
                     <BundleName bundle={row.bundle} />
                   </td>
                   <td class="number">{rate(row.short.throughput_in + row.short.throughput_out)}</td>
-                  <td>{row.may_move ? "yes" : `no: ${words(row.code ?? "")}`}</td>
-                  {props.who?.mutations && (
-                    <td>
+                  <td data-label="May it move? ">
+                    {row.may_move ? "yes" : `no: ${words(row.code ?? "")}`}{" "}
+                    {props.who?.mutations && (
                       <button type="button" onClick={() => setMoved(row.bundle)} aria-label={`Move ${row.bundle}`}>
                         Move
                       </button>
-                    </td>
-                  )}
+                    )}
+                  </td>
                 </tr>
               ))}
             </tbody>
