@@ -126,6 +126,27 @@ def test_a_drain_is_ended(served: ServedFake, tokens: Tokens, open_page: Open) -
     assert requests(served) == [("uncordon", (DRAINING, "disks are new", "the-operator"))]
 
 
+def test_what_lasts_stands_among_the_executions(served: ServedFake, tokens: Tokens, open_page: Open, axe: str) -> None:
+    """Drains, cordons and warms with who asked for them; an operator ends them there, a viewer reads."""
+    page = open_page(served.url)
+    sign_in(page, tokens, "viewer")
+    view(page, "Executions")
+    rows = page.get_by_role("list", name="Asked of brokers").get_by_role("listitem")
+    for row, (broker, said) in enumerate(zip(BROKERS, ("Warm by ann", "Drain by ann", "Cordon by ann"), strict=True)):
+        expect(rows.nth(row)).to_contain_text(broker)
+        expect(rows.nth(row)).to_contain_text(said)
+    expect(rows.get_by_role("button")).to_have_count(0)
+    assert findings(page, axe) == []
+    page.get_by_role("button", name="Sign out").click()
+    sign_in(page, tokens, "operator")
+    rows.filter(has_text=DRAINING).get_by_role("button", name="End drain").click()
+    dialog = page.get_by_role("dialog", name=f"End drain of {DRAINING}")
+    dialog.get_by_label("Reason").fill("disks are new")
+    twice(dialog, "End drain")
+    expect(dialog.get_by_role("status")).to_contain_text("Ended: drain.")
+    assert requests(served) == [("uncordon", (DRAINING, "disks are new", "the-operator"))]
+
+
 def test_a_bundle_is_moved(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
     """From the list of its broker: to the broker with most room unless another one is chosen, each shown dry first."""
     page = open_page(served.url)
@@ -336,13 +357,16 @@ def test_a_real_drain_and_its_end(tokens: Tokens, open_page: Open) -> None:
         row = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").filter(has_text=broker)
         expect(row).to_contain_text("▼ drained, empty")
         assert all(owner.broker_id != broker for owner in served.cluster.model.owners.values())
-        page.get_by_role("button", name=broker).click()
-        page.get_by_role("button", name="End drain").click()
+        view(page, "Executions")
+        asked = page.get_by_role("list", name="Asked of brokers").get_by_role("listitem")
+        asked.get_by_role("button", name="End drain").click()
         dialog = page.get_by_role("dialog", name=f"End drain of {broker}")
         dialog.get_by_label("Reason").fill("done")
         dialog.get_by_role("button", name="End drain").click()
-        page.get_by_role("button", name="Done").click()
-        page.get_by_role("button", name="Close").click()
+        expect(page.locator(".task button", has_text="Warm")).to_have_count(1)
+        expect(dialog.get_by_role("status")).to_contain_text("Ended: drain.")
+        dialog.get_by_role("button", name="Done").click()
+        view(page, "Cluster now")
         expect(row).not_to_contain_text("▼")
 
 

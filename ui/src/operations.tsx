@@ -256,6 +256,19 @@ export function TransferDialog(props: { bundle: string; source: string | null; o
   );
 }
 
+/** By whom, since when and how far, of everything that was asked of a broker. */
+export function Requests(props: { broker: string; operations: OperationsView | null }) {
+  return (
+    <>
+      {askedOf(props.broker, props.operations).map(({ what, how, row }) => (
+        <Notice key={what} kind="info">
+          <strong>{what}</strong> by {row.by} since {moment(row.since_ms)}: {row.reason} ({how})
+        </Notice>
+      ))}
+    </>
+  );
+}
+
 /** What was asked of a broker, and the buttons to ask for more; without the right to, why there are none. */
 export function BrokerOperations(props: { broker: string; who: WhoAmI | null; operations: OperationsView | null }) {
   const { broker } = props;
@@ -273,11 +286,7 @@ export function BrokerOperations(props: { broker: string; who: WhoAmI | null; op
   const refused = mayNotChange(props.who, "Draining, cordoning or warming a broker", "bundlekeel drain, cordon or warm");
   return (
     <>
-      {asked.map(({ what, how, row }) => (
-        <Notice key={what} kind="info">
-          <strong>{what}</strong> by {row.by} since {moment(row.since_ms)}: {row.reason} ({how})
-        </Notice>
-      ))}
+      <Requests broker={broker} operations={props.operations} />
       {refused ? (
         <p class="quiet">{refused}</p>
       ) : (
