@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.daemon.gate.outage import OutageWatch
+from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests, OperatorRequestsParts
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.runtime import RuntimeParts
 from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.model import Settings
+from bundlekeel.settings.parameters import to_parameters
 from tests.support.world import FakeSidecar
 
 
@@ -31,6 +35,25 @@ class NoPeers:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def doctor_context(
+    sidecar: FakeSidecar, *, mode: str = "recommend", capacity: tuple[CapacityOverride, ...] = ()
+) -> DoctorContext:
+    """What `doctor` looks at on this sidecar."""
+    return DoctorContext(
+        coordination=sidecar.coordination,
+        source=sidecar.cluster.source,
+        metadata=sidecar.cluster.metadata,
+        admin=sidecar.admin,
+        config=sidecar.config,
+        clock=sidecar.clock,
+        mode=mode,
+        heartbeat_seconds=2.0,
+        store_address="zk:zk1:2181/pulsar",
+        capacity=capacity,
+        used=lambda values: to_parameters(Settings(), values),
+    )
 
 
 def runtime_parts(
