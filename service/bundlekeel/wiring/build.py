@@ -48,7 +48,7 @@ from bundlekeel.wiring.calibration import calibration, effective_parameters_of, 
 from bundlekeel.wiring.history import recorder
 from bundlekeel.wiring.hosts import advertised, served_hosts
 from bundlekeel.wiring.notify import notifications
-from bundlekeel.wiring.outside import context, open_outside, watch
+from bundlekeel.wiring.outside import Outside, context, watch
 from bundlekeel.wiring.quotas import quotas_of
 from bundlekeel.wiring.security import peers_of, protection
 from bundlekeel.wiring.traces import traces_of
@@ -60,9 +60,9 @@ CONFIRM_ALLOWANCE_SECONDS = 30.0
 class Build:
     """One sidecar's parts, wired; `runtime` runs it and `sidecar` answers for it."""
 
-    def __init__(self, loaded: LoadedSettings) -> None:
+    def __init__(self, loaded: LoadedSettings, out: Outside) -> None:
         self.loaded = loaded
-        self.outside = out = open_outside(loaded)
+        self.outside = out
         self.notifications = notifications(
             loaded,
             self.outside.telemetry,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 
@@ -22,11 +23,23 @@ from bundlekeel.settings.warnings import warnings_of
 from bundlekeel.wiring.history import history_store
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.oneoff import dead_man, hand_back, once, take_over
-from bundlekeel.wiring.outside import connected, context, settled, unrecorded, until_connected, watch
+from bundlekeel.wiring.outside import (
+    Outside,
+    connected,
+    context,
+    open_outside,
+    settled,
+    unrecorded,
+    until_connected,
+    watch,
+)
 
 
 class Bootstrap:
     """`cli.wiring.Wiring`: what the command line needs, with the real adapters."""
+
+    def __init__(self, opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
+        self._opened = opened or open_outside
 
     def run_daemon(self, settings: LoadedSettings) -> int:
         """Run the sidecar until SIGTERM or SIGINT."""
@@ -38,7 +51,7 @@ class Bootstrap:
             structlog.get_logger(__name__).warning("setting", warning=text)
 
         async def serve() -> int:
-            return await Build(settings).run()
+            return await Build(settings, self._opened(settings)).run()
 
         return asyncio.run(serve())
 
