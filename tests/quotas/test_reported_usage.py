@@ -17,7 +17,7 @@ import pytest
 from bundlekeel.adapters.topics.child import TOPICS
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.topics.usage import TopicUsageFeed
-from bundlekeel.core.quotas.usage_message import UsageMessage
+from bundlekeel.core.quotas.native import UsageMessage
 from bundlekeel.ports.quotas import UsageFeed
 from dev.cluster import Cluster
 from dev.sidecar import Sidecar

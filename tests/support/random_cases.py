@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Snapshot

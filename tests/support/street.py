@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import bundlekeel
-from bundlekeel.adapters.admin.quotas import HttpQuotaAdmin
+from bundlekeel.adapters.admin.client import HttpQuotaAdmin
 from bundlekeel.core.model.errors import AdminRefused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions

@@ -11,8 +11,7 @@ import numpy as np
 
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import TopicLoad
+from bundlekeel.core.model.load import CapacityOverride, TopicLoad
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
 from bundlekeel.core.planning.engine import PlanInput, PlanResult

@@ -14,7 +14,7 @@ from typing import Final
 from bundlekeel.codec.external_input import clean
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.quotas.usage_message import PassedUsage, ResourceGroupUsage, UsageMessage
+from bundlekeel.core.quotas.native import PassedUsage, ResourceGroupUsage, UsageMessage
 
 # Some 5,000 ResourceGroups of one broker.
 MAX_USAGE_BYTES: Final = 256 * 1024

@@ -20,8 +20,8 @@ from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS
 from bundlekeel.core.calibration.thresholds_json import document_of
 from bundlekeel.core.history.values import restored
 from bundlekeel.core.model.errors import HistoryError, StoreError
-from bundlekeel.core.model.grammar import figure
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.text_format import figure
 from bundlekeel.jobs import backtest, features, quality
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.capacity import capacity, per_unit

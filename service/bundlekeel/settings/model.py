@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameters import check_pair, compat_defaults
 from bundlekeel.settings.calibration import CalibrationSettings, ShadowSettings
 from bundlekeel.settings.counters import CountersSettings, PrometheusSettings

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from bundlekeel.core.guard.eligibility import GuardState
-from bundlekeel.core.guard.eligibility import RecentMove as GuardMoved
+from bundlekeel.core.guard.state import GuardState
+from bundlekeel.core.guard.state import RecentMove as GuardMoved
 from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import ExcludedBroker
+from bundlekeel.core.model.load import CapacityOverride, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.core.model.policies import Policies

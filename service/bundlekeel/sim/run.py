@@ -10,8 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.load import CapacityOverride, Floats
 from bundlekeel.core.model.parameters import Parameters, coerce, compat_defaults
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.sim.assertions import ExpectationResult, judge

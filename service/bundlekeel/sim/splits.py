@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bundlekeel.core.guard.eligibility import SplitFailed
+from bundlekeel.core.guard.state import SplitFailed
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport, BundleAverages, TopicLoad

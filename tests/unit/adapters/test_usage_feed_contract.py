@@ -12,7 +12,7 @@ import pytest
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.topics.usage import TopicUsageFeed
 from bundlekeel.adapters.topics.wire import FromChild, Live, Lost, Opened
-from bundlekeel.core.quotas.usage_message import UsageMessage
+from bundlekeel.core.quotas.native import UsageMessage
 from bundlekeel.ports.quotas import UsageFeed
 from tests.support.contracts.usage import FIRST, LITTLE, MUCH, SECOND, UsageContract, listening, tables_where
 from tests.support.memory_source import RealClock

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.core.guard.eligibility import RecentMove
 from bundlekeel.core.guard.external_moves import ExternalMoves
+from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.memory import Hits, Memory

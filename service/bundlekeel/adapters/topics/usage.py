@@ -13,7 +13,7 @@ from bundlekeel.adapters.topics.process import TopicsProcess
 from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
 from bundlekeel.codec.usage import decode_usage
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.quotas.usage_message import ResourceGroupUsage
+from bundlekeel.core.quotas.native import ResourceGroupUsage
 from bundlekeel.ports import Clock
 from bundlekeel.ports.quotas import ReceivedUsage, UsageTables
 

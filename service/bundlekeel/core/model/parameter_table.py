@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from bundlekeel.core.model.parameter_guard import GUARD
-from bundlekeel.core.model.parameter_operations import OPERATIONS
-from bundlekeel.core.model.parameter_spec import ParameterSpec
-from bundlekeel.core.model.parameter_splits import SPLITS
+from bundlekeel.core.model.parameter_rows import GUARD, OPERATIONS, SPLITS, ParameterSpec
 
 STRATEGIES = ("avg", "threshold", "overload", "uniform", "transfer", "deviation")
 PLACEMENTS = ("least_resource_usage", "least_long_term_message_rate", "round_robin", "avg")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameter_spec import ParameterSpec
+from bundlekeel.core.model.parameter_rows import ParameterSpec
 from bundlekeel.core.model.parameter_table import (
     BY_NAME,
     BY_PULSAR_KEY,

@@ -12,7 +12,7 @@ import numpy as np
 
 from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.planning.scores import ScoredColumn
+from bundlekeel.core.planning.pressure import ScoredColumn
 
 COUNT: Final = 64
 # They are looked for again after so many moves.

@@ -15,8 +15,8 @@ import structlog
 
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS as BUDGETS
 from bundlekeel.core.guard.budgets import GENTLE
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove, SplitFailed
 from bundlekeel.core.guard.external_moves import apart_from, noted
+from bundlekeel.core.guard.state import GuardState, RecentMove, SplitFailed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, SnapshotError, StoreError, WrongCluster
 from bundlekeel.core.model.parameters import Parameters

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bundlekeel.core.filters.javaregex import java_pattern
-from bundlekeel.core.model.capacity import CapacityOverride, match_capacity
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import (
     AdminUnauthorized,
@@ -21,10 +20,17 @@ from bundlekeel.core.model.errors import (
     StoreError,
     WrongCluster,
 )
-from bundlekeel.core.model.grammar import numbered
-from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
+from bundlekeel.core.model.load import (
+    BANDWIDTH_IN,
+    BANDWIDTH_OUT,
+    CPU,
+    CapacityOverride,
+    ExcludedBroker,
+    match_capacity,
+)
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.broker_splits import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON

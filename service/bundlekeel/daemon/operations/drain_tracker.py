@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminApiError, StoreError
 from bundlekeel.core.model.names import is_system_bundle, parse_bundle

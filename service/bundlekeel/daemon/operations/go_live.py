@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.plan import Plan, imbalance
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import SummaryView
 

@@ -15,8 +15,8 @@ from bundlekeel.core.model.errors import (
     NotFound,
     SnapshotError,
 )
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bundlekeel.core.quotas.groups import KINDS, Membership
+from bundlekeel.core.quotas.native import PassedUsage
 from bundlekeel.core.quotas.usage import UsageTable
-from bundlekeel.core.quotas.usage_message import PassedUsage
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.ports import BrokerEndpoint, Clock
 from bundlekeel.ports.quotas import ReceivedUsage, UsageFeed

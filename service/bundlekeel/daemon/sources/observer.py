@@ -15,9 +15,8 @@ import numpy as np
 import structlog
 
 from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.load import BrokerReport, BundleAverages
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.splitting.children import Family, RecentSplit, inherited, with_children
 from bundlekeel.ports import Clock, LoadSource, Picture, Telemetry

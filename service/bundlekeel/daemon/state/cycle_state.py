@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bundlekeel.core.guard.eligibility import RecentMove, SplitFailed
 from bundlekeel.core.guard.external_moves import ExternalMoves
+from bundlekeel.core.guard.state import RecentMove, SplitFailed
 from bundlekeel.core.planning.effects import EffectRecords
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Memory

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from bundlekeel.core.calibration.adoption import Realised
-from bundlekeel.core.guard.eligibility import RecentMove
+from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.planning.ledger import dropped, landed

@@ -9,19 +9,19 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.guard.budgets import share_of
-from bundlekeel.core.guard.eligibility import BegunMove, GuardState, SplitFailed
-from bundlekeel.core.guard.eligibility import RecentMove as GuardMoved
+from bundlekeel.core.guard.state import BegunMove, GuardState, SplitFailed
+from bundlekeel.core.guard.state import RecentMove as GuardMoved
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Split
 from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, digest_of
-from bundlekeel.core.model.time_format import HOUR_MS
+from bundlekeel.core.model.text_format import HOUR_MS
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
 from bundlekeel.core.planning.memory import Memory
-from bundlekeel.core.planning.scores import score_of, weights_of
+from bundlekeel.core.planning.pressure import score_of, weights_of
 from bundlekeel.sim.backtest.candidates import Candidate
 from bundlekeel.sim.backtest.layout import BundlePieces, OwnershipLayout, broker_table, bundle_table, layout_of
 from bundlekeel.sim.backtest.measures import CandidateMeasures, measured
