@@ -20,8 +20,7 @@ from bundlekeel.sim.check import check
 from bundlekeel.sim.cluster import VirtualCluster
 from bundlekeel.sim.events import Events
 from bundlekeel.sim.measures import Curves, RunMeasures, measure
-from bundlekeel.sim.native import BrokerSplits, Native
-from bundlekeel.sim.native_transfer import NativeTransfer
+from bundlekeel.sim.native import BrokerSplits, Native, NativeTransfer
 from bundlekeel.sim.reports import START_MS, broker_id
 from bundlekeel.sim.scenario import Lookup, Scenario
 from bundlekeel.sim.traffic import TrafficModel

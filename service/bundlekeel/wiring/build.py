@@ -44,14 +44,17 @@ from bundlekeel.daemon.state.takeover_record import takeover_request
 from bundlekeel.ports import Journal, Member
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
-from bundlekeel.wiring.calibration import calibration, effective_parameters_of, shadow_strategies
 from bundlekeel.wiring.history import recorder
-from bundlekeel.wiring.hosts import advertised, served_hosts
-from bundlekeel.wiring.notify import notifications
+from bundlekeel.wiring.optional import (
+    calibration,
+    effective_parameters_of,
+    notifications,
+    quotas_of,
+    shadow_strategies,
+    traces_of,
+)
 from bundlekeel.wiring.outside import Outside, context, watch
-from bundlekeel.wiring.quotas import quotas_of
-from bundlekeel.wiring.security import peers_of, protection
-from bundlekeel.wiring.traces import traces_of
+from bundlekeel.wiring.security import advertised, peers_of, protection, served_hosts
 
 # An intent outlives the longest call by the time it takes to see where the bundle landed.
 CONFIRM_ALLOWANCE_SECONDS = 30.0

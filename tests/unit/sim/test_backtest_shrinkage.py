@@ -10,9 +10,8 @@ import pytest
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.candidates import Value
-from bundlekeel.sim.backtest.choice import choose
+from bundlekeel.sim.backtest.choice import ShrunkEstimate, choose, shrunk
 from bundlekeel.sim.backtest.search import TriedCandidates, present
-from bundlekeel.sim.backtest.shrinkage import ShrunkEstimate, shrunk
 
 BASE = Parameters()
 BLOCKS = tuple(range(8))

@@ -17,7 +17,7 @@ import httpx
 from bundlekeel import __version__
 from bundlekeel.adapters.notify.post import post
 from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.ports.notify import Notification
+from bundlekeel.ports.records import Notification
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 CONTROLLER: Final = "bundlekeel.io/sidecar"
@@ -60,7 +60,7 @@ class KubernetesEndpoint:
 
 
 class KubernetesEvents:
-    """`ports.notify.Notifier` at the API server."""
+    """`ports.records.Notifier` at the API server."""
 
     def __init__(self, place: KubernetesEndpoint, *, seconds: float = 5.0, tls: ssl.SSLContext | None = None) -> None:
         self._place = place

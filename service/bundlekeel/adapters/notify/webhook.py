@@ -12,7 +12,7 @@ import httpx
 from bundlekeel import __version__
 from bundlekeel.adapters.notify.post import post
 from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.ports.notify import Notification
+from bundlekeel.ports.records import Notification
 
 PAYLOAD_VERSION: Final = 1
 _MAX_ADDRESS_BYTES: Final = 4096
@@ -47,7 +47,7 @@ class WebhookAddress:
 
 
 class Webhook:
-    """`ports.notify.Notifier` over HTTP."""
+    """`ports.records.Notifier` over HTTP."""
 
     def __init__(
         self,

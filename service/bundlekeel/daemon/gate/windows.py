@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.daemon.gate.obstacle import Obstacle
+from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.settings.guard import WindowSettings
 
 

@@ -33,7 +33,7 @@ from bundlekeel.core.quotas.usage import UsageTable
 from bundlekeel.daemon.quotas.bounded_calls import BoundedCalls
 from bundlekeel.daemon.quotas.namespaces import NamespaceReader
 from bundlekeel.daemon.quotas.report import MOST_CHANGES
-from bundlekeel.daemon.quotas.reported_usage import TRANSPORT_KEY, Json, uncounted
+from bundlekeel.daemon.quotas.usage import TRANSPORT_KEY, Json, uncounted
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term

@@ -21,7 +21,7 @@ from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.planning.ledger import dropped, landed
-from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.daemon.state.cycle_state import CycleState, rebased
 from bundlekeel.daemon.state.documents import (
     AveragesPart,
     Desired,
@@ -36,7 +36,6 @@ from bundlekeel.daemon.state.documents import (
     store_blob,
 )
 from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.rebase import rebased
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord, decode_takeover
 from bundlekeel.ports import Clock, Coordination, Document, DocumentChange
 

@@ -1,4 +1,4 @@
-"""What brokers mended faster than it could be seen: bundles taken by force from a broker that turned out to be dead.
+"""Owners that are dead before their registration ends: they refuse connections, or lost their bundles by force.
 
 The leader broker gives the bundles of a broker away within some tenths of a second after its registration is gone,
 often before that is known here. So entries that were replaced by force are remembered for a moment, and counted as
@@ -7,12 +7,15 @@ findings once the broker that had them is missed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final
 
 from bundlekeel.core.channel.findings import ChannelFinding, Deadlines, FindingCode, Watching, findings
-from bundlekeel.core.channel.states import ServiceUnit
-from bundlekeel.ports import ChannelView
+from bundlekeel.core.channel.states import ServiceUnit, owner_of
+from bundlekeel.core.model.codes import Code
+from bundlekeel.daemon.answers.channel import FindingView
+from bundlekeel.ports import ChannelView, Picture
 
 BY_REGISTRY: Final = frozenset({FindingCode.OWNER_NOT_ALIVE, FindingCode.TARGET_NOT_ALIVE})
 REMEMBERED_MS: Final = 10_000
@@ -49,3 +52,41 @@ class ForcedEntries:
         for item in found:
             self._before.pop(item.bundle, None)
         return found
+
+
+# Owners that refuse connections: dead, most likely, some seconds before their registration ends with its session.
+
+
+REMEDY = (
+    "look at the broker's process and log; its bundles have no other owner before its metadata session ends, then the "
+    "leader broker gives them away"
+)
+
+
+class UnreachableOwners:
+    """Since when which registered broker cannot be reached, as the picture says (`AdminUnreachable`)."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
+
+    def rows(self, picture: Picture, units: Mapping[str, ServiceUnit], now_ms: int) -> list[FindingView]:
+        """One finding a broker that owns bundles by the channel, as `channel_watch` tells them; by broker."""
+        dead = {item.broker_id: item.detail for item in picture.excluded if item.code == Code.ADMIN_UNREACHABLE}
+        self._since = {broker: self._since.get(broker, now_ms) for broker in dead}
+        if not dead:
+            return []
+        owners = Counter(found.broker_id for unit in units.values() if (found := owner_of(unit)) is not None)
+        return [
+            FindingView(
+                code=FindingCode.OWNER_UNREACHABLE.value,
+                bundle="",
+                brokers=[broker],
+                state=None,
+                since_ms=self._since[broker],
+                deadline_ms=0,
+                detail=f"{broker} owns {owners[broker]} bundles and cannot be reached: {dead[broker]}",
+                remedy=REMEDY,
+            )
+            for broker in sorted(dead)
+            if owners[broker]
+        ]

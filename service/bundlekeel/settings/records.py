@@ -1,4 +1,4 @@
-"""Settings of notifications: webhooks, Slack-compatible ones, Kubernetes events."""
+"""Settings of what leaves the process: notifications, traces, history."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from bundlekeel.ports.notify import EVENTS, Event, Severity
-from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Section
+from bundlekeel.ports.records import EVENTS, Event, Severity
+from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Place, Section, Shown
 
 WEBHOOKS_WORDS = AllowedWords(
     "list of webhooks {name, url or url_file, kind, events, min_severity, timeout, tls_trust_certs_file, use_proxy}"
@@ -77,3 +77,47 @@ def is_http_url(text: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and " " not in text
+
+
+# Settings of traces.
+
+
+class TraceSettings(Section):
+    """Each cycle, its plan and its moves as an OpenTelemetry trace. Off by default; needs the extra `otel`."""
+
+    otlp_endpoint: Annotated[str, Shown] | None = Field(
+        default=None,
+        description="where spans are sent by OTLP over HTTP, e.g. http://collector:4318/v1/traces; null: no traces",
+    )
+    timeout: Duration = Field(default=5.0, ge=0.1, le=60, description="until the collector must have answered")
+    tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and not is_http_url(value):
+            raise InvalidSetting("not an http(s) address")
+        return value
+
+
+# Settings of the history recorder.
+
+
+class HistorySettings(Section):
+    """The record of what every cycle saw and decided, for replay and for the nightly recalibration."""
+
+    uri: Place | None = Field(
+        default=None, description="where history is kept, for all sidecars the same; null records nothing"
+    )
+    wal: Path = Field(
+        default=Path("bundlekeel-history"),
+        description="folder on this machine for minutes not published yet; each sidecar needs its own",
+    )
+    wal_max_bytes: int = Field(
+        default=1 << 30,
+        ge=1 << 20,
+        description="with more than this unpublished, cycles are no longer recorded until the store takes files again",
+    )
+    keep_days: int | None = Field(
+        default=35, ge=1, le=36_500, description="older files are deleted by the leader; null keeps everything"
+    )
