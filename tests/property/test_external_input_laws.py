@@ -33,9 +33,8 @@ from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.counters import decode_counters
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.codec.external_input import GROWTH_BYTES
-from bundlekeel.codec.rates import decode_namespace_rates, decode_rate, decode_resource_group
+from bundlekeel.codec.quotas import decode_namespace_rates, decode_rate, decode_resource_group, decode_usage
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
-from bundlekeel.codec.usage import decode_usage
 from bundlekeel.core.calibration.thresholds_json import parsed
 from bundlekeel.core.model.errors import AdminApiError, CodecError, HistoryError, ThresholdsError
 from bundlekeel.daemon.execution.intents import decode_intent

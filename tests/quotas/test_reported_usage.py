@@ -15,8 +15,8 @@ import pulsar
 import pytest
 
 from bundlekeel.adapters.topics.child import TOPICS
+from bundlekeel.adapters.topics.feed import TopicUsageFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.adapters.topics.usage import TopicUsageFeed
 from bundlekeel.core.quotas.native import UsageMessage
 from bundlekeel.ports.quotas import UsageFeed
 from dev.cluster import Cluster

@@ -46,7 +46,7 @@ from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.in_force import MODES, lasts, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.doctor import DoctorContext, examine
-from bundlekeel.daemon.operations.go_live import DAY_MS, go_live
+from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.plans import Plans, PlansParts
 from bundlekeel.daemon.operations.where import assignments, where

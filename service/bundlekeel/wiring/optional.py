@@ -17,8 +17,8 @@ import structlog
 
 from bundlekeel import __version__
 from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
+from bundlekeel.adapters.topics.feed import TopicUsageFeed
 from bundlekeel.adapters.topics.process import TopicsProcess
-from bundlekeel.adapters.topics.usage import TopicUsageFeed
 from bundlekeel.core.model.errors import ConfigError, StoreError
 from bundlekeel.daemon.calibration.shadow import ShadowStrategies
 from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts

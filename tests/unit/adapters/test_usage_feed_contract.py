@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bundlekeel.adapters.topics.feed import TopicUsageFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.adapters.topics.usage import TopicUsageFeed
 from bundlekeel.adapters.topics.wire import FromChild, Live, Lost, Opened
 from bundlekeel.core.quotas.native import UsageMessage
 from bundlekeel.ports.quotas import UsageFeed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.codec.usage import decode_usage
+from bundlekeel.codec.quotas import decode_usage
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.quotas.native import PassedUsage, ResourceGroupUsage, UsageMessage

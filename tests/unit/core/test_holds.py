@@ -16,7 +16,7 @@ from bundlekeel.core.model.plan import Plan, Refusal
 from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.target_bans import TargetBans
+from bundlekeel.core.planning.targets import TargetBans
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, run, snapshot
 
 CALM = [[0.1] * 6, [0.1], [], [], []]

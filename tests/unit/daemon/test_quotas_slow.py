@@ -12,10 +12,9 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminTimeout
 from bundlekeel.core.quotas.enforce import PUBLISH, PolicyKey, Rate
-from bundlekeel.daemon.quotas.bounded_calls import LEAST, PARALLEL
 from bundlekeel.ports.commands import Permit
 from bundlekeel.ports.quotas import NamespaceRates
-from bundlekeel.work import within
+from bundlekeel.work import LEAST, PARALLEL, within
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
 from tests.support.virtual_time import LoopClock, run_virtually

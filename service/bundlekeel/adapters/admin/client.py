@@ -19,7 +19,7 @@ from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_pat
 from bundlekeel.adapters.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
 from bundlekeel.codec.broker_metrics import decode_cpu_load, decode_lookup_failures, decode_signs
 from bundlekeel.codec.counters import decode_counters
-from bundlekeel.codec.rates import (
+from bundlekeel.codec.quotas import (
     decode_namespace_rates,
     decode_rate,
     decode_resource_group,

@@ -18,7 +18,7 @@ from bundlekeel.core.model.plan import Move, Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.target_bans import TargetBans
+from bundlekeel.core.planning.targets import TargetBans
 
 # Names in a sentence; the rest is counted.
 _NAMED = 3

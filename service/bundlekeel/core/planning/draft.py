@@ -29,7 +29,6 @@ from bundlekeel.core.model.names import alike
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
-from bundlekeel.core.planning.coldest import Coldest
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.pressure import (
     ScoredColumn,
@@ -40,7 +39,7 @@ from bundlekeel.core.planning.pressure import (
     shares_of,
     weights_of,
 )
-from bundlekeel.core.planning.target_bans import TargetBans
+from bundlekeel.core.planning.targets import Coldest, TargetBans
 
 
 @dataclass(frozen=True, slots=True)
