@@ -50,17 +50,14 @@ class MemoryUsageFeed:
     # --- UsageFeed -----------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """See UsageFeed."""
         self.urls.append(tuple(service_urls))
         if self._tables.state == "off":
             self.become("ok")
 
     def tables(self) -> UsageTables:
-        """See UsageFeed."""
         return self._tables
 
     async def close(self) -> None:
-        """See UsageFeed."""
         self._tables = UsageTables()
 
 

@@ -33,7 +33,7 @@ from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.records.notifications import DatedJournal, ObservedJournal
-from bundlekeel.daemon.runtime import Runtime, RuntimeParts, restore_averages
+from bundlekeel.daemon.runtime import Background, Runtime, RuntimeParts, restore_averages
 from bundlekeel.daemon.service import BalancerService, ServiceParts
 from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.sources.policies import PolicyCache
@@ -304,19 +304,31 @@ class Build:
             operations=self.operations,
             reload=Reload(self.loaded, self.effective_parameters, self.journal, out.telemetry, out.clock),
             interval_seconds=self.loaded.settings.cycle.interval,
-            channel=self.channel,
-            outage=self.outage,
-            rate=self.rate,
-            recorder=self.recorder,
-            notifications=self.notifications,
-            calibration=self.calibration if self.loaded.settings.calibration.mode != "off" else None,
-            shadow_strategies=self.shadow_strategies,
-            quotas=self.quotas.quotas,
+            background=self._background(),
             closers=[
                 *([out.configuration.close] if out.configuration is not out.store else []),
                 *([self.traces.close] if self.traces is not None else []),
             ],
         )
+
+    def _background(self) -> list[Background]:
+        """What runs beside the cycles, as far as the settings ask for it."""
+        found = [
+            Background("channel", self.channel.run, self.channel.close),
+            Background("outage", self.outage.run),
+            Background("quotas", self.quotas.quotas.run),
+        ]
+        if self.rate is not None:
+            found.append(Background("rate", self.rate.run))
+        if self.recorder is not None:
+            found.append(Background("history", self.recorder.run, self.recorder.close))
+        if self.notifications is not None:
+            found.append(Background("notifications", self.notifications.run, self.notifications.close))
+        if self.loaded.settings.calibration.mode != "off":
+            found.append(Background("calibration", self.calibration.run, self.calibration.close))
+        if self.shadow_strategies is not None:
+            found.append(Background("shadow", self.shadow_strategies.run, self.shadow_strategies.close))
+        return found
 
     def _sidecar_parts(self) -> ServiceParts:
         out, settings = self.outside, self.loaded.settings

@@ -37,20 +37,16 @@ class MemoryKit:
         return self.feed
 
     async def say(self, message: UsageMessage) -> None:
-        """See UsageKit."""
         await asyncio.sleep(MOMENT)
         self.feed.say(message)
 
     async def say_nonsense(self) -> None:
-        """See UsageKit."""
         self.feed.spoil("broker is missing")
 
     async def interrupt(self, feed: UsageFeed) -> None:
-        """See UsageKit."""
         self.feed.become("down", "killed")
 
     async def mend(self, feed: UsageFeed) -> None:
-        """See UsageKit."""
         await asyncio.sleep(MOMENT)
         self.feed.become("ok")
 
@@ -83,20 +79,16 @@ class ScriptedKit:
         self._say("!")
 
     async def say(self, said: UsageMessage) -> None:
-        """See UsageKit."""
         self._say(message("usage", "", encode_usage(said)))
 
     async def say_nonsense(self) -> None:
-        """See UsageKit."""
         self._say(message("usage", "", b"nonsense"))
         await asyncio.sleep(0.1)
 
     async def interrupt(self, feed: UsageFeed) -> None:
-        """See UsageKit."""
         self._say(Lost("usage", "away"))
 
     async def mend(self, feed: UsageFeed) -> None:
-        """See UsageKit."""
         await asyncio.sleep(MOMENT)
         self._say(Live("usage"))
 
@@ -106,7 +98,6 @@ class TestMemoryFeed(UsageContract):
 
     @pytest.fixture
     async def kit(self) -> MemoryKit:
-        """See UsageContract."""
         return MemoryKit()
 
 
@@ -115,7 +106,6 @@ class TestScriptedClient(UsageContract):
 
     @pytest.fixture
     async def kit(self, tmp_path: Path) -> ScriptedKit:
-        """See UsageContract."""
         return ScriptedKit(tmp_path)
 
 

@@ -39,17 +39,14 @@ class SlowAdmin(MemoryQuotaAdmin):
     _now = 0
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
-        """See `ports.quotas.QuotaAdmin`."""
         await self._wait(place.topic)
         return await super().topic_rate(place, permit=permit)
 
     async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
-        """See `ports.quotas.QuotaAdmin`."""
         await self._wait(place.topic)
         await super().set_topic_rate(place, rate, permit=permit)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
-        """See `ports.quotas.QuotaAdmin`."""
         await asyncio.sleep(self.namespace_seconds)
         return await super().namespace_rates(namespace, cluster)
 

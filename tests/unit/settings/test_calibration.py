@@ -71,5 +71,5 @@ async def test_on_is_wired(tmp_path: Path) -> None:
     view = built.sidecar.thresholds.view()
     assert view.error == "" and view.document["values"] == {"avg_low_threshold_percent": 20.0}
     assert [row.parameter for row in view.changes] == ["avg_low_threshold_percent"]
-    built.calibration.close()
-    built.shadow_strategies.close()
+    await built.calibration.close()
+    await built.shadow_strategies.close()

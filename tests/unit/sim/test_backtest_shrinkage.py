@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from bundlekeel.sim.backtest.search import TriedCandidates, present
 
 BASE = Parameters()
 BLOCKS = tuple(range(8))
-Says = Callable[[float, float], tuple[float, float]]
 
 
 def candidates() -> list[Candidate]:

@@ -73,7 +73,7 @@ class ShadowStrategies:
             await self._arrived.wait()
             await self.play()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Play no more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 

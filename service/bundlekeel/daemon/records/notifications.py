@@ -126,6 +126,20 @@ class Notifications:
         self._telemetry.gauge("notifications_waiting", float(len(sink.waiting)), sink=sink.name)
 
 
+class ObservedJournal:
+    """`ports.Journal` of whose records are passed to an observer as well, after they are written."""
+
+    def __init__(self, journal: Journal, hear: Callable[[Mapping[str, Any]], None]) -> None:
+        self._journal = journal
+        self._hear = hear
+        self.tail, self.since, self.close = journal.tail, journal.since, journal.close
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one record, then tell."""
+        self._journal.append(record)
+        self._hear(record)
+
+
 class DatedJournal:
     """`ports.Journal` whose records carry the moments that people's clocks show. `stepped_ms`: how far the wall clock
     has been set since this process began."""
@@ -135,49 +149,13 @@ class DatedJournal:
     def __init__(self, journal: Journal, stepped_ms: Callable[[], int]) -> None:
         self._journal = journal
         self._stepped_ms = stepped_ms
+        self.tail, self.since, self.close = journal.tail, journal.since, journal.close
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record."""
         by = self._stepped_ms()
         dated = {name: record[name] + by for name in self._MOMENTS if record.get(name)}
         self._journal.append({**record, **dated})
-
-    def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
-        """The newest records, oldest first."""
-        return self._journal.tail(limit, kind=kind)
-
-    def since(self, wall_ms: int) -> list[dict[str, Any]]:
-        """Records from then on, oldest first."""
-        return self._journal.since(wall_ms)
-
-    def close(self) -> None:
-        """Flush and close."""
-        self._journal.close()
-
-
-class ObservedJournal:
-    """`ports.Journal` of whose records are passed to an observer as well, after they are written."""
-
-    def __init__(self, journal: Journal, hear: Callable[[Mapping[str, Any]], None]) -> None:
-        self._journal = journal
-        self._hear = hear
-
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record, then tell."""
-        self._journal.append(record)
-        self._hear(record)
-
-    def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
-        """The newest records, oldest first."""
-        return self._journal.tail(limit, kind=kind)
-
-    def since(self, wall_ms: int) -> list[dict[str, Any]]:
-        """Records from then on, oldest first."""
-        return self._journal.since(wall_ms)
-
-    def close(self) -> None:
-        """Flush and close."""
-        self._journal.close()
 
 
 # Which journal records become notifications, and their texts.
