@@ -112,6 +112,8 @@ def left_open(bundle: str, sidecar: FakeSidecar) -> DocumentChange:
         member="a",
         wall_ms=now,
         deadline_ms=now + 5_000,
+        cycle_id="",
+        topic="",
     )
     assert intent.path.startswith(INTENTS)
     return DocumentChange(path=intent.path, data=intent.encode(), create=True)
