@@ -66,7 +66,7 @@ GROUPS = (
             *_each(
                 _TESTS_OF_CORE, "engine draft ledger effects pressure whatif drain manual_moves allowed avg selection"
             ),
-            *_each(_UNIT, "invariants alike holds split_rules transfer_moves worked_*"),
+            *_each(_UNIT, "invariants alike holds split_rules transfer* worked_*"),
             *_each(_LAWS, "strategy"),
         ),
     ),

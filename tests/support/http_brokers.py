@@ -253,7 +253,7 @@ def _prometheus(model: BrokerModel, broker: str) -> Answer:
             for column, name in enumerate(_FIGURES)
             for topic, values in counted.items()
         ]
-    return Answer(status=200, body="\n".join(lines).encode()) if lines else Answer(status=401)
+    return Answer(status=200, body="\n".join([*lines, ""]).encode()) if lines else Answer(status=401)
 
 
 def _mbeans(model: BrokerModel, broker: str) -> list[dict[str, dict[str, object]]]:

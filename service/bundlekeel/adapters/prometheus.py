@@ -61,7 +61,7 @@ class PrometheusCounters:
         )
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """See the port: the last two scrapes."""
+        """See the port: the last three scrapes."""
         name = await self._name_of(broker)
         chosen = self._selector({self._options.broker_label: name}, f'__name__=~"{"|".join(NAMES)}"')
         body = await self._ask("query", {"query": f"{chosen}[{self._options.window:.0f}s]"})

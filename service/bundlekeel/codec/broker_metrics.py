@@ -21,8 +21,8 @@ from bundlekeel.core.model.errors import CodecError
 _BUCKET: Final = re.compile(r"brk_AddEntryLatencyBuckets_([0-9.]+)_([0-9.]+|OVERFLOW)")
 _OPENED: Final = "brk_connection_created_total_count"
 # In Prometheus' text format, with whatever labels.
-_LOOKUPS_NAME: Final = b"pulsar_broker_lookup_failures_total"
-_LOOKUPS: Final = re.compile(_LOOKUPS_NAME + rb"(?:\{[^\n]*\})?[ \t]+([0-9.eE+]{1,40})")
+LOOKUP_FAILURES: Final = "pulsar_broker_lookup_failures_total"
+_LOOKUPS: Final = re.compile(rb"^%s(?:\{[^\n]*\})?[ \t]+([0-9.eE+]{1,40})" % LOOKUP_FAILURES.encode(), re.MULTILINE)
 _FAILED: Final = ("brk_connection_create_fail_count", "brk_topic_load_failed_count")
 
 
@@ -60,10 +60,7 @@ def decode_signs(body: bytes) -> ClientSigns:
 
 def decode_lookup_failures(page: bytes) -> int | None:
     """Lookups that failed since the broker's start, None when the page does not tell."""
-    at = page.find(_LOOKUPS_NAME)
-    while at > 0 and page[at - 1] != ord("\n"):
-        at = page.find(_LOOKUPS_NAME, at + 1)
-    found = _LOOKUPS.match(page, at) if at >= 0 else None
+    found = _LOOKUPS.search(page)
     if found is None:
         return None
     try:

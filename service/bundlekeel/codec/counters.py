@@ -8,9 +8,10 @@ Written by `TopicStats.printTopicStats`: what comes in once a topic, what goes o
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -32,31 +33,90 @@ _FIGURES: Final = (
 )
 _CPU: Final = b"process_cpu_seconds_total"
 _DIRECT_MEMORY: Final = b"jvm_memory_direct_bytes_used"
-# What is asked of Prometheus.
+_LONGEST_LINE: Final = 64 * 1024
+# What is asked of Prometheus, and kept of a page.
 NAMES: Final = tuple(name.decode() for name in (*_FIGURES, _CPU, _DIRECT_MEMORY))
+
+
+class PageLines:
+    """Keeps the samples of some names out of a page that comes in pieces: of 13 KB a topic the page has, counters and
+    sessions are 1 KB."""
+
+    def __init__(self, names: Sequence[str] = NAMES) -> None:
+        self._samples = re.compile(rb"\n((?:%s)[{ ][^\n]*)" % "|".join(names).encode())
+        self._begun = b"\n"
+
+    def __call__(self, piece: bytes) -> bytes:
+        """The samples that this piece completes. A page ends with an end of line; a line above 64 KiB is left out."""
+        text = self._begun + piece
+        end = text.rfind(b"\n")
+        self._begun = text[end:] if len(text) - end <= _LONGEST_LINE else b""
+        return b"".join(line + b"\n" for line in self._samples.findall(text, 0, end))
 
 
 def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
     """Topics, counters and sessions of one page, read between two moments. A figure that is none counts as nothing.
     CodecError when the page tells of namespaces only, or of neither."""
-    samples = [
-        _Sample(
-            column, _label(line, b"topic"), _label(line, b"namespace"), bool(_label(line, b"consumer_id")), _value(line)
+    table = _Table()
+    # Samples of one topic have the same labels, or with a subscription more: they are taken apart twice, not six times.
+    rows: dict[bytes, int] = {}
+    for column, name in enumerate(_FIGURES):
+        for line in _lines(page, name):
+            labels = line[len(name) : line.rfind(b"}")]
+            row = rows.get(labels)
+            if row is None:
+                of_consumer = bool(_label(labels, b"consumer_id"))
+                row = rows[labels] = table.row(_label(labels, b"topic"), _label(labels, b"namespace"), of_consumer)
+            table.add(row, column, _value(line))
+    return table.reading((_single(page, _CPU), _single(page, _DIRECT_MEMORY)), (from_ms, to_ms))
+
+
+class _Table:
+    """Figures by topic, as they are found."""
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, int] = {}
+        self._namespaces: dict[bytes, int] = {}
+        self._namespace: list[int] = []
+        self._found: list[tuple[int, int, float]] = []
+        self._any = False
+
+    def row(self, topic: bytes, namespace: bytes, of_consumer: bool) -> int:
+        """The topic's row; -1 for what counts a namespace (then `topic` is empty), or once more what a topic counts."""
+        self._any = True
+        if not topic or of_consumer:
+            return -1
+        if topic not in self._rows:
+            self._rows[topic] = len(self._rows)
+            name = _namespace(topic, namespace)
+            self._namespace.append(self._namespaces.setdefault(name, len(self._namespaces)))
+        return self._rows[topic]
+
+    def add(self, row: int, column: int, value: float) -> None:
+        """One sample."""
+        if row >= 0:
+            self._found.append((row, column, value))
+
+    def reading(self, process: tuple[float | None, float | None], moments: tuple[int, int]) -> CounterReading:
+        """What was found; CodecError as of `decode_counters`. `process`: CPU seconds, bytes of direct memory."""
+        if not self._rows and (self._any or process[0] is None):
+            what = "topics (exposeTopicLevelMetricsInPrometheus=false)" if self._any else "a broker"
+            raise CodecError(f"the metrics hold no figures of {what}", code=Code.NO_LOAD_DATA)
+        table = np.zeros((len(self._rows), len(_FIGURES)))
+        if self._found:
+            rows, columns, values = zip(*self._found, strict=True)
+            np.add.at(table, (np.array(rows), np.array(columns)), values)
+        return CounterReading(
+            from_ms=moments[0],
+            to_ms=moments[1],
+            namespaces=tuple(clean(text_of(name)) for name in self._namespaces),
+            namespace=np.array(self._namespace, dtype=np.int64),
+            hashes=np.array([zlib.crc32(topic) for topic in self._rows], dtype=np.int64),
+            counters=np.ascontiguousarray(table[:, :4]),
+            sessions=table[:, 4:].astype(np.int64),
+            cpu_seconds=process[0],
+            direct_memory_bytes=process[1],
         )
-        for column, name in enumerate(_FIGURES)
-        for line in _lines(page, name)
-    ]
-    return _reading(samples, (_single(page, _CPU), _single(page, _DIRECT_MEMORY)), (from_ms, to_ms))
-
-
-class _Sample(NamedTuple):
-    """One value of a topic, or of a namespace (then `topic` is empty)."""
-
-    column: int
-    topic: bytes
-    namespace: bytes
-    of_consumer: bool
-    value: float
 
 
 class _Series(msgspec.Struct):
@@ -73,7 +133,7 @@ class _Answer(msgspec.Struct):
 
 
 def decode_scrapes(body: bytes) -> list[CounterReading]:
-    """The last two scrapes of one broker in an answer of Prometheus (`/api/v1/query` of a range vector), older first.
+    """The last three scrapes of one broker in an answer of Prometheus (`/api/v1/query` of a range vector), older first.
 
     All samples of a scrape have its moment, so what the broker no longer told by then is not in it. CodecError as
     above, or when the answer is none."""
@@ -81,8 +141,8 @@ def decode_scrapes(body: bytes) -> list[CounterReading]:
     moments = sorted({at for item in series if item.metric.get("__name__") == _CPU.decode() for at, _ in item.values})
     columns = {name.decode(): column for column, name in enumerate(_FIGURES)}
     readings = []
-    for moment in moments[-2:]:
-        samples: list[_Sample] = []
+    for moment in moments[-3:]:
+        table = _Table()
         single: dict[str, float] = {}
         for item in series:
             name = item.metric.get("__name__", "")
@@ -91,47 +151,12 @@ def decode_scrapes(body: bytes) -> list[CounterReading]:
                 continue
             if name in columns:
                 topic, namespace = (item.metric.get(label, "").encode() for label in ("topic", "namespace"))
-                samples.append(_Sample(columns[name], topic, namespace, "consumer_id" in item.metric, value))
+                table.add(table.row(topic, namespace, "consumer_id" in item.metric), columns[name], value)
             else:
                 single[name] = value
         process = single.get(_CPU.decode()), single.get(_DIRECT_MEMORY.decode())
-        readings.append(_reading(samples, process, (int(1000 * moment), int(1000 * moment))))
+        readings.append(table.reading(process, (int(1000 * moment), int(1000 * moment))))
     return readings
-
-
-def _reading(
-    samples: Sequence[_Sample],
-    process: tuple[float | None, float | None],
-    moments: tuple[int, int],
-) -> CounterReading:
-    rows: dict[bytes, int] = {}
-    places_in: list[int] = []
-    namespaces: dict[bytes, int] = {}
-    found = []
-    for sample in samples:
-        if sample.topic and not sample.of_consumer:
-            if sample.topic not in rows:
-                rows[sample.topic] = len(rows)
-                places_in.append(namespaces.setdefault(_namespace(sample), len(namespaces)))
-            found.append((rows[sample.topic], sample.column, sample.value))
-    if not rows and (samples or process[0] is None):
-        what = "topics (exposeTopicLevelMetricsInPrometheus=false)" if samples else "a broker"
-        raise CodecError(f"the metrics hold no figures of {what}", code=Code.NO_LOAD_DATA)
-    table = np.zeros((len(rows), len(_FIGURES)))
-    if found:
-        places = np.array([(row, column) for row, column, _ in found])
-        np.add.at(table, (places[:, 0], places[:, 1]), [value for _, _, value in found])
-    return CounterReading(
-        from_ms=moments[0],
-        to_ms=moments[1],
-        namespaces=tuple(clean(text_of(name)) for name in namespaces),
-        namespace=np.array(places_in, dtype=np.int64),
-        hashes=np.array([zlib.crc32(topic) for topic in rows], dtype=np.int64),
-        counters=np.ascontiguousarray(table[:, :4]),
-        sessions=table[:, 4:].astype(np.int64),
-        cpu_seconds=process[0],
-        direct_memory_bytes=process[1],
-    )
 
 
 def _lines(page: bytes, name: bytes) -> Iterator[bytes]:
@@ -155,11 +180,11 @@ def _label(line: bytes, name: bytes) -> bytes:
     return b""
 
 
-def _namespace(sample: _Sample) -> bytes:
+def _namespace(topic: bytes, told: bytes) -> bytes:
     """`tenant/namespace`, or `tenant/cluster/namespace` where the sample says so. In Prometheus the label may be that
     of a Kubernetes namespace."""
-    _, _, name = sample.topic.partition(b"://")
-    return sample.namespace if name.startswith(sample.namespace + b"/") else b"/".join(name.split(b"/", 2)[:2])
+    _, _, name = topic.partition(b"://")
+    return told if name.startswith(told + b"/") else b"/".join(name.split(b"/", 2)[:2])
 
 
 def _value(line: bytes) -> float:

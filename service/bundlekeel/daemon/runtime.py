@@ -174,6 +174,8 @@ class Runtime:
         parts = self._parts
         while not self._stop.is_set():
             self._turn_began = parts.clock.boot()
+            # What is reported during the turn is for the next one.
+            parts.observer.fresh.clear()
             if self._observing and parts.leadership.role != BENCH:
                 await self._one_cycle()
             self.last_turn_boot = parts.clock.boot()
@@ -202,7 +204,6 @@ class Runtime:
         """
         fresh, interval = self._parts.observer.fresh, self._parts.interval_seconds
         blind, shortest = self._parts.cycle.picture is None, interval / 5
-        fresh.clear()
         if not blind:
             try:
                 async with asyncio.timeout(max(0.0, self._turn_began + shortest - self._parts.clock.boot())):

@@ -26,6 +26,12 @@ class CountersSettings(Section):
     quick_interval: Duration = Field(
         default=3.0, ge=1, le=60, description="how often while something changes: a new leader, a broker, moves, a load"
     )
+    max_topics: int = Field(
+        default=300_000,
+        ge=0,
+        le=100_000_000,
+        description="of more topics in all brokers reports alone are used: reading them would take too long",
+    )
     extensible: bool = Field(
         default=True,
         description="read extensible brokers too, in mode `act`; each reading advances their own averages",

@@ -122,7 +122,9 @@ class Build:
             modular = made.picture is not None and made.picture.mode == "modular"
             return self.leadership.leading and (any_mode or modular)
 
-        out.source.live.wanted, out.source.live.moving = wanted, lambda: bool(made.in_transit)
+        live = out.source.live
+        live.wanted, live.moving = wanted, lambda: bool(made.in_transit)
+        live.in_flight = lambda: bool(self.executor.in_flight)
         return made
 
     def _journal(self, settings: Settings) -> Journal:

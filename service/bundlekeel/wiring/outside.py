@@ -284,7 +284,7 @@ def live_loads(
     given = loaded.settings.counters
     if given.source == "off":
         return None
-    options = CounterOptions(interval=given.interval, quick_interval=given.quick_interval)
+    options = CounterOptions(interval=given.interval, quick_interval=given.quick_interval, max_topics=given.max_topics)
     if given.source == "brokers":
         return LiveLoads(admin, metadata, clock, options)
     prometheus = _prometheus(loaded, clock)

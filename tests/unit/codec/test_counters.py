@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from bundlekeel.codec.counters import decode_counters
+from bundlekeel.codec.counters import PageLines, decode_counters
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import CodecError
 
@@ -88,3 +88,24 @@ def test_what_is_no_page_of_a_broker(page: str) -> None:
     """What else answers there is an error, never an idle broker."""
     with pytest.raises(CodecError, match="no figures of a broker"):
         read(page)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 100_000])
+def test_a_page_in_pieces(size: int) -> None:
+    """Only what is read is kept, wherever the pieces end; a line without an end is left out, and no more than that."""
+    page = (
+        "# TYPE pulsar_in_messages_total gauge\n"
+        + sample("in_messages_total", ONE, 585)
+        + sample("rate_in", ONE, 1)
+        + sample("my_pulsar_in_messages_total", ONE, 1)
+        + "x" * 70_000
+        + "\n"
+        + sample("out_bytes_total", TWO, 12, ',subscription="s"')
+        + CPU
+    ).encode()
+    keep = PageLines()
+    kept = b"".join(keep(page[at : at + size]) for at in range(0, len(page), size))
+    assert (
+        kept.decode()
+        == sample("in_messages_total", ONE, 585) + sample("out_bytes_total", TWO, 12, ',subscription="s"') + CPU
+    )

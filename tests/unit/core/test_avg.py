@@ -247,6 +247,19 @@ def test_silence_of_an_interval_is_a_hit() -> None:
     assert len(turn(FAR, MINUTE, memory).plan.moves) == 1
 
 
+@pytest.mark.parametrize(("seconds", "high"), [(15, 2), (8, 2), (7, 1), (0, 1), (-1, 2)])
+def test_what_was_measured_later_is_a_hit_at_once(seconds: int, high: int) -> None:
+    """Rule: scrapes of 15 s that follow each other tell different things, however soon they are looked at; of two
+    that overlap by more than half only the first is a hit. What ended before the last figures is of another source."""
+    fast = {"statistics_interval_seconds": 15.0, "host_usage_interval_seconds": 15.0, "avg_hit_count_high": 3}
+
+    def measured(at: int) -> list[BrokerReport]:
+        return [replace(item, interval_ms=15_000) for item in written(FAR, at)]
+
+    memory = turn(measured(-1000 * seconds), -2_000, Memory(), **fast).memory
+    assert {hit.high for hit in turn(measured(0), 0, memory, **fast).memory.hits.values()} == {high}
+
+
 def test_a_change_of_the_coldest_partner_does_not_stop_the_count() -> None:
     """Rule: of two nearly idle brokers now one is the coldest and now the other; the hot one is hot all the time."""
 

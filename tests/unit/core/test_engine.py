@@ -148,6 +148,8 @@ def test_hash_is_of_every_decision() -> None:
         {"refusals": (refusal._replace(bundle="x"), *plan.refusals[1:])},
         {"refusals": (refusal._replace(broker="x"), *plan.refusals[1:])},
         {"split_refusals": (refusal,)},
+        {"refusals": (), "split_refusals": (refusal,)},
+        {"refusals": (refusal,), "split_refusals": ()},
     ]
     hashes = other_plans(plan, changes)
     assert len({plan.hash, *hashes}) == 1 + len(changes)

@@ -166,6 +166,13 @@ def test_j05_the_band_of_silence_is_the_brokers_own(points: float, expected: flo
     assert Draft(seen, settled, PARAMS).score[0] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("ended", "settled"), [(20 * SECOND - 1, False), (20 * SECOND, True)])
+def test_what_was_measured_after_the_landing_shows_it(ended: int, settled: bool) -> None:
+    """Rule: figures of 15 s that began when the bundle had landed contain it; those that began earlier only a part."""
+    measured = [replace(item, interval_ms=15 * SECOND) for item in told(ended, *moved(), (0.4, 0.4))]
+    assert open_sides(see(measured, 21 * SECOND), booked()) == ([] if settled else [(False, False)])
+
+
 def test_j05_time_outs_follow_the_brokers_intervals() -> None:
     """Rule: 1,080 s and 10 s are stock; brokers that report every 30 min and look every 20 s are waited for longer."""
     slow = replace(PARAMS, report_max_interval_seconds=1800.0, report_min_interval_seconds=20.0)

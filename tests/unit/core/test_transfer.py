@@ -138,6 +138,17 @@ def test_hits_need_fresh_reports() -> None:
     assert memory.condition_hits == 1
 
 
+def test_what_was_measured_later_is_a_hit_at_once() -> None:
+    """Corrected: scrapes of 15 s that follow each other tell different things, however soon they are looked at."""
+
+    def hits(interval_ms: int) -> int:
+        seen = [[replace(item, interval_ms=interval_ms) for item in written(at)] for at in (0, 15_000)]
+        memory = turn(seen[0], 20_000, Memory(), statistics_interval_seconds=15.0).memory
+        return turn(seen[1], 22_000, memory, statistics_interval_seconds=15.0).memory.condition_hits
+
+    assert [hits(15_000), hits(0)] == [2, 1]
+
+
 def test_silence_counts_after_an_interval() -> None:
     """Corrected: a quiet broker says nothing for 15 minutes; hits are bounded by time all the same."""
     memory = turn(written(0), 0, Memory()).memory

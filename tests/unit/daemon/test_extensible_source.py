@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminTimeout, SnapshotError, StoreError
+from bundlekeel.core.model.errors import AdminFault, AdminTimeout, SnapshotError, StoreError
 from bundlekeel.core.model.extensible import LOAD_MANAGER, BundleLoads
 from bundlekeel.core.model.load import THROUGHPUT_IN, BrokerEndpoint, TopicLoad
 from bundlekeel.core.model.names import FULL_UPPER, bundle_for_hash, parse_topic
@@ -104,6 +104,14 @@ class Stage:
     def say(self, broker: str, score: float, traffic: tuple[float, ...] = BUSY) -> None:
         self.feed.say(broker_load(broker, score, traffic, self.clock.wall_ms()))
 
+    async def called(self, *call: str) -> None:
+        """Wait for the first such call."""
+
+        async def seen() -> bool:
+            return call in self.admin.calls
+
+        await eventually(seen, within=30.0)
+
     async def until(self, holds: Callable[[Picture], bool]) -> Picture:
         """The first picture of which this holds, waiting for pictures as the daemon does."""
         found: list[Picture] = []
@@ -174,8 +182,8 @@ async def test_a_silent_cluster_is_seen_at_once() -> None:
     stage.model.cpu = {"b1:8080": 0.9, "b2:8080": 0.1}
     await stage.source.start()
     stage.registry.register(*BROKERS)
-    while not all(stage.admin.calls.count(("cpu_load", broker)) for broker in BROKERS):  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    for broker in BROKERS:
+        await stage.called("cpu_load", broker)
     picture = await stage.until(lambda p: len(p.awaited) == 2)
     assert picture.awaited == ("b1:8080", "b2:8080")
     stage.clock.offset += 6.0
@@ -328,6 +336,22 @@ async def test_addresses_may_be_given() -> None:
     stage.registry.remove("b3:8080")
     await stage.until(lambda p: len(p.endpoints) == 2)
     assert stage.feed.urls == [("pulsar://lb:6650",)]
+    await stage.source.close()
+
+
+async def test_what_a_jvm_tells_first_is_no_share() -> None:
+    """Where cores are not known the JVM is asked for its share; its first answer may be of its start."""
+    stage = Stage()
+    stage.model.cpu["b1:8080"] = 0.9
+    # So the source itself does not ask for it.
+    stage.admin.fail("bundle_loads", *[Fault(error=AdminFault("no statistics"))] * 10_000)
+    await stage.source.start()
+    stage.registry.register("b1:8080")
+    await stage.called("bundle_loads", "b1:8080")
+    asking = asyncio.create_task(stage.live.share_of("b1:8080"))
+    await stage.called("cpu_load", "b1:8080")
+    stage.model.cpu["b1:8080"] = 0.2
+    assert await asking == 0.2
     await stage.source.close()
 
 

@@ -75,13 +75,15 @@ class Stage:
         self.counting = Counting(clock)
         self.metadata = MemoryMetadata()
         self.live = LiveLoads(self.counting, self.metadata, clock, CounterOptions())
-        self.leads, self.moves, self.news = True, False, 0
+        self.leads, self.moves, self.calls, self.news = True, False, False, 0
         self.live.wanted = lambda: self.leads
         self.live.moving = lambda: self.moves
+        self.live.in_flight = lambda: self.calls
         self.live.on_news = self._note
         self.endpoints = {name: BrokerEndpoint(broker_id=name, web_url=f"http://{name}") for name in BROKERS}
         self.reported_ms = clock.wall_ms()
         self.cores: float | None = None
+        self.topics = 0
 
     def _note(self) -> None:
         self.news += 1
@@ -100,6 +102,7 @@ class Stage:
                 bundle_counts=np.ones((1, 3), dtype=np.int64),
                 start_timestamp=endpoint.start_timestamp,
                 cores=self.cores,
+                num_topics=self.topics if name == BROKERS[0] else 0,
             )
             for name, endpoint in self.endpoints.items()
         )
@@ -150,6 +153,40 @@ def test_two_readings_take_the_place_of_an_old_report() -> None:
     play(scene, seconds=4.5)
 
 
+async def _begin_with_three(stage: Stage) -> None:
+    first = [item for _ in range(3) for item in await _counted_later(stage)]
+    later = await _counted_later(stage)
+
+    async def kept(broker: BrokerEndpoint) -> list[CounterReading]:
+        return [*first, *(later if stage.clock.boot() > begun + 4.0 else [])][-3:]
+
+    begun = stage.clock.boot()
+    stage.counting.counters = kept  # type: ignore[method-assign]
+    stage.leads = True
+    seen = []
+    for _ in range(8):
+        await asyncio.sleep(1.0)
+        seen.append(stage.shown()["a:8080"].last_update)
+    assert list(dict.fromkeys(seen)) == [item.to_ms for item in (*first[1:], *later)]
+    assert seen.count(first[1].to_ms) == 2
+
+
+async def _counted_later(stage: Stage) -> list[CounterReading]:
+    await asyncio.sleep(15.0)
+    return await stage.counting.counters(stage.endpoints["a:8080"])
+
+
+def test_readings_that_are_there_at_once_are_shown_one_after_the_other() -> None:
+    """Of three scrapes the first two are shown for two seconds, so that a cycle sees them: a shedder's first hit."""
+
+    async def scene(stage: Stage) -> None:
+        stage.leads = False
+        await asyncio.sleep(1.0)
+        await _begin_with_three(stage)
+
+    play(scene)
+
+
 def test_one_reading_is_not_enough() -> None:
     """Before the second one the reports are all there is."""
     play(lambda stage: None if stage.rate("a:8080") == 50.0 else pytest.fail("too early"), seconds=2.0)
@@ -188,6 +225,35 @@ async def _moves(stage: Stage) -> None:
 def test_quickly_while_moves_do_not_show_yet() -> None:
     """As long as the ledger holds open entries, and not only for half a minute."""
     play(_moves, seconds=70.0)
+
+
+@pytest.mark.parametrize(("topics", "readings"), [(0, 7), (150_000, 5), (300_000, 2), (300_001, 0)])
+def test_many_topics_are_read_less_often(topics: int, readings: int) -> None:
+    """Two minutes at leisure: what reading costs us is bounded, and above a limit reports stay in charge."""
+
+    async def scene(stage: Stage) -> None:
+        stage.topics = topics
+        stage.shown()
+        seen = len(stage.counting.moments("a:8080"))
+        await asyncio.sleep(105.0)
+        assert len(stage.counting.moments("a:8080")) - seen == readings
+
+    play(scene, seconds=46.0)
+
+
+async def _carried_out(stage: Stage) -> None:
+    stage.moves = stage.calls = True
+    before = len(stage.counting.moments("a:8080"))
+    await asyncio.sleep(59.0)
+    assert len(stage.counting.moments("a:8080")) - before <= 4
+    stage.calls = False
+    await asyncio.sleep(9.0)
+    assert len(stage.counting.moments("a:8080")) - before >= 6
+
+
+def test_at_leisure_while_moves_are_carried_out() -> None:
+    """A broker that writes its counters answers lookups later; what the moves did is read when they are over."""
+    play(_carried_out, seconds=70.0)
 
 
 @pytest.mark.parametrize(("period", "off"), [(10.0, 0.1), (30.0, 0.2), (90.0, 0.35)])

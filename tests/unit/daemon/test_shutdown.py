@@ -132,6 +132,32 @@ def stopped(step: Step) -> tuple[int, float, list[str]]:
     return run_virtually(main())
 
 
+def test_what_is_reported_during_a_turn_begins_the_next_one() -> None:
+    """A turn that moves bundles takes seconds; the reports of that time are looked at as soon as a turn may begin."""
+    began: list[float] = []
+
+    async def main() -> None:
+        sidecar = FakeSidecar(FakeCluster(clock=LoopClock()))
+        await sidecar.lead()
+        await sidecar.cycle.turn(lambda: None)
+
+        async def takes_three_seconds() -> None:
+            began.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(2.0)
+            if len(began) == 2:
+                sidecar.observer.fresh.set()
+            await asyncio.sleep(1.0)
+
+        cycle = Instead(sidecar.cycle, [], takes_three_seconds, "turn")
+        runtime = Runtime(replace(runtime_parts(sidecar, interval_seconds=20.0), cycle=cycle))  # type: ignore[arg-type]
+        asyncio.get_running_loop().call_later(120.0, runtime.request_stop)
+        await runtime.run()
+
+    run_virtually(main())
+    assert began[2] - began[1] == pytest.approx(4.0)
+    assert began[3] - began[2] == pytest.approx(20.0, abs=4.0)
+
+
 EVERY = {
     "LeaderExecutor.stop",
     "Api.stop",

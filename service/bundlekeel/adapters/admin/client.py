@@ -17,8 +17,8 @@ from bundlekeel.adapters.admin.answers import RawAnswer, json_object, text_map
 from bundlekeel.adapters.admin.hosts import joined
 from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_path, namespace_path, rate_path, with_query
 from bundlekeel.adapters.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
-from bundlekeel.codec.broker_metrics import decode_cpu_load, decode_lookup_failures, decode_signs
-from bundlekeel.codec.counters import decode_counters
+from bundlekeel.codec.broker_metrics import LOOKUP_FAILURES, decode_cpu_load, decode_lookup_failures, decode_signs
+from bundlekeel.codec.counters import PageLines, decode_counters
 from bundlekeel.codec.quotas import (
     decode_namespace_rates,
     decode_rate,
@@ -40,9 +40,6 @@ from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.ports.quotas import NamespaceRates
 from bundlekeel.tls import ClientTls as AdminTls
 from bundlekeel.token_source import TokenSource
-
-# Brokers may list every topic on their Prometheus page, 6 KB each; a page longer than this is not read.
-_PAGE_BYTES: Final = 64 * 1024 * 1024
 
 
 class HttpBrokerAdmin:
@@ -151,7 +148,7 @@ class HttpBrokerAdmin:
 
     async def _lookups_failed(self, broker_id: str) -> int | None:
         """None where the broker does not tell: its Prometheus page may be closed to us, or far too long."""
-        call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), max_bytes=_PAGE_BYTES)
+        call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines([LOOKUP_FAILURES]))
         try:
             reply = await self._http.read(call, at=broker_id)
         except AdminApiError:
@@ -162,7 +159,7 @@ class HttpBrokerAdmin:
         """Counters of the broker's topics, by what Prometheus scrapes (`ports.TopicCounters`). It advances the averages
         of an extensible broker, as each scrape does."""
         started = self._clock.wall_ms()
-        call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), max_bytes=_PAGE_BYTES)
+        call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines())
         reply = await self._http.read(call, at=broker.broker_id)
         page, ended = reply.answer.content, self._clock.wall_ms()
         try:

@@ -7,7 +7,7 @@ may be retried (AdminUnreachable), everything else has an unknown outcome (Admin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,14 +70,14 @@ def _forbidden() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminCall:
-    """What is asked: `target` is the path with its query. Method and content are kept over redirects. `max_bytes`: of
-    the answer, where less than `AdminOptions.max_answer_bytes` is to be read. `permit`: asked right before a request
-    that changes something leaves; without one nothing is changed."""
+    """What is asked: `target` is the path with its query. Method and content are kept over redirects. `keep`: what is
+    kept of each piece of an answer that succeeded. `permit`: asked right before a request that changes something
+    leaves; without one nothing is changed."""
 
     route: AdminRoute
     target: str
     content: bytes = b""
-    max_bytes: int | None = None
+    keep: Callable[[bytes], bytes] = bytes
     permit: Permit = _forbidden
 
 
@@ -231,13 +231,14 @@ class AdminHttp:
             encoding = clean(response.headers.get("Content-Encoding", "identity")).strip().lower()
             if encoding not in ("", "identity"):
                 raise AdminFault(f"{what}: the answer is encoded as {encoding[:50]}", status=status, url=url)
-            limit = (call.max_bytes or self._options.max_answer_bytes) if response.is_success else ERROR_BYTES
-            content = bytearray()
+            limit, keep = (self._options.max_answer_bytes, call.keep) if response.is_success else (ERROR_BYTES, bytes)
+            content, received = bytearray(), 0
             async for chunk in response.aiter_raw():
-                content += chunk
-                if len(content) > limit:
+                content += keep(chunk)
+                received += len(chunk)
+                if received > limit:
                     break
-            if response.is_success and len(content) > limit:
+            if response.is_success and received > limit:
                 raise AdminFault(f"{what}: the answer has more than {limit} bytes", status=status, url=url)
         finally:
             await response.aclose()

@@ -188,7 +188,7 @@ def _effect(group: list[ExpectedEffect], snapshot: Snapshot, scores: Mapping[str
     predicted = before - max(last.source_after, last.target_after)
     if predicted < LEAST_GAIN:
         return None
-    realised = before - max(scores.get(source, 0.0), scores.get(target, 0.0)) * first.mean / mean
+    realised = before - max(scores[source], scores[target]) * first.mean / mean
     return Effect(
         source=source,
         target=target,

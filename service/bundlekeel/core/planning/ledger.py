@@ -190,7 +190,9 @@ def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Param
         return False
     last = _last_landing(baseline.broker, ledger)
     reported = int(snapshot.brokers.last_update[row])
-    return reported >= last + _wait_ms(params) or now_ms >= last + timeout_ms(params)
+    # What was measured wholly after a landing shows it.
+    wait_ms = (snapshot.intervals[row] if snapshot.intervals else 0) or _wait_ms(params)
+    return reported >= last + wait_ms or now_ms >= last + timeout_ms(params)
 
 
 def timeout_ms(params: Parameters) -> int:

@@ -33,6 +33,7 @@ from bundlekeel.core.strategies.common import (
     TriedTarget,
     best_fit,
     candidates,
+    measured_since,
     refuse_all,
     refuse_rest,
     refuse_unfit,
@@ -117,7 +118,7 @@ def _fresh(context: Context, row: int) -> bool:
     """
     brokers, params = context.snapshot.brokers, context.params
     known = context.memory.hits.get(brokers.ids[row])
-    if known is None:
+    if known is None or measured_since(context, row, known.reported):
         return True
     shortest = min(params.statistics_interval_seconds, params.host_usage_interval_seconds)
     elapsed = (context.snapshot.wall_ms - known.at_ms) / 1000

@@ -87,6 +87,15 @@ class Candidates:
         return self.rows[~draft.moved[self.rows]]
 
 
+def measured_since(context: Context, row: int, reported: int) -> bool:
+    """Whether a broker's figures were measured (`BrokerReport.interval_ms`) and are not those of `reported`, in ms:
+    they are of a time that was mostly not over then. Figures that ended before it are of another source: a report has
+    the moment at which it was heard."""
+    interval = context.snapshot.intervals[row] if context.snapshot.intervals else 0
+    last = int(context.snapshot.brokers.last_update[row])
+    return bool(interval) and not reported <= last < reported + interval / 2
+
+
 def candidates(context: Context, source: int) -> Candidates:
     """Split the movable bundles of a broker into those worth a reconnect and dust.
 

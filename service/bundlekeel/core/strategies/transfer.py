@@ -36,6 +36,7 @@ from bundlekeel.core.strategies.common import (
     TriedTarget,
     best_fit,
     candidates,
+    measured_since,
     refuse_rest,
     refuse_unfit,
     stuck,
@@ -218,8 +219,9 @@ def _count(context: Context, extremes: tuple[int, int], history: dict[str, Histo
     reports = {brokers.ids[row]: int(brokers.last_update[row]) for row in extremes}
     known = {broker: before.hits[broker].reported for broker in reports if broker in before.hits}
     reported = all(at > known.get(broker, -1) for broker, at in reports.items())
+    measured = all(measured_since(context, row, known.get(brokers.ids[row], -1)) for row in extremes)
     elapsed = (now - before.condition_at_ms) / 1000
-    if before.condition_hits and elapsed < (shortest if reported else longest):
+    if before.condition_hits and not measured and elapsed < (shortest if reported else longest):
         return Memory(
             history=history,
             hits=before.hits,

@@ -128,6 +128,11 @@ class LeaderExecutor:
                 break
         return outcomes
 
+    @property
+    def in_flight(self) -> tuple[str, ...]:
+        """Bundles being moved or waiting for a slot, sorted."""
+        return () if self._executor is None else self._executor.in_flight
+
     def begin(self, epoch: int) -> None:
         """A new term: a new executor."""
         self._epoch = epoch

@@ -2,8 +2,9 @@
 
 A reading costs the broker time (0.07 s with 24 topics, seconds with 10,000), so it is made at leisure while nothing
 changes, and in quick succession for a while after anything that suggests a change: the beginning of a term, a broker
-that comes or goes, a load that differs from the one before, and while moves of ours do not show yet. Whatever is
-wanted, a broker rests for several times as long as its answer took. Only who leads reads.
+that comes or goes, a load that differs from the one before, and while moves of ours do not show yet. While moves are
+carried out it is at leisure: a broker that writes its counters answers lookups later. Whatever is wanted, a broker
+rests for several times as long as its answer took. Only who leads reads.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ _log = structlog.get_logger(__name__)
 # So many times as long as an answer took a broker rests: at leisure, and while something changes.
 REST: Final = 20.0
 QUICK_REST: Final = 4.0
+# A topic costs us about 32 microseconds a reading, and takes no more of a core than these shares.
+TOPICS_A_SECOND: Final = 0.25 / 32e-6
+QUICK_TOPICS_A_SECOND: Final = 0.5 / 32e-6
 # So long after a sign of change it is read quickly: two hits of a shedder, and what its moves do.
 ATTENTION_SECONDS: Final = 30.0
 # A load that differs by so much of the largest one from the reading before is a sign.
@@ -37,16 +41,20 @@ WAVE_SECONDS: Final = 120.0
 # A broker that does not tell is asked again after this long.
 REFUSED_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
+# The older ones of several readings that are there at once are shown for so long: a cycle sees each of them.
+_SHOWN_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterOptions:
     """Seconds. `interval`: between two readings of a broker while nothing changes; `quick_interval`: while something
-    does. `at_once`: brokers that are asked at the same time."""
+    does. `at_once`: brokers that are asked at the same time. `max_topics`: of more topics in all nothing is read: by
+    the time all brokers were, the first figures would be as old as reports."""
 
     interval: float = 15.0
     quick_interval: float = 3.0
     at_once: int = 8
+    max_topics: int = 300_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +81,8 @@ class _Known:
 class LiveLoads:
     """Owned by one `ClusterSource`, which tells it of brokers and bundles and asks it for figures.
 
-    `wanted`: whether readings are worth it now; `moving`: whether moves of ours do not show yet. `statistics_seconds`:
+    `wanted`: whether readings are worth it now; `moving`: whether moves of ours do not show yet; `in_flight`: whether
+    some of them are being carried out. `statistics_seconds`:
     how often a broker computes its own figures: where that is at least as often, its reports are as good. `share_of`:
     asks a broker that does not tell its cores which share of its CPU it used since it was asked last, None for others.
     `on_news`: called after each reading that made a load.
@@ -91,6 +100,7 @@ class LiveLoads:
         self._closing = closing
         self.wanted: Callable[[], bool] = bool
         self.moving: Callable[[], bool] = bool
+        self.in_flight: Callable[[], bool] = bool
         self.statistics_seconds: Callable[[str], float] = lambda _broker: 60.0
         self.share_of: Callable[[str], Awaitable[float | None]] = _not_asked
         self.on_news: Callable[[], None] = lambda: None
@@ -104,6 +114,7 @@ class LiveLoads:
         self._divided: dict[str, tuple[str, ...]] = {}
         # Of bundles that were measured whole: their traffic, wherever that was.
         self._traffic: dict[str, Floats] = {}
+        self._topics = 0
         self._quick_until = float("-inf")
         self._slots = asyncio.Semaphore(options.at_once)
 
@@ -126,7 +137,7 @@ class LiveLoads:
         """For ever: read each broker when it is due."""
         reading = False
         while True:
-            wanted = self.wanted()
+            wanted = self.wanted() and self._topics <= self._options.max_topics
             if wanted != reading:
                 self._begin_anew()
             reading = wanted
@@ -148,6 +159,7 @@ class LiveLoads:
 
     def fused(self, picture: Picture) -> Picture:
         """The picture, a broker's figures by its counters where those are newer than what it reported."""
+        self._count(sum(report.num_topics for report in picture.reports))
         for report in picture.reports:
             if self._divided.get(report.broker_id) != report.bundle_names:
                 self._divided[report.broker_id] = report.bundle_names
@@ -156,6 +168,11 @@ class LiveLoads:
         return replace(picture, reports=reports)
 
     # --- small parts -------------------------------------------------------------------------------------
+
+    def _count(self, topics: int) -> None:
+        if self._topics <= self._options.max_topics < topics:
+            _log.info("counters are not read: too many topics; reports stay in charge", topics=topics)
+        self._topics = topics
 
     def _begin_anew(self) -> None:
         """A term begins or ends."""
@@ -173,7 +190,11 @@ class LiveLoads:
         quick, now = self._options.quick_interval, self._clock.boot()
         if self.statistics_seconds(broker) <= quick:
             return False
-        pace, rest = (quick, QUICK_REST) if now < self._quick_until else (self._options.interval, REST)
+        hurry = now < self._quick_until and not self.in_flight()
+        pace, rest, rate = (
+            (quick, QUICK_REST, QUICK_TOPICS_A_SECOND) if hurry else (self._options.interval, REST, TOPICS_A_SECOND)
+        )
+        pace = max(pace, self._topics / rate)
         if known.refused:
             pace, rest = REFUSED_SECONDS, REST
         return now >= known.asked + max(pace, known.took * (1 + rest))
@@ -184,11 +205,10 @@ class LiveLoads:
                 known.asked = self._clock.boot()
                 try:
                     readings = await self._counters.counters(known.endpoint)
-                    share = await self.share_of(broker)
                 finally:
                     known.took = self._clock.boot() - known.asked
             known.refused = False
-            await self._take(known, readings, share)
+            await self._take(known, readings)
         except (AdminApiError, StoreError) as error:
             if not known.refused:
                 _log.info("counters could not be read; reports stay in charge", broker=broker, error=str(error))
@@ -197,15 +217,22 @@ class LiveLoads:
         finally:
             known.task = None
 
-    async def _take(self, known: _Known, readings: Sequence[CounterReading], share: float | None) -> None:
-        reading = readings[-1]
-        for namespace in reading.namespaces:
-            if namespace not in self._boundaries:
-                self._boundaries[namespace] = await self._metadata.boundaries(namespace) or [0, FULL_UPPER]
-        known.readings = known.readings or list(readings[:-1])
+    async def _take(self, known: _Known, readings: Sequence[CounterReading]) -> None:
+        for namespace in {name for reading in readings for name in reading.namespaces} - self._boundaries.keys():
+            self._boundaries[namespace] = await self._metadata.boundaries(namespace) or [0, FULL_UPPER]
+        first = not known.readings
+        known.readings = known.readings or [readings[0]]
+        share = await self.share_of(known.endpoint.broker_id)
+        # Of a broker that is new to us the readings are shown one after the other: to a shedder each is a hit.
+        for place, reading in enumerate(readings[1:] if first else readings[-1:]):
+            if place:
+                await self._clock.sleep(_SHOWN_SECONDS)
+                share = await self.share_of(known.endpoint.broker_id)
+            await self._measure(known, reading, share)
+
+    async def _measure(self, known: _Known, reading: CounterReading, share: float | None) -> None:
         if not known.readings:
-            known.readings = [reading]
-            return
+            return  # a term ended meanwhile
         made = await asyncio.to_thread(measured, known.readings[-1], reading, self._boundaries)
         if made is None:
             return

@@ -37,6 +37,8 @@ _RETRY_SECONDS: Final = 0.2
 _FIRST_ANSWERS_SECONDS: Final = 3.0
 # And so long nothing is moved while brokers that say nothing are about to tell what they use of their CPU.
 _FIRST_SCORES_SECONDS: Final = _FIRST_ANSWERS_SECONDS + CPU_FIRST_SECONDS + 3.0
+# After its first answer a JVM is asked again.
+_SECOND_ANSWER_SECONDS: Final = 2.0
 # Reports are made anew after this long without news: what was heard grows old.
 _MADE_ANEW_SECONDS: Final = 1.0
 
@@ -293,7 +295,14 @@ class ClusterSource:
         return load
 
     async def _share_of(self, broker: str) -> float | None:
-        return await self._ask_cpu(broker) if self._book.lacks_score(broker, self._now()) else None
+        if not self._book.lacks_score(broker, self._now()):
+            return None
+        share = await self._ask_cpu(broker)
+        if self._book.brokers[broker].cpu_awaited:
+            # What a JVM tells first is of a time that nobody knows.
+            await self._clock.sleep(_SECOND_ANSWER_SECONDS)
+            share = await self._ask_cpu(broker)
+        return share
 
     async def _gather_news(self) -> None:
         while True:

@@ -85,7 +85,8 @@ class Observer:
             for item in picture.excluded:
                 self._telemetry.count("excluded_reports_total", code=item.code)
         self.picture = picture
-        if changed:
+        # The averages may know a later moment: a report's is the one at which it was heard.
+        if changed or any(report.interval_ms for report in reports):
             self.fresh.set()
         return changed
 
