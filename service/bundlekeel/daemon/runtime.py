@@ -17,11 +17,11 @@ import structlog
 from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
+from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.sources.observer import Observer
-from bundlekeel.daemon.state.documents import AveragesPart
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSource, Peers, Telemetry
@@ -163,9 +163,7 @@ class Runtime:
                 return
         if not self._observing:
             # Before the first report: what brokers stored (the top ten each) would else count as known already.
-            restore_averages(
-                self._parts.observer, await self._parts.shared_state.read_averages(), self._parts.clock.wall_ms()
-            )
+            self._parts.observer.restore(await self._parts.shared_state.read_averages())
             self._observing = True
             await self._parts.source.start()
         await self._parts.observer.follow()
@@ -369,7 +367,18 @@ class Runtime:
                 _log.error("a step of the shutdown failed", step=names[task], exc_info=error)
 
 
-def restore_averages(observer: Observer, part: AveragesPart | None, now_ms: int) -> None:
-    """Take over a checkpoint, when there is one."""
-    if part is not None:
-        observer.restore(part.bundles, now_ms)
+async def begin_term(
+    epoch: int,
+    executor: LeaderExecutor,
+    shared_state: SharedState,
+    outage: OutageWatch,
+    observer: Observer,
+    cycle: Cycle,
+) -> None:
+    """The first fenced write of a term, then what the last leader left: cycle state, averages, open intents."""
+    executor.begin(epoch)
+    await shared_state.begin_term(epoch)
+    outage.remember(shared_state.shared.brokers, shared_state.shared.wall_ms)
+    observer.restore(await shared_state.read_averages())
+    for outcome in (await executor.settle()).settled:
+        cycle.book(outcome)

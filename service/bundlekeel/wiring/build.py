@@ -33,7 +33,7 @@ from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.records.notifications import DatedJournal, ObservedJournal
-from bundlekeel.daemon.runtime import Background, Runtime, RuntimeParts, restore_averages
+from bundlekeel.daemon.runtime import Background, Runtime, RuntimeParts, begin_term
 from bundlekeel.daemon.service import BalancerService, ServiceParts
 from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.sources.policies import PolicyCache
@@ -378,13 +378,7 @@ class Build:
         )
 
     async def _on_won(self, epoch: int) -> None:
-        """The first fenced write, then what the last leader left: cycle state, averages, open intents."""
-        self.executor.begin(epoch)
-        await self.shared_state.begin_term(epoch)
-        self.outage.remember(self.shared_state.shared.brokers, self.shared_state.shared.wall_ms)
-        restore_averages(self.observer, await self.shared_state.read_averages(), self.outside.clock.wall_ms())
-        for outcome in (await self.executor.settle()).settled:
-            self.cycle.book(outcome)
+        await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
         self.runtime.hurry()
 
     async def run(self) -> int:

@@ -85,7 +85,10 @@ def test_numbers_and_texts_are_checked_as_well() -> None:
 def test_tests_and_members_of_classes_are_found() -> None:
     """As pytest names them, and as Python does."""
     inside = {
-        "where": ["core/model/parameters.py::Parameters.cpu_weight", "core/channel/states.py::UnitState.OWNED"],
+        "where": [
+            "core/model/parameter_table.py::StrategyParameters.cpu_weight",
+            "core/channel/states.py::UnitState.OWNED",
+        ],
         "tests": ["unit/settings/test_settings.py::TestSources::test_defaults"],
     }
     assert faults(changed(inside)) == []

@@ -142,10 +142,10 @@ class Observer:
         except StoreError as error:
             _log.info("stored averages could not be read; starting from the defaults", error=str(error))
 
-    def restore(self, stored: Sequence[BundleAverages], now_ms: int) -> None:
+    def restore(self, stored: Sequence[BundleAverages]) -> None:
         """Take over a checkpoint for bundles that are still unknown."""
         self.averages.seed(stored)
-        self.averages.touch((item.bundle for item in stored), now_ms)
+        self.averages.touch((item.bundle for item in stored), self._clock.wall_ms())
 
     async def snapshot(self) -> tuple[Snapshot, Picture]:
         """The newest picture as a snapshot. SnapshotError or StoreError when there is none to be had."""
