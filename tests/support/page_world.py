@@ -115,7 +115,6 @@ class PacedAdmin(MemoryAdmin):
     seconds = 0.0
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
-        """See `ports.BrokerAdmin`."""
         await asyncio.sleep(self.seconds)
         return await super().unload(bundle, destination=destination, at=at, permit=permit)
 

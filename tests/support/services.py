@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.gate.outage import OutageWatch
+from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests, OperatorRequestsParts
 from bundlekeel.daemon.operations.reload import Reload
@@ -22,15 +21,12 @@ class NoPeers:
     """Nobody is asked over HTTP."""
 
     async def make_plan(self, url: str, request: object) -> dict[str, Any]:
-        """See `ports.Peers`."""
         raise StoreError(url)
 
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
-        """See `ports.Peers`."""
         raise StoreError(url)
 
     async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
-        """See `ports.Peers`."""
         raise StoreError(url)
 
     async def close(self) -> None:
@@ -56,10 +52,8 @@ def doctor_context(
     )
 
 
-def runtime_parts(
-    sidecar: FakeSidecar, *, interval_seconds: float = 1.0, outage: OutageWatch | None = None
-) -> RuntimeParts:
-    """The runtime's parts of this sidecar; it looks for outages only if told."""
+def runtime_parts(sidecar: FakeSidecar, *, interval_seconds: float = 1.0) -> RuntimeParts:
+    """The runtime's parts of this sidecar, with nothing beside the cycles."""
     return RuntimeParts(
         clock=sidecar.clock,
         coordination=sidecar.coordination,
@@ -79,7 +73,6 @@ def runtime_parts(
             LoadedSettings.defaults(), sidecar.effective_parameters, sidecar.journal, sidecar.telemetry, sidecar.clock
         ),
         interval_seconds=interval_seconds,
-        outage=outage,
     )
 
 

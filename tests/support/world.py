@@ -11,8 +11,7 @@ import numpy as np
 
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import TopicLoad
+from bundlekeel.core.model.load import CapacityOverride, TopicLoad
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
@@ -32,6 +31,7 @@ from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
 from bundlekeel.daemon.operations.manual_moves import ManualMoves, ManualMovesParts
 from bundlekeel.daemon.operations.reviews import Reviews
+from bundlekeel.daemon.runtime import begin_term
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.sources.policies import PolicyCache
@@ -316,10 +316,7 @@ class FakeSidecar:
         return {}
 
     async def _won(self, epoch: int) -> None:
-        self.executor.begin(epoch)
-        await self.shared_state.begin_term(epoch)
-        self.outage.remember(self.shared_state.shared.brokers, self.shared_state.shared.wall_ms)
-        await self.executor.settle()
+        await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
         self.cycle.cycle_state = self.shared_state.cycle_state()
 
     async def lead(self) -> FakeSidecar:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import PlanRequest
 

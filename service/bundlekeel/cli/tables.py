@@ -13,7 +13,7 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.grammar import numbered
+from bundlekeel.core.model.text_format import numbered
 
 Row = Mapping[str, Any]
 

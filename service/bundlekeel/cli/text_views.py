@@ -12,7 +12,7 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, entry_words, explain, split_name
-from bundlekeel.core.model.grammar import numbered
+from bundlekeel.core.model.text_format import numbered
 
 Row = Mapping[str, Any]
 # Records that begin this much later than was asked for leave something out.

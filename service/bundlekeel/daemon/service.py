@@ -11,7 +11,7 @@ from bundlekeel import __version__
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
 from bundlekeel.daemon import listings as tables
-from bundlekeel.daemon import overview, why
+from bundlekeel.daemon import why
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import (
@@ -45,12 +45,11 @@ from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.in_force import MODES, lasts, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.gate.outage import OutageWatch
-from bundlekeel.daemon.operations.assignments import assignments
 from bundlekeel.daemon.operations.doctor import DoctorContext, examine
-from bundlekeel.daemon.operations.go_live import DAY_MS, go_live
+from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.plans import Plans, PlansParts
-from bundlekeel.daemon.operations.where import where
+from bundlekeel.daemon.operations.where import assignments, where
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
@@ -203,12 +202,12 @@ class BalancerService:
 
     def overview(self, largest: int) -> OverviewView:
         """The cluster in few rows."""
-        return overview.overview(self._p.cycle, largest)
+        return tables.overview(self._p.cycle, largest)
 
     def changes(self) -> Marks:
         """Marks of what changed."""
         p, last = self._p, self._last_cycle()
-        return overview.changes(p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=last)
+        return tables.changes(p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=last)
 
     async def why(self, name: str) -> WhyView:
         """Why a bundle, topic or broker is where it is, and what would change it."""

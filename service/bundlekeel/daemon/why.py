@@ -9,11 +9,10 @@ from dataclasses import replace
 from bundlekeel.core.guard.scope import matching_bundles
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.names import bundle_for_hash, parse_bundle, parse_topic
 from bundlekeel.core.model.plan import Plan, Refusal
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.time_format import clock_text
+from bundlekeel.core.model.text_format import clock_text, numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle

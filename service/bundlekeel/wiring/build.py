@@ -33,7 +33,7 @@ from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.records.notifications import DatedJournal, ObservedJournal
-from bundlekeel.daemon.runtime import Runtime, RuntimeParts, restore_averages
+from bundlekeel.daemon.runtime import Background, Runtime, RuntimeParts, begin_term
 from bundlekeel.daemon.service import BalancerService, ServiceParts
 from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.sources.policies import PolicyCache
@@ -44,14 +44,17 @@ from bundlekeel.daemon.state.takeover_record import takeover_request
 from bundlekeel.ports import Journal, Member
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
-from bundlekeel.wiring.calibration import calibration, effective_parameters_of, shadow_strategies
 from bundlekeel.wiring.history import recorder
-from bundlekeel.wiring.hosts import advertised, served_hosts
-from bundlekeel.wiring.notify import notifications
-from bundlekeel.wiring.outside import context, open_outside, watch
-from bundlekeel.wiring.quotas import quotas_of
-from bundlekeel.wiring.security import peers_of, protection
-from bundlekeel.wiring.traces import traces_of
+from bundlekeel.wiring.optional import (
+    calibration,
+    effective_parameters_of,
+    notifications,
+    quotas_of,
+    shadow_strategies,
+    traces_of,
+)
+from bundlekeel.wiring.outside import Outside, context, watch
+from bundlekeel.wiring.security import advertised, peers_of, protection, served_hosts
 
 # An intent outlives the longest call by the time it takes to see where the bundle landed.
 CONFIRM_ALLOWANCE_SECONDS = 30.0
@@ -60,9 +63,9 @@ CONFIRM_ALLOWANCE_SECONDS = 30.0
 class Build:
     """One sidecar's parts, wired; `runtime` runs it and `sidecar` answers for it."""
 
-    def __init__(self, loaded: LoadedSettings) -> None:
+    def __init__(self, loaded: LoadedSettings, out: Outside) -> None:
         self.loaded = loaded
-        self.outside = out = open_outside(loaded)
+        self.outside = out
         self.notifications = notifications(
             loaded,
             self.outside.telemetry,
@@ -303,19 +306,31 @@ class Build:
             operations=self.operations,
             reload=Reload(self.loaded, self.effective_parameters, self.journal, out.telemetry, out.clock),
             interval_seconds=self.loaded.settings.cycle.interval,
-            channel=self.channel,
-            outage=self.outage,
-            rate=self.rate,
-            recorder=self.recorder,
-            notifications=self.notifications,
-            calibration=self.calibration if self.loaded.settings.calibration.mode != "off" else None,
-            shadow_strategies=self.shadow_strategies,
-            quotas=self.quotas.quotas,
+            background=self._background(),
             closers=[
                 *([out.configuration.close] if out.configuration is not out.store else []),
                 *([self.traces.close] if self.traces is not None else []),
             ],
         )
+
+    def _background(self) -> list[Background]:
+        """What runs beside the cycles, as far as the settings ask for it."""
+        found = [
+            Background("channel", self.channel.run, self.channel.close),
+            Background("outage", self.outage.run),
+            Background("quotas", self.quotas.quotas.run),
+        ]
+        if self.rate is not None:
+            found.append(Background("rate", self.rate.run))
+        if self.recorder is not None:
+            found.append(Background("history", self.recorder.run, self.recorder.close))
+        if self.notifications is not None:
+            found.append(Background("notifications", self.notifications.run, self.notifications.close))
+        if self.loaded.settings.calibration.mode != "off":
+            found.append(Background("calibration", self.calibration.run, self.calibration.close))
+        if self.shadow_strategies is not None:
+            found.append(Background("shadow", self.shadow_strategies.run, self.shadow_strategies.close))
+        return found
 
     def _sidecar_parts(self) -> ServiceParts:
         out, settings = self.outside, self.loaded.settings
@@ -363,13 +378,7 @@ class Build:
         )
 
     async def _on_won(self, epoch: int) -> None:
-        """The first fenced write, then what the last leader left: cycle state, averages, open intents."""
-        self.executor.begin(epoch)
-        await self.shared_state.begin_term(epoch)
-        self.outage.remember(self.shared_state.shared.brokers, self.shared_state.shared.wall_ms)
-        await restore_averages(self.observer, await self.shared_state.read_averages(), self.outside.clock.wall_ms())
-        for outcome in (await self.executor.settle()).settled:
-            self.cycle.book(outcome)
+        await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
         self.runtime.hurry()
 
     async def run(self) -> int:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.guard.eligibility import RecentMove
+from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import AdvertisedListener
-from bundlekeel.core.model.time_format import clock_text
+from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles

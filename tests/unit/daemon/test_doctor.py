@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.operations.doctor import examine

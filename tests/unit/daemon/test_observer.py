@@ -41,6 +41,6 @@ async def test_a_checkpoint_is_taken_over_a_part_at_a_time() -> None:
             known.append(len(observer.averages))
             await asyncio.sleep(0)
 
-    await asyncio.gather(observer.restore(kept, NOW_MS), look())
+    await asyncio.gather(observer.restore(kept), look())
     assert known[-2:] == [RESTORED_AT_ONCE, 2 * RESTORED_AT_ONCE]
     assert [observer.averages.of(item.bundle) for item in kept] == kept

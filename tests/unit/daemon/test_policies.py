@@ -11,7 +11,7 @@ from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.names import bundle_for_hash, parse_topic
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.daemon import listings as tables
-from bundlekeel.daemon.operations import assignments as module
+from bundlekeel.daemon.operations.where import assignments
 from bundlekeel.daemon.why import why
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
@@ -144,7 +144,7 @@ async def test_a_destination_nobody_knows_is_forbidden() -> None:
 async def asked(sidecar: FakeSidecar, *names: str) -> list[dict[str, Any]]:
     """The answers of `/assignments`."""
     cluster = sidecar.cluster
-    return await module.assignments(
+    return await assignments(
         names, cycle=sidecar.cycle, policies=sidecar.policies, metadata=cluster.metadata, ownership=cluster.model
     )
 

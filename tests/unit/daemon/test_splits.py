@@ -232,6 +232,7 @@ async def test_a_bundle_is_not_moved_while_it_is_being_split_by_an_earlier_leade
     intent = SplitIntent(
         id="1.s1", bundle=PARENT, broker=BROKERS[0], rule="hot", positions=(0x4001,), epoch=1, member="a",
         wall_ms=cluster.clock.wall_ms(), deadline_ms=cluster.clock.wall_ms() + 5000,
+        cycle_id="",
     )  # fmt: skip
     path = "splits/" + PARENT.replace("/", "%2F")
     await first.coordination.write_fenced(intent.epoch, [DocumentChange(path=path, data=intent.encode(), create=True)])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from bundlekeel.core.model.capacity import CapacityOverride, match_capacity
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.load import CapacityOverride, match_capacity
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
 from bundlekeel.settings.errors import ConfigErrors
 from bundlekeel.settings.load import LoadedSettings, load_settings

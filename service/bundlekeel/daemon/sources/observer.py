@@ -15,9 +15,8 @@ import numpy as np
 import structlog
 
 from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.load import BrokerReport, BundleAverages
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.splitting.children import Family, RecentSplit, inherited, with_children
 from bundlekeel.ports import Clock, LoadSource, Picture, Telemetry
@@ -145,8 +144,9 @@ class Observer:
         except StoreError as error:
             _log.info("stored averages could not be read; starting from the defaults", error=str(error))
 
-    async def restore(self, stored: Sequence[BundleAverages], now_ms: int) -> None:
+    async def restore(self, stored: Sequence[BundleAverages]) -> None:
         """Take over a checkpoint for bundles that are still unknown, a part at a time: nothing else waits for all."""
+        now_ms = self._clock.wall_ms()
         for start in range(0, len(stored), RESTORED_AT_ONCE):
             part = stored[start : start + RESTORED_AT_ONCE]
             self.averages.seed(part)
