@@ -43,7 +43,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import joined
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.gate.in_force import MODES, lasts, mode_in_force, pause_in_force, pause_view
+from bundlekeel.daemon.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.assignments import assignments
 from bundlekeel.daemon.operations.doctor import DoctorContext, examine
@@ -212,10 +212,15 @@ class BalancerService:
 
     async def why(self, name: str) -> WhyView:
         """Why a bundle, topic or broker is where it is, and what would change it."""
-        records = self._moves()
-        now, asked = self._p.clock.wall_ms(), self._p.shared_state.desired.all_pauses()
-        pauses = {scope: pause for scope, pause in asked.items() if lasts(pause.until_ms, now)}
-        answer = await why.why(name, cycle=self._p.cycle, metadata=self._p.metadata, records=records, pauses=pauses)
+        given = why.WhyInput(
+            cycle=self._p.cycle,
+            metadata=self._p.metadata,
+            records=self._moves(),
+            now_ms=self._p.clock.wall_ms(),
+            desired=self._p.shared_state.desired,
+            interval_seconds=self._p.loaded.settings.cycle.interval,
+        )
+        answer = await why.why(name, given)
         if self._p.channel is None or not self._p.channel.followed or answer.bundle is None:
             return answer
         entry, findings = self._entry(answer.bundle), self._p.channel.findings_of(answer.bundle)
