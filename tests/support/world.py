@@ -189,7 +189,7 @@ class FakeSidecar:
         self.executor = self.employ(self._world())
         self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
         self.cycle = Cycle(self._parts(params, revert))
-        self.planner = Planner(self.cycle, self.clock.wall_ms)
+        self.planner = Planner(self.cycle, self.clock.wall_ms, eta=self.operations.eta, interval_seconds=30.0)
         self.executions = self._executions()
         self.leadership.on_won = self._won
 

@@ -296,6 +296,40 @@ async def test_a_what_if_at_first_sight_waits_for_no_counter(strategy: str) -> N
     assert not (await sidecar.planner.make(PlanRequest(ignore_hit_counts=True))).moves
 
 
+async def test_a_what_if_tells_how_it_ends() -> None:
+    """Plan after plan until nothing moves: as many moves and cycles as it takes, and how even the load is then."""
+    params = with_params(max_moves_per_cycle=2, avg_hit_count_low=8, avg_hit_count_high=8)
+    cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=params).lead()
+    await sidecar.cycle.turn()
+    made = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))
+    assert len(made.moves) == 2 and made.finished is not None
+    told = made.finished
+    assert told.complete and told.moves > 2 and told.cycles == -(-told.moves // 2)
+    assert 1.0 <= told.max_mean < (made.imbalance.after or 0)
+    # Cycles that the budgets cut off follow each other after a fifth of the interval.
+    assert (told.cycles - 1) * 6 <= told.seconds < told.cycles * 6 + told.moves
+    assert (await sidecar.planner.make(PlanRequest())).finished is None
+    kept = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",), ignore_hit_counts=False))
+    assert not kept.moves and kept.verdict.code == "HitCount" and kept.finished is not None
+    assert kept.finished.moves == told.moves and kept.finished.seconds > 7 * 30
+
+
+async def test_a_what_if_waits_for_the_hour_and_gives_up_after_many_cycles() -> None:
+    """A full hour is waited for; what takes more cycles than are looked at is not called finished."""
+    cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(max_moves_per_hour=4)).lead()
+    await sidecar.cycle.turn()
+    told = (await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))).finished
+    assert told is not None and told.complete and told.moves > 4
+    assert 3600 * ((told.moves - 1) // 4) <= told.seconds < 3600 * ((told.moves - 1) // 4 + 1)
+    many = FakeCluster({broker: [0.004] * 130 for broker in BROKERS})
+    slow = await FakeSidecar(many, mode="recommend", params=with_params(max_moves_per_cycle=1)).lead()
+    await slow.cycle.turn()
+    told = (await slow.planner.make(PlanRequest(add_brokers=("new-1", "new-2")))).finished
+    assert told is not None and not told.complete and told.moves == told.cycles == 100
+
+
 async def test_smoothed_scores_of_the_real_cluster_do_not_count_in_a_what_if() -> None:
     """With a hundredth of the traffic no broker is above the others by what is worth a move, as if it had been so."""
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend", params=with_params(strategy="threshold")).lead()
