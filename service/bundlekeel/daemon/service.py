@@ -415,17 +415,25 @@ class BalancerService:
     def ready(self) -> list[Check]:
         """Store, seat or bench known, and a picture unless on the bench."""
         p = self._p
-        address = p.loaded.settings.store_url
+        address, why = p.loaded.settings.store_url, p.coordination.obstacle
         checks = [
             Check(
                 name="metadata store",
                 ok=p.coordination.connected,
-                detail=f"{address} {'answers' if p.coordination.connected else 'does not answer'}",
+                detail=f"{address} answers"
+                if p.coordination.connected
+                else f"{address} does not answer; {why}".rstrip("; "),
                 fix="" if p.coordination.connected else f"check that {address} is reachable",
             )
         ]
         known = p.leadership.leading or p.leadership.leader is not None
-        checks.append(Check(name="leadership", ok=known, detail=p.leadership.role if known else "no leader known yet"))
+        checks.append(
+            Check(
+                name="leadership",
+                ok=known,
+                detail=p.leadership.role if known else p.leadership.fault or "no leader known yet",
+            )
+        )
         if p.leadership.role != BENCH:
             seen = p.cycle.snapshot is not None
             detail = f"{len(p.cycle.snapshot.brokers)} brokers" if p.cycle.snapshot is not None else "no picture yet"
