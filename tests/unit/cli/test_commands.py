@@ -185,6 +185,22 @@ def test_where_if_unowned_of_nothing(sidecar: Sidecar) -> None:
     assert sidecar.run("where", "orders", "--if-unowned", "--url", "http://127.0.0.1:1", to="none").exit_code == 3
 
 
+@pytest.mark.parametrize("command", [["brokers"], ["bundles"], ["journal"], ["quota", "ls"]], ids=" ".join)
+def test_at_80_columns_no_name_is_torn(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    """Headers, brokers, codes and ranges of bundles stand in one piece, and each sentence is whole."""
+    monkeypatch.setenv("COLUMNS", "80")
+    text = sidecar.run(*command).stdout
+    words = {word for line in text.splitlines() for word in line.split()}
+    names = {
+        "brokers": ["broker", "coming", "Overloaded", *BROKERS],
+        "bundles": ["CoolDown", "0x90000000", *BROKERS[:3]],
+    }
+    names |= {"journal": ["landed", "planned", BROKERS[0]], "quota": ["group", "published", "t:acme"]}
+    whole = " ".join(words)
+    assert all(name in whole for name in names[command[0]]), text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("columns", ["60", "100", "160", "260"])
 @pytest.mark.parametrize("output", ["table", "wide"])
 @pytest.mark.parametrize("command", [["status"], ["brokers"], ["bundles"], ["plan"], ["journal"]], ids=" ".join)
