@@ -17,6 +17,8 @@ from bundlekeel.core.model.grammar import numbered
 
 Row = Mapping[str, Any]
 
+# Below this score of the busiest broker a ratio of loads says nothing.
+_IDLE = 0.01
 _NAME_WIDTH = 38
 _ABOVE = "latest, short and long term: msg/s above B/s, in and out together; + preallocated, with its age; * overridden"
 
@@ -101,7 +103,7 @@ def _summary(state: Row, answer: Row) -> Table:
     if state.get("settling"):
         grid.add_row("settling", Text(str(state["settling"].get("sentence")), style=_WARN))
     grid.add_row("last cycle", _cycle(state.get("cycle")))
-    grid.add_row("imbalance", _imbalance(state.get("imbalance") or {}))
+    grid.add_row("imbalance", _imbalance(state.get("imbalance") or {}, answer["brokers"]))
     grid.add_row("moves open", _open_moves(state))
     grid.add_row("ready", _ready(answer))
     return grid
@@ -141,8 +143,11 @@ def _cycle(cycle: Row | None) -> str:
     return f"{cycle.get('id')}, {ago} ago: {cycle.get('sentence')}"
 
 
-def _imbalance(values: Row) -> str:
+def _imbalance(values: Row, brokers: Sequence[Row]) -> str:
     score, size = values.get("score_max_mean"), values.get("throughput_max_mean")
+    busiest = max((row.get("score_ratio") or 0.0 for row in brokers), default=0.0)
+    if busiest < _IDLE:
+        return f"none to speak of: the cluster is idle, its busiest broker at {units.share(busiest)}"
     return f"max/mean {units.multiple(score)} by score, {units.multiple(size)} by throughput (1.00 is even)"
 
 

@@ -257,6 +257,18 @@ def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:
     assert (request.remove_brokers, request.add_brokers) == ((BROKERS[0],), ("new-1", "new-2"))
 
 
+def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:
+    """However many times the mean its busiest broker carries: both are next to nothing."""
+    rows = [
+        replace(row, score_ratio=score) for row, score in zip(sidecar.service.brokers(), (0.004, 0, 0, 0), strict=True)
+    ]
+    assert "max/mean" in sidecar.run("status").stdout
+    sidecar.service.brokers = lambda: rows  # type: ignore[method-assign]
+    text = sidecar.run("status").stdout
+    del sidecar.service.brokers
+    assert "the cluster is idle, its busiest broker at 0.4%" in text and "max/mean" not in text
+
+
 def test_watch_goes_on(sidecar: Sidecar) -> None:
     """`--watch` prints again and again; JSON takes a line each time."""
     result = sidecar.run("brokers", "-o", "json", "--watch", "--interval", "0.1", "--rounds", "2")
