@@ -290,6 +290,12 @@ async def test_nothing_leads_elsewhere(http: httpx.AsyncClient, method: str, pat
     assert "location" not in answer.headers
 
 
+async def test_an_empty_reason_is_called_empty(http: httpx.AsyncClient) -> None:
+    """Not a text of too few characters."""
+    answer = await http.post("/api/v1/pause", json={"reason": "", "by": "ann"})
+    assert answer.status_code == 422 and answer.json()["detail"] == "reason: it is empty"
+
+
 async def test_nan_is_null(http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON has no NaN, and a single one must not cost the answer."""
     monkeypatch.setattr(service, "plans", lambda: [{"hash": float("nan")}])

@@ -257,6 +257,20 @@ def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:
     assert (request.remove_brokers, request.add_brokers) == ((BROKERS[0],), ("new-1", "new-2"))
 
 
+def test_settings_and_help_are_whole_at_80_columns(
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No name of a parameter is cut off, and a paragraph of the help fills its lines."""
+    monkeypatch.setenv("COLUMNS", "80")
+    file = tmp_path / "keel.yaml"
+    file.write_text("cluster: a\nmetadata_store: zk:h:2181\n", encoding="utf-8")
+    shown = sidecar.run("config", "show", "-c", str(file), to="none").stdout
+    for part in ("parameters.avg_hit_count_low ", "parameters.avg_hit_count_high ", "  maxUnloadPercentage"):
+        assert part in shown
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
+    assert "what they miss is shown, and is no failure." in sidecar.run("simulate", "--help", to="none").stdout
+
+
 def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:
     """However many times the mean its busiest broker carries: both are next to nothing."""
     rows = [
