@@ -118,7 +118,7 @@ class NoChroot(MemoryCoordination):
 
 
 async def test_why_nobody_can_lead_is_said_once_and_kept_for_readyz() -> None:
-    """A missing chroot does not end by itself: one warning, however often it is tried, and none of it once it is back."""
+    """A missing chroot does not end by itself: one warning, however often it is tried; then none."""
 
     class Sidecar(FakeSidecar):
         def connect(self) -> MemoryCoordination:
