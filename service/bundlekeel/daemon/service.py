@@ -370,7 +370,7 @@ class BalancerService:
 
     def _channel_watch(self) -> ChannelWatch:
         if self._p.channel is None:
-            raise Conflict("this sidecar does not follow the ownership channel", difference=["no channel"])
+            raise Conflict("this sidecar does not follow the ownership channel")
         return self._p.channel
 
     def _entry(self, bundle: str) -> UnitView | None:
