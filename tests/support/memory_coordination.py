@@ -120,6 +120,9 @@ class MemoryCoordination:
         self._changed = asyncio.Event()
         self._changed.set()
 
+    # What prevents a connection.
+    obstacle = ""
+
     @property
     def connected(self) -> bool:
         """Whether calls are answered now."""

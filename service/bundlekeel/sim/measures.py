@@ -37,7 +37,8 @@ class RunMeasures:
     the balancer's moves carried, in brokers' worth. moved_twice: bundles it moved again within an hour.
     thrash_percent: how far loads went up and down beyond their trend, per broker, in percent of the mean.
     client_seconds: clients times seconds without service, whoever caused it; of which balancer_client_seconds.
-    balanced_minute: since when max/mean stays at or below the limit asked for (1.15 if none); None if it does not.
+    balanced_minute: since when max/mean stays at or below the limit asked for (1.15 if none) and no broker is empty;
+    None if it does not.
     """
 
     max_over_mean: float
@@ -137,7 +138,9 @@ def measure(
     mean = np.nanmean(there, axis=1, keepdims=True)
     step = float(times[1] - times[0]) / 60 if len(times) > 1 else 0.0
     own = [move for move in moves if move.by == "balancer"]
-    since = balanced_since(times, ratio, limit)
+    # Among ten brokers one may be empty while the fullest is near the mean.
+    empty = (takes & (used < EMPTY * mean)).any(axis=1)
+    since = balanced_since(times, np.where(empty, np.inf, ratio), limit)
     return RunMeasures(
         max_over_mean=float(ratio[-1]),
         mean_max_over_mean=float(ratio.mean()),
@@ -145,7 +148,7 @@ def measure(
         spread=100 * float(np.nanmax(there[-1]) - np.nanmin(there[-1])),
         highest=100 * float(np.nanmax(there)),
         over_minutes=step * int((np.nanmax(there, axis=1) > OVER).sum()),
-        empty_minutes=step * int((takes & (used < EMPTY * mean)).any(axis=1).sum()),
+        empty_minutes=step * int(empty.sum()),
         moves=len(own),
         unloads=len(moves),
         splits=len(splits),

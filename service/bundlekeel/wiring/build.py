@@ -68,8 +68,8 @@ class Build:
         self.outside = out
         self.notifications = notifications(
             loaded,
-            self.outside.telemetry,
-            self.outside.clock,
+            out.telemetry,
+            out.clock,
             member=lambda: self.leadership.member.id,
             leads=lambda: self.leadership.leading,
         )
@@ -89,7 +89,7 @@ class Build:
         self.policies = PolicyCache(self.outside.metadata, self.config)
         self.executor.forbids = self.policies.forbids
         self.operations = DrainTracker(self.shared_state, out.admin, self.config, out.clock, out.telemetry)
-        self.recorder = recorder(loaded, self.outside.telemetry, self.outside.clock, lambda: self.leadership.leading)
+        self.recorder = recorder(loaded, out.telemetry, out.clock, lambda: self.leadership.leading)
         self.rate = self._rate(loaded.settings)
         self.guard_memory = self._guard_memory()
         self.effective_parameters = effective_parameters_of(loaded, self.shared_state)
@@ -98,11 +98,15 @@ class Build:
         self.cycle = Cycle(self._cycle_parts())
         self.quotas = self._quotas()
         self.guard_memory.limited = self.quotas.quotas.limited
-        self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
+        self.planner = self._planner()
         self.manual_moves = self._manual_moves()
         self.reviews = Reviews(out.coordination, self.shared_state, out.clock, required=loaded.settings.reviewed)
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = BalancerService(self._sidecar_parts())
+
+    def _planner(self) -> Planner:
+        interval = self.loaded.settings.cycle.interval
+        return Planner(self.cycle, self.outside.clock.wall_ms, eta=self.operations.eta, interval_seconds=interval)
 
     def _quotas(self) -> QuotaService:
         known = (self.shared_state, self.cycle, self.gate, self.journal, self.leadership, self.peers)

@@ -272,7 +272,8 @@ async def until_connected(
     waited = 0.0
     while not (out.coordination.connected and (out.configuration.connected or not configuration)):
         if waited >= within:
-            raise StoreError(f"{settings.store_url} did not answer within {within:.0f} s")
+            why = f": {out.coordination.obstacle}" if out.coordination.obstacle else ""
+            raise StoreError(f"{settings.store_url} did not answer within {within:.0f} s{why}")
         await out.clock.sleep(0.05)
         waited += 0.05
 

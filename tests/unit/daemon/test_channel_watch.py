@@ -196,8 +196,9 @@ async def test_without_channel_answers_are_a_conflict() -> None:
     stage = ChannelStage(mode="modular")
     for answer in (stage.watch.findings, stage.watch.current, stage.watch.summary):
         await stage.watch.turn()
-        with pytest.raises(Conflict, match="the brokers run the modular load manager"):
+        with pytest.raises(Conflict, match="the brokers run the modular load manager") as caught:
             answer()
+        assert caught.value.difference == []
 
 
 async def test_before_the_first_look_nothing_is_known() -> None:

@@ -168,6 +168,7 @@ class TestRefusals:
                 "windows.0.allow",
                 "(allowed: act, overload, nothing)",
             ),
+            ("windows: [{minutes: 5, allow: act}]", "windows.0.cron", "windows.0.cron: it is missing"),
             ("compat: 3.0", "compat", "none, 4.0, 4.2"),
             ("_env_file: a", "_env_file", "unknown key"),
             ("cluster: a/b", "cluster", "allowed: letters, digits, - _ ."),

@@ -248,6 +248,14 @@ def test_measures_of_a_small_run() -> None:
     assert measure(curves((0.5, 0.5), (0.9, 0.1)), [], []).balanced_minute is None
 
 
+def test_a_cluster_with_an_empty_broker_is_not_balanced() -> None:
+    """Although the fullest of ten is near the mean: 0.5 over 0.45 is below the limit."""
+    full = (0.5,) * 9
+    found = measure(curves((*full, 0.0), (*full, 0.01), (0.45,) * 10), [], [])
+    assert found.max_over_mean == 1.0 and found.balanced_minute == pytest.approx(20 / 60)
+    assert measure(curves((*full, 0.0), (*full, 0.0)), [], []).balanced_minute is None
+
+
 def test_thrash_forgives_a_trend() -> None:
     """A steady climb is no thrash; going up and down again is all of it."""
     takes = np.ones((3, 1), dtype=bool)

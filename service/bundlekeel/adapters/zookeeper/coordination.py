@@ -80,6 +80,11 @@ class ZkCoordination:
         return self._client.connected
 
     @property
+    def obstacle(self) -> str:
+        """What prevents a connection, as far as is known."""
+        return self._client.obstacle
+
+    @property
     def session_seconds(self) -> float:
         """The negotiated session time-out; 0.0 before the first session."""
         return self._client.negotiated_seconds

@@ -93,7 +93,8 @@ def _is_plain(path: str) -> bool:
 # or followed by another report.
 
 
-RETRY_SECONDS = 0.5
+# Between two attempts to watch, the first and the longest: what is missing may stay so.
+RETRY_SECONDS, MOST_SECONDS = 0.5, 10.0
 
 
 class WatchTarget(NamedTuple):
@@ -115,6 +116,7 @@ class WatchSet:
         self._targets = set(targets)
         self._unarmed = set(targets)
         self._changed = asyncio.Event()
+        self._pause = RETRY_SECONDS
         client.add_listener(self._on_connection)
 
     def close(self) -> None:
@@ -130,8 +132,10 @@ class WatchSet:
                     if self._changed.is_set() or (self._unarmed and self._client.connected):
                         self._changed.clear()
                         if await self._arm():
+                            self._pause = RETRY_SECONDS
                             return True
-                        await asyncio.sleep(RETRY_SECONDS)
+                        self._pause = min(2 * self._pause, MOST_SECONDS)
+                        await asyncio.sleep(self._pause)
                     else:
                         await self._changed.wait()
         return False

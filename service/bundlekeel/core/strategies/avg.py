@@ -182,6 +182,10 @@ def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active
                 f"{score:.1%}, {hit.side}: low {hit.low}/{context.params.avg_hit_count_low}, "
                 f"high {hit.high}/{context.params.avg_hit_count_high} fresh reports"
             )
+        elif abs(score - mean) >= low:
+            # The other one of its pair is the same, or there is none: that makes it no less out of line.
+            code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
+            text = f"{score:.1%} against a mean of {mean:.1%}; its partner does not differ"
         found.append(
             Verdict(
                 code=code,

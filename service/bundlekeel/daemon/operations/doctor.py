@@ -115,7 +115,8 @@ async def _store(context: DoctorContext, within: float) -> Check:
     return Check(
         name="metadata store",
         ok=False,
-        detail=f"{context.store_address} did not answer within {within:.0f} s",
+        detail=f"{context.store_address} did not answer within {within:.0f} s"
+        + (f": {obstacle}" if (obstacle := context.coordination.obstacle) else ""),
         fix="check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
     )
 

@@ -58,6 +58,8 @@ class Leadership:
         self.epoch: int | None = None
         self.role: Role = BENCH
         self._stopping = False
+        # Why the last turn came to nothing; empty: it did not.
+        self.fault = ""
         self.on_won: Callable[[int], Awaitable[None]] | None = None
 
     @property
@@ -100,13 +102,17 @@ class Leadership:
 
     async def turn(self) -> None:
         """Renew the deadline, or try for a seat and for leadership. A store that does not answer only costs time."""
+        fault = ""
         try:
             if self.lease is not None:
                 await self._renew(self.lease)
             if self.lease is None:
                 await self._follow()
         except StoreError as error:
-            _log.debug("leadership turn failed", error=str(error))
+            fault = str(error)
+        if fault and fault != self.fault:
+            _log.warning("leadership turn failed", error=fault)
+        self.fault = fault
         if self.epoch is not None and not self.leading:
             self._drop("deadline passed")
         self._publish()

@@ -73,7 +73,7 @@ def choose(
     before = tried.results[tried.present]
     candidate = tried.candidates[_likely_best(tried, base, first, len(blocks), tolerance, seed)]
     if candidate.key == tried.present:
-        return _unchanged(tried, blocks, "nothing that was tried moves less at the same imbalance")
+        return _unchanged(tried, blocks, "no candidate reduced moves without worsening balance")
     after = tried.results[candidate.key]
     between = compared(before, after, blocks, seed=seed, draws=draws)
     then, now = total(before, blocks), total(after, blocks)
