@@ -63,8 +63,9 @@ docs: packages ## Write what is generated: docs/reference, example settings, con
 site: packages ## The documentation as a site in .run/site; a broken link fails
 	@$(BIN)/mkdocs build --strict
 
-bench: setup ## Time planning and decoding beside Pulsar's own Java; renews docs/reference/bench.md (about 15 minutes)
+bench: setup ## Time planning and decoding beside Pulsar's own Java, and reading counters; renews two pages of docs/reference (25 minutes)
 	@$(BIN)/python -m dev.bench --write
+	@$(BIN)/python -m dev.counters_cost --write
 
 reaction: setup ## Bundlekeel beside the native shedders on one step; renews docs/reference/reaction.md (hours; ARGS=--resume)
 	@$(BIN)/python -m dev.reaction --write $(ARGS)

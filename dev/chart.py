@@ -1,4 +1,5 @@
-"""What of the Helm chart is made from elsewhere: `python -m dev.chart write|check`.
+"""What of the Helm chart is made from elsewhere: `python -m dev.chart write|check`; `python -m dev.chart alerts URL`
+prints deploy/prometheus/alerts.yml with absolute links to the runbooks.
 
 README.md comes from the `# --` comments of values.yaml, values-apache-chart.yaml from rendering the chart for the
 Apache Pulsar chart, `files/` from deploy/prometheus and deploy/dashboards (Helm reads nothing outside of a chart).
@@ -7,6 +8,8 @@ Apache Pulsar chart, `files/` from deploy/prometheus and deploy/dashboards (Helm
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +104,17 @@ def pages() -> dict[Path, str]:
     return made | {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
 
 
+def alerts(prefix: str) -> str:
+    """The alerts, each with this address before its runbook. ValueError for what the chart's `runbookUrlPrefix` would
+    not take either."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    rule = schema["properties"]["monitoring"]["properties"]["prometheusRule"]["properties"]["runbookUrlPrefix"]
+    if not prefix or re.fullmatch(rule["pattern"], prefix) is None:
+        raise ValueError(f"{prefix!r} is not an address with a slash at its end, like https://docs.example.com/keel/")
+    text = (ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")
+    return text.replace("runbook_url: docs/", f"runbook_url: {prefix}docs/")
+
+
 def differing() -> list[Path]:
     """Made files that are not as they should be, and dashboards that nobody makes any more."""
     wanted = pages()
@@ -121,6 +135,12 @@ def main(action: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] == "alerts":
+        try:
+            print(alerts(sys.argv[2]), end="")
+        except ValueError as error:
+            sys.exit(str(error))
+        sys.exit(0)
     if sys.argv[1:] not in (["write"], ["check"]):
-        sys.exit("usage: python -m dev.chart write|check")
+        sys.exit("usage: python -m dev.chart write|check, or alerts URL")
     sys.exit(main(sys.argv[1]))

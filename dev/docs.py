@@ -332,11 +332,6 @@ def _section_lines(inside: Sequence[SettingRow]) -> list[str]:
     return lines
 
 
-def parameter_names() -> set[str]:
-    """Our names of all parameters."""
-    return {row["name"] for row in parameter_rows()}
-
-
 def _parameter_lines() -> list[str]:
     lines = []
     for row in parameter_rows():

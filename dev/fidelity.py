@@ -24,7 +24,8 @@ from typing import Any, Final
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__  # type: ignore[import-not-found]
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.model.parameters import STRATEGIES, Parameters
+from bundlekeel.core.model.parameter_table import STRATEGIES
+from bundlekeel.core.model.parameters import Parameters
 from dev.history_worlds import World, records
 
 ROOT: Final = Path(__file__).resolve().parent.parent

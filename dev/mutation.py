@@ -91,10 +91,10 @@ GROUPS = (
     ),
     Group(
         "execution",
-        _each("daemon/execution/{}.py", "executor move modular_move extensible_move splits intents"),
+        _each("daemon/execution/{}.py", "executor move transfer_methods splits intents"),
         _MOVES,
     ),
-    Group("lease", _each("daemon/state/{}.py", "leadership lease"), _each(_UNIT, "leadership lease h_terms terms")),
+    Group("lease", _each("daemon/state/{}.py", "leadership"), _each(_UNIT, "leadership lease h_terms terms")),
     Group("auth", _each("api/{}.py", "auth shield"), _each("unit/api/test_{}.py", "auth_limits")),
 )
 

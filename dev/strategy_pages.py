@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bundlekeel.codec import decode_report
 from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.parameter_table import PARAMETERS
-from bundlekeel.core.model.parameters import STRATEGIES, Parameters
+from bundlekeel.core.model.parameter_table import STRATEGIES
+from bundlekeel.core.model.parameters import PARAMETERS, Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Plan
 from bundlekeel.core.model.snapshot import build_snapshot
 from bundlekeel.core.planning.engine import PlanInput, plan

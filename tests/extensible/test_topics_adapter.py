@@ -43,14 +43,12 @@ class TopicsKit(ClusterKit):
         self.processes: dict[Channel, TopicsProcess] = {}
 
     def made(self) -> Channel:
-        """See ChannelKit."""
         process = TopicsProcess(TopicsOptions(), clock=RealClock())
         channel = TopicChannel(process, clock=RealClock())
         self.processes[channel] = process
         return channel
 
     async def killed(self, channel: Channel) -> None:
-        """See ChannelKit."""
         pid = self.processes[channel].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -61,7 +59,6 @@ class TopicsKit(ClusterKit):
 
 @pytest.fixture
 def kit(brokers: BrokerCluster) -> TopicsKit:
-    """See ChannelContract."""
     return TopicsKit(brokers)
 
 
@@ -102,7 +99,6 @@ class Busy:
 
 @pytest.fixture(scope="module")
 def busy(extensible_cluster: Cluster) -> Iterator[Busy]:
-    """See Busy."""
     made = Busy(BrokerCluster(extensible_cluster))
     made.traffic.start()
     yield made
@@ -122,14 +118,12 @@ class TopicsFeedKit:
         self.processes: dict[LoadFeed, TopicsProcess] = {}
 
     def make(self) -> LoadFeed:
-        """See FeedKit."""
         process = TopicsProcess(TopicsOptions(), clock=RealClock())
         feed = TopicLoadFeed(process, clock=RealClock())
         self.processes[feed] = process
         return feed
 
     async def say(self) -> None:
-        """See FeedKit."""
         await self.busy.spread()
 
     async def withdraw(self) -> None:
@@ -138,7 +132,6 @@ class TopicsFeedKit:
         await self.moves.transfer(bundle)
 
     async def interrupt(self, feed: LoadFeed) -> None:
-        """See FeedKit."""
         pid = self.processes[feed].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -152,7 +145,6 @@ class TestTopicLoadFeed(FeedContract):
 
     @pytest.fixture
     def kit(self, busy: Busy) -> TopicsFeedKit:
-        """See FeedContract."""
         return TopicsFeedKit(busy)
 
     @pytest.mark.nightly

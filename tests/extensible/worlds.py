@@ -35,7 +35,6 @@ class CountingAdmin(HttpBrokerAdmin):
     running = unloads = together = 0
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
-        """See `ports.BrokerAdmin`."""
         self.unloads += 1
         self.running += 1
         self.together = max(self.together, self.running)

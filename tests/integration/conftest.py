@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
-from bundlekeel.adapters.zookeeper.ownership import ZkMetadata, ZkOwnership
+from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
 from bundlekeel.ports import BrokerEndpoint, Member
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from tests.support.contracts.admin import Permit, Recorder

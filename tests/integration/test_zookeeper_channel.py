@@ -137,7 +137,6 @@ class CountingClient(ZkClient):
     reads = 0
 
     async def get(self, path: str, watch: Callable[[], None] | None = None) -> tuple[bytes, Stat] | None:
-        """See ZkClient."""
         self.reads += 1
         return await super().get(path, watch)
 

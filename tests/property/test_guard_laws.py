@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bundlekeel.core.guard.budgets import admit, share_of
-from bundlekeel.core.guard.eligibility import BegunMove, GuardState, RecentMove
+from bundlekeel.core.guard.state import BegunMove, GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.names import namespace_of, tenant_of
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Traffic4
-from bundlekeel.core.model.time_format import HOUR_MS
+from bundlekeel.core.model.text_format import HOUR_MS
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, report, run
 
 BROKERS = [broker(index) for index in range(4)]

@@ -13,7 +13,8 @@ from bundlekeel.core.filters.assign import AssignmentInput, assign
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.parameters import STRATEGIES, Parameters
+from bundlekeel.core.model.parameter_table import STRATEGIES
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft

@@ -15,9 +15,9 @@ import pulsar
 import pytest
 
 from bundlekeel.adapters.topics.child import TOPICS
+from bundlekeel.adapters.topics.feed import TopicUsageFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.adapters.topics.usage import TopicUsageFeed
-from bundlekeel.core.quotas.usage_message import UsageMessage
+from bundlekeel.core.quotas.native import UsageMessage
 from bundlekeel.ports.quotas import UsageFeed
 from dev.cluster import Cluster
 from dev.sidecar import Sidecar
@@ -81,23 +81,19 @@ class BrokersKit:
         self._processes: dict[UsageFeed, TopicsProcess] = {}
 
     def make(self) -> UsageFeed:
-        """See UsageKit."""
         process = TopicsProcess(TopicsOptions(), clock=RealClock())
         feed = TopicUsageFeed(process, clock=RealClock())
         self._processes[feed] = process
         return feed
 
     async def say(self, message: UsageMessage) -> None:
-        """See UsageKit."""
         await asyncio.to_thread(partial(self._producer.send, encode_usage(message)))
 
     async def say_nonsense(self) -> None:
-        """See UsageKit."""
         await asyncio.to_thread(partial(self._producer.send, b"nonsense"))
         await asyncio.sleep(0.1)
 
     async def interrupt(self, feed: UsageFeed) -> None:
-        """See UsageKit."""
         pid = self._processes[feed].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -111,7 +107,6 @@ class TestRealTopic(UsageContract):
 
     @pytest.fixture
     def kit(self, quota_cluster: Cluster) -> Iterator[BrokersKit]:
-        """See UsageContract."""
         client = pulsar.Client(quota_cluster.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         yield BrokersKit(quota_cluster, client)
         client.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from tests.spark.conftest import SMALL, hashes
 
 pytestmark = pytest.mark.timeout(1800, method="signal")
 NOW = datetime(2023, 11, 16, 2, tzinfo=UTC)
+COMMAND = [sys.executable, "-m", "bundlekeel.jobs", "--conf", f"spark.driver.extraJavaOptions={BRIEF}"]
+LOCAL = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
 SEARCH = SearchDepth(points=2, rounds=1, keep=1, names=("avg_low_threshold_percent", "avg_hit_count_low"))
 
 
@@ -68,6 +71,7 @@ def test_a_whole_night(night: Night, small: Path) -> None:
     """Thresholds and report are written, the daemon can read them, and nothing else is left or touched."""
     assert hashes(small) == night.before
     assert sorted(hashes(night.out)) == ["2023-11-16/report.html", "2023-11-16/thresholds.json"]
+    assert [path.name for path in night.out.iterdir()] == ["2023-11-16"]
     document = parsed((night.out / "2023-11-16" / "thresholds.json").read_bytes())
     assert document == night.written.thresholds
     assert document.strategy == "avg"
@@ -131,6 +135,22 @@ def test_three_minutes_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_sigterm_leaves_nothing_behind_and_spark_says_nothing(small: Path, tmp_path: Path) -> None:
+    """The command itself, terminated once its arrays are there: exit code 143, no array, our own lines alone."""
+    asked = ("--history", str(small), "--out", str(tmp_path / "out"), "--master", "local[1]", "--min-days", "3")
+    said = []
+    with subprocess.Popen([*COMMAND, *asked], env=LOCAL, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            said.append(line)
+            if "MB of arrays" in line:
+                assert list((tmp_path / "out" / "_work").rglob("*"))
+                running.terminate()
+    assert running.returncode == 143, said
+    assert "SIGTERM" in said[-1] and all(re.match(r"\d\d:\d\d:\d\d ", line) for line in said), said
+    assert not (tmp_path / "out" / "_work").exists()
+
+
 def test_explain_reads_names_only(small: Path, tmp_path: Path) -> None:
     """What would run is told without Spark, from names and sizes."""
     ran = command("--history", str(small), "--out", str(tmp_path / "out"), "--explain", "--strategy", "avg")
@@ -149,10 +169,4 @@ def write_some(world: World, folder: Path, cycles: int) -> None:
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m bundlekeel.jobs`."""
-    return subprocess.run(
-        [sys.executable, "-m", "bundlekeel.jobs", "--conf", f"spark.driver.extraJavaOptions={BRIEF}", *arguments],
-        env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return subprocess.run([*COMMAND, *arguments], env=LOCAL, capture_output=True, text=True, check=False)

@@ -104,7 +104,6 @@ class ClusterKit:
         self._owners: dict[str, str] = {}
 
     async def own(self, number: int) -> tuple[str, str]:
-        """See ChannelKit."""
         if not self._namespace:
             self._namespace = await self.brokers.make_namespace()
         low, high = number * _SPACE // 4, (number + 1) * _SPACE // 4
@@ -115,7 +114,6 @@ class ClusterKit:
         return bundle, self._owners[bundle]
 
     async def transfer(self, bundle: str) -> str:
-        """See ChannelKit."""
         ids = sorted(broker.broker_id for broker in self.brokers.alive)
         destination = ids[(ids.index(self._owners[bundle]) + 1) % len(ids)]
         await self.brokers.transfer(bundle, destination)
@@ -123,11 +121,9 @@ class ClusterKit:
         return destination
 
     async def unload(self, bundle: str) -> None:
-        """See ChannelKit."""
         await self.brokers.do("PUT", f"/admin/v2/namespaces/{bundle}/unload")
 
     async def split(self, bundle: str) -> tuple[str, str]:
-        """See ChannelKit."""
         await self.brokers.do("PUT", f"/admin/v2/namespaces/{bundle}/split")
         low, high = (int(edge, 16) for edge in bundle.rpartition("/")[2].split("_"))
         middle = low + (high - low) // 2
@@ -137,5 +133,4 @@ class ClusterKit:
         )
 
     async def owned(self) -> dict[str, str]:
-        """See ChannelKit."""
         return await self.brokers.owned()

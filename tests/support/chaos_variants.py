@@ -70,7 +70,6 @@ class _NoIntents(FarStore):
     """A store to which no intent is ever written."""
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """See Coordination."""
         await super().write_fenced(epoch, [item for item in changes if item.path.rpartition("/")[0] != INTENTS])
 
 
@@ -86,7 +85,6 @@ class _AsksAgain(FarBrokers):
     """Brokers that are asked again when they do not answer."""
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
-        """See `ports.BrokerAdmin`."""
         try:
             return await super().unload(bundle, destination=destination, at=at, permit=permit)
         except AdminApiError:
@@ -105,7 +103,6 @@ class _Deaf(FarStore):
     """A store in which people seem to want nothing."""
 
     async def read(self, path: str) -> Document | None:
-        """See Coordination."""
         found = await super().read(path)
         return replace(found, data=b"") if found is not None and path == "desired" else found
 
@@ -122,7 +119,6 @@ class _DeafToCordons(FarStore):
     """A store in which nobody has closed a broker."""
 
     async def read(self, path: str) -> Document | None:
-        """See Coordination."""
         found = await super().read(path)
         desired = decode(found.data, Desired) if found is not None and path == "desired" else None
         if found is None or desired is None:
@@ -142,7 +138,6 @@ class _Unfenced(FarStore):
     """A store that takes the writes of an epoch that is over."""
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """See Coordination."""
         try:
             await super().write_fenced(epoch, changes)
         except LeadershipLost:
@@ -167,5 +162,4 @@ class Forgetful(ChaosSidecar):
 
 class _NoRecords(FarStore):
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """See Coordination."""
         await super().write_fenced(epoch, [item for item in changes if item.path.rpartition("/")[0] != "moves"])

@@ -132,13 +132,11 @@ class FarStore(MemoryCoordination):
             raise StoreError("the answer is lost")
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """See Coordination."""
         await super().write_fenced(epoch, changes)
         self._witness.seen(changes)
         await self._answer()
 
     async def campaign(self, member: Member) -> int | None:
-        """See Coordination."""
         epoch = await super().campaign(member)
         if epoch is not None:
             self._witness.led(member.id, epoch)
@@ -146,13 +144,11 @@ class FarStore(MemoryCoordination):
         return epoch
 
     async def still_leading(self, epoch: int) -> bool:
-        """See Coordination."""
         leads = await super().still_leading(epoch)
         await self._answer()
         return leads
 
     async def read(self, path: str) -> Document | None:
-        """See Coordination."""
         found = await super().read(path)
         await self._answer()
         return found
@@ -167,18 +163,15 @@ class FarBrokers(MemoryAdmin):
         self._there = MemoryAdmin(sidecar.world.model)
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
-        """See `ports.BrokerAdmin`."""
         await self._sidecar.life.go()
         return await super().runtime_configuration(broker_id)
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
-        """See `ports.BrokerAdmin`."""
         await asyncio.sleep(self._sidecar.world.read_seconds)
         await self._sidecar.life.go()
         return await super().topics_of_bundle(bundle, owner)
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
-        """See `ports.BrokerAdmin`."""
         return await self._ask(
             "unload",
             bundle,
@@ -189,7 +182,6 @@ class FarBrokers(MemoryAdmin):
         )
 
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
-        """See `ports.BrokerAdmin`."""
         bundle = self._sidecar.world.model.bundle_of(topic) or ""
         return await self._ask(
             "claim", bundle, lambda: self._there.claim(topic, broker_id=broker_id, permit=by_person), permit
@@ -284,7 +276,7 @@ class ChaosSidecar(FakeSidecar):
         self.world, self.name, self.life = world, name, Life()
         self.life.running.set()
         super().__init__(world, name, params=EAGER)
-        self.runtime = Runtime(runtime_parts(self, interval_seconds=INTERVAL_SECONDS, outage=self.outage))
+        self.runtime = Runtime(runtime_parts(self, interval_seconds=INTERVAL_SECONDS))
         self.tasks: list[asyncio.Task[None]] = []
 
     def connect(self) -> FarStore:
@@ -309,16 +301,8 @@ class ChaosSidecar(FakeSidecar):
     async def begin(self) -> None:
         """Start everything `Runtime.run` starts, but for signals."""
         await self.coordination.start()
-        bodies: dict[str, Callable[[], Awaitable[None]]] = {
-            "leadership": self.leadership.run,
-            "observer": self.runtime._observe,
-            "cycles": self.runtime._cycles,
-            "housekeeping": self.runtime._housekeeping,
-            "executions": self.runtime._executions,
-            "outage": self.outage.run,
-            "operations": self.runtime._operations,
-        }
-        self.tasks = [asyncio.create_task(self.runtime._root(name, body)) for name, body in bodies.items()]
+        bodies = {"leadership": self.leadership.run, "outage": self.outage.run, **self.runtime.bodies()}
+        self.tasks = [asyncio.create_task(self.runtime.root(name, body)) for name, body in bodies.items()]
 
     async def end(self) -> None:
         """SIGKILL: nothing is said to anybody; the session lives on until it expires."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import Self
 
-from bundlekeel.core.model.errors import BundlekeelError
+from bundlekeel.core.model.errors import BundlekeelError, StoreError
 from bundlekeel.daemon.execution.executor import (
     Executor,
     ExecutorHooks,
@@ -15,7 +16,7 @@ from bundlekeel.daemon.execution.executor import (
     MoveRequest,
 )
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.ports import Member, commands
+from bundlekeel.ports import DocumentChange, Member, commands
 from bundlekeel.ports.commands import UnloadAnswer
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
@@ -65,30 +66,33 @@ class Permit:
             raise self.error
 
 
-@dataclass
-class Bench:
-    """An executor that leads epoch 1 over three brokers: A leads Pulsar's load manager, B owns the bundle."""
+class World:
+    """Three brokers, a store and a clock in memory, and who leads epoch 1 there."""
 
-    limits: ExecutorLimits = field(default_factory=ExecutorLimits)
-    mode: str = "modular"
-
-    def __post_init__(self) -> None:
-        self.model = (ExtensibleModel if self.mode == "extensible" else BrokerModel)([A, B, C])
-        self.model.add(BUNDLE, B, TOPIC, "non-persistent://t/n/a", "persistent://t/n/__change_events")
+    def __init__(
+        self,
+        mode: str,
+        model: type[ExtensibleModel] = ExtensibleModel,
+        coordination: type[MemoryCoordination] = MemoryCoordination,
+    ) -> None:
+        self.mode = mode
+        self.model = (model if mode == "extensible" else BrokerModel)([A, B, C])
         self.permit = Permit()
         self.admin = MemoryAdmin(self.model)
         self.admin.set_endpoints(self.model.endpoints())
         self.store = MemoryStore()
-        self.coordination = MemoryCoordination(self.store)
+        self.coordination = coordination(self.store)
         self.metadata = MemoryMetadata()
-        self.metadata.leader = A
         self.clock = VirtualClock()
-        self.heard: list[MoveOutcome] = []
-        self.executor = self.build()
 
-    def build(self, **hooks: object) -> Executor:
-        """Another executor over the same world."""
-        world = MovePorts(
+    @property
+    def term(self) -> LeaderTerm:
+        """Epoch 1, with the permit as it is now."""
+        return LeaderTerm(epoch=1, member="m1", permit=self.permit)
+
+    def ports(self) -> MovePorts:
+        """What a move or a split reaches."""
+        return MovePorts(
             admin=self.admin,
             commands=self.admin,
             coordination=self.coordination,
@@ -97,22 +101,49 @@ class Bench:
             clock=self.clock,
             mode=lambda: self.mode,
         )
-        term = LeaderTerm(epoch=1, member="m1", permit=self.permit)
-        given_hooks = ExecutorHooks(on_outcome=self.heard.append, **hooks)  # type: ignore[arg-type]
-        return Executor(world, term, limits=self.limits, hooks=given_hooks)
 
-    async def lead(self) -> Bench:
+    async def lead(self) -> Self:
         """Connect and win epoch 1."""
         await self.coordination.start()
         assert await self.coordination.campaign(Member(id="m1")) == 1
         return self
 
-    async def depose(self) -> None:
-        """Another sidecar leads from now on."""
+    async def depose(self) -> MemoryCoordination:
+        """Another sidecar leads epoch 2 from now on."""
         other = MemoryCoordination(self.store)
         await other.start()
         self.store.expire(self.coordination)
         assert await other.campaign(Member(id="m2")) == 2
+        return other
+
+
+class LosesAnAnswer(MemoryCoordination):
+    """The first fenced write takes effect, and the connection breaks before that is known."""
+
+    broken = False
+
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
+        await super().write_fenced(epoch, changes)
+        if not self.broken:
+            self.broken = True
+            raise StoreError("connection lost")
+
+
+class Bench(World):
+    """An executor that leads epoch 1 over three brokers: A leads Pulsar's load manager, B owns the bundle."""
+
+    def __init__(self, limits: ExecutorLimits | None = None, mode: str = "modular") -> None:
+        super().__init__(mode)
+        self.limits = limits or ExecutorLimits()
+        self.model.add(BUNDLE, B, TOPIC, "non-persistent://t/n/a", "persistent://t/n/__change_events")
+        self.metadata.leader = A
+        self.heard: list[MoveOutcome] = []
+        self.executor = self.build()
+
+    def build(self, **hooks: object) -> Executor:
+        """Another executor over the same world."""
+        given_hooks = ExecutorHooks(on_outcome=self.heard.append, **hooks)  # type: ignore[arg-type]
+        return Executor(self.ports(), self.term, limits=self.limits, hooks=given_hooks)
 
     async def move(self, source: str = B, destination: str = C) -> MoveOutcome:
         """Move the bundle."""

@@ -39,6 +39,7 @@ from bundlekeel.daemon.answers.picture import (
     WhyView,
 )
 from bundlekeel.daemon.answers.plans import (
+    FinishView,
     LoadView,
     MoveView,
     PlanImbalance,
@@ -192,6 +193,8 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         snapshot_digest="0" * 32,
         expires_ms=NOW_MS + 900_000,
         by_leader=True,
+        what_if=asked.what_if,
+        finished=FinishView(max_mean=1.1, moves=23, cycles=6, seconds=241.0, complete=True) if asked.what_if else None,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.guard.eligibility import BegunMove, SplitFailed
+from bundlekeel.core.guard.state import BegunMove, SplitFailed
 from bundlekeel.core.history.frames import frame_of, outcome_of
 from bundlekeel.core.history.record import CycleRecord, Frame, recorded
 from bundlekeel.core.model.load import ExcludedBroker

@@ -247,37 +247,31 @@ class MemoryAdmin:
         self._faults[method].extend(faults)
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """See `ports.BrokerAdmin`."""
         self._endpoints = endpoints
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
-        """See `ports.BrokerAdmin`."""
         after = self._enter("runtime_configuration", broker_id)
         self._check_registered(broker_id)
         _leave(after)
         return self.model.runtime(broker_id)
 
     async def dynamic_configuration(self) -> dict[str, str]:
-        """See `ports.BrokerAdmin`."""
         _leave(self._enter("dynamic_configuration"))
         return dict(self.model.dynamic)
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit) -> None:
-        """See `ports.commands.BrokerCommands`."""
         permit()
         after = self._enter("set_dynamic", key, value)
         _raise_for(self.model.set_dynamic(key, value))
         _leave(after)
 
     async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
-        """See `ports.commands.BrokerCommands`."""
         permit()
         after = self._enter("delete_dynamic", key)
         self.model.dynamic.pop(key, None)
         _leave(after)
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
-        """See `ports.BrokerAdmin`."""
         after = self._enter("topics_of_bundle", bundle, owner)
         self._check_registered(owner)
         if bundle not in self.model.owners:
@@ -286,7 +280,6 @@ class MemoryAdmin:
         return sorted(self.model.topics[bundle])
 
     async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
-        """See `ports.BrokerAdmin`."""
         after = self._enter("topic_loads", bundle, owner)
         self._check_registered(owner)
         if bundle not in self.model.owners:
@@ -295,14 +288,12 @@ class MemoryAdmin:
         return self.model.loads_of(bundle)
 
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
-        """See `ports.BrokerAdmin`."""
         after = self._enter("bundle_loads", broker_id)
         self._check_registered(broker_id)
         _leave(after)
         return self.model.bundle_loads(broker_id)
 
     async def cpu_load(self, broker_id: str) -> float:
-        """See `ports.BrokerAdmin`."""
         after = self._enter("cpu_load", broker_id)
         self._check_registered(broker_id)
         _leave(after)
@@ -311,7 +302,6 @@ class MemoryAdmin:
         return self.model.cpu[broker_id]
 
     async def counters(self, broker: BrokerEndpoint) -> list[CounterReading]:
-        """See `ports.TopicCounters`."""
         broker_id = broker.broker_id
         began = time.time_ns() // 1_000_000
         after = self._enter("counters", broker_id)
@@ -337,7 +327,6 @@ class MemoryAdmin:
         ]
 
     async def client_signs(self, broker_id: str) -> ClientSigns:
-        """See `ports.BrokerAdmin`."""
         if "Extensible" in (self._endpoints[broker_id].load_manager if broker_id in self._endpoints else ""):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
         after = self._enter("client_signs", broker_id)
@@ -348,7 +337,6 @@ class MemoryAdmin:
         return self.model.signs[broker_id]
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
-        """See `ports.BrokerAdmin`."""
         after = self._enter("owned_bundles", broker_id, cluster)
         self._check_registered(broker_id)
         if cluster != self.model.static[broker_id]["clusterName"]:
@@ -357,7 +345,6 @@ class MemoryAdmin:
         return self.model.owned_by(broker_id)
 
     async def split(self, bundle: str, *, positions: Sequence[int] | None, at: str, permit: Permit) -> UnloadAnswer:
-        """See `ports.commands.BrokerCommands`."""
         self._check_registered(at)
         permit()
         after = self._enter("split", bundle, str(positions and list(positions)), at)
@@ -374,7 +361,6 @@ class MemoryAdmin:
         raise RedirectLoop("redirected in circles")
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
-        """See `ports.commands.BrokerCommands`."""
         self._check_registered(at)
         permit()
         after = self._enter("unload", bundle, destination or "", at)
@@ -391,7 +377,6 @@ class MemoryAdmin:
         raise RedirectLoop("redirected in circles")
 
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
-        """See `ports.commands.BrokerCommands`."""
         self._check_registered(broker_id)
         permit()
         after = self._enter("claim", topic, broker_id)

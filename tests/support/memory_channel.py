@@ -98,12 +98,10 @@ class MemoryChannel:
     # --- Channel -------------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """See Channel."""
         self.started = True
         self.service_urls = tuple(service_urls)
 
     async def view(self) -> ChannelView:
-        """See Channel."""
         if not self.started:
             raise SnapshotError("the channel in memory has not been read yet")
         self._check()
@@ -117,13 +115,11 @@ class MemoryChannel:
         )
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
-        """See Channel."""
         await asyncio.sleep(0)
         self._check()
         return self.table.units.get(bundle)
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """See Channel."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self._generation <= generation:
@@ -131,7 +127,6 @@ class MemoryChannel:
         return self._generation > generation
 
     async def close(self) -> None:
-        """See Channel."""
         self.closed = True
 
     def _check(self) -> None:

@@ -120,6 +120,9 @@ class MemoryCoordination:
         self._changed = asyncio.Event()
         self._changed.set()
 
+    # What prevents a connection.
+    obstacle = ""
+
     @property
     def connected(self) -> bool:
         """Whether calls are answered now."""
@@ -142,7 +145,6 @@ class MemoryCoordination:
         self._changed.set()
 
     async def take_seat(self, member: Member, *, seats: int) -> Member | None:
-        """See Coordination."""
         await self._enter()
         for path, node in sorted(self.store.nodes.items()):
             if path.startswith(f"{_SEATS}/") and node.owner == self._session:
@@ -156,7 +158,6 @@ class MemoryCoordination:
         return None
 
     async def members(self) -> list[Member]:
-        """See Coordination."""
         return sorted(
             (
                 replace(_decode(found.data), seat=int(found.path.rpartition("/")[2]))
@@ -166,13 +167,11 @@ class MemoryCoordination:
         )
 
     async def leader(self) -> Member | None:
-        """See Coordination."""
         await self._enter()
         node = self.store.nodes.get(_LEADER)
         return None if node is None else _decode(node.data)
 
     async def campaign(self, member: Member) -> int | None:
-        """See Coordination."""
         await self._enter()
         node = self.store.nodes.get(_LEADER)
         if node is not None and node.owner != self._session:
@@ -186,25 +185,21 @@ class MemoryCoordination:
         return winner.epoch
 
     async def still_leading(self, epoch: int) -> bool:
-        """See Coordination."""
         await self._enter()
         return self._leads(epoch)
 
     async def resign(self, epoch: int) -> None:
-        """See Coordination."""
         await self._enter()
         if self._leads(epoch):
             self.store._put(_LEADER, None)
 
     async def read(self, path: str) -> Document | None:
-        """See Coordination."""
         _check_path(path)
         await self._enter()
         node = self.store.nodes.get(path)
         return None if node is None else Document(path=path, data=node.data, version=node.version)
 
     async def read_tree(self, path: str) -> list[Document]:
-        """See Coordination."""
         _check_path(path)
         await self._enter()
         return [
@@ -214,7 +209,6 @@ class MemoryCoordination:
         ]
 
     async def stamps(self, paths: Sequence[str]) -> list[int | None]:
-        """See Coordination."""
         for path in paths:
             _check_path(path)
         await self._enter()
@@ -222,7 +216,6 @@ class MemoryCoordination:
         return [None if node is None else hash((node.version, node.data)) for node in nodes]
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """See Coordination."""
         for change in changes:
             _check_path(change.path)
         await self._enter()
@@ -237,7 +230,6 @@ class MemoryCoordination:
             raise
 
     async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
-        """See Coordination."""
         _check_path(path)
         await self._enter()
         wanted = -1 if version is None else version
@@ -245,7 +237,6 @@ class MemoryCoordination:
         return self.store.nodes[path].version
 
     async def create_sequential(self, path: str, data: bytes) -> str:
-        """See Coordination."""
         _check_path(path)
         await self._enter()
         created = f"{path}{self.store._next():010d}"
@@ -253,7 +244,6 @@ class MemoryCoordination:
         return created
 
     async def wait_changed(self, timeout: float) -> bool:
-        """See Coordination."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._changed.wait()

@@ -94,13 +94,11 @@ class MemoryFeed:
     # --- LoadFeed ------------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """See LoadFeed."""
         self.urls.append(tuple(service_urls))
         if self._state == "off":
             self.become("ok")
 
     def tables(self) -> LoadTables:
-        """See LoadFeed."""
         return LoadTables(
             generation=self._generation,
             heard=dict(self._heard),
@@ -110,7 +108,6 @@ class MemoryFeed:
         )
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """See LoadFeed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self._generation <= generation:
@@ -118,6 +115,5 @@ class MemoryFeed:
         return self._generation > generation
 
     async def close(self) -> None:
-        """See LoadFeed."""
         self.closed = True
         self.become("off")

@@ -102,11 +102,9 @@ class MemoryLoadSource:
     # --- LoadSource ----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """See LoadSource."""
         self.started = True
 
     async def picture(self) -> Picture:
-        """See LoadSource."""
         if self.suspended:
             raise StoreError("the source in memory is suspended")
         if self._generation == 0:
@@ -122,7 +120,6 @@ class MemoryLoadSource:
         )
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """See LoadSource."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self._generation <= generation:
@@ -136,7 +133,6 @@ class MemoryLoadSource:
         return [self.averages[bundle] for bundle in bundles if bundle in self.averages]
 
     async def close(self) -> None:
-        """See LoadSource."""
         self.closed = True
 
 
@@ -154,7 +150,6 @@ class MemoryOwnership:
             self.owners[bundle] = Owner(broker_id=broker_id, disabled=disabled, web_url=f"http://{broker_id}")
 
     async def owner(self, bundle: str) -> Owner | None:
-        """See Ownership."""
         await asyncio.sleep(0)
         self.reads += 1
         if self.suspended:
@@ -183,30 +178,25 @@ class MemoryMetadata:
         self.topic_names.update(names)
 
     async def boundaries(self, namespace: str) -> list[int] | None:
-        """See Metadata."""
         self._enter()
         found = self.bundle_boundaries.get(namespace)
         return None if found is None else list(found)
 
     async def partitions(self, topic: str) -> int:
-        """See Metadata."""
         self._enter()
         return self.partition_counts.get(topic, 0)
 
     async def metadata_leader(self) -> str | None:
-        """See Metadata."""
         self._enter()
         return self.leader
 
     async def topics(self, bundle: str) -> list[str]:
-        """See Metadata."""
         self._enter()
         name = parse_bundle(bundle)
         topics = [(text, parse_topic(text)) for text in sorted(self.topic_names)]
         return [text for text, topic in topics if topic.namespace == name.namespace and name.covers(topic.hash)]
 
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
-        """See Metadata."""
         self._enter()
         isolation = self.isolation.get(cluster, ())
         if isinstance(isolation, str):

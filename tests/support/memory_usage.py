@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bundlekeel.core.quotas.usage_message import PassedUsage, ResourceGroupUsage, UsageMessage
+from bundlekeel.core.quotas.native import PassedUsage, ResourceGroupUsage, UsageMessage
 from bundlekeel.ports import Clock, FeedState
 from bundlekeel.ports.quotas import ReceivedUsage, UsageTables
 
@@ -50,17 +50,14 @@ class MemoryUsageFeed:
     # --- UsageFeed -----------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """See UsageFeed."""
         self.urls.append(tuple(service_urls))
         if self._tables.state == "off":
             self.become("ok")
 
     def tables(self) -> UsageTables:
-        """See UsageFeed."""
         return self._tables
 
     async def close(self) -> None:
-        """See UsageFeed."""
         self._tables = UsageTables()
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +19,6 @@ from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
-from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.service import BalancerService, ServiceParts
 from bundlekeel.ports import Owner
@@ -25,7 +26,7 @@ from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.quotas import QuotaSettings
 from dev.loop_thread import LoopThread
-from tests.support.builders import bundle_name, report
+from tests.support.builders import report
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.memory_coordination import MemoryStore
@@ -33,7 +34,7 @@ from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import pass_traffic, service_of
 from tests.support.security import Tokens, access_for
-from tests.support.services import NoPeers, operator_requests, runtime_parts
+from tests.support.services import NoPeers, doctor_context, operator_requests, runtime_parts
 from tests.support.threshold_cases import as_bytes, document
 from tests.support.world import FakeSidecar, TestClock
 
@@ -44,14 +45,22 @@ PATIENT = Parameters(avg_hit_count_low=100_000, avg_hit_count_high=100_000)
 Loads = Mapping[str, Iterable[tuple[str, float]]]
 
 
+def _divided(namespace: str, count: int) -> Iterator[str]:
+    """Its bundles in order, as Pulsar divides a namespace: into a power of two of equal parts."""
+    width = (FULL_UPPER + 1) >> (count - 1).bit_length()
+    for lower in range(0, FULL_UPPER, width):
+        yield f"{namespace}/0x{lower:08x}_0x{min(lower + width, FULL_UPPER):08x}"
+
+
 class PageCluster:
     """Brokers that own bundles of several namespaces and report them; what `FakeSidecar` needs of a cluster.
 
-    `demand`: what topics of these namespaces want to publish, in messages/s, beside those of the bundles' own.
+    `demand`: what topics of these namespaces want to publish, in messages/s, beside those of the bundles' own. `live`:
+    the figures are of brokers' counters, read anew for each publication.
     """
 
-    def __init__(self, loads: Loads, demand: Mapping[str, float] | None = None) -> None:
-        self.demand = dict(demand or {})
+    def __init__(self, loads: Loads, demand: Mapping[str, float] | None = None, *, live: bool = False) -> None:
+        self.demand, self.live = dict(demand or {}), live
         self.clock = TestClock()
         self.store = MemoryStore()
         self.brokers = tuple(loads)
@@ -62,11 +71,11 @@ class PageCluster:
         self.model.dynamic["loadBalancerSheddingEnabled"] = "false"
         self.shares: dict[str, float] = {}
         self._published: dict[str, Owner] = {}
-        counts: dict[str, int] = {}
+        counts = Counter(namespace for rows in loads.values() for namespace, _ in rows)
+        names = {namespace: _divided(namespace, count) for namespace, count in counts.items()}
         for broker, rows in loads.items():
             for namespace, share in rows:
-                name = bundle_name(counts.setdefault(namespace, 0), namespace)
-                counts[namespace] += 1
+                name = next(names[namespace])
                 self.shares[name] = share
                 self.model.add(name, broker, f"persistent://{namespace}/topic-{len(self.shares)}")
         edges: dict[str, set[int]] = {namespace: {FULL_LOWER, FULL_UPPER} for namespace in counts}
@@ -87,8 +96,8 @@ class PageCluster:
             self.metadata.partition_counts[base] = self.metadata.partition_counts.get(base, 0) + 1
 
     def publish(self) -> None:
-        """Every broker reports what it owns, if anything moved since it did last."""
-        if self._published == self.model.owners:
+        """Every broker reports what it owns, if anything moved since it did last, or `live`."""
+        if not self.live and self._published == self.model.owners:
             return
         self._published = dict(self.model.owners)
         owned: dict[str, dict[str, float]] = {broker: {} for broker in self.brokers}
@@ -96,7 +105,8 @@ class PageCluster:
             owned[owner.broker_id][bundle] = self.shares[bundle]
         now = self.clock.wall_ms()
         ones = {broker: np.ones((len(held), 3), dtype=np.int64) for broker, held in owned.items()}
-        self.source.put(*(report(b, held, last_update=now, bundle_counts=ones[b]) for b, held in owned.items()))
+        changes = {"last_update": now, "interval_ms": int(1000 * CYCLE_SECONDS) if self.live else 0}
+        self.source.put(*(report(b, held, bundle_counts=ones[b], **changes) for b, held in owned.items()))
 
 
 class PacedAdmin(MemoryAdmin):
@@ -105,7 +115,6 @@ class PacedAdmin(MemoryAdmin):
     seconds = 0.0
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
-        """See `ports.BrokerAdmin`."""
         await asyncio.sleep(self.seconds)
         return await super().unload(bundle, destination=destination, at=at, permit=permit)
 
@@ -117,6 +126,7 @@ class PageSidecar(FakeSidecar):
         self,
         cluster: PageCluster,
         *,
+        name: str = "a",
         mode: Mode,
         params: Parameters,
         pace: float,
@@ -125,8 +135,8 @@ class PageSidecar(FakeSidecar):
     ) -> None:
         self.pace, self.review = pace, review
         self.page_cluster = cluster
-        super().__init__(cluster, mode=mode, params=params)  # type: ignore[arg-type]
-        self.mode = mode
+        super().__init__(cluster, name, mode=mode, params=params)  # type: ignore[arg-type]
+        self.name, self.mode = name, mode
         store = MemoryCalibration()
         store.put("2026-09-15/thresholds.json", as_bytes(document(self.clock.wall_ms())))
         self.calibration = self._calibration(store)
@@ -160,7 +170,12 @@ class PageSidecar(FakeSidecar):
         )
 
     def _sidecar_parts(self) -> ServiceParts:
-        overrides = {"cluster": "shop", "mode": self.mode, "member_id": "a", "metadata_store": "zk:zk1:2181/pulsar"}
+        overrides = {
+            "cluster": "shop",
+            "mode": self.mode,
+            "member_id": self.name,
+            "metadata_store": "zk:zk1:2181/pulsar",
+        }
         loaded = load_settings(None, overrides, environ={})
         return ServiceParts(
             loaded=loaded,
@@ -183,12 +198,9 @@ class PageSidecar(FakeSidecar):
             calibration=self.calibration,
             effective_parameters=self.effective_parameters,
             quotas=self.quotas,
-            context=self._patient,
+            context=partial(doctor_context, self, mode=self.mode),
             outage=self.outage,
         )
-
-    def _patient(self) -> DoctorContext:
-        raise NotImplementedError("the page asks no doctor")
 
     async def turn(self) -> None:
         """A cycle: topics pass what they may, quotas do their step, and the balancer looks."""
@@ -247,12 +259,20 @@ class ServedSidecar(Served):
     every_seconds: float = CYCLE_SECONDS
     demand: Mapping[str, float] = field(default_factory=dict)
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    live: bool = False
+    name: str = "a"
 
     def service(self) -> Service:
         """The sidecar's face."""
-        self.cluster = PageCluster(self.loads, self.demand)
+        self.cluster = PageCluster(self.loads, self.demand, live=self.live)
         self.sidecar = PageSidecar(
-            self.cluster, mode=self.mode, params=self.params, pace=self.pace, review=self.review, quotas=self.quotas
+            self.cluster,
+            name=self.name,
+            mode=self.mode,
+            params=self.params,
+            pace=self.pace,
+            review=self.review,
+            quotas=self.quotas,
         )
         return self.sidecar.service
 

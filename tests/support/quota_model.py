@@ -80,7 +80,6 @@ class MemoryQuotaAdmin:
         self._faults[method].extend(faults)
 
     async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
-        """See `ports.quotas.QuotaAdmin`."""
         self._enter("topic_rates", broker_id)
         if broker_id not in self.model.brokers:
             raise AdminUnreachable(f"{broker_id} is not registered")
@@ -96,7 +95,6 @@ class MemoryQuotaAdmin:
         return TopicRates(broker_id, tuple(sorted(found)), rates)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
-        """See `ports.quotas.QuotaAdmin`."""
         self._enter("namespace_rates", namespace, cluster)
         found = self.model.quotas.namespaces.get(namespace, NamespaceRates())
         if cluster != self.model.static[self.model.brokers[0]]["clusterName"]:
@@ -105,26 +103,22 @@ class MemoryQuotaAdmin:
         return NamespaceRates(publish=found.publish, dispatch=found.dispatch, resource_group=group)
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
-        """See `ports.quotas.QuotaAdmin`."""
         permit()
         self._enter("topic_rate", place.topic, place.side)
         _raise(self.model.quotas.refusal(place.topic))
         return self.model.quotas.rates.get(place)
 
     async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
-        """See `ports.quotas.QuotaAdmin`."""
         permit()
         self._enter("set_topic_rate", place.topic, place.side)
         _raise(self.model.quotas.refusal(place.topic))
         self.model.quotas.set_rate(place, rate)
 
     async def resource_group(self, name: str) -> ResourceGroup | None:
-        """See `ports.quotas.QuotaAdmin`."""
         self._enter("resource_group", name)
         return self.model.quotas.groups.get(name)
 
     async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
-        """See `ports.quotas.QuotaAdmin`."""
         permit()
         self._enter("set_resource_group", name)
         if group is None:
@@ -133,7 +127,6 @@ class MemoryQuotaAdmin:
             self.model.quotas.groups[name] = group
 
     async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
-        """See `ports.quotas.QuotaAdmin`."""
         permit()
         self._enter("attach", namespace, name)
         _raise(self.model.quotas.attach(namespace, name))

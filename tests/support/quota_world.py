@@ -13,8 +13,8 @@ from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
-from bundlekeel.daemon.quotas.reported_usage import UsageListener
 from bundlekeel.daemon.quotas.service import QuotaService
+from bundlekeel.daemon.quotas.usage import UsageListener
 from bundlekeel.ports import DocumentChange, Metadata
 from bundlekeel.ports.quotas import UsageFeed
 from bundlekeel.settings.quotas import QuotaSettings

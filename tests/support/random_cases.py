@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Snapshot
@@ -64,13 +62,6 @@ def random_case(rng: np.random.Generator) -> PlanInput:
     return PlanInput(
         snapshot=seen, params=params, memory=made.memory, ledger=books, guard=guard, policies=made.policies
     )
-
-
-def random_plans(cases: int, seed: int) -> Iterator[str]:
-    """A digest of each of so many plans, to the last figure and letter."""
-    rng = np.random.default_rng(seed)
-    for _ in range(cases):
-        yield hashlib.sha256(repr(plan(random_case(rng)).plan).encode()).hexdigest()
 
 
 def _snapshot(rng: np.random.Generator) -> Snapshot:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.gate.outage import OutageWatch
+from bundlekeel.core.model.load import CapacityOverride
+from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests, OperatorRequestsParts
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.runtime import RuntimeParts
 from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.model import Settings
+from bundlekeel.settings.parameters import to_parameters
 from tests.support.world import FakeSidecar
 
 
@@ -18,25 +21,39 @@ class NoPeers:
     """Nobody is asked over HTTP."""
 
     async def make_plan(self, url: str, request: object) -> dict[str, Any]:
-        """See `ports.Peers`."""
         raise StoreError(url)
 
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
-        """See `ports.Peers`."""
         raise StoreError(url)
 
     async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
-        """See `ports.Peers`."""
         raise StoreError(url)
 
     async def close(self) -> None:
         """Nothing is open."""
 
 
-def runtime_parts(
-    sidecar: FakeSidecar, *, interval_seconds: float = 1.0, outage: OutageWatch | None = None
-) -> RuntimeParts:
-    """The runtime's parts of this sidecar; it looks for outages only if told."""
+def doctor_context(
+    sidecar: FakeSidecar, *, mode: str = "recommend", capacity: tuple[CapacityOverride, ...] = ()
+) -> DoctorContext:
+    """What `doctor` looks at on this sidecar."""
+    return DoctorContext(
+        coordination=sidecar.coordination,
+        source=sidecar.cluster.source,
+        metadata=sidecar.cluster.metadata,
+        admin=sidecar.admin,
+        config=sidecar.config,
+        clock=sidecar.clock,
+        mode=mode,
+        heartbeat_seconds=2.0,
+        store_address="zk:zk1:2181/pulsar",
+        capacity=capacity,
+        used=lambda values: to_parameters(Settings(), values),
+    )
+
+
+def runtime_parts(sidecar: FakeSidecar, *, interval_seconds: float = 1.0) -> RuntimeParts:
+    """The runtime's parts of this sidecar, with nothing beside the cycles."""
     return RuntimeParts(
         clock=sidecar.clock,
         coordination=sidecar.coordination,
@@ -56,7 +73,6 @@ def runtime_parts(
             LoadedSettings.defaults(), sidecar.effective_parameters, sidecar.journal, sidecar.telemetry, sidecar.clock
         ),
         interval_seconds=interval_seconds,
-        outage=outage,
     )
 
 

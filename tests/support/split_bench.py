@@ -5,15 +5,11 @@ from __future__ import annotations
 from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.model.names import FULL_UPPER
 from bundlekeel.core.splitting.children import Family
-from bundlekeel.daemon.execution.move import LeaderTerm, MovePorts
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
 from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
-from bundlekeel.ports import Member
-from tests.support.executor_bench import A, B, C, Permit, VirtualClock
+from tests.support.executor_bench import B, World
 from tests.support.extensible_brokers import ExtensibleModel
-from tests.support.memory_admin import BrokerModel, MemoryAdmin
-from tests.support.memory_coordination import MemoryCoordination, MemoryStore
-from tests.support.memory_source import MemoryMetadata
+from tests.support.memory_coordination import MemoryCoordination
 
 BUNDLE = "t/n/0x00000000_0x40000000"
 EDGES = [0, 0x40000000, FULL_UPPER]
@@ -31,7 +27,7 @@ def topic(hash_: int, rate: float, sessions: int = 1) -> TopicLoad:
 TWO_HOT = (topic(0x01000000, 1), topic(0x02000000, 1), topic(0x10000000, 50), topic(0x20000000, 49))
 
 
-class Bench:
+class Bench(World):
     """A splitter that leads epoch 1 over three brokers; B owns the bundle with its two hot topics."""
 
     def __init__(
@@ -41,51 +37,19 @@ class Bench:
         mode: str = "modular",
         model: type[ExtensibleModel] = ExtensibleModel,
     ) -> None:
-        self.mode = mode
-        self.model = (model if mode == "extensible" else BrokerModel)([A, B, C])
+        super().__init__(mode, model, coordination)
         self.model.add_loads(BUNDLE, *(topics or TWO_HOT))
         self.model.own(BUNDLE, B)
-        self.permit = Permit()
-        self.admin = MemoryAdmin(self.model)
-        self.admin.set_endpoints(self.model.endpoints())
-        self.store = MemoryStore()
-        self.coordination = coordination(self.store)
-        self.metadata = MemoryMetadata()
         self.metadata.bundle_boundaries["t/n"] = list(EDGES)
         self.model.after_split = self.divided
-        self.clock = VirtualClock()
         self.prepared: list[Family] = []
-        self.world = MovePorts(
-            admin=self.admin,
-            commands=self.admin,
-            coordination=self.coordination,
-            ownership=self.model,
-            metadata=self.metadata,
-            clock=self.clock,
-            mode=lambda: self.mode,
-        )
-        self.splitter = Splitter(
-            world=self.world, term=LeaderTerm(epoch=1, member="m1", permit=self.permit), prepare=self.prepared.append
-        )
+        self.world = self.ports()
+        self.splitter = Splitter(world=self.world, term=self.term, prepare=self.prepared.append)
 
     def divided(self, _bundle: str, children: tuple[str, ...]) -> None:
         """The brokers store new boundaries."""
         edges = {int(child.rpartition("_")[2], 16) for child in children}
         self.metadata.bundle_boundaries["t/n"] = sorted(edges | set(self.metadata.bundle_boundaries["t/n"]))
-
-    async def lead(self) -> Bench:
-        """Connect and win epoch 1."""
-        await self.coordination.start()
-        assert await self.coordination.campaign(Member(id="m1")) == 1
-        return self
-
-    async def depose(self) -> MemoryCoordination:
-        """Another sidecar leads epoch 2 from now on."""
-        other = MemoryCoordination(self.store)
-        await other.start()
-        self.store.expire(self.coordination)
-        assert await other.campaign(Member(id="m2")) == 2
-        return other
 
     async def split(self, rule: str = "hot", **changes: object) -> SplitOutcome:
         """Split the bundle."""

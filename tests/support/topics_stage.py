@@ -93,7 +93,6 @@ class Stage:
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    """See Stage."""
     made = Stage(tmp_path)
     yield made
     await made.channel.close()

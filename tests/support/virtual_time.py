@@ -42,13 +42,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def time(self) -> float:
-        """See asyncio."""
         return self.now
 
     def run_in_executor(  # type: ignore[override]  # the executor is nobody's
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """See asyncio."""
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))

@@ -11,12 +11,11 @@ import numpy as np
 
 from bundlekeel.adapters.files import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import TopicLoad
+from bundlekeel.core.model.load import CapacityOverride, TopicLoad
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.daemon.answers.picture import Mode
+from bundlekeel.daemon.answers.picture import Mode, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
@@ -32,6 +31,7 @@ from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
 from bundlekeel.daemon.operations.manual_moves import ManualMoves, ManualMovesParts
 from bundlekeel.daemon.operations.reviews import Reviews
+from bundlekeel.daemon.runtime import begin_term
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.sources.policies import PolicyCache
@@ -39,6 +39,7 @@ from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.daemon.state.takeover_record import takeover_request
+from bundlekeel.daemon.why import WhyInput, why
 from bundlekeel.ports import Member
 from bundlekeel.settings.guard import WindowSettings
 from bundlekeel.settings.parameters import MergedParameters
@@ -188,7 +189,7 @@ class FakeSidecar:
         self.executor = self.employ(self._world())
         self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
         self.cycle = Cycle(self._parts(params, revert))
-        self.planner = Planner(self.cycle, self.clock.wall_ms)
+        self.planner = Planner(self.cycle, self.clock.wall_ms, eta=self.operations.eta, interval_seconds=30.0)
         self.executions = self._executions()
         self.leadership.on_won = self._won
 
@@ -260,6 +261,12 @@ class FakeSidecar:
             )
         )
 
+    async def why(self, name: str, **given: Any) -> WhyView:
+        """What its API answers to `why`."""
+        parts = {"metadata": self.cluster.metadata, "records": list(self.shared_state.moves)}
+        parts |= {"now_ms": self.clock.wall_ms(), "desired": self.shared_state.desired}
+        return await why(name, WhyInput(cycle=self.cycle, **{**parts, **given}))
+
     def tell_time(self, cluster: FakeCluster) -> TestClock:
         """Its machine's clocks."""
         return cluster.clock
@@ -316,10 +323,7 @@ class FakeSidecar:
         return {}
 
     async def _won(self, epoch: int) -> None:
-        self.executor.begin(epoch)
-        await self.shared_state.begin_term(epoch)
-        self.outage.remember(self.shared_state.shared.brokers, self.shared_state.shared.wall_ms)
-        await self.executor.settle()
+        await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
         self.cycle.cycle_state = self.shared_state.cycle_state()
 
     async def lead(self) -> FakeSidecar:

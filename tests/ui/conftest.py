@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,19 @@ WIDE = {"width": 1120, "height": 760}
 NARROW = {"width": 420, "height": 900}
 SERIOUS = ("serious", "critical")
 # By the words of their tabs; the first one is shown first.
-VIEWS = ("Cluster now", "What if", "Journal", "Executions", "Channel", "Quotas", "Thresholds", "Settings", "Plan")
+VIEWS = (
+    "Cluster now",
+    "What if",
+    "Journal",
+    "Executions",
+    "Channel",
+    "Quotas",
+    "Thresholds",
+    "Settings",
+    "Doctor",
+    "API",
+    "Plan",
+)
 HOT = "broker-0.pulsar:8080"
 # One broker with nearly everything, in three namespaces and many small bundles; two with next to nothing.
 LOADS = {
@@ -39,7 +50,6 @@ PATIENCE_MS = 40_000
 expect.set_options(timeout=PATIENCE_MS)
 
 Open = Callable[..., Page]
-Shoot = Callable[[Page, str], None]
 
 
 @pytest.fixture(scope="session")
@@ -72,20 +82,6 @@ def open_page(browser: Browser) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert faults == []
-
-
-@pytest.fixture
-def shoot() -> Shoot:
-    """Keeps a picture for the documentation where `python -m dev.ui screenshots` says so."""
-    folder = os.environ.get("UI_PICTURES")
-
-    def keep(page: Page, name: str) -> None:
-        if folder is not None:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            page.mouse.move(0, 0)
-            page.screenshot(path=Path(folder) / f"{name}.png")
-
-    return keep
 
 
 @pytest.fixture(scope="session")
@@ -151,7 +147,6 @@ __all__ = [
     "WIDE",
     "Open",
     "Served",
-    "Shoot",
     "ask_for_a_plan",
     "findings",
     "sign_in",

@@ -13,7 +13,7 @@ from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.sidecar import Sidecar, bundlekeel, settings_for
 from tests.chaos.stage import PATIENT, QUICK, Scene, traffic_for, until
 from tests.support.security import Tokens
-from tests.ui.conftest import NARROW, Open, Shoot, ask_for_a_plan, findings, sign_in, view
+from tests.ui.conftest import Open, ask_for_a_plan, findings, sign_in, view
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -61,21 +61,12 @@ def guarded(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         assert bundlekeel("handback", *arguments, within=120).returncode == 0
 
 
-def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, shoot: Shoot, axe: str) -> None:
-    """A viewer sees it and may not; an operator plans, carries it out, watches it end, and the bundles landed there.
-
-    The pictures of the documentation are made here (`python -m dev.ui screenshots`).
-    """
+def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, axe: str) -> None:
+    """A viewer sees it and may not; an operator plans, carries it out, watches it end, and the bundles landed there."""
     page = open_page(guarded.url)
     sign_in(page, guarded.tokens, "viewer")
     expect(page.locator("#verdict")).to_contain_text("times the mean", timeout=60_000)
     assert findings(page, axe) == []
-    shoot(page, "page-cluster-light")
-    for name, more in (("page-cluster-dark", {"scheme": "dark"}), ("page-narrow", {"size": NARROW})):
-        other = open_page(guarded.url, **more)
-        sign_in(other, guarded.tokens, "viewer")
-        expect(other.locator("#verdict")).to_contain_text("times the mean")
-        shoot(other, name)
     view(page, "Plan")
     expect(page.get_by_text("Asking for a plan needs role operator.")).to_be_visible()
 
@@ -83,16 +74,13 @@ def test_from_imbalance_to_an_execution(guarded: Guarded, open_page: Open, shoot
     sign_in(page, guarded.tokens, "operator")
     ask_for_a_plan(page)
     assert findings(page, axe) == []
-    shoot(page, "page-plan")
     page.get_by_role("button", name=re.compile("^Why .* moves$")).first.click()
     why = page.get_by_role("dialog", name="Why this move")
     expect(why).to_contain_text("The bundle now")
     expect(why.get_by_text("Asking the sidecar")).to_have_count(0)
-    shoot(page, "page-why")
     page.keyboard.press("Escape")
     what_if(page)
-    shoot(page, "page-what-if")
-    executed(page, guarded, shoot)
+    executed(page, guarded)
     assert findings(page, axe) == []
 
 
@@ -107,20 +95,18 @@ def what_if(page: Page) -> None:
     expect(pairs).to_have_count(4)
 
 
-def executed(page: Page, guarded: Guarded, shoot: Shoot) -> None:
+def executed(page: Page, guarded: Guarded) -> None:
     """Carried out with a reason, watched to its end; the journal has every move."""
     ask_for_a_plan(page)
     page.get_by_label(re.compile("^Carry out")).fill("even it out")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
     expect(task).to_contain_text("Asked by the-operator: even it out")
-    shoot(page, "page-execution")
     expect(task.get_by_role("heading")).to_contain_text("done", timeout=180_000)
     said = re.search(r"(\d+) of (\d+) landed where asked", task.inner_text())
     assert said is not None and said[1] == said[2] != "0"
     view(page, "Journal")
     page.get_by_label("Show").select_option("moves")
     expect(page.locator(".entry.move")).to_have_count(int(said[1]))
-    shoot(page, "page-journal")
     landed = [move for move in guarded.sidecar.moves() if move["landed_on"] == move["destination"] != move["source"]]
     assert len(landed) == int(said[1])

@@ -255,6 +255,7 @@ def test_pause_is_seen_by_everybody(guarded: ServedSidecar, tokens: Tokens, open
     drawer.get_by_label("Reason").fill("release")
     drawer.get_by_label("For minutes").fill("15")
     drawer.get_by_role("button", name="Pause").click()
+    drawer.get_by_role("button", name="Done").click()
     said = re.compile(r"Moving is paused by the-operator until \d\d:\d\d:\d\d \(for another 1\d min\)\s*: release")
     expect(other.get_by_text(said)).to_be_visible()
     ask_for_a_plan(page)

@@ -88,6 +88,16 @@ def test_moves_pauses_and_leader_changes_are_marked(file: Path) -> None:
         assert set(re.findall(r"\{\{(\w+)\}\}", item["textFormat"])) <= set(groupings(item["expr"]))
 
 
+def test_a_table_counts_the_moves_of_the_time_shown() -> None:
+    """By what asked for them and how they ended: every label its query keeps has a column, and so has the count."""
+    ((board, panel),) = [(name, panel) for name, panel in panels() if panel["type"] == "table"]
+    (target,) = panel["targets"]
+    assert board == "bundlekeel-actions" and target["format"] == "table" and target["instant"]
+    assert "increase(bundlekeel_moves_by_rule_total" in target["expr"] and "[$__range]" in target["expr"]
+    columns = panel["transformations"][0]["options"]["indexByName"]
+    assert set(columns) == {*groupings(target["expr"]), "Value"}
+
+
 @pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
 def test_dashboards_are_whole(file: Path) -> None:
     """In the one spelling that gives readable differences; ids are unique; nothing overlaps; nobody edits what is

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dev.chart import alerts
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
 from tests.watch.promql import ROOT, RULES, documents
 
@@ -64,6 +65,27 @@ def test_no_alert_without_a_runbook(alert: dict[str, Any]) -> None:
     text = runbook.read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
     assert text.startswith(f"# {alert['alert']}\n") and "`bundlekeel " in text.replace("\n", " ")
+
+
+def test_alerts_link_to_where_the_runbooks_are_read() -> None:
+    """`python -m dev.chart alerts URL`: nothing else of the file changes, and what is no address is refused."""
+    text, plain = alerts("https://docs.example.com/keel/"), (ROOT / "deploy/prometheus/alerts.yml").read_text("utf-8")
+    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+    links = [rule["annotations"]["runbook_url"] for rule in rules]
+    assert links == [f"https://docs.example.com/keel/docs/operations/runbooks/{rule['alert']}.md" for rule in ALERTS]
+    assert text.replace("https://docs.example.com/keel/", "") == plain
+    for wrong in ("", "docs.example.com/", "https://docs.example.com"):
+        with pytest.raises(ValueError, match="slash at its end"):
+            alerts(wrong)
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
+def test_every_step_of_a_runbook_says_what_it_shows(alert: dict[str, Any]) -> None:
+    """Each numbered step of the diagnosis has a line of its own, `Expected:`, with what a healthy cluster answers."""
+    text = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
+    diagnosis = text.partition("## Diagnosis")[2].partition("## Mitigation")[0]
+    steps = re.split(r"^\d+\. ", diagnosis, flags=re.MULTILINE)[1:]
+    assert steps and all(re.search(r"^ {3}Expected: .{15,}", step, re.MULTILINE) for step in steps)
 
 
 def test_no_runbook_without_an_alert() -> None:

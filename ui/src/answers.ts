@@ -398,6 +398,20 @@ export interface FindingView {
   state: string | null;
 }
 
+/** What comes of a what-if in the end: plan after plan, each carried out as predicted. Splits are not counted. */
+export interface FinishView {
+  /** false: more cycles would be needed than were looked at */
+  complete: boolean;
+  /** how many cycles they take */
+  cycles: number;
+  /** max/mean of throughput over brokers then; 1: even, 0: no load */
+  max_mean: number;
+  /** how many, those of this plan included */
+  moves: number;
+  /** until the last of them has landed */
+  seconds: number;
+}
+
 /** A group with its busiest topics. */
 export interface GroupDetailView {
   /** usage by broker that serves it; where there are very many groups, of the busiest ones */
@@ -928,6 +942,8 @@ export interface PlanView {
   by_leader: boolean;
   /** when it is forgotten */
   expires_ms: number;
+  /** of a what-if: what comes of it in the end */
+  finished: FinishView | null;
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
   /** how even the load is */
@@ -1626,7 +1642,7 @@ export interface WhyView {
   bundle: string | null;
   /** the bundle's entry in the ownership channel */
   channel: UnitView | null;
-  /** what prevents a move */
+  /** what prevents a move, and until when */
   codes: (CodeView)[];
   /** what is wrong with that entry */
   findings: (FindingView)[];
@@ -1640,7 +1656,7 @@ export interface WhyView {
   planned: (string)[];
   /** the same for people, in a sentence */
   sentence: string;
-  /** what would change it */
+  /** the one action, or why there is nothing to do */
   what_would_change_it: string;
 }
 

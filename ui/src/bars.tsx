@@ -1,7 +1,8 @@
 // Brokers as bars: how much of a broker's capacity is used, with what is on it inside.
 
+import type { OperationsView } from "./answers";
 import type { Broker, Drawing, Load } from "./api";
-import { balanceOf, bundleParts, count, percent, rate, words } from "./words";
+import { balanceOf, bundleParts, count, duration, moment, percent, rate, words } from "./words";
 
 /** Namespaces that get a colour and a letter of their own; all others share one. */
 const NAMED = 7;
@@ -76,20 +77,74 @@ function Segments(props: { row: Drawing["brokers"][number]; width: number }) {
   );
 }
 
-function remarks(row: Broker): string[] {
-  const found: string[] = [];
-  if (row.sheds_itself) found.push("still sheds by itself");
-  if (row.unsettled) found.push("settling after moves");
-  if (row.preallocated?.length) found.push(`${count(row.preallocated.length, "bundle")} on the way to it`);
-  if ((row.report_age_seconds ?? 0) > 900) found.push("its report is old");
+interface Asked {
+  sign: string;
+  /** On the broker's bar. */
+  short: string;
+  what: string;
+  how: string;
+  row: { by: string; reason: string; since_ms: number };
+}
+
+/** What people asked of a broker, and how far it is. */
+export function askedOf(broker: string, operations: OperationsView | null): Asked[] {
+  if (!operations) return [];
+  const its = <T extends { broker: string }>(rows: T[]) => rows.filter((row) => row.broker === broker);
+  return [
+    ...its(operations.drains).map((row) => {
+      const left = row.left ? `${row.left} left` : "";
+      const blocked = Object.entries(row.blocked).map(([code, many]) => `${many} ${words(code)}`);
+      const ahead = row.eta_seconds !== null && row.left ? `about ${duration(row.eta_seconds)} to go` : "";
+      const state = row.state === "empty" ? "drained, empty" : row.state === "blocked" ? "drain blocked" : "draining";
+      return {
+        sign: "▼",
+        short: [state, left].filter(Boolean).join(", "),
+        what: "Drain",
+        how: [words(row.state), `${count(row.moved, "bundle")} moved`, left, ahead, ...blocked].filter(Boolean).join(", "),
+        row,
+      };
+    }),
+    ...its(operations.cordons).map((row) => ({ sign: "⊘", short: "cordoned", what: "Cordon", how: "no bundle is moved to it", row })),
+    ...its(operations.warms).map((row) => ({ sign: "▲", short: "warming", what: "Warm", how: "bundles come to it, a few a cycle", row })),
+    ...operations.pauses
+      .filter((row) => row.scope === `broker:${broker}`)
+      .map((row) => ({
+        sign: "‖",
+        short: "paused",
+        what: "Pause",
+        how: row.until_ms ? `until ${moment(row.until_ms)}` : "until somebody ends it",
+        row,
+      })),
+  ];
+}
+
+/** What is to be known of a broker beside its load: a sign and words, never the colour alone. */
+function remarks(row: Broker, operations: OperationsView | null): [string, string][] {
+  const found = askedOf(row.broker, operations).map(({ sign, short }): [string, string] => [sign, short]);
+  if (row.verdict?.code === "Overloaded") found.push(["!", "overloaded"]);
+  if (row.sheds_itself) found.push(["!", "still sheds by itself"]);
+  if (row.unsettled) found.push(["~", "settling after moves"]);
+  if (row.preallocated?.length) found.push(["→", `${count(row.preallocated.length, "bundle")} on the way to it`]);
+  if ((row.report_age_seconds ?? 0) > 900) found.push(["!", "its report is old"]);
   return found;
+}
+
+/** How old the figures are, and whether they are read from the broker's counters or from its own report. */
+function age(row: Broker): string {
+  if (row.report_age_seconds === null || row.report_age_seconds === undefined) return "";
+  return `${row.measured_seconds ? "live" : "report"} ${duration(row.report_age_seconds)}`;
 }
 
 function Line(props: { at: number; end: number; kind: string; title: string }) {
   return <span class={`line ${props.kind}`} style={{ left: `${(100 * props.at) / props.end}%` }} title={props.title} />;
 }
 
-export function BrokerBars(props: { brokers: Broker[]; drawing: Drawing | null; onOpen: (broker: string) => void }) {
+export function BrokerBars(props: {
+  brokers: Broker[];
+  drawing: Drawing | null;
+  operations: OperationsView | null;
+  onOpen: (broker: string) => void;
+}) {
   const { usable, mean, busiest } = balanceOf(props.brokers);
   const end = scaleEnd(usable.map((row) => row.score_ratio!));
   const drawn = new Map(props.drawing?.brokers.map((row) => [row.broker, row]));
@@ -107,12 +162,14 @@ export function BrokerBars(props: { brokers: Broker[]; drawing: Drawing | null; 
           const ratio = row.score_ratio ?? 0;
           const width = (100 * Math.min(ratio, end)) / end;
           const used = usual ? `${percent(ratio)} of capacity` : "load not known";
+          const said = remarks(row, props.operations);
+          const label = [`${row.broker}: ${used}`, count(row.bundles ?? 0, "bundle"), ...said.map(([, text]) => text)].join(", ");
           return (
             <li key={row.broker} class={row === busiest ? "busiest" : ""}>
               <button type="button" class="name" onClick={() => props.onOpen(row.broker)}>
                 {row.broker}
               </button>
-              <div class="track" role="img" aria-label={`${row.broker}: ${used}, ${count(row.bundles ?? 0, "bundle")}`}>
+              <div class="track" role="img" aria-label={label}>
                 <div class="bar" style={{ width: `${width}%` }}>
                   {drawn.has(row.broker) && <Segments row={drawn.get(row.broker)!} width={width} />}
                 </div>
@@ -123,16 +180,18 @@ export function BrokerBars(props: { brokers: Broker[]; drawing: Drawing | null; 
                 {usual ? (
                   <>
                     <strong>{percent(ratio)}</strong> {rate(row.predicted_throughput)}{" "}
-                    <span class="quiet">{count(row.bundles ?? 0, "bundle")}</span>
+                    <span class="quiet">
+                      {count(row.bundles ?? 0, "bundle")}, <span title="age of these figures: of the broker's counters, or of its own report">{age(row)}</span>
+                    </span>
                   </>
                 ) : (
                   <>
                     <strong>{words(row.state)}</strong> {row.detail}
                   </>
                 )}
-                {remarks(row).map((text) => (
+                {said.map(([sign, text]) => (
                   <span key={text} class="remark">
-                    {text}
+                    <span aria-hidden="true">{sign}</span> {text}
                   </span>
                 ))}
               </div>

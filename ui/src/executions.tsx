@@ -1,9 +1,11 @@
 // Executions: plans people asked to be carried out, how far they are, and how to stop them.
 
-import type { ReviewView } from "./answers";
+import { useRef } from "preact/hooks";
+import type { OperationsView, ReviewView } from "./answers";
 import { type JournalRecord, type Plan, type Task, type WhoAmI, ask, part } from "./api";
 import { BundleName } from "./bars";
 import { refresh, useAnswer } from "./live";
+import { BrokerOperations, Requests } from "./operations";
 import { Loaded, ReasonForm, Said } from "./parts";
 import { count, moment, words } from "./words";
 
@@ -157,6 +159,31 @@ function Reviews(props: { may: boolean }) {
   );
 }
 
+/** Drains, cordons and warms last until somebody ends them, and are no tasks. */
+function OfBrokers(props: { who: WhoAmI | null }) {
+  const operations = useAnswer<OperationsView>("operations").data;
+  // One that is ended here stays until the reader leaves: its dialog says that it has ended.
+  const seen = useRef(new Set<string>());
+  if (!operations) return null;
+  const { drains, cordons, warms } = operations;
+  for (const row of [...drains, ...cordons, ...warms]) seen.current.add(row.broker);
+  const names = [...seen.current].sort();
+  const Shown = props.who?.mutations ? BrokerOperations : Requests;
+  return (
+    <>
+      {names.length > 0 && <h2>Asked of brokers, until somebody ends it</h2>}
+      <ul class="tasks" aria-label="Asked of brokers">
+        {names.map((name) => (
+          <li key={name} class="task">
+            <h3>{name}</h3>
+            <Shown broker={name} who={props.who} operations={operations} />
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
 export function ExecutionsView(props: { who: WhoAmI | null }) {
   const answer = useAnswer<Task[]>("tasks");
   const may = props.who?.mutations ?? false;
@@ -173,7 +200,7 @@ export function ExecutionsView(props: { who: WhoAmI | null }) {
               (row): Shown => ({ task: row.task, hash: row.hash, state: "waiting", detail: `asked at ${moment(row.at)}` }),
             );
           const all = [...(tasks as Shown[]), ...waiting].reverse();
-          if (!all.length) return <p class="empty">Nobody has asked for an execution lately.</p>;
+          if (!all.length) return <p class="empty">No plan, move or split has been asked for lately.</p>;
           return (
             <ol class="tasks">
               {all.map((task) => (
@@ -183,6 +210,7 @@ export function ExecutionsView(props: { who: WhoAmI | null }) {
           );
         }}
       </Loaded>
+      <OfBrokers who={props.who} />
     </>
   );
 }

@@ -1,9 +1,10 @@
 // The top of the page: what is unbalanced and what happens next, who leads, and what stands in the way.
 
 import { useState } from "preact/hooks";
-import { type Broker, type State, type WhoAmI, ask, keepToken, token } from "./api";
-import { type Answer, type Connection, refresh, restart, useClock } from "./live";
-import { Drawer, Notice, ReasonForm, Said } from "./parts";
+import { type Broker, type State, type WhoAmI, keepToken, token } from "./api";
+import { type Answer, type Connection, restart, useClock } from "./live";
+import { type Operation, OperationDialog } from "./operations";
+import { Drawer, Notice, Said } from "./parts";
 import { MODES, clock, count, duration, moment, verdict } from "./words";
 
 const OLD_SECONDS = 60;
@@ -64,32 +65,41 @@ function Account(props: { who: WhoAmI | null }) {
   );
 }
 
+const RESUME: Operation = {
+  title: "Resume moving",
+  says: "Plans are carried out again, from the next cycle on.",
+  does: "Resume",
+  path: "resume",
+  done: "Moving is resumed.",
+};
+
 function PauseControl(props: { state: State }) {
-  const [open, setOpen] = useState(false);
+  // Which dialog is open; it stays when the state that it changed comes back.
+  const [open, setOpen] = useState<"" | "pause" | "resume">("");
   const [minutes, setMinutes] = useState("60");
   const paused = props.state.paused !== null;
-  const run = async (reason: string) => {
-    await ask("POST", paused ? "resume" : "pause", paused ? { reason } : { reason, seconds: 60 * Number(minutes) });
-    refresh();
-    setOpen(false);
+  const pause: Operation = {
+    title: "Pause all moving",
+    says: "No sidecar begins a further move, at once. Moves under way end.",
+    does: "Pause",
+    path: "pause",
+    body: { seconds: 60 * Number(minutes) },
+    done: `Moving is paused for ${minutes} minutes.`,
   };
   return (
     <>
-      <button type="button" onClick={() => setOpen(true)}>
+      <button type="button" onClick={() => setOpen(paused ? "resume" : "pause")}>
         {paused ? "Resume" : "Pause"}
       </button>
       {open && (
-        <Drawer title={paused ? "Resume moving" : "Pause all moving"} onClose={() => setOpen(false)}>
-          <p>{paused ? "Plans are carried out again." : "No sidecar begins a further move, at once. Moves under way end."}</p>
-          <ReasonForm label="Reason" does={paused ? "Resume" : "Pause"} run={run}>
-            {!paused && (
-              <label>
-                <span>For minutes</span>
-                <input type="number" min="1" max="10000" required value={minutes} onInput={(event) => setMinutes(event.currentTarget.value)} />
-              </label>
-            )}
-          </ReasonForm>
-        </Drawer>
+        <OperationDialog operation={open === "pause" ? pause : RESUME} onClose={() => setOpen("")}>
+          {open === "pause" && (
+            <label>
+              <span>For minutes</span>
+              <input type="number" min="1" max="10000" required value={minutes} onInput={(event) => setMinutes(event.currentTarget.value)} />
+            </label>
+          )}
+        </OperationDialog>
       )}
     </>
   );

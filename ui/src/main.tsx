@@ -2,10 +2,12 @@
 
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import type { OperationsView } from "./answers";
 import type { Broker, Drawing, State, WhoAmI } from "./api";
 import { token } from "./api";
 import { BrokerBars, Legend } from "./bars";
 import { ChannelView } from "./channel";
+import { DoctorView } from "./doctor";
 import { ExecutionsView } from "./executions";
 import { Head, SignIn } from "./head";
 import { JournalView } from "./journal";
@@ -13,6 +15,7 @@ import { type Answer, restart, useAnswer, useConnection } from "./live";
 import { Loaded, ProblemNotice } from "./parts";
 import { PlanView } from "./plan";
 import { QuotasView } from "./quotas";
+import { ReferenceView } from "./reference";
 import { SettingsView } from "./settings";
 import { ThresholdsView } from "./thresholds";
 import { WhatIfView } from "./whatif";
@@ -28,6 +31,8 @@ const VIEWS: [string, string][] = [
   ["quotas", "Quotas"],
   ["thresholds", "Thresholds"],
   ["settings", "Settings"],
+  ["doctor", "Doctor"],
+  ["api", "API"],
 ];
 
 function viewOf(hash: string): string {
@@ -35,8 +40,9 @@ function viewOf(hash: string): string {
   return VIEWS.some(([known]) => known === name) ? name : "cluster";
 }
 
-function ClusterView(props: { brokers: Answer<Broker[]>; drawing: Answer<Drawing> }) {
+function ClusterView(props: { who: WhoAmI | null; brokers: Answer<Broker[]>; drawing: Answer<Drawing> }) {
   const { drawing } = props;
+  const operations = useAnswer<OperationsView>("operations").data;
   const [open, setOpen] = useState("");
   const drawn = (props.brokers.data?.length ?? 0) > 0 && drawing.data !== null;
   useEffect(() => {
@@ -48,8 +54,8 @@ function ClusterView(props: { brokers: Answer<Broker[]>; drawing: Answer<Drawing
       {(rows) => (
         <>
           {drawing.data && <Legend drawing={drawing.data} />}
-          <BrokerBars brokers={rows} drawing={drawing.data} onOpen={setOpen} />
-          {open && <BrokerDrawer broker={open} onClose={() => setOpen("")} />}
+          <BrokerBars brokers={rows} drawing={drawing.data} operations={operations} onOpen={setOpen} />
+          {open && <BrokerDrawer broker={open} who={props.who} operations={operations} onClose={() => setOpen("")} />}
         </>
       )}
     </Loaded>
@@ -72,7 +78,9 @@ function Main(props: {
   if (view === "quotas") return <QuotasView who={who} />;
   if (view === "thresholds") return <ThresholdsView who={who} />;
   if (view === "settings") return <SettingsView />;
-  return <ClusterView brokers={brokers} drawing={props.drawing} />;
+  if (view === "doctor") return <DoctorView />;
+  if (view === "api") return <ReferenceView />;
+  return <ClusterView who={who} brokers={brokers} drawing={props.drawing} />;
 }
 
 function Page() {

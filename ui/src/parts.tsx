@@ -1,10 +1,13 @@
 // Small parts of several views.
 
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Problem } from "./api";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Problem, Refusal, WhoAmI } from "./api";
+import { BundleName } from "./bars";
 import type { Answer } from "./live";
-import { clock } from "./words";
+import { clock, count, sentence, words } from "./words";
+
+const SHOWN_REFUSALS = 100;
 
 /** A sentence of the sidecar; what stands between backticks in it is code. */
 export function Said(props: { text: string }) {
@@ -54,13 +57,26 @@ export function Loaded<T>(props: { answer: Answer<T>; empty?: string; children: 
   );
 }
 
-/** A panel at the side, over everything else; Escape closes it and the focus goes back to where it was. */
-export function Drawer(props: { title: string; onClose: () => void; children: ComponentChildren }) {
+/** Why this reader may not do something; "" when he may. `command`: what does the same without the page. */
+export function mayNotChange(who: WhoAmI | null, doing: string, command: string): string {
+  if (who?.mutations) return "";
+  if (!who?.you) return `This page may only read: sign in with an operator's token, or use ${command} on the sidecar's machine.`;
+  return `You are ${who.you} with role ${who.your_role}. ${doing} needs role operator.`;
+}
+
+/** A panel at the side, or `small` in the middle, over everything else; Escape closes it and the focus goes back to where it was. */
+export function Drawer(props: { title: string; small?: boolean; onClose: () => void; children: ComponentChildren }) {
+  const titled = useId();
   const dialog = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
     const shown = dialog.current!;
     shown.showModal();
-    return () => shown.close();
+    return () => {
+      shown.close();
+      // What opened it may be gone, so that the focus did not go back to it: then to the panel below.
+      const at = document.activeElement;
+      if (at === document.body || shown.contains(at)) [...document.querySelectorAll<HTMLElement>("dialog[open] > header > h2")].pop()?.focus();
+    };
   }, []);
   // A browser tells `close` later, even after the next key: by then the person may be elsewhere, or have opened another
   // drawer. `cancel` comes with the key. (It may be left out where nothing was clicked; then `close` has to do.)
@@ -70,9 +86,9 @@ export function Drawer(props: { title: string; onClose: () => void; children: Co
   };
   const close = (event: Event) => (event.currentTarget as HTMLElement).isConnected && props.onClose();
   return (
-    <dialog ref={dialog} class="drawer" aria-labelledby="drawer-title" onCancel={cancel} onClose={close}>
+    <dialog ref={dialog} class={props.small ? "drawer small" : "drawer"} aria-labelledby={titled} onCancel={cancel} onClose={close}>
       <header>
-        <h2 id="drawer-title">{props.title}</h2>
+        <h2 id={titled} tabIndex={-1}>{props.title}</h2>
         <button type="button" onClick={props.onClose}>
           Close
         </button>
@@ -92,9 +108,13 @@ export function ReasonForm(props: {
 }) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);
+  // The button is disabled only with the next drawing: a second click before that must not send again.
+  const sent = useRef(false);
   const [problem, setProblem] = useState<Problem | null>(null);
   const submit = async (event: Event) => {
     event.preventDefault();
+    if (sent.current) return;
+    sent.current = true;
     setBusy(true);
     setProblem(null);
     try {
@@ -103,6 +123,7 @@ export function ReasonForm(props: {
     } catch (error) {
       setProblem(error as Problem);
     }
+    sent.current = false;
     setBusy(false);
   };
   return (
@@ -129,5 +150,41 @@ export function ReasonForm(props: {
         />
       )}
     </form>
+  );
+}
+
+/** By code, each with its candidates behind it. */
+export function Refusals(props: { rows: Refusal[]; onWhy?: (bundle: string) => void }) {
+  const { onWhy } = props;
+  const groups = new Map<string, Refusal[]>();
+  for (const row of props.rows) groups.set(row.code, [...(groups.get(row.code) ?? []), row]);
+  return (
+    <ul class="refusals">
+      {[...groups].map(([code, rows]) => (
+        <li key={code}>
+          <details>
+            <summary>
+              <strong>{words(code)}</strong> ({count(rows.length, "candidate")}): {sentence(rows[0].explanation)}
+            </summary>
+            <ul>
+              {rows.slice(0, SHOWN_REFUSALS).map((row, place) => (
+                <li key={place}>
+                  {!row.bundle && row.broker}
+                  {row.bundle && !onWhy && <BundleName bundle={row.bundle} />}
+                  {row.bundle && onWhy && (
+                    <button type="button" class="link" onClick={() => onWhy(row.bundle)}>
+                      <BundleName bundle={row.bundle} />
+                    </button>
+                  )}{" "}
+                  {row.detail && <span class="quiet">{row.detail}</span>}
+                  {row.frees_ms ? <span class="quiet"> until {clock(row.frees_ms)}</span> : null}
+                </li>
+              ))}
+              {rows.length > SHOWN_REFUSALS && <li class="quiet">and {rows.length - SHOWN_REFUSALS} more</li>}
+            </ul>
+          </details>
+        </li>
+      ))}
+    </ul>
   );
 }

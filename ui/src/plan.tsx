@@ -1,15 +1,13 @@
 // A plan: asked for, looked at, and, where the caller may, carried out.
 
 import { useState } from "preact/hooks";
-import { type Move, type Plan, Problem, type Refusal, type State, type WhoAmI, ask } from "./api";
+import { type Move, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
 import { BeforeAfter, BundleName } from "./bars";
 import { refresh, useClock } from "./live";
-import { Notice, ProblemNotice, ReasonForm, Said } from "./parts";
+import { Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
 import { asked } from "./executions";
 import { BundleDrawer } from "./why";
-import { balanceOf, clock, count, duration, rate, sentence, words } from "./words";
-
-const SHOWN_REFUSALS = 100;
+import { balanceOf, clock, count, duration, rate, sentence } from "./words";
 
 function times(loads: Plan["loads"], which: "score_before" | "score_after"): string {
   const rows = loads.map((row) => ({ broker: row.broker, state: "ok", score_ratio: row[which] }));
@@ -53,52 +51,13 @@ function Moves(props: { moves: Move[]; onWhy: (move: Move) => void }) {
   );
 }
 
-function Refusals(props: { plan: Plan; onWhy: (bundle: string) => void }) {
-  const groups = new Map<string, Refusal[]>();
-  for (const row of [...props.plan.refusals, ...props.plan.split_refusals]) {
-    groups.set(row.code, [...(groups.get(row.code) ?? []), row]);
-  }
-  if (!groups.size) return <p class="empty">Nothing that could move was left out.</p>;
-  return (
-    <ul class="refusals">
-      {[...groups].map(([code, rows]) => (
-        <li key={code}>
-          <details>
-            <summary>
-              <strong>{words(code)}</strong> ({count(rows.length, "candidate")}): {sentence(rows[0].explanation)}
-            </summary>
-            <ul>
-              {rows.slice(0, SHOWN_REFUSALS).map((row, place) => (
-                <li key={place}>
-                  {row.bundle ? (
-                    <button type="button" class="link" onClick={() => props.onWhy(row.bundle)}>
-                      <BundleName bundle={row.bundle} />
-                    </button>
-                  ) : (
-                    row.broker
-                  )}{" "}
-                  {row.detail && <span class="quiet">{row.detail}</span>}
-                  {row.frees_ms ? <span class="quiet"> until {clock(row.frees_ms)}</span> : null}
-                </li>
-              ))}
-              {rows.length > SHOWN_REFUSALS && <li class="quiet">and {rows.length - SHOWN_REFUSALS} more</li>}
-            </ul>
-          </details>
-        </li>
-      ))}
-    </ul>
-  );
-}
-
 /** Why the button that carries a plan out is not there; "" when it is. */
 function hindrance(plan: Plan, state: State, who: WhoAmI | null): string {
   if (plan.what_if) return "This is a what-if: brokers or traffic in it are not as they are, so it cannot be carried out.";
   if (!plan.moves.length && !plan.splits.length) return "There is nothing to carry out.";
   if (state.mode !== "act") return `The mode is ${state.mode}: nothing is carried out. An operator sets it to act in the settings file and with bundlekeel mode.`;
   if (state.paused) return "Moving is paused. Somebody has to resume it first.";
-  if (who?.mutations) return "";
-  if (!who?.you) return "This page may only read: sign in with an operator's token, or use bundlekeel plan execute on the sidecar's machine.";
-  return `You are ${who.you} with role ${who.your_role}. Carrying a plan out needs role operator.`;
+  return mayNotChange(who, "Carrying a plan out", "bundlekeel plan execute");
 }
 
 /** Why this reader may not ask for a plan; "" when nothing that is known speaks against it. */
@@ -137,6 +96,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
   const { plan } = props;
   const [move, setMove] = useState<Move | null>(null);
   const [stays, setStays] = useState("");
+  const stayed = [...plan.refusals, ...plan.split_refusals];
   return (
     <>
       <p class="planline" role="status">
@@ -167,9 +127,9 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
       <h2>Before and after</h2>
       <BeforeAfter loads={plan.loads} />
       <h2>What stays, and why</h2>
-      <Refusals plan={plan} onWhy={setStays} />
-      {move && <BundleDrawer bundle={move.bundle} move={move} onClose={() => setMove(null)} />}
-      {stays && <BundleDrawer bundle={stays} onClose={() => setStays("")} />}
+      {stayed.length ? <Refusals rows={stayed} onWhy={setStays} /> : <p class="empty">Nothing that could move was left out.</p>}
+      {move && <BundleDrawer bundle={move.bundle} move={move} who={props.who} onClose={() => setMove(null)} />}
+      {stays && <BundleDrawer bundle={stays} who={props.who} onClose={() => setStays("")} />}
     </>
   );
 }

@@ -1,20 +1,13 @@
 // Setting and removing quota groups, for those who may.
 
 import { useState } from "preact/hooks";
-import { Problem, type WhoAmI, ask, part } from "./api";
+import { Problem, ask, part } from "./api";
 import { refresh } from "./live";
 import { Drawer, Notice, ReasonForm } from "./parts";
 import { type Group, KINDS, type Kind, LABELS, limitOf, limitText } from "./quotarates";
 
 type Texts = Record<Kind, string>;
 type Done = (said: string) => void;
-
-/** Why this reader may not change groups; "" when he may. */
-export function mayNotChange(who: WhoAmI | null): string {
-  if (who?.mutations) return "";
-  if (!who?.you) return "This page may only read: sign in with an operator's token to set or remove a group, or use bundlekeel quota set on the sidecar's machine.";
-  return `You are ${who.you} with role ${who.your_role}. Setting or removing a group needs role operator.`;
-}
 
 function textsOf(group: Group | null): Texts {
   return Object.fromEntries(KINDS.map((kind) => [kind, limitText(kind, group?.limits[kind] ?? null)])) as Texts;

@@ -4,8 +4,8 @@ import type { QuotaWhyView } from "./answers";
 import { useState } from "preact/hooks";
 import { type WhoAmI, part } from "./api";
 import { useAnswer } from "./live";
-import { Drawer, Loaded, Notice, Said } from "./parts";
-import { ChangeGroup, NewGroup, RemoveGroup, mayNotChange } from "./quotaforms";
+import { Drawer, Loaded, Notice, Said, mayNotChange } from "./parts";
+import { ChangeGroup, NewGroup, RemoveGroup } from "./quotaforms";
 import { type Group, KINDS, type Kind, LABELS, type Quotas, type Rates, amount, limitedKinds } from "./quotarates";
 import { QuotaTopics } from "./quotatopics";
 import { clock, count, moment, percent, sentence, words } from "./words";
@@ -255,7 +255,7 @@ export function QuotasView(props: { who: WhoAmI | null }) {
   const answer = useAnswer<Quotas>("quotas");
   const [why, setWhy] = useState("");
   const [done, setDone] = useState("");
-  const refused = mayNotChange(props.who);
+  const refused = mayNotChange(props.who, "Setting or removing a group", "bundlekeel quota set");
   return (
     <Loaded answer={answer}>
       {(quotas) => {

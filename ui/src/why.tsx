@@ -1,9 +1,12 @@
 // The drawer that says why: a broker, a bundle, or a move of a plan.
 
-import { type Bundle, type Move, type Why, part } from "./api";
+import { useState } from "preact/hooks";
+import type { OperationsView } from "./answers";
+import { type Bundle, type Move, type WhoAmI, type Why, part } from "./api";
 import { BundleName } from "./bars";
 import { useAnswer } from "./live";
-import { Drawer, Loaded, Said } from "./parts";
+import { BrokerOperations, TransferDialog } from "./operations";
+import { Drawer, Loaded, Said, mayNotChange } from "./parts";
 import { messages, moment, percent, rate, sentence, words } from "./words";
 
 function Reasons(props: { path: string }) {
@@ -59,15 +62,22 @@ function Reasons(props: { path: string }) {
   );
 }
 
-export function BrokerDrawer(props: { broker: string; onClose: () => void }) {
+export function BrokerDrawer(props: {
+  broker: string;
+  who: WhoAmI | null;
+  operations: OperationsView | null;
+  onClose: () => void;
+}) {
   const bundles = useAnswer<Bundle[]>(`bundles?broker=${part(props.broker)}&limit=50`);
+  const [moved, setMoved] = useState("");
   return (
     <Drawer title={`Broker ${props.broker}`} onClose={props.onClose}>
+      <BrokerOperations broker={props.broker} who={props.who} operations={props.operations} />
       <Reasons path={`brokers/${part(props.broker)}`} />
       <h3>Its largest bundles</h3>
       <Loaded answer={bundles} empty="It carries no bundle.">
         {(rows) => (
-          <table>
+          <table class="stacked">
             <thead>
               <tr>
                 <th scope="col">Bundle</th>
@@ -84,24 +94,44 @@ export function BrokerDrawer(props: { broker: string; onClose: () => void }) {
                     <BundleName bundle={row.bundle} />
                   </td>
                   <td class="number">{rate(row.short.throughput_in + row.short.throughput_out)}</td>
-                  <td>{row.may_move ? "yes" : `no: ${words(row.code ?? "")}`}</td>
+                  <td data-label="May it move? ">
+                    {row.may_move ? "yes" : `no: ${words(row.code ?? "")}`}{" "}
+                    {props.who?.mutations && (
+                      <button type="button" onClick={() => setMoved(row.bundle)} aria-label={`Move ${row.bundle}`}>
+                        Move
+                      </button>
+                    )}
+                  </td>
                 </tr>
               ))}
             </tbody>
           </table>
         )}
       </Loaded>
+      {moved && <TransferDialog bundle={moved} source={props.broker} onClose={() => setMoved("")} />}
     </Drawer>
   );
 }
 
-export function BundleDrawer(props: { bundle: string; move?: Move; onClose: () => void }) {
+export function BundleDrawer(props: { bundle: string; move?: Move; who: WhoAmI | null; onClose: () => void }) {
   const { move } = props;
+  const [moving, setMoving] = useState(false);
+  const refused = mayNotChange(props.who, "Moving a bundle", "bundlekeel transfer");
   return (
     <Drawer title={move ? "Why this move" : "Why this bundle stays"} onClose={props.onClose}>
       <p>
         <BundleName bundle={props.bundle} />
       </p>
+      {refused ? (
+        <p class="quiet">{refused}</p>
+      ) : (
+        <p class="actions">
+          <button type="button" onClick={() => setMoving(true)}>
+            Move it by hand
+          </button>
+        </p>
+      )}
+      {moving && <TransferDialog bundle={props.bundle} source={move?.source ?? null} onClose={() => setMoving(false)} />}
       {move && (
         <>
           <p>

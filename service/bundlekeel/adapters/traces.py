@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from bundlekeel.ports import Telemetry
-from bundlekeel.ports.traces import Span
+from bundlekeel.ports.records import Span
 
 _NANOSECONDS = 1_000_000
 
@@ -47,7 +47,7 @@ class CountingExporter:
 
 
 class OtlpTraces:
-    """`ports.traces.SpanSink` over an exporter. `resource`: what is known of this sidecar, for every span."""
+    """`ports.records.SpanSink` over an exporter. `resource`: what is known of this sidecar, for every span."""
 
     def __init__(self, exporter: Any, telemetry: Telemetry, resource: Mapping[str, str]) -> None:
         self._provider = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)

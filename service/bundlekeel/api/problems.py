@@ -45,6 +45,7 @@ STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
 # Faults that are not those of a value, by pydantic's names.
 _REASONS = {
     "missing": "it is missing",
+    "string_too_short": "it is empty",
     "extra_forbidden": "no field of this request; /api/v1/openapi.json lists those that are",
 }
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import PlanRequest
 
@@ -101,7 +101,11 @@ class PlanBody(Body):
     traffic_scale: float = Field(
         default=1.0, gt=0, le=1000, strict=True, description="plan as if all traffic were this many times"
     )
-    ignore_hit_counts: bool = Field(default=False, strict=True, description="act on a difference at first sight")
+    ignore_hit_counts: bool | None = Field(
+        default=None,
+        strict=True,
+        description="skip the waiting period; null: where brokers or traffic are not as they are",
+    )
     forwarded: bool = Field(default=False, strict=True, description="set by a follower that passes the request on")
 
     def request(self) -> PlanRequest:

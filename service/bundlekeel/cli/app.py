@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -64,7 +65,13 @@ PLANNING = ("run", "decide", "config", "simulate")
 
 
 class _Flags:
-    """Help that gives options without a value no type: `--yes`, not `--yes <bool>`."""
+    """Help that gives options without a value no type: `--yes`, not `--yes <bool>`. Its paragraphs fill the terminal,
+    however the source is wrapped."""
+
+    def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
+        paragraphs = inspect.cleandoc(help or "").split("\n\n")
+        whole = "\n\n".join(" ".join(text.split()) for text in paragraphs)
+        super().__init__(*args, help=whole, **more)  # type: ignore[call-arg]
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]

@@ -14,7 +14,7 @@ import typer
 from bundlekeel.cli.client import Client, CredentialFiles, connect
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.core.model.errors import BundlekeelError
-from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.settings.describe import parameter_rows
 
 # As many as a shell shows before it asks.

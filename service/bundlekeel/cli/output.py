@@ -44,6 +44,11 @@ class TableLayout:
         """Whether cells of a row are put below each other."""
         return self.width < (200 if self.wide else 140)
 
+    @property
+    def narrow(self) -> bool:
+        """Whether even stacked cells leave no room for what `-o wide` tells as well: 80 columns."""
+        return self.width < 100
+
 
 Render = Callable[[Any, TableLayout], RenderableType]
 

@@ -116,10 +116,7 @@ def groups(answer: Row, layout: TableLayout) -> RenderableType:
     parts: list[RenderableType] = [Text(str(answer.get("sentence")), style="bold")]
     rows = answer.get("groups") or []
     if rows:
-        made = table("group", "members", ">limit", "", ">used", ">of it", ">shares", ">topics", ">held back", "set by")
-        for row in rows:
-            _group_lines(made, row)
-        parts.append(made)
+        parts.append(_groups(rows, layout))
     parts += [_defect(row, item) for row in rows for item in row.get("defects") or []]
     parts += [Text(f"  {problem}", style="red") for problem in answer.get("problems") or []]
     for code, count in (answer.get("left") or {}).items():
@@ -131,17 +128,30 @@ def groups(answer: Row, layout: TableLayout) -> RenderableType:
     return Group(*parts)
 
 
-def _group_lines(made: Any, row: Row) -> None:
+def _groups(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
+    """A line a group and limit; members and where it was set are columns, or below the name."""
+    beside = ("", "") if layout.stacked else ("members", "set by")
+    made = table(
+        *("group", *filter(None, beside[:1]), ">limit", ">", ">used", ">of it", ">shares", ">topics", ">held back"),
+        *filter(None, beside[1:]),
+    )
+    for row in rows:
+        _group_lines(made, row, layout)
+    return made
+
+
+def _group_lines(made: Any, row: Row, layout: TableLayout) -> None:
     first = True
+    members, origin = ", ".join(row.get("members") or ()), row.get("by") or "settings file"
     for kind, head in zip(KINDS, _HEADS, strict=True):
         limit = (row.get("limits") or {}).get(kind)
         if limit is None:
             continue
         form = _form(kind)
-        origin = row.get("by") or "settings file"
+        name = f"{row.get('name')}\n  {members}\n  {origin}" if layout.stacked else str(row.get("name"))
         made.add_row(
-            str(row.get("name")) if first else "",
-            ", ".join(row.get("members") or ()) if first else "",
+            name if first else "",
+            *([] if layout.stacked else [members if first else ""]),
             form(limit),
             head,
             form(_of(row, "usage", kind)),
@@ -149,16 +159,17 @@ def _group_lines(made: Any, row: Row) -> None:
             form(_of(row, "shares", kind)),
             _count(row.get("topics")) if first else "",
             _count(row.get("held_back")) if first else "",
-            origin if first else "",
+            *([] if layout.stacked else [origin if first else ""]),
         )
         first = False
 
 
 def group(answer: Row, layout: TableLayout) -> RenderableType:
     """The group, its brokers, then its topics by what they pass."""
-    head = table("group", "members", ">limit", "", ">used", ">of it", ">shares", ">topics", ">held back", "set by")
-    _group_lines(head, answer)
-    parts: list[RenderableType] = [head, *(_defect(answer, item) for item in answer.get("defects") or [])]
+    parts: list[RenderableType] = [
+        _groups([answer], layout),
+        *(_defect(answer, item) for item in answer.get("defects") or []),
+    ]
     parts += [Text(f"  was, or is to be, written: {item}") for item in answer.get("planned") or []]
     kinds = [kind for kind in KINDS if (answer.get("limits") or {}).get(kind) is not None]
     if answer.get("brokers"):

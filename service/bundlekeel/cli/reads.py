@@ -143,7 +143,14 @@ def make_plan(
         ),
     ] = None,
     scale: Annotated[float, typer.Option("--scale", help="As if all traffic were this many times.")] = 1.0,
-    ignore_hit_counts: Annotated[bool, typer.Option("--ignore-hit-counts", help="Skip the waiting period.")] = False,
+    ignore_hit_counts: Annotated[
+        bool | None,
+        typer.Option(
+            "--ignore-hit-counts/--keep-hit-counts",
+            help="Skip the waiting period; without either, only with brokers or traffic that are not there.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """What would you do, and why? A dry run: nothing is touched. Moves, load before and after, every refusal."""
     body = {

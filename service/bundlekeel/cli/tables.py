@@ -13,10 +13,12 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.grammar import numbered
+from bundlekeel.core.model.text_format import numbered
 
 Row = Mapping[str, Any]
 
+# Below this score of the busiest broker a ratio of loads says nothing.
+_IDLE = 0.01
 _NAME_WIDTH = 38
 _ABOVE = "latest, short and long term: msg/s above B/s, in and out together; + preallocated, with its age; * overridden"
 
@@ -101,7 +103,7 @@ def _summary(state: Row, answer: Row) -> Table:
     if state.get("settling"):
         grid.add_row("settling", Text(str(state["settling"].get("sentence")), style=_WARN))
     grid.add_row("last cycle", _cycle(state.get("cycle")))
-    grid.add_row("imbalance", _imbalance(state.get("imbalance") or {}))
+    grid.add_row("imbalance", _imbalance(state.get("imbalance") or {}, answer["brokers"]))
     grid.add_row("moves open", _open_moves(state))
     grid.add_row("ready", _ready(answer))
     return grid
@@ -141,8 +143,11 @@ def _cycle(cycle: Row | None) -> str:
     return f"{cycle.get('id')}, {ago} ago: {cycle.get('sentence')}"
 
 
-def _imbalance(values: Row) -> str:
+def _imbalance(values: Row, brokers: Sequence[Row]) -> str:
     score, size = values.get("score_max_mean"), values.get("throughput_max_mean")
+    busiest = max((row.get("score_ratio") or 0.0 for row in brokers), default=0.0)
+    if busiest < _IDLE:
+        return f"none to speak of: the cluster is idle, its busiest broker at {units.share(busiest)}"
     return f"max/mean {units.multiple(score)} by score, {units.multiple(size)} by throughput (1.00 is even)"
 
 
@@ -168,12 +173,15 @@ def brokers(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
         return _brokers_stacked(rows) if layout.stacked else _brokers_wide(rows)
     made = table(
         *("broker", *([] if layout.stacked else ["state"]), ">score", ">latest", ">short", ">long", ">bundles"),
-        *("preallocated", ">seen", "verdict"),
-        caption="latest, short (10 samples) and long term (1,000): B/s, in and out together",
+        *("coming", ">seen", *([] if layout.stacked else ["verdict"])),
+        caption="latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles on their way",
     )
     for row in rows:
+        cells, verdict = _broker_cells(row, stacked=layout.stacked), coded((row.get("verdict") or {}).get("code"))
+        if layout.stacked and verdict.plain:
+            cells[0].append("\n  ").append_text(verdict)
         made.add_row(
-            *_broker_cells(row, stacked=layout.stacked),
+            *cells,
             units.share(row.get("score_ratio")),
             _throughput(row),
             _throughput(row.get("short") or {}),
@@ -181,7 +189,7 @@ def brokers(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
             _count(row.get("bundles")),
             _preallocated(row, wide=False),
             _seen(row),
-            coded((row.get("verdict") or {}).get("code")),
+            *([] if layout.stacked else [verdict]),
         )
     return made
 
@@ -292,24 +300,24 @@ def bundles(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     if layout.wide:
         return _bundles_stacked(rows) if layout.stacked else _bundles_wide(rows)
     made = table(
-        *("bundle", *([] if layout.stacked else ["broker"]), ">topics", ">latest", ">short (n)", ">long (n)"),
-        *(">score", "may move"),
-        caption="latest, short and long term: B/s, in and out together; n: samples",
+        *("bundle", *([] if layout.stacked else ["broker"]), ">topics", ">latest", ">short (n)"),
+        *(*([] if layout.narrow else [">long (n)"]), ">score", "may move"),
+        caption="latest, short and long term (-o wide): B/s, in and out together; n: samples",
     )
     for row in rows:
         made.add_row(
-            *_bundle_cells(row, stacked=layout.stacked),
+            *_bundle_cells(row, stacked=layout.stacked, longest=34 if layout.narrow else 40),
             _count(row.get("topics")),
             _throughput(row.get("latest") or {}),
             f"{_throughput(row.get('short') or {})} ({row.get('short_samples', 0)})",
-            f"{_throughput(row.get('long') or {})} ({row.get('long_samples', 0)})",
+            *([] if layout.narrow else [f"{_throughput(row.get('long') or {})} ({row.get('long_samples', 0)})"]),
             units.share(row.get("score_ratio")),
             _may_move(row),
         )
     return made
 
 
-def _bundle_cells(row: Row, *, stacked: bool) -> list[Text]:
+def _bundle_cells(row: Row, *, stacked: bool, longest: int = 40) -> list[Text]:
     """Bundle and broker, in two cells or below each other; where it is going follows its broker."""
     broker = Text(str(row.get("broker") or "unowned"), style=_DIM if stacked else "")
     if row.get("preallocated_to"):
@@ -318,7 +326,7 @@ def _bundle_cells(row: Row, *, stacked: bool) -> list[Text]:
         broker.append(f"{gap}→ {row['preallocated_to']} {age}", style=_WARN)
     if not stacked:
         return [Text(str(row["bundle"])), broker]
-    return [Text(split_name(str(row["bundle"]))).append("\n  ").append_text(broker)]
+    return [Text(split_name(str(row["bundle"]), longest=longest)).append("\n  ").append_text(broker)]
 
 
 def _bundles_stacked(rows: Sequence[Row]) -> Table:

@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, entry_words, explain, split_name
-from bundlekeel.core.model.grammar import numbered
+from bundlekeel.core.model.text_format import numbered
 
 Row = Mapping[str, Any]
+# Two columns, also where a line is continued.
+_INDENT = (0, 0, 0, 2)
 # Records that begin this much later than was asked for leave something out.
 _LATE_MS = 60_000
 
@@ -34,10 +37,10 @@ def why(answer: Row, layout: TableLayout) -> RenderableType:
     for code in answer.get("codes") or []:
         meaning = code.get("explanation") or explain(code.get("code"))
         detail = f" ({code['detail']})" if code.get("detail") else ""
-        parts.append(Text("  ").append(coded(code.get("code"))).append(f": {meaning}{detail}"))
+        parts.append(Padding(coded(code.get("code")).append(f": {meaning}{detail}", style="default"), _INDENT))
     changes = answer.get("what_would_change_it") or []
     for change in [changes] if isinstance(changes, str) else changes:
-        parts.append(Text(f"  → {change}"))
+        parts.append(Padding(Text(f"→ {change}"), _INDENT))
     if answer.get("history"):
         parts += [Text(), journal(answer["history"], layout)]
     return Group(*parts)
@@ -64,15 +67,17 @@ def verdicts(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
 def journal(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     """A line a record: what was done, where it landed, and why."""
     apart = layout.wide and not layout.stacked
-    made = table("time", "kind", "what", "outcome", ">took", "sentence", *(["by", "reason"] if apart else []))
+    last = [] if layout.narrow else ["sentence"]
+    made = table("time", "kind", "what", "outcome", ">took", *last, *(["by", "reason"] if apart else []))
     for row, before in _collapsed(rows, _same_cycle):
+        what, sentence = f"{_what(row, layout)}{_times(before)}", _sentence(row, below=layout.wide and not apart)
         made.add_row(
             units.moment(row.get("wall_ms"), short=layout.stacked),
             str(row.get("kind", "")),
-            f"{_what(row, layout)}{_times(before)}",
+            f"{what}\n{sentence}".rstrip() if layout.narrow else what,
             _outcome(row.get("outcome")),
             units.age(row.get("seconds")) if row.get("seconds") is not None else "",
-            _sentence(row, below=layout.wide and not apart),
+            *([] if layout.narrow else [sentence]),
             *([str(row.get("by") or ""), str(row.get("reason") or "")] if apart else []),
         )
     return made
@@ -259,8 +264,9 @@ def pairs(answer: Row, _: TableLayout) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
+    ever = "resumed" if "since_ms" in answer else "for good"
     for key, value in answer.items():
-        shown = "for good" if key == "until_ms" and not value else _value(value)
+        shown = ever if key == "until_ms" and not value else _value(value)
         grid.add_row(key.removesuffix("_ms"), units.moment(value) if key.endswith("_ms") and value else shown)
     return grid
 

@@ -3,17 +3,15 @@
 Every function raises `CodecError` only, whatever the bytes are: a bad record costs itself, never the cycle.
 """
 
-from bundlekeel.codec.policies import (
-    decode_anti_affinity_group,
-    decode_failure_domain,
-    decode_isolation_policies,
-)
 from bundlekeel.codec.records import (
     classify,
+    decode_anti_affinity_group,
     decode_boundaries,
     decode_bundle_data,
     decode_endpoint,
     decode_ephemeral,
+    decode_failure_domain,
+    decode_isolation_policies,
     decode_leader_broker,
     decode_resource_quota,
 )

@@ -1,11 +1,13 @@
-"""Brokers and bundles as rows for people: latest, short- and long-term values, predictions, and why not to move."""
+"""Brokers and bundles as rows for people (figures, predictions, why not to move), and the cluster as it is drawn."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from bundlekeel.core.filters.allowed import limits_of
@@ -21,7 +23,13 @@ from bundlekeel.daemon.answers.picture import (
     BrokerView,
     BundleView,
     ComingView,
+    CycleView,
     ImbalanceView,
+    Marks,
+    OverviewBroker,
+    OverviewBundle,
+    OverviewNamespace,
+    OverviewView,
     ResourceView,
     TotalsView,
     TrafficView,
@@ -31,6 +39,8 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import verdict_view
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired
+from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.daemon.state.shared_state import SharedState
 
 
 def imbalances(cycle: Cycle) -> ImbalanceView:
@@ -213,3 +223,64 @@ def _named(traffic: Floats) -> TrafficView:
         throughput_in=float(traffic[THROUGHPUT_IN]),
         throughput_out=float(traffic[THROUGHPUT_OUT]),
     )
+
+
+# The cluster as it is drawn: each broker's largest bundles and what the rest adds up to; and what changed since.
+
+
+def overview(cycle: Cycle, largest: int) -> OverviewView:
+    """The cluster as it is drawn. A few thousand rows however many bundles there are."""
+    snapshot = cycle.snapshot
+    if snapshot is None:
+        return OverviewView(wall_ms=None, namespaces=[], brokers=[])
+    table = snapshot.bundles
+    size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
+    by_namespace = np.bincount(table.namespace, weights=size, minlength=len(table.namespaces))
+    order = np.argsort(-by_namespace, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    rows = []
+    for number, broker in enumerate(snapshot.brokers.ids):
+        first = int(table.starts[number])
+        mine = size[table.rows_of(number)]
+        chosen = np.argsort(-mine, kind="stable")[:largest]
+        rows.append(
+            OverviewBroker(
+                broker=broker,
+                bundles=[
+                    OverviewBundle(
+                        bundle=table.names[first + row],
+                        namespace=int(place[table.namespace[first + row]]),
+                        throughput=float(mine[row]),
+                    )
+                    for row in chosen.tolist()
+                ],
+                other_bundles=len(mine) - len(chosen),
+                other_throughput=max(0.0, float(mine.sum() - mine[chosen].sum())),
+            )
+        )
+    names = [
+        OverviewNamespace(namespace=table.namespaces[row], throughput=float(by_namespace[row]))
+        for row in order.tolist()
+    ]
+    return OverviewView(wall_ms=snapshot.wall_ms, namespaces=names, brokers=rows)
+
+
+def changes(
+    cycle: Cycle, shared_state: SharedState, leadership: Leadership, *, connected: bool, last: CycleView | None
+) -> Marks:
+    """Marks to compare, each cheap to make. `last`: the last cycle as `state` shows it."""
+    leader = leadership.leader
+    return Marks(
+        picture=cycle.snapshot.wall_ms if cycle.snapshot is not None else 0,
+        cycle=str(last.id) if last else "",
+        leader=f"{leader.id} {leader.epoch}" if leader else "",
+        store=connected,
+        moves=shared_state.moves[-1]["wall_ms"] if shared_state.moves else 0,
+        tasks=_mark(shared_state.tasks),
+        wishes=_mark(shared_state.desired),
+    )
+
+
+def _mark(value: Any) -> str:
+    return f"{zlib.crc32(msgspec.json.encode(value, enc_hook=repr)):08x}"

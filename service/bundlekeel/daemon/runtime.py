@@ -15,21 +15,13 @@ from typing import Protocol
 import structlog
 
 from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
-from bundlekeel.daemon.calibration.shadow import ShadowStrategies
-from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
 from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
 from bundlekeel.daemon.operations.reload import Reload
-from bundlekeel.daemon.quotas.cycle import Quotas
-from bundlekeel.daemon.records.notifications import Notifications
-from bundlekeel.daemon.records.recorder import Recorder
-from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.observer import Observer
-from bundlekeel.daemon.sources.rate_signals import RateSignals
-from bundlekeel.daemon.state.documents import AveragesPart
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSource, Peers, Telemetry
@@ -57,6 +49,15 @@ class Server(Protocol):
         """Stop listening."""
 
 
+@dataclass(frozen=True, slots=True)
+class Background:
+    """A task beside the cycles, and what closes its part when all tasks have ended."""
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+    close: Callable[[], Awaitable[None]] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeParts:
     """Everything the runtime starts and stops. `closers`: what else is closed at the end."""
@@ -77,14 +78,7 @@ class RuntimeParts:
     operations: DrainTracker
     reload: Reload
     interval_seconds: float
-    channel: ChannelWatch | None = None
-    outage: OutageWatch | None = None
-    rate: RateSignals | None = None
-    recorder: Recorder | None = None
-    notifications: Notifications | None = None
-    calibration: Calibration | None = None
-    shadow_strategies: ShadowStrategies | None = None
-    quotas: Quotas | None = None
+    background: Sequence[Background] = ()
     closers: Sequence[Callable[[], Awaitable[None]]] = ()
 
 
@@ -113,31 +107,13 @@ class Runtime:
         urls = [await server.start() for server in servers]
         if on_ready is not None:
             on_ready(urls)
-        tasks = [
-            asyncio.create_task(self._root("leadership", parts.leadership.run)),
-            asyncio.create_task(self._root("observer", self._observe)),
-            asyncio.create_task(self._root("cycles", self._cycles)),
-            asyncio.create_task(self._root("housekeeping", self._housekeeping)),
-            asyncio.create_task(self._root("executions", self._executions)),
-            asyncio.create_task(self._root("operations", self._operations)),
-            asyncio.create_task(self._root("settings", parts.reload.run)),
-        ]
-        if parts.channel is not None:
-            tasks.append(asyncio.create_task(self._root("channel", parts.channel.run)))
-        if parts.outage is not None:
-            tasks.append(asyncio.create_task(self._root("outage", parts.outage.run)))
-        if parts.rate is not None:
-            tasks.append(asyncio.create_task(self._root("rate", parts.rate.run)))
-        if parts.recorder is not None:
-            tasks.append(asyncio.create_task(self._root("history", parts.recorder.run)))
-        if parts.notifications is not None:
-            tasks.append(asyncio.create_task(self._root("notifications", parts.notifications.run)))
-        if parts.calibration is not None:
-            tasks.append(asyncio.create_task(self._root("calibration", parts.calibration.run)))
-        if parts.shadow_strategies is not None:
-            tasks.append(asyncio.create_task(self._root("shadow", parts.shadow_strategies.run)))
-        if parts.quotas is not None:
-            tasks.append(asyncio.create_task(self._root("quotas", parts.quotas.run)))
+        bodies = {
+            "leadership": parts.leadership.run,
+            **self.bodies(),
+            "settings": parts.reload.run,
+            **{item.name: item.run for item in parts.background},
+        }
+        tasks = [asyncio.create_task(self.root(name, body)) for name, body in bodies.items()]
         await self._stop.wait()
         await self._shut_down(tasks, servers)
         if self._wrong is not None:
@@ -154,7 +130,17 @@ class Runtime:
 
     # --- tasks ---
 
-    async def _root(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
+    def bodies(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """The runtime's own tasks, by name."""
+        return {
+            "observer": self._observe,
+            "cycles": self._cycles,
+            "housekeeping": self._housekeeping,
+            "executions": self._executions,
+            "operations": self._operations,
+        }
+
+    async def root(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
         """A root task: restarted a second after an unexpected error, which is logged and counted."""
         while not self._stop.is_set():
             try:
@@ -177,9 +163,7 @@ class Runtime:
                 return
         if not self._observing:
             # Before the first report: what brokers stored (the top ten each) would else count as known already.
-            restore_averages(
-                self._parts.observer, await self._parts.shared_state.read_averages(), self._parts.clock.wall_ms()
-            )
+            await self._parts.observer.restore(await self._parts.shared_state.read_averages())
             self._observing = True
             await self._parts.source.start()
         await self._parts.observer.follow()
@@ -350,13 +334,9 @@ class Runtime:
             task.cancel()
         await self._by(began + _TASKS_UNTIL, **{task.get_name(): task for task in tasks})
         await self._by(began + _LEADERSHIP_UNTIL, leadership=parts.leadership.stop())
-        for watcher in (parts.calibration, parts.shadow_strategies):
-            if watcher is not None:
-                watcher.close()
-        optional = {"history": parts.recorder, "notifications": parts.notifications, "channel": parts.channel}
         await self._by(
             began + STOP_SECONDS,
-            **{name: part.close() for name, part in optional.items() if part is not None},
+            **{item.name: item.close() for item in parts.background if item.close is not None},
             source=parts.source.close(),
             admin=parts.admin.close(),
             peers=parts.peers.close(),
@@ -387,7 +367,18 @@ class Runtime:
                 _log.error("a step of the shutdown failed", step=names[task], exc_info=error)
 
 
-def restore_averages(observer: Observer, part: AveragesPart | None, now_ms: int) -> None:
-    """Take over a checkpoint, when there is one."""
-    if part is not None:
-        observer.restore(part.bundles, now_ms)
+async def begin_term(
+    epoch: int,
+    executor: LeaderExecutor,
+    shared_state: SharedState,
+    outage: OutageWatch,
+    observer: Observer,
+    cycle: Cycle,
+) -> None:
+    """The first fenced write of a term, then what the last leader left: cycle state, averages, open intents."""
+    executor.begin(epoch)
+    await shared_state.begin_term(epoch)
+    outage.remember(shared_state.shared.brokers, shared_state.shared.wall_ms)
+    await observer.restore(await shared_state.read_averages())
+    for outcome in (await executor.settle()).settled:
+        cycle.book(outcome)

@@ -11,7 +11,7 @@ from bundlekeel import __version__
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
 from bundlekeel.daemon import listings as tables
-from bundlekeel.daemon import overview, why
+from bundlekeel.daemon import why
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import (
@@ -43,14 +43,13 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import joined
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.gate.in_force import MODES, lasts, mode_in_force, pause_in_force, pause_view
+from bundlekeel.daemon.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.gate.outage import OutageWatch
-from bundlekeel.daemon.operations.assignments import assignments
 from bundlekeel.daemon.operations.doctor import DoctorContext, examine
-from bundlekeel.daemon.operations.go_live import DAY_MS, go_live
+from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.plans import Plans, PlansParts
-from bundlekeel.daemon.operations.where import where
+from bundlekeel.daemon.operations.where import assignments, where
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
@@ -203,19 +202,24 @@ class BalancerService:
 
     def overview(self, largest: int) -> OverviewView:
         """The cluster in few rows."""
-        return overview.overview(self._p.cycle, largest)
+        return tables.overview(self._p.cycle, largest)
 
     def changes(self) -> Marks:
         """Marks of what changed."""
         p, last = self._p, self._last_cycle()
-        return overview.changes(p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=last)
+        return tables.changes(p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=last)
 
     async def why(self, name: str) -> WhyView:
         """Why a bundle, topic or broker is where it is, and what would change it."""
-        records = self._moves()
-        now, asked = self._p.clock.wall_ms(), self._p.shared_state.desired.all_pauses()
-        pauses = {scope: pause for scope, pause in asked.items() if lasts(pause.until_ms, now)}
-        answer = await why.why(name, cycle=self._p.cycle, metadata=self._p.metadata, records=records, pauses=pauses)
+        given = why.WhyInput(
+            cycle=self._p.cycle,
+            metadata=self._p.metadata,
+            records=self._moves(),
+            now_ms=self._p.clock.wall_ms(),
+            desired=self._p.shared_state.desired,
+            interval_seconds=self._p.loaded.settings.cycle.interval,
+        )
+        answer = await why.why(name, given)
         if self._p.channel is None or not self._p.channel.followed or answer.bundle is None:
             return answer
         entry, findings = self._entry(answer.bundle), self._p.channel.findings_of(answer.bundle)
@@ -365,7 +369,7 @@ class BalancerService:
 
     def _channel_watch(self) -> ChannelWatch:
         if self._p.channel is None:
-            raise Conflict("this sidecar does not follow the ownership channel", difference=["no channel"])
+            raise Conflict("this sidecar does not follow the ownership channel")
         return self._p.channel
 
     def _entry(self, bundle: str) -> UnitView | None:
@@ -410,17 +414,25 @@ class BalancerService:
     def ready(self) -> list[Check]:
         """Store, seat or bench known, and a picture unless on the bench."""
         p = self._p
-        address = p.loaded.settings.store_url
+        address, why = p.loaded.settings.store_url, p.coordination.obstacle
         checks = [
             Check(
                 name="metadata store",
                 ok=p.coordination.connected,
-                detail=f"{address} {'answers' if p.coordination.connected else 'does not answer'}",
+                detail=f"{address} answers"
+                if p.coordination.connected
+                else f"{address} does not answer; {why}".rstrip("; "),
                 fix="" if p.coordination.connected else f"check that {address} is reachable",
             )
         ]
         known = p.leadership.leading or p.leadership.leader is not None
-        checks.append(Check(name="leadership", ok=known, detail=p.leadership.role if known else "no leader known yet"))
+        checks.append(
+            Check(
+                name="leadership",
+                ok=known,
+                detail=p.leadership.role if known else p.leadership.fault or "no leader known yet",
+            )
+        )
         if p.leadership.role != BENCH:
             seen = p.cycle.snapshot is not None
             detail = f"{len(p.cycle.snapshot.brokers)} brokers" if p.cycle.snapshot is not None else "no picture yet"

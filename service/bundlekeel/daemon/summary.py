@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.grammar import numbered
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.summary import Period, PersonView, RefusalSummary, SpellView, SummaryView
 

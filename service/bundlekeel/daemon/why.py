@@ -2,79 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from bundlekeel.core.guard.scope import matching_bundles
+from bundlekeel.core.guard.budgets import CYCLE_BUDGETS
+from bundlekeel.core.guard.scope import matching_bundles, pattern_for
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.names import bundle_for_hash, parse_bundle, parse_topic
 from bundlekeel.core.model.plan import Plan, Refusal
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.time_format import clock_text
+from bundlekeel.core.model.text_format import clock_text, numbered
+from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES
+from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES, lasts
 from bundlekeel.daemon.listings import obstacles
 from bundlekeel.daemon.operations.where import bundle_named
-from bundlekeel.daemon.state.documents import Pause
+from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.ports import Metadata
 
-_NO_PAUSES: Mapping[str, Pause] = {}
-_CHANGES: dict[Code, str] = {
-    Code.COOL_DOWN: "wait until its cool-down is over, or move it by hand",
-    Code.IDLE: "traffic on it: an idle bundle helps nobody by moving",
-    Code.SYSTEM_BUNDLE: "nothing: system bundles stay",
-    Code.EXCLUDED: "settings (`excluded_...`, `included_namespaces`), exclusions of people or a paused scope that end",
-    Code.PINNED: "remove the pin, or wait for its expiry",
-    Code.POLICY_FORBIDS: "another isolation policy or anti-affinity group, or more brokers that its policy allows",
-    Code.POLICY_UNREADABLE: "a policy record that can be read: see the log, and Pulsar's isolation policies",
-    Code.ANTI_AFFINITY: "the next picture: namespaces of one group move one after the other",
-    Code.IN_TRANSIT: "its move is under way",
-    Code.FROZEN_INTENT: "an earlier leader's move of it is settled first, within about two minutes",
-    Code.TOO_BIG: "split it: one bundle carries more than the difference between two brokers",
-    Code.NO_GAIN: "a lower load on the other brokers",
-    Code.BELOW_MINIMUM: "more traffic on it, or a lower minimum (parameters that begin with `min_unload`)",
-    Code.BUDGET_PER_CYCLE: "the next cycle, or a higher `max_moves_per_cycle`",
-    Code.BUDGET_PER_SOURCE: "the next cycle, or a higher `max_moves_per_source`",
-    Code.BUDGET_PER_TARGET: "the next cycle, or a higher `max_moves_per_target`",
-    Code.BUDGET_PER_NAMESPACE: "the next cycle, or a higher `max_moves_per_namespace`",
-    Code.BUDGET_PER_TENANT: "the next cycle, or a higher `max_moves_per_tenant`",
-    Code.BUDGET_PER_HOUR: "less than `max_moves_per_hour` within an hour, or a higher one",
-    Code.BUDGET_OF_TRAFFIC: "the next cycle, or a higher `max_traffic_share_per_cycle`",
-    Code.ADAPTIVE_RATE: "a few cycles in which the brokers' clients fare no worse",
-    Code.NO_RETURN: "`no_return_seconds` since it left there, or another broker that may take it",
-    Code.CORDONED: "`bundlekeel uncordon` of that broker",
-    Code.QUARANTINED: "the end of the quarantine, or another broker that may take it",
-    Code.ROLLOUT_HOLD: "`rollout_quiet_seconds` in which no broker comes, goes or restarts",
-    Code.BLAST_RADIUS: "`blast_window_seconds` in which few brokers come, go or restart",
-    Code.OUTSIDE_WINDOW: "a maintenance window that allows more",
-    Code.SOLE_BUNDLE: "more bundles: split it",
-    Code.BALANCED: "a larger difference between the brokers",
-    Code.UNSETTLED: "reports of both brokers that show its last move",
-    Code.SPLITTING: "its split: the children may move then",
-    Code.TARGET_OVERLOADED: "more brokers, or less load on those there are",
-    Code.NO_LEGAL_TARGET: "more brokers, or less load on those there are",
+# What a person does about a code, where waiting is not enough.
+_ACTIONS: dict[Code, str] = {
+    Code.COOL_DOWN: "wait until its cool-down is over, or move it by hand: `bundlekeel transfer`",
+    Code.IDLE: "nothing to do: moving an idle bundle helps no broker",
+    Code.SYSTEM_BUNDLE: "nothing to do: system bundles stay",
+    Code.EXCLUDED: "end the exclusion: `bundlekeel include`, or the settings (`excluded_...`, `included_namespaces`)",
+    Code.PINNED: "end the pin: `bundlekeel unpin`",
+    Code.HAS_POLICY: "set `bundles_with_policies` to true if such bundles may move",
+    Code.POLICY_FORBIDS: "let its isolation policy or anti-affinity group allow more brokers",
+    Code.POLICY_UNREADABLE: "repair the policy that the log names; Pulsar's isolation policies hold it",
+    Code.TOO_BIG: "split it: `bundlekeel split`; it carries more than the difference between two brokers",
+    Code.NO_GAIN: "add a broker, or wait for a lower load on the others",
+    Code.BELOW_MINIMUM: "lower the minimum (parameters that begin with `min_unload`) if so little is worth a move",
+    Code.BUDGET_PER_HOUR: "wait, or raise `max_moves_per_hour`",
+    Code.NO_RETURN: "wait, or let another broker take it",
+    Code.CORDONED: "end the cordon or drain: `bundlekeel uncordon`",
+    Code.QUARANTINED: "wait, or let another broker take it",
+    Code.SOLE_BUNDLE: "split it: `bundlekeel split`",
+    Code.TARGET_OVERLOADED: "add a broker, or take load off those there are",
+    Code.NO_LEGAL_TARGET: "add a broker, or take load off those there are",
 }
+_EVERYTHING = "everything"
+_WAIT = "nothing to do: it is planned anew with every cycle"
+# When a code ends, where no time is known. What is not here ends when the load changes.
+_ENDS: dict[Code, str] = {
+    Code.IDLE: "until it carries traffic",
+    Code.SYSTEM_BUNDLE: "for good",
+    Code.EXCLUDED: "until the exclusion is taken out of the settings",
+    Code.PINNED: "until somebody ends it",
+    Code.HAS_POLICY: "until the setting or the policy changes",
+    Code.POLICY_FORBIDS: "until its policies or the brokers change",
+    Code.POLICY_UNREADABLE: "until the policy can be read",
+    Code.IN_TRANSIT: "until its move has ended",
+    Code.FROZEN_INTENT: "until the leader has settled that move, about two minutes",
+    Code.CORDONED: "until somebody ends it",
+    Code.OUTSIDE_WINDOW: "until a maintenance window opens",
+    Code.SOLE_BUNDLE: "until its broker has another bundle",
+}
+# These end with the next cycle, whatever the load does.
+_NEXT_CYCLE = CYCLE_BUDGETS | {Code.ANTI_AFFINITY, Code.ADAPTIVE_RATE, Code.BUDGET_OF_TRAFFIC, Code.SPLITTING}
 
 
-async def why(
-    name: str, *, cycle: Cycle, metadata: Metadata, records: list[Json], pauses: Mapping[str, Pause] = _NO_PAUSES
-) -> WhyView:
-    """NotFound when the name is no broker, bundle or topic of this cluster, or before the first cycle. `pauses`: those
-    in force, by scope."""
-    snapshot = cycle.snapshot
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyInput:
+    """What the answer is made from. `records`: of moves, oldest first; `interval_seconds`: between two cycles."""
+
+    cycle: Cycle
+    metadata: Metadata
+    records: list[Json]
+    now_ms: int
+    desired: Desired = field(default_factory=Desired)
+    interval_seconds: float = 30.0
+
+
+async def why(name: str, given: WhyInput) -> WhyView:
+    """NotFound when the name is no broker, bundle or topic of this cluster, or before the first cycle."""
+    snapshot = given.cycle.snapshot
     if snapshot is None:
         raise NotFound("there is no picture of the cluster yet; try again in a few seconds")
     if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
-        return _broker(name, snapshot, cycle, records)
-    bundle = await _bundle_of(name, metadata)
-    answer = _bundle(bundle, snapshot, cycle, records)
-    blocks = [*answer.codes, *_paused(bundle, snapshot, pauses)]
-    return replace(answer, kind="bundle" if bundle == name else "topic", name=name, codes=blocks)
+        return _broker(name, snapshot, given)
+    bundle = await _bundle_of(name, given.metadata)
+    answer = _bundle(bundle, snapshot, given)
+    return replace(answer, kind="bundle" if bundle == name else "topic", name=name)
 
 
 async def _bundle_of(name: str, metadata: Metadata) -> str:
@@ -91,25 +103,31 @@ async def _bundle_of(name: str, metadata: Metadata) -> str:
     return str(bundle_for_hash(topic.namespace, bounds, topic.hash))
 
 
-def _broker(name: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) -> WhyView:
-    plan = cycle.report.plan if cycle.report else None
+def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
+    plan = given.cycle.report.plan if given.cycle.report else None
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
     verdict = next((item for item in plan.brokers if item.broker == name), None) if plan else None
-    codes = []
+    blocks = [*_paused(snapshot, given, broker=name), *_asked(name, given.desired)]
+    codes, change = list(blocks), _broker_change(plan)
     if excluded is not None:
         sentence = f"{name} is left out: its report cannot be used ({excluded.code} {excluded.detail})"
+        change = "let it report its load again: `bundlekeel doctor` tests each broker"
     elif verdict is not None:
         sentence = f"{name}: {verdict.code.value}; {verdict.sentence}"
-        codes = [_code(verdict.code, verdict.sentence)]
+        codes.append(_code(verdict.code, verdict.sentence))
     else:
         sentence = f"{name}: {plan.verdict.sentence if plan else 'no plan yet'}"
-    refusals = [item for item in plan.refusals if item.broker == name] if plan else []
     alike: dict[Code, list[Refusal]] = {}
-    for item in refusals:
-        alike.setdefault(item.code, []).append(item)
-    codes += [_code(code, _example(items)) for code, items in alike.items()]
+    for item in plan.refusals if plan else ():
+        if item.broker == name:
+            alike.setdefault(item.code, []).append(item)
+    found = obstacles(given.cycle, snapshot)
+    for code, items in alike.items():
+        row = snapshot.bundles.names.index(items[0].bundle) if items[0].bundle in snapshot.bundles.names else -1
+        end = _end(code, items[0].bundle, name, found.frees_ms.get(row) or items[0].frees_ms, snapshot, given)
+        codes.append(_code(code, _joined(_example(items), end)))
     moves = [move.sentence for move in plan.moves if name in (move.source, move.target)] if plan else []
-    touched = [item for item in records if name in (item.get("source"), item.get("destination"))]
+    touched = [item for item in given.records if name in (item.get("source"), item.get("destination"))]
     return WhyView(
         kind="broker",
         name=name,
@@ -118,8 +136,28 @@ def _broker(name: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) ->
         codes=codes,
         planned=moves,
         history=touched[-20:],
-        what_would_change_it=_broker_change(plan),
+        what_would_change_it=_unblocked(blocks) or change,
     )
+
+
+def _asked(broker: str, desired: Desired) -> list[CodeView]:
+    """The drain, cordon or warm of a broker, with who asked for it."""
+    requests = {"drained": desired.drains, "cordoned": desired.cordons}
+    return [
+        _code(Code.CORDONED, f"{word} until somebody ends it, by {asked[broker].by}: {asked[broker].reason}")
+        for word, asked in requests.items()
+        if broker in asked
+    ]
+
+
+def _unblocked(blocks: list[CodeView]) -> str:
+    """The one action that ends the first of these blocks; empty: there is none."""
+    if not blocks:
+        return ""
+    scope = blocks[0].detail.partition(",")[0]
+    if blocks[0].code == Code.PAUSED:
+        return "end the pause: `bundlekeel resume`" + (f" --scope {scope}" if scope != _EVERYTHING else "")
+    return _ACTIONS[Code(blocks[0].code)]
 
 
 def _example(refusals: list[Refusal]) -> str:
@@ -130,88 +168,130 @@ def _example(refusals: list[Refusal]) -> str:
 
 def _broker_change(plan: Plan | None) -> str:
     if plan is None:
-        return "a first plan"
+        return "wait for the first plan"
     if plan.verdict.code is Code.HIT_COUNT:
-        return "the difference lasting for the remaining fresh reports"
+        return "wait for the remaining fresh reports: the difference has to last"
+    if plan.moves:
+        return f"nothing to do: the plan moves {numbered(len(plan.moves), 'bundle')}"
     if plan.verdict.code is Code.BALANCED:
-        return "a larger difference to the other brokers"
+        return "nothing to do: a larger difference to the other brokers would change it"
     return plan.verdict.sentence
 
 
-def _bundle(bundle: str, snapshot: Snapshot, cycle: Cycle, records: list[Json]) -> WhyView:
-    history = [item for item in records if item.get("bundle") == bundle][-20:]
-    broker, sentence, codes, change = _stands(bundle, snapshot, cycle)
+def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
+    broker, sentence, codes, change = _stands(bundle, snapshot, given)
+    paused = _paused(snapshot, given, bundle=bundle)
     return WhyView(
         kind="bundle",
         name=bundle,
         broker=broker,
         bundle=bundle,
         sentence=sentence,
-        codes=codes,
-        history=history,
-        what_would_change_it=change,
+        codes=[*codes, *paused],
+        history=[item for item in given.records if item.get("bundle") == bundle][-20:],
+        what_would_change_it=_unblocked(paused) or change,
     )
 
 
-def _stands(bundle: str, snapshot: Snapshot, cycle: Cycle) -> tuple[str | None, str, list[CodeView], str]:
-    """(owner, sentence, codes, what would change it) of one bundle."""
+def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | None, str, list[CodeView], str]:
+    """(owner, sentence, codes, the one action) of one bundle."""
     if bundle not in snapshot.bundles.names:
-        return None, f"no broker reports {bundle}: it is unowned, or not loaded yet", [], "a client's lookup"
+        return None, f"no broker reports {bundle}: it is unowned, or not loaded yet", [], "wait for a client's lookup"
     row = snapshot.bundles.names.index(bundle)
     broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
-    plan = cycle.report.plan if cycle.report else None
+    plan = given.cycle.report.plan if given.cycle.report else None
+    found = obstacles(given.cycle, snapshot)
     move = next((item for item in plan.moves if item.bundle == bundle), None) if plan else None
-    if move is not None:
-        change = f"runner-up {move.runner_up}" if move.runner_up else "nothing stands in the way"
+    if move is not None and row not in found.codes:
+        change = "nothing to do" + (f": the runner-up is {move.runner_up}" if move.runner_up else "")
         return broker, f"it is to move: {move.sentence}", [], change
     split = next((item for item in plan.splits if item.bundle == bundle), None) if plan else None
     if split is not None:
-        return broker, f"it is to be split: {split.sentence}", [], "the split: its children may move then"
+        return broker, f"it is to be split: {split.sentence}", [], "wait for the split: its children may move then"
     whole = [_code(item.code, item.detail) for item in plan.split_refusals if item.bundle == bundle] if plan else []
     refusal = next((item for item in plan.refusals if item.bundle == bundle), None) if plan else None
-    found = obstacles(cycle, snapshot)
     code = found.codes.get(row) or (refusal.code if refusal is not None else None)
     if code is None:
         sentence, change = _unmoved(broker, plan)
         return broker, f"it stays at {broker}: {sentence}", whole, change
-    detail = refusal.detail if refusal is not None else ""
-    if ends := found.frees_ms.get(row):
-        detail = f"{detail}; until {clock_text(ends)}".removeprefix("; ")
-    change = _CHANGES.get(code, "see the explanation")
+    frees_ms = found.frees_ms.get(row) or (refusal.frees_ms if refusal is not None else 0)
+    end = _end(code, bundle, broker, frees_ms, snapshot, given)
+    detail = _joined(refusal.detail if refusal is not None else "", end)
+    change = _ACTIONS.get(code, _WAIT)
+    broker = next(
+        (e.target for e in given.cycle.cycle_state.ledger.entries if e.bundle == bundle and e.landed_ms), broker
+    )
     return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [_code(code, detail), *whole], change
 
 
+def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, given: WhyInput) -> str:
+    """When a code that holds a bundle of a broker ends, as a phrase. `frees_ms`: where the guard knows it, or 0."""
+    plan_input = given.cycle.plan_input(snapshot)
+    if code is Code.EXCLUDED:
+        excluded = plan_input.guard.excluded
+        pattern = pattern_for(excluded, given.now_ms, bundle, (broker,))
+        if not pattern:
+            return _ENDS[code]
+        ends = excluded[pattern]
+        return f"{pattern}, {f'until {clock_text(ends)}' if ends else 'until somebody ends it'}"
+    if code is Code.QUARANTINED:
+        pairs = plan_input.guard.quarantined.items()
+        frees_ms = min((until for (source, _), until in pairs if source == broker), default=0)
+    if code is Code.UNSETTLED:
+        entries = plan_input.ledger.entries
+        concerned = {name for item in entries if item.bundle == bundle for name in (item.source, item.target)} or {
+            broker
+        }
+        landed = (item.landed_ms for item in entries if {item.source, item.target} & concerned)
+        latest = max(landed, default=given.now_ms) + timeout_ms(plan_input.params)
+        return f"until both brokers' reports show its last move, at the latest {clock_text(latest)}"
+    if frees_ms:
+        return f"until {clock_text(frees_ms)}"
+    if code in _NEXT_CYCLE:
+        report = given.cycle.report
+        last = report.wall_ms if report is not None else given.now_ms
+        seconds = max(0.0, (last - given.now_ms) / 1000 + given.interval_seconds)
+        return f"next turn in {seconds:.0f} s"
+    return _ENDS.get(code, "until the load changes")
+
+
+def _joined(detail: str, end: str) -> str:
+    return f"{detail}; {end}".removeprefix("; ")
+
+
 def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
-    """Why a bundle stays that nothing prevents from moving, by where its broker stands, and what would change it."""
+    """Why a bundle stays that nothing prevents from moving, by where its broker stands, and the one action."""
     load = next((item for item in plan.loads if item.broker == broker), None) if plan else None
     if plan is None or load is None:
-        return "no plan yet" if plan is None else plan.verdict.sentence, "a plan that knows its broker"
+        return "no plan yet" if plan is None else plan.verdict.sentence, "wait for a plan that knows its broker"
     before = f"{load.score_before:.1%}"
     if leaving := sum(move.source == broker for move in plan.moves):
         moves = numbered(leaving, "planned move", "take")
         return (
             f"{moves} {broker} from {before} to {load.score_after:.1%} already",
-            "more load on that broker than these",
+            "nothing to do: it would take more load on that broker than these moves relieve",
         )
     mean = sum(item.score_before for item in plan.loads) / len(plan.loads)
     stands = f"that broker is at {before}, the mean at {mean:.1%}; {plan.verdict.sentence}"
     if load.score_before <= mean:
-        return stands, "a higher load on its broker than on the others: brokers below the mean give nothing away"
+        return stands, "nothing to do: brokers below the mean give nothing away"
     return stands, _broker_change(plan)
 
 
-def _paused(bundle: str, snapshot: Snapshot, pauses: Mapping[str, Pause]) -> list[CodeView]:
-    """The pauses that hold a bundle, each with its end."""
+def _paused(snapshot: Snapshot, given: WhyInput, *, bundle: str = "", broker: str = "") -> list[CodeView]:
+    """The pauses that hold a bundle, or a broker as a whole, each with its end."""
     found = []
-    for scope, pause in sorted(pauses.items()):
+    for scope, pause in sorted(given.desired.all_pauses().items()):
         kind, _, name = scope.partition(":")
-        pattern = f"{PAUSE_SCOPES[kind]}:{name}" if kind in PAUSE_SCOPES else ""
-        rows = matching_bundles(snapshot, pattern) if pattern else None
-        if scope and (rows is None or bundle not in snapshot.bundles.names):
+        if not lasts(pause.until_ms, given.now_ms) or (scope and kind not in PAUSE_SCOPES):
             continue
-        if rows is None or rows[snapshot.bundles.names.index(bundle)]:
+        holds = not scope or scope == f"broker:{broker}"
+        if not holds and bundle in snapshot.bundles.names:
+            rows = matching_bundles(snapshot, f"{PAUSE_SCOPES[kind]}:{name}")
+            holds = bool(rows[snapshot.bundles.names.index(bundle)])
+        if holds:
             until = f"until {clock_text(pause.until_ms)}" if pause.until_ms else "until resumed"
-            found.append(_code(Code.PAUSED, f"{scope or 'everything'}, {until}, by {pause.by}: {pause.reason}"))
+            found.append(_code(Code.PAUSED, f"{scope or _EVERYTHING}, {until}, by {pause.by}: {pause.reason}"))
     return found
 
 

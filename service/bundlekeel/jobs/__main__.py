@@ -10,19 +10,22 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from bundlekeel import __version__
 from bundlekeel.core.calibration.threshold_ranges import RANGES
 from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.core.model.errors import ConfigError, HistoryError, StoreError
-from bundlekeel.core.model.parameters import STRATEGIES
+from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.uris import CREDENTIALS, place_fault
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from bundlekeel.settings.load import LoadedSettings
 
 WRITTEN, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
+# How often the terminal's progress line is written anew, and how often a line elsewhere.
+SHOWN_SECONDS, PLAIN_SECONDS = 1.0, 30.0
 
 _ABOUT: Final = """\
 Proposes thresholds from recorded history, with evidence.
@@ -202,17 +207,50 @@ def _run(given: argparse.Namespace) -> int:
         return WRITTEN
     with _extras():
         from bundlekeel.jobs.recalibrate import recalibrated  # noqa: PLC0415
-        from bundlekeel.jobs.session import session  # noqa: PLC0415
+        from bundlekeel.jobs.session import crash_told, session, watched  # noqa: PLC0415
     # Before Spark starts, which takes seconds: a wrong address, an empty history and a missing Java are told at once.
     reachable(options)
     _require_java()
-    with session(given.master, dict(given.conf)) as spark:
+    with (
+        _terminated(),
+        _cleaned(options),
+        TemporaryFile() as messages,
+        crash_told(messages, screen.write),
+        session(given.master, dict(given.conf), messages) as spark,
+        watched(spark.sparkContext.statusTracker(), screen.show, SHOWN_SECONDS),
+    ):
         found = recalibrated(spark, options, tell)
     tell(found.reason)
     for item in found.objections:
         tell(f"the daemon would not adopt it: {item.code.value}: {item.detail}")
     sys.stdout.write(f"{found.path}\n{found.report}\n")
     return WRITTEN
+
+
+@contextmanager
+def _terminated() -> Iterator[None]:
+    """SIGTERM ends the run as an interrupt does: what is open is closed."""
+
+    def end(number: int, _: object) -> NoReturn:
+        tell("SIGTERM: the run ends, and what it wrote for itself is removed")
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _cleaned(options: Options) -> Iterator[None]:
+    """Remove the run's arrays once Spark has stopped: until then a task may write more of them."""
+    from bundlekeel.jobs.places import OutputFolder  # noqa: PLC0415
+
+    try:
+        yield
+    finally:
+        OutputFolder(options.out).remove(options.work)
 
 
 def _require_java() -> None:
@@ -298,14 +336,36 @@ def _absolute(place: str) -> str:
     return place if "://" in place else str(Path(place).absolute())
 
 
-def tell(text: str) -> None:
-    """A line of progress."""
-    sys.stderr.write(f"{datetime.now(UTC):%H:%M:%S} {text}\n")
-    sys.stderr.flush()
+class Screen:
+    """Standard error: lines that stay, and below them, on a terminal, one that is written anew."""
+
+    def __init__(self) -> None:
+        self._shown = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        """A line that stays."""
+        self.write(f"{datetime.now(UTC):%H:%M:%S} {text}\n")
+
+    def show(self, text: str) -> None:
+        """How far it is: on a terminal in place of the line before, else as a line that stays, each half minute."""
+        if sys.stderr.isatty():
+            self.write(text)
+        elif time.monotonic() >= self._shown + PLAIN_SECONDS:
+            self.tell(text)
+
+    def write(self, text: str) -> None:
+        """In place of a line that does not stay."""
+        sys.stderr.write(f"\r\x1b[K{text}" if sys.stderr.isatty() else text)
+        sys.stderr.flush()
+        self._shown = time.monotonic()
+
+
+screen = Screen()
+tell = screen.tell
 
 
 def _failed(text: str, code: int) -> int:
-    sys.stderr.write(f"error: {text}\n")
+    screen.write(f"error: {text}\n")
     return code
 
 

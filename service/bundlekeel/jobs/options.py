@@ -8,7 +8,7 @@ from datetime import date, datetime
 from typing import Any
 
 from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
-from bundlekeel.core.model.parameters import STRATEGIES
+from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.periods import HistoryPeriod, open_store, periods_of
 from bundlekeel.jobs.places import OutputFolder, below

@@ -63,10 +63,15 @@ class OutputFolder:
         return found
 
     def remove(self, folder: str) -> None:
-        """Delete a folder of ours and everything in it; nothing happens when it is gone."""
+        """Delete a folder of ours and everything in it, and the one above it where that is empty then; nothing happens
+        when it is gone."""
+        above = folder.rpartition("/")[0]
         with self._answering():
-            if self._fs.get_file_info(self._at(folder)).type == pafs.FileType.Directory:
-                self._fs.delete_dir(self._at(folder))
+            if self._fs.get_file_info(self._at(folder)).type != pafs.FileType.Directory:
+                return
+            self._fs.delete_dir(self._at(folder))
+            if above and self._renames and not self._fs.get_file_info(pafs.FileSelector(self._at(above))):
+                self._fs.delete_dir(self._at(above))
 
     def _at(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"

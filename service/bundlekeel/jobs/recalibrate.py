@@ -20,8 +20,8 @@ from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS
 from bundlekeel.core.calibration.thresholds_json import document_of
 from bundlekeel.core.history.values import restored
 from bundlekeel.core.model.errors import HistoryError, StoreError
-from bundlekeel.core.model.grammar import figure
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.text_format import figure
 from bundlekeel.jobs import backtest, features, quality
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.capacity import capacity, per_unit
@@ -30,8 +30,8 @@ from bundlekeel.jobs.options import Options, cluster_of, newest
 from bundlekeel.jobs.periods import HistoryPeriod
 from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.jobs.read import digests, of_days, part, periods
-from bundlekeel.jobs.report.chart_data import blocks_shown, points_of
 from bundlekeel.jobs.report.page import MOST_ROWS, ReportInputs, page
+from bundlekeel.jobs.report.plots import blocks_shown, points_of
 from bundlekeel.jobs.rules import JudgedDay, accept, as_long, at_once, judge, usual_interval
 from bundlekeel.jobs.selection import Selection, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures

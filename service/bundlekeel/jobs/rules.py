@@ -13,8 +13,8 @@ import numpy as np
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.grammar import figure
 from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.text_format import figure
 from bundlekeel.jobs.periods import HistoryPeriod
 from bundlekeel.jobs.regression import huber
 

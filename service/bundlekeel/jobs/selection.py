@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, steps_between
 from bundlekeel.core.calibration.thresholds import EQUAL
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.grammar import figure
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.text_format import figure
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.choice import Choice, choose
 from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, ranked

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from threading import Event, Thread
+from typing import BinaryIO, Final
 
 from py4j.protocol import Py4JError
-from pyspark import SparkFiles
+from pyspark import SparkFiles, StatusTracker
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import bundlekeel
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.text_format import numbered
 
 # Times are UTC everywhere. The UI is off because a nightly job has no spectators and every run would need a port.
 _SETTINGS: Final = {
@@ -28,11 +32,16 @@ _SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "true",
 }
 _ON_LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+# Of what Java and Spark said, after a crash.
+_LAST_BYTES: Final = 20_000
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 
-def session(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session. `master`: `local[*]` unless given or decided by spark-submit; `settings` go over our own.
+def session(
+    master: str | None = None, settings: Mapping[str, str] | None = None, messages: BinaryIO | None = None
+) -> SparkSession:
+    """A session. `master`: `local[*]` unless given or decided by spark-submit; `settings` go over our own; `messages`:
+    the file that gets what Java and Spark write to standard error.
 
     ConfigError: Spark does not start (no Java, no such master, a setting that it does not take).
     """
@@ -52,12 +61,73 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
     for name, value in (own | dict(settings or {})).items():
         builder = builder.config(name, value)
     try:
-        made = builder.getOrCreate()
+        with nullcontext() if messages is None else _stderr_into(messages):
+            made = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise ConfigError(f"Spark does not start: {_told(error)}", field="--master", value=master) from None
     made.sparkContext.setLogLevel("ERROR")
     _give_wheel(made)
     return made
+
+
+@contextmanager
+def _stderr_into(file: BinaryIO) -> Iterator[None]:
+    """What is started meanwhile has this file as its standard error, for as long as it runs."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
+def crash_told(messages: BinaryIO, write: Callable[[str], None]) -> Iterator[None]:
+    """Where Spark crashes, what it and Java said last is written."""
+    try:
+        yield
+    except (PySparkException, Py4JError):
+        messages.seek(max(0, messages.seek(0, os.SEEK_END) - _LAST_BYTES))
+        write(messages.read().decode(errors="replace"))
+        raise
+
+
+@contextmanager
+def watched(tracker: StatusTracker, show: Callable[[str], None], every: float) -> Iterator[None]:
+    """Show meanwhile how far Spark is with what it computes, each so many seconds."""
+    ended = Event()
+    thread = Thread(target=_watch, args=(tracker, show, every, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _watch(tracker: StatusTracker, show: Callable[[str], None], every: float, ended: Event) -> None:
+    begun: dict[int, float] = {}
+    while not ended.wait(every):
+        for stage in tracker.getActiveStageIds():
+            info = tracker.getStageInfo(stage)
+            since = begun.setdefault(stage, time.monotonic() - every)
+            if info is not None:
+                show(far(info.numCompletedTasks, info.numTasks, time.monotonic() - since))
+
+
+def far(done: int, total: int, seconds: float) -> str:
+    """How far a step is: `31 of 96 tasks, 2.4 a second, 27 s left`."""
+    counted = f"{done} of {numbered(total, 'task')}"
+    if not done:
+        return counted
+    left = (total - done) * seconds / done
+    return (
+        f"{counted}, {done / seconds:.1f} a second, "
+        + (f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min")
+        + " left"
+    )
 
 
 def _told(error: Exception) -> str:

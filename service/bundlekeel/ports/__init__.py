@@ -215,6 +215,10 @@ class Coordination(Protocol):
         """Whether the session is alive as far as the library knows."""
 
     @property
+    def obstacle(self) -> str:
+        """What prevents a connection, as far as is known; empty: nothing is known."""
+
+    @property
     def session_seconds(self) -> float:
         """The *negotiated* session time-out; 0.0 before the first session."""
 

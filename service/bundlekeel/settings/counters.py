@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from bundlekeel.settings.notify import is_http_url
+from bundlekeel.settings.records import is_http_url
 from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Section, Shown
 
 

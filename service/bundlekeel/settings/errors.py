@@ -68,7 +68,7 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
         what = "not allowed" + (_YAML_WORDS if isinstance(value, bool) else "")
         allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
     else:
-        what = "not allowed"
+        what = "it is missing" if item["type"] == "missing" else "not allowed"
         allowed = ", ".join(children(path))
     if not allowed:
         known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))

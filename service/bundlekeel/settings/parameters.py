@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES, ParameterSpec
 from bundlekeel.core.model.parameters import (
     BY_NAME,
     BY_PULSAR_KEY,
     PARAMETERS,
-    STRATEGY_CLASSES,
     Parameters,
-    ParameterSpec,
     coerce,
     compat_defaults,
     defaults,

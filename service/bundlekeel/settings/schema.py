@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from bundlekeel.core.model.parameters import PARAMETERS, ParameterSpec, choices, defaults
+from bundlekeel.core.model.parameter_table import ParameterSpec
+from bundlekeel.core.model.parameters import PARAMETERS, choices, defaults
 from bundlekeel.settings.model import CapacitySettings, Settings
 from bundlekeel.settings.quotas import GroupSettings
 from bundlekeel.settings.types import DURATION_WORDS, AllowedWords, format_duration

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
-from bundlekeel.core.model.parameters import PLACEMENTS, RELEASES, STRATEGIES, choices
+from bundlekeel.core.model.parameter_table import PLACEMENTS, RELEASES, STRATEGIES
+from bundlekeel.core.model.parameters import choices
 from bundlekeel.core.model.uris import credentials_fault, place_fault
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")

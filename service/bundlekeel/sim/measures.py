@@ -1,16 +1,26 @@
-"""What a run is judged by. Loads are the truth of the virtual cluster, not what brokers report."""
+"""What a run is judged by: its measures, and what its scenario expects.
+
+Loads are the truth of the virtual cluster, not what brokers report.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.sim.bundles import GONE
 from bundlekeel.sim.cluster import SimulatedMove, SimulatedSplit
+from bundlekeel.sim.scenario import Expect, Filled
+
+if TYPE_CHECKING:
+    from bundlekeel.sim.run import Run
+
 
 OVER = 0.85
 EMPTY = 0.1
@@ -27,7 +37,8 @@ class RunMeasures:
     the balancer's moves carried, in brokers' worth. moved_twice: bundles it moved again within an hour.
     thrash_percent: how far loads went up and down beyond their trend, per broker, in percent of the mean.
     client_seconds: clients times seconds without service, whoever caused it; of which balancer_client_seconds.
-    balanced_minute: since when max/mean stays at or below the limit asked for (1.15 if none); None if it does not.
+    balanced_minute: since when max/mean stays at or below the limit asked for (1.15 if none) and no broker is empty;
+    None if it does not.
     """
 
     max_over_mean: float
@@ -127,7 +138,9 @@ def measure(
     mean = np.nanmean(there, axis=1, keepdims=True)
     step = float(times[1] - times[0]) / 60 if len(times) > 1 else 0.0
     own = [move for move in moves if move.by == "balancer"]
-    since = balanced_since(times, ratio, limit)
+    # Among ten brokers one may be empty while the fullest is near the mean.
+    empty = (takes & (used < EMPTY * mean)).any(axis=1)
+    since = balanced_since(times, np.where(empty, np.inf, ratio), limit)
     return RunMeasures(
         max_over_mean=float(ratio[-1]),
         mean_max_over_mean=float(ratio.mean()),
@@ -135,7 +148,7 @@ def measure(
         spread=100 * float(np.nanmax(there[-1]) - np.nanmin(there[-1])),
         highest=100 * float(np.nanmax(there)),
         over_minutes=step * int((np.nanmax(there, axis=1) > OVER).sum()),
-        empty_minutes=step * int((takes & (used < EMPTY * mean)).any(axis=1).sum()),
+        empty_minutes=step * int(empty.sum()),
         moves=len(own),
         unloads=len(moves),
         splits=len(splits),
@@ -147,3 +160,142 @@ def measure(
         balanced_minute=None if since is None else since / 60,
         last_move_minute=own[-1].at / 60 if own else None,
     )
+
+
+# What a scenario expects, judged on a finished run. Each expectation is one finding with its figures.
+
+
+EPSILON = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectationResult:
+    """One expectation: its name, whether it held, and in words what was seen against what was wanted."""
+
+    name: str
+    held: bool
+    told: str
+
+
+def judge(run: Run, *, still: float, direct: int) -> tuple[ExpectationResult, ...]:
+    """All findings. `still`: mean max/mean without a balancer; `direct`: moves the plan needs on true reports."""
+    expect = run.scenario.expect
+    return (
+        *_limits(run, expect),
+        *_in_time(run, expect),
+        *_codes(run, expect),
+        *_moves(run, expect, direct),
+        *_others(run, expect, still),
+    )
+
+
+def _limits(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
+    found = run.measures
+    most: tuple[tuple[str, float, float | None], ...] = (
+        ("balanced", found.max_over_mean, expect.balanced),
+        ("spread", found.spread, expect.spread),
+        ("most_moves", found.moves, expect.most_moves),
+        ("most_splits", found.splits, expect.most_splits),
+        ("moved_twice", found.moved_twice, expect.moved_twice),
+        ("most_over_minutes", found.over_minutes, expect.most_over_minutes),
+        ("most_empty_minutes", found.empty_minutes, expect.most_empty_minutes),
+        ("most_client_seconds", found.client_seconds, expect.most_client_seconds),
+        ("most_thrash_percent", found.thrash_percent, expect.most_thrash_percent),
+    )
+    for name, value, limit in most:
+        if limit is not None:
+            yield ExpectationResult(name=name, held=value <= limit + EPSILON, told=f"{value:.4g}, at most {limit:g}")
+    for name, value, limit in (
+        ("fewest_moves", found.moves, expect.fewest_moves),
+        ("fewest_splits", found.splits, expect.fewest_splits),
+    ):
+        if limit is not None:
+            yield ExpectationResult(name=name, held=value >= limit, told=f"{value}, at least {limit:g}")
+    if expect.plan_seconds is not None and run.books.timer is not None:
+        slowest = run.books.slowest
+        told = f"slowest plan {slowest:.3f} s, at most {expect.plan_seconds:g}"
+        yield ExpectationResult(name="plan_seconds", held=slowest <= expect.plan_seconds, told=told)
+
+
+def _in_time(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
+    found = run.measures
+    if expect.balanced_by is not None:
+        since = found.balanced_minute
+        told = f"since minute {since:.1f}" if since is not None else "never"
+        held = since is not None and since <= expect.balanced_by + EPSILON
+        yield ExpectationResult(name="balanced_by", held=held, told=f"{told}, wanted by minute {expect.balanced_by:g}")
+    if expect.steady_after is not None:
+        last = found.last_move_minute
+        told = "no move" if last is None else f"last move at minute {last:.1f}"
+        held = last is None or last <= expect.steady_after + EPSILON
+        yield ExpectationResult(
+            name="steady_after", held=held, told=f"{told}, none wanted after {expect.steady_after:g}"
+        )
+    own = [move.at / 60 for move in run.cluster.moved if move.by == "balancer"]
+    for start, end in expect.quiet:
+        inside = sum(start <= at < end for at in own)
+        told = f"{inside} moves between minutes {start:g} and {end:g}"
+        yield ExpectationResult(name="quiet", held=inside == 0, told=told)
+    times, used, takes = run.curves.table()
+    if expect.never_over is not None:
+        late = times >= 60 * expect.over_from
+        highest = 100 * float(np.where(takes, used, 0.0)[late].max())
+        told = f"highest {highest:.1f} % from minute {expect.over_from:g}, at most {expect.never_over:g} %"
+        yield ExpectationResult(name="never_over", held=highest <= expect.never_over + EPSILON, told=told)
+    for item in expect.filled:
+        yield _filled(run, item)
+
+
+def _filled(run: Run, item: Filled) -> ExpectationResult:
+    times, used, takes = run.curves.table()
+    late = times >= 60 * item.by
+    mean = np.nanmean(np.where(takes, used, np.nan), axis=1)
+    share = float((used[late, item.broker] / mean[late]).min())
+    told = f"broker {item.broker} has at least {share:.2f} of the mean from minute {item.by:g}, wanted {item.share:g}"
+    return ExpectationResult(name="filled", held=share >= item.share - EPSILON, told=told)
+
+
+def _codes(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
+    for name, wanted, seen in (
+        ("verdicts", expect.verdicts, run.books.verdicts),
+        ("refusals", expect.refusals, run.books.refusals),
+    ):
+        for code in wanted:
+            yield ExpectationResult(name=name, held=seen[code] > 0, told=f"{code} seen {seen[code]} times")
+    if expect.verdicts_any:
+        counts = {code: run.books.verdicts[code] for code in expect.verdicts_any}
+        told = ", ".join(f"{code} {count}" for code, count in counts.items())
+        yield ExpectationResult(name="verdicts_any", held=any(counts.values()), told=told)
+
+
+def _moves(run: Run, expect: Expect, direct: int) -> Iterator[ExpectationResult]:
+    if expect.gain:
+        bad = [move for _, move in run.books.moves if not move.target_after < move.source_before]
+        yield ExpectationResult(
+            name="gain", held=not bad, told=f"{len(bad)} of {len(run.books.moves)} moves gained nothing"
+        )
+    if expect.within_direct is not None:
+        moves = run.measures.moves
+        told = f"{moves} moves, {direct} on true reports, at most {expect.within_direct} more"
+        yield ExpectationResult(name="within_direct", held=moves <= direct + expect.within_direct, told=told)
+    own = [move for move in run.cluster.moved if move.by == "balancer"]
+    if expect.untouched:
+        wrong = sum(move.target in expect.untouched for move in own)
+        brokers = ", ".join(map(str, expect.untouched))
+        yield ExpectationResult(name="untouched", held=wrong == 0, told=f"{wrong} moves to brokers {brokers}")
+    for tenant in expect.unmoved:
+        place = [item.name for item in run.scenario.tenants].index(tenant)
+        bundles = run.cluster.bundles
+        wrong = sum(int(bundles.tenant[bundles.index[move.bundle]]) == place for move in own)
+        yield ExpectationResult(name="unmoved", held=wrong == 0, told=f"{wrong} moves of bundles of {tenant}")
+
+
+def _others(run: Run, expect: Expect, still: float) -> Iterator[ExpectationResult]:
+    if expect.no_worse_than_still:
+        mean = run.measures.mean_max_over_mean
+        told = f"mean max/mean {mean:.3f}, without a balancer {still:.3f}"
+        yield ExpectationResult(name="no_worse_than_still", held=mean <= still + 1e-3, told=told)
+    # Always: every bundle is somewhere in the end, unless it was divided or has just left.
+    owner = run.cluster.bundles.owner
+    lost = int(((owner < 0) & (owner != GONE)).sum()) - run.cluster.under_way()
+    yield ExpectationResult(name="nothing_lost", held=lost == 0, told=f"{lost} bundles without an owner at the end")

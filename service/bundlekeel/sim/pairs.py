@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.sim.run import Contender, Run
 
 RELEASE = "4.2"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from bundlekeel.cli.app import make_app
@@ -12,22 +13,25 @@ from bundlekeel.wiring.plugins import load_plugins
 
 if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring
+    from bundlekeel.settings.load import LoadedSettings
+    from bundlekeel.wiring.outside import Outside
 
 # structlog and httpx load them wherever they are installed, for tracebacks and a command line that are not used here.
 _NEEDLESS: Final = ("rich", "httpx._main")
 
 
-def main() -> None:
-    """Entry point of the `bundlekeel` command."""
-    make_app(_wiring, load_plugins)(prog_name="bundlekeel")
+def main(opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
+    """Entry point of the `bundlekeel` command. `opened`: what `run` reaches the cluster with instead of the real
+    adapters."""
+    make_app(partial(_wiring, opened), load_plugins)(prog_name="bundlekeel")
 
 
-def _wiring() -> Wiring:
+def _wiring(opened: Callable[[LoadedSettings], Outside] | None) -> Wiring:
     # Imported when a command asks for it: most commands need no adapters, and this takes a second or two.
     with _without(*_NEEDLESS):
         from bundlekeel.wiring.commands import Bootstrap  # noqa: PLC0415
 
-    return Bootstrap()
+    return Bootstrap(opened)
 
 
 @contextmanager

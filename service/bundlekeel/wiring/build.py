@@ -33,7 +33,7 @@ from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.records.notifications import DatedJournal, ObservedJournal
-from bundlekeel.daemon.runtime import Runtime, RuntimeParts, restore_averages
+from bundlekeel.daemon.runtime import Background, Runtime, RuntimeParts, begin_term
 from bundlekeel.daemon.service import BalancerService, ServiceParts
 from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.sources.policies import PolicyCache
@@ -44,14 +44,17 @@ from bundlekeel.daemon.state.takeover_record import takeover_request
 from bundlekeel.ports import Journal, Member
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
-from bundlekeel.wiring.calibration import calibration, effective_parameters_of, shadow_strategies
 from bundlekeel.wiring.history import recorder
-from bundlekeel.wiring.hosts import advertised, served_hosts
-from bundlekeel.wiring.notify import notifications
-from bundlekeel.wiring.outside import context, open_outside, watch
-from bundlekeel.wiring.quotas import quotas_of
-from bundlekeel.wiring.security import peers_of, protection
-from bundlekeel.wiring.traces import traces_of
+from bundlekeel.wiring.optional import (
+    calibration,
+    effective_parameters_of,
+    notifications,
+    quotas_of,
+    shadow_strategies,
+    traces_of,
+)
+from bundlekeel.wiring.outside import Outside, context, watch
+from bundlekeel.wiring.security import advertised, peers_of, protection, served_hosts
 
 # An intent outlives the longest call by the time it takes to see where the bundle landed.
 CONFIRM_ALLOWANCE_SECONDS = 30.0
@@ -60,13 +63,13 @@ CONFIRM_ALLOWANCE_SECONDS = 30.0
 class Build:
     """One sidecar's parts, wired; `runtime` runs it and `sidecar` answers for it."""
 
-    def __init__(self, loaded: LoadedSettings) -> None:
+    def __init__(self, loaded: LoadedSettings, out: Outside) -> None:
         self.loaded = loaded
-        self.outside = out = open_outside(loaded)
+        self.outside = out
         self.notifications = notifications(
             loaded,
-            self.outside.telemetry,
-            self.outside.clock,
+            out.telemetry,
+            out.clock,
             member=lambda: self.leadership.member.id,
             leads=lambda: self.leadership.leading,
         )
@@ -86,7 +89,7 @@ class Build:
         self.policies = PolicyCache(self.outside.metadata, self.config)
         self.executor.forbids = self.policies.forbids
         self.operations = DrainTracker(self.shared_state, out.admin, self.config, out.clock, out.telemetry)
-        self.recorder = recorder(loaded, self.outside.telemetry, self.outside.clock, lambda: self.leadership.leading)
+        self.recorder = recorder(loaded, out.telemetry, out.clock, lambda: self.leadership.leading)
         self.rate = self._rate(loaded.settings)
         self.guard_memory = self._guard_memory()
         self.effective_parameters = effective_parameters_of(loaded, self.shared_state)
@@ -95,11 +98,15 @@ class Build:
         self.cycle = Cycle(self._cycle_parts())
         self.quotas = self._quotas()
         self.guard_memory.limited = self.quotas.quotas.limited
-        self.planner = Planner(self.cycle, self.outside.clock.wall_ms)
+        self.planner = self._planner()
         self.manual_moves = self._manual_moves()
         self.reviews = Reviews(out.coordination, self.shared_state, out.clock, required=loaded.settings.reviewed)
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = BalancerService(self._sidecar_parts())
+
+    def _planner(self) -> Planner:
+        interval = self.loaded.settings.cycle.interval
+        return Planner(self.cycle, self.outside.clock.wall_ms, eta=self.operations.eta, interval_seconds=interval)
 
     def _quotas(self) -> QuotaService:
         known = (self.shared_state, self.cycle, self.gate, self.journal, self.leadership, self.peers)
@@ -303,19 +310,31 @@ class Build:
             operations=self.operations,
             reload=Reload(self.loaded, self.effective_parameters, self.journal, out.telemetry, out.clock),
             interval_seconds=self.loaded.settings.cycle.interval,
-            channel=self.channel,
-            outage=self.outage,
-            rate=self.rate,
-            recorder=self.recorder,
-            notifications=self.notifications,
-            calibration=self.calibration if self.loaded.settings.calibration.mode != "off" else None,
-            shadow_strategies=self.shadow_strategies,
-            quotas=self.quotas.quotas,
+            background=self._background(),
             closers=[
                 *([out.configuration.close] if out.configuration is not out.store else []),
                 *([self.traces.close] if self.traces is not None else []),
             ],
         )
+
+    def _background(self) -> list[Background]:
+        """What runs beside the cycles, as far as the settings ask for it."""
+        found = [
+            Background("channel", self.channel.run, self.channel.close),
+            Background("outage", self.outage.run),
+            Background("quotas", self.quotas.quotas.run),
+        ]
+        if self.rate is not None:
+            found.append(Background("rate", self.rate.run))
+        if self.recorder is not None:
+            found.append(Background("history", self.recorder.run, self.recorder.close))
+        if self.notifications is not None:
+            found.append(Background("notifications", self.notifications.run, self.notifications.close))
+        if self.loaded.settings.calibration.mode != "off":
+            found.append(Background("calibration", self.calibration.run, self.calibration.close))
+        if self.shadow_strategies is not None:
+            found.append(Background("shadow", self.shadow_strategies.run, self.shadow_strategies.close))
+        return found
 
     def _sidecar_parts(self) -> ServiceParts:
         out, settings = self.outside, self.loaded.settings
@@ -363,13 +382,7 @@ class Build:
         )
 
     async def _on_won(self, epoch: int) -> None:
-        """The first fenced write, then what the last leader left: cycle state, averages, open intents."""
-        self.executor.begin(epoch)
-        await self.shared_state.begin_term(epoch)
-        self.outage.remember(self.shared_state.shared.brokers, self.shared_state.shared.wall_ms)
-        restore_averages(self.observer, await self.shared_state.read_averages(), self.outside.clock.wall_ms())
-        for outcome in (await self.executor.settle()).settled:
-            self.cycle.book(outcome)
+        await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
         self.runtime.hurry()
 
     async def run(self) -> int:

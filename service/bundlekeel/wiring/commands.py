@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -12,21 +15,36 @@ from bundlekeel.cli.wiring import Split
 from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.operations.deadman import DeadManLimits
+from bundlekeel.daemon.operations.deadman import DeadManLimits, judge
 from bundlekeel.daemon.operations.doctor import examine
+from bundlekeel.daemon.operations.takeover import BrokerRow, TakeoverContext, TakeoverResult, handback, takeover
 from bundlekeel.daemon.operations.where import where
+from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
 from bundlekeel.daemon.sources.channel_tables import row_of
+from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.warnings import warnings_of
 from bundlekeel.wiring.history import history_store
 from bundlekeel.wiring.logs import configure_logging
-from bundlekeel.wiring.oneoff import dead_man, hand_back, once, take_over
-from bundlekeel.wiring.outside import connected, context, settled, unrecorded, until_connected, watch
+from bundlekeel.wiring.outside import (
+    Outside,
+    connected,
+    context,
+    endpoints_of,
+    open_outside,
+    settled,
+    unrecorded,
+    until_connected,
+    watch,
+)
 
 
 class Bootstrap:
     """`cli.wiring.Wiring`: what the command line needs, with the real adapters."""
+
+    def __init__(self, opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
+        self._opened = opened or open_outside
 
     def run_daemon(self, settings: LoadedSettings) -> int:
         """Run the sidecar until SIGTERM or SIGINT."""
@@ -38,7 +56,7 @@ class Bootstrap:
             structlog.get_logger(__name__).warning("setting", warning=text)
 
         async def serve() -> int:
-            return await Build(settings).run()
+            return await Build(settings, self._opened(settings)).run()
 
         return asyncio.run(serve())
 
@@ -97,3 +115,119 @@ class Bootstrap:
     def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
         """The store of recorded history."""
         return history_store(settings, uri)
+
+
+# Commands that work without a running sidecar: takeover, handback, doctor, where.
+
+
+T = TypeVar("T")
+
+
+def once(loaded: LoadedSettings, body: Callable[[], Awaitable[T]]) -> T:
+    async def run() -> T:
+        return await body()
+
+    configure_logging(loaded.settings, "warning")
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL + 1)
+    return asyncio.run(run())
+
+
+async def take_over(
+    loaded: LoadedSettings,
+    *,
+    split: Split,
+    reason: str,
+    by: str,
+    dry_run: bool,
+    namespaces: tuple[str, ...] = (),
+) -> Json:
+    async with connected(loaded) as out:
+        endpoints = await endpoints_of(loaded.settings, out)
+        before = await _shedding_now(out, endpoints)
+        would = f"would leave {', '.join(namespaces)} to us" if namespaces else "would be set"
+        if dry_run:
+            rows = [
+                _json_row(broker, value, value if namespaces else "false", ok=True, detail=would)
+                for broker, value in before.items()
+            ]
+            return {"brokers": rows, "warnings": [], "split": split, "done": False}
+        context = TakeoverContext(
+            admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
+        )
+        result = await takeover(context, split=split == "off", reason=reason, by=by, namespaces=namespaces)
+        return _json_result(result, before)
+
+
+async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
+    async with connected(loaded) as out:
+        endpoints = await endpoints_of(loaded.settings, out)
+        before = await _shedding_now(out, endpoints)
+        if dry_run:
+            rows = [
+                _json_row(broker, value, "as before the takeover", ok=True, detail="would be restored")
+                for broker, value in before.items()
+            ]
+            held = await quotas_owned(out.coordination)
+            return {"brokers": rows, "warnings": held, "split": "", "done": False}
+        context = TakeoverContext(
+            admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
+        )
+        result = await handback(context, reason=reason, by=by)
+        aside: list[str] = []
+        if result is None and (loaded.settings.quotas.enforcer != "off" or await quotas_owned(out.coordination)):
+            # Before anything is given back: a running leader would write it again.
+            aside = await put_quotas_aside(out.coordination, out.clock, reason=reason, by=by)
+        quotas = aside + await give_quotas_back(
+            out.admin.quotas, out.admin.quotas, out.config, out.coordination, out.clock
+        )
+        if result is None:
+            rows = [_json_row(broker, value, value, ok=True, detail="unchanged") for broker, value in before.items()]
+            return {"brokers": rows, "warnings": ["there is no takeover to undo", *quotas], "split": "", "done": True}
+        answer = _json_result(result, before)
+        return answer | {"warnings": [*answer["warnings"], *quotas]}
+
+
+async def dead_man(loaded: LoadedSettings, *, terms: DeadManLimits, dry_run: bool) -> Json:
+    """Judge, and restore when the sidecars are dead. The brokers are asked only then."""
+    async with connected(loaded) as out:
+        # The configuration store is not needed: that it is away must not keep the brokers from being given back.
+        await until_connected(loaded.settings, out, configuration=False)
+        before: dict[str, str] = {}
+
+        async def context() -> TakeoverContext:
+            endpoints = await endpoints_of(loaded.settings, out)
+            before.update(await _shedding_now(out, endpoints))
+            return TakeoverContext(
+                admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
+            )
+
+        found = await judge(out.coordination, out.clock, terms, None if dry_run else context)
+        empty: Json = {"brokers": [], "warnings": [], "split": "", "done": found.state != "dead"}
+        return found.view() | (_json_result(found.result, before) if found.result is not None else empty)
+
+
+async def _shedding_now(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -> dict[str, str]:
+    config = out.config
+    await config.refresh(endpoints, force=True)
+    words = {True: "true", False: "false", None: "unknown"}
+    return {broker: words[config.sheds(broker)] for broker in sorted(endpoints)}
+
+
+def _json_result(result: TakeoverResult, before: Mapping[str, str]) -> Json:
+    rows = [_json_broker(row, before.get(row.broker_id, "unknown")) for row in result.brokers]
+    return {
+        "brokers": rows,
+        "warnings": list(result.warnings),
+        "split": result.splits_by,
+        "done": result.complete,
+        "overrides_before": dict(asdict(result)["overrides"]),
+    }
+
+
+def _json_broker(row: BrokerRow, before: str) -> Json:
+    after = row.values.get("loadBalancerSheddingEnabled", "unknown")
+    return _json_row(row.broker_id, before, after, ok=row.verified, detail=row.detail)
+
+
+def _json_row(broker: str, before: str, after: str, *, ok: bool, detail: str) -> Json:
+    return {"broker": broker, "before": before, "after": after, "ok": ok, "detail": detail}

@@ -13,6 +13,7 @@ from bundlekeel import __version__
 from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
 from bundlekeel.adapters.topics.channel import TopicChannel
 from bundlekeel.adapters.topics.feed import TopicLoadFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
@@ -29,14 +30,14 @@ from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch, WatchParts
-from bundlekeel.daemon.sources.counters import LiveLoads
+from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
-from bundlekeel.ports import BrokerEndpoint
+from bundlekeel.ports import BrokerEndpoint, Metadata
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
-from bundlekeel.wiring.counters import live_loads
+from bundlekeel.tls import ClientTls
 from bundlekeel.wiring.security import broker_tls, store_identity, token_of
 
 
@@ -271,6 +272,37 @@ async def until_connected(
     waited = 0.0
     while not (out.coordination.connected and (out.configuration.connected or not configuration)):
         if waited >= within:
-            raise StoreError(f"{settings.store_url} did not answer within {within:.0f} s")
+            why = f": {out.coordination.obstacle}" if out.coordination.obstacle else ""
+            raise StoreError(f"{settings.store_url} did not answer within {within:.0f} s{why}")
         await out.clock.sleep(0.05)
         waited += 0.05
+
+
+def live_loads(
+    loaded: LoadedSettings, admin: HttpBrokerAdmin, metadata: Metadata, clock: SystemClock
+) -> LiveLoads | None:
+    """None where reports alone are gone by. ConfigError."""
+    given = loaded.settings.counters
+    if given.source == "off":
+        return None
+    options = CounterOptions(interval=given.interval, quick_interval=given.quick_interval, max_topics=given.max_topics)
+    if given.source == "brokers":
+        return LiveLoads(admin, metadata, clock, options)
+    prometheus = _prometheus(loaded, clock)
+    return LiveLoads(prometheus, metadata, clock, options, prometheus.close)
+
+
+def _prometheus(loaded: LoadedSettings, clock: SystemClock) -> PrometheusCounters:
+    given = loaded.settings.prometheus
+    return PrometheusCounters(
+        PrometheusOptions(
+            url=given.url or "",
+            labels=given.labels,
+            broker_label=given.broker_label,
+            window=given.window,
+            timeout=given.timeout,
+        ),
+        clock,
+        tls=ClientTls(trust_certs=loaded.located(given.tls_trust_certs_file), verify=given.tls_verify),
+        token=token_of(loaded, given),
+    )

@@ -1,10 +1,12 @@
-"""What the settings say about identity and TLS, as the objects that the adapters and the API take."""
+"""Identity, TLS and own addresses: what the settings say, as the objects that the adapters and the API take."""
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.peers import HttpPeers
@@ -16,7 +18,7 @@ from bundlekeel.ports import Telemetry
 from bundlekeel.settings.counters import PrometheusSettings
 from bundlekeel.settings.credentials import Credentials, TokensFile
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.settings.model import AdminSettings
+from bundlekeel.settings.model import AdminSettings, Settings
 from bundlekeel.tls import ClientTls, ServerTls
 from bundlekeel.token_source import TokenSource
 
@@ -118,3 +120,21 @@ def broker_tls(loaded: LoadedSettings) -> ClientTls:
         key=loaded.located(given.tls_key_file),
         verify=given.tls_verify,
     )
+
+
+WILDCARDS = ("0.0.0.0", "::")
+
+
+def advertised(settings: Settings, bound_url: str) -> str:
+    """Where other sidecars reach us: as set, else as bound; bound to every address, by our host name."""
+    if settings.api.advertised_url is None and settings.api.host in WILDCARDS:
+        bound = urlsplit(bound_url)
+        return f"{bound.scheme}://{socket.gethostname()}:{bound.port}"
+    return settings.api.advertised_url or bound_url
+
+
+def served_hosts(settings: Settings) -> tuple[str, ...]:
+    """Host headers the API takes: those named, and the one by which the other sidecars reach us."""
+    own = settings.api.advertised_url
+    by_name = [socket.gethostname()] if own is None and settings.api.host in WILDCARDS else []
+    return (*settings.api.allowed_hosts, *([urlsplit(own).netloc] if own else by_name))

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from bundlekeel.core.quotas.usage_message import PassedUsage, UsageMessage
+from bundlekeel.core.quotas.native import PassedUsage, UsageMessage
 from bundlekeel.ports.quotas import ReceivedUsage, UsageFeed, UsageTables
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_usage import usage_message

@@ -29,22 +29,18 @@ class MemoryKit:
         return self.feed
 
     async def say(self) -> None:
-        """See FeedKit."""
         await asyncio.sleep(0.002)  # another millisecond than what was said before
         now = self.clock.wall_ms()
         for broker_id in self.broker_ids:
             self.feed.say(broker_load(broker_id, 0.5, [1.0, 1.0, 10.0, 10.0], now), bundles=bundle_loads())
 
     async def withdraw(self) -> None:
-        """See FeedKit."""
         self.feed.withdraw(self.broker_ids[1])
 
     async def interrupt(self, feed: LoadFeed) -> None:
-        """See FeedKit."""
         self.feed.become("down", "killed")
 
     async def mend(self, feed: LoadFeed) -> None:
-        """See FeedKit."""
         await asyncio.sleep(0.002)
         self.feed.become("ok")
 

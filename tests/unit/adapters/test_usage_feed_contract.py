@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bundlekeel.adapters.topics.feed import TopicUsageFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.adapters.topics.usage import TopicUsageFeed
 from bundlekeel.adapters.topics.wire import FromChild, Live, Lost, Opened
-from bundlekeel.core.quotas.usage_message import UsageMessage
+from bundlekeel.core.quotas.native import UsageMessage
 from bundlekeel.ports.quotas import UsageFeed
 from tests.support.contracts.usage import FIRST, LITTLE, MUCH, SECOND, UsageContract, listening, tables_where
 from tests.support.memory_source import RealClock
@@ -37,20 +37,16 @@ class MemoryKit:
         return self.feed
 
     async def say(self, message: UsageMessage) -> None:
-        """See UsageKit."""
         await asyncio.sleep(MOMENT)
         self.feed.say(message)
 
     async def say_nonsense(self) -> None:
-        """See UsageKit."""
         self.feed.spoil("broker is missing")
 
     async def interrupt(self, feed: UsageFeed) -> None:
-        """See UsageKit."""
         self.feed.become("down", "killed")
 
     async def mend(self, feed: UsageFeed) -> None:
-        """See UsageKit."""
         await asyncio.sleep(MOMENT)
         self.feed.become("ok")
 
@@ -83,20 +79,16 @@ class ScriptedKit:
         self._say("!")
 
     async def say(self, said: UsageMessage) -> None:
-        """See UsageKit."""
         self._say(message("usage", "", encode_usage(said)))
 
     async def say_nonsense(self) -> None:
-        """See UsageKit."""
         self._say(message("usage", "", b"nonsense"))
         await asyncio.sleep(0.1)
 
     async def interrupt(self, feed: UsageFeed) -> None:
-        """See UsageKit."""
         self._say(Lost("usage", "away"))
 
     async def mend(self, feed: UsageFeed) -> None:
-        """See UsageKit."""
         await asyncio.sleep(MOMENT)
         self._say(Live("usage"))
 
@@ -106,7 +98,6 @@ class TestMemoryFeed(UsageContract):
 
     @pytest.fixture
     async def kit(self) -> MemoryKit:
-        """See UsageContract."""
         return MemoryKit()
 
 
@@ -115,7 +106,6 @@ class TestScriptedClient(UsageContract):
 
     @pytest.fixture
     async def kit(self, tmp_path: Path) -> ScriptedKit:
-        """See UsageContract."""
         return ScriptedKit(tmp_path)
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.adapters.zookeeper.brokers import BrokerRecord, make_picture, mode_of, read_record
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.ownership import encode_local
+from bundlekeel.adapters.zookeeper.metadata import encode_local
+from bundlekeel.adapters.zookeeper.source import BrokerRecord, make_picture, mode_of, read_record
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.core.model.load import BrokerEndpoint

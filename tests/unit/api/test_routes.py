@@ -114,10 +114,11 @@ async def test_the_channel_takes_filters_and_pages(http: httpx.AsyncClient, serv
 async def test_a_cluster_without_channel_is_a_conflict(
     http: httpx.AsyncClient, service: FakeService, path: str
 ) -> None:
-    """The modular load manager has none: 409 with a sentence, and what is in the way."""
-    service.fail[path.replace("/", "_")] = Conflict("the brokers run the modular load manager", difference=["modular"])
+    """The modular load manager has none: 409 with a sentence; nothing has changed, so there is no list of what."""
+    service.fail[path.replace("/", "_")] = Conflict("the brokers run the modular load manager")
     answer = await http.get(f"/api/v1/{path}")
-    assert (answer.status_code, answer.json()["difference"]) == (409, ["modular"])
+    assert (answer.status_code, answer.json()["detail"]) == (409, "the brokers run the modular load manager")
+    assert "difference" not in answer.json()
 
 
 async def test_bundles_takes_filters(http: httpx.AsyncClient, service: FakeService) -> None:
@@ -288,6 +289,12 @@ async def test_nothing_leads_elsewhere(http: httpx.AsyncClient, method: str, pat
     assert answer.status_code in (404, 405)
     assert answer.headers["content-type"] == "application/problem+json"
     assert "location" not in answer.headers
+
+
+async def test_an_empty_reason_is_called_empty(http: httpx.AsyncClient) -> None:
+    """Not a text of too few characters."""
+    answer = await http.post("/api/v1/pause", json={"reason": "", "by": "ann"})
+    assert answer.status_code == 422 and answer.json()["detail"] == "reason: it is empty"
 
 
 async def test_nan_is_null(http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,22 @@ def test_where_if_unowned_of_nothing(sidecar: Sidecar) -> None:
     assert sidecar.run("where", "orders", "--if-unowned", "--url", "http://127.0.0.1:1", to="none").exit_code == 3
 
 
+@pytest.mark.parametrize("command", [["brokers"], ["bundles"], ["journal"], ["quota", "ls"]], ids=" ".join)
+def test_at_80_columns_no_name_is_torn(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    """Headers, brokers, codes and ranges of bundles stand in one piece, and each sentence is whole."""
+    monkeypatch.setenv("COLUMNS", "80")
+    text = sidecar.run(*command).stdout
+    words = {word for line in text.splitlines() for word in line.split()}
+    names = {
+        "brokers": ["broker", "coming", "Overloaded", *BROKERS],
+        "bundles": ["CoolDown", "0x90000000", *BROKERS[:3]],
+    }
+    names |= {"journal": ["landed", "planned", BROKERS[0]], "quota": ["group", "published", "t:acme"]}
+    whole = " ".join(words)
+    assert all(name in whole for name in names[command[0]]), text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("columns", ["60", "100", "160", "260"])
 @pytest.mark.parametrize("output", ["table", "wide"])
 @pytest.mark.parametrize("command", [["status"], ["brokers"], ["bundles"], ["plan"], ["journal"]], ids=" ".join)
@@ -216,13 +232,22 @@ def test_into_a_pipe_a_row_is_one_line(sidecar: Sidecar) -> None:
 
 def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     """Load before and after, moves with their reason, refusals grouped with their meaning, the next command."""
-    text = sidecar.run("plan", "--strategy", "threshold", "--set", "threshold_percent=5", "--scale", "2").stdout
+    text = sidecar.run("plan", "--strategy", "threshold", "--set", "threshold_percent=5").stdout
     splits = ("splits (1, 1 refused)", "carries 180%, hot", "a split parts topics; add partitions")
     for part in ("82.0%", "-30.0", BUNDLE, "BelowMinimum", "too small to be worth", f"plan execute {HASH}", *splits):
         assert part in text
     (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
     assert request.parameters == {"threshold_percent": "5"}
-    assert (request.strategy, request.traffic_scale) == ("threshold", 2.0)
+    assert (request.strategy, request.ignore_hit_counts) == ("threshold", None)
+
+
+def test_a_what_if_ends_with_how_it_ends(sidecar: Sidecar) -> None:
+    """The last line: how even the load is then, and what that takes. It cannot be carried out."""
+    text = sidecar.run("plan", "--scale", "2", "--keep-hit-counts").stdout
+    assert text.splitlines()[-1] == "when finished: max/mean 1.10, 23 moves, 6 cycles, about 4 min"
+    assert "plan execute" not in text
+    (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
+    assert (request.traffic_scale, request.ignore_hit_counts) == (2.0, False)
 
 
 def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:
@@ -230,6 +255,32 @@ def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:
     sidecar.run("plan", "--remove-broker", BROKERS[0], "--add-broker", "new-1", "--add-broker", "new-2")
     (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
     assert (request.remove_brokers, request.add_brokers) == ((BROKERS[0],), ("new-1", "new-2"))
+
+
+def test_settings_and_help_are_whole_at_80_columns(
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No name of a parameter is cut off, and a paragraph of the help fills its lines."""
+    monkeypatch.setenv("COLUMNS", "80")
+    file = tmp_path / "keel.yaml"
+    file.write_text("cluster: a\nmetadata_store: zk:h:2181\n", encoding="utf-8")
+    shown = sidecar.run("config", "show", "-c", str(file), to="none").stdout
+    for part in ("parameters.avg_hit_count_low ", "parameters.avg_hit_count_high ", "  maxUnloadPercentage"):
+        assert part in shown
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
+    assert "what they miss is shown, and is no failure." in sidecar.run("simulate", "--help", to="none").stdout
+
+
+def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:
+    """However many times the mean its busiest broker carries: both are next to nothing."""
+    rows = [
+        replace(row, score_ratio=score) for row, score in zip(sidecar.service.brokers(), (0.004, 0, 0, 0), strict=True)
+    ]
+    assert "max/mean" in sidecar.run("status").stdout
+    sidecar.service.brokers = lambda: rows  # type: ignore[method-assign]
+    text = sidecar.run("status").stdout
+    del sidecar.service.brokers
+    assert "the cluster is idle, its busiest broker at 0.4%" in text and "max/mean" not in text
 
 
 def test_watch_goes_on(sidecar: Sidecar) -> None:

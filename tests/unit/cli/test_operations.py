@@ -36,7 +36,7 @@ def test_operations_tell_everything_that_was_asked(sidecar: Sidecar) -> None:
     text = " ".join(sidecar.run("operations").stdout.split())
     for part in ("1 left, 3 moved", "about 12 s to go", "stay: 1 Pinned", f"{BROKERS[2]}: cordoned by ann: disks"):
         assert part in text
-    for part in (f"{BUNDLE}: pinned for good", "t:shop: excluded until", "tenant:shop: paused for good by ann"):
+    for part in (f"{BUNDLE}: pinned for good", "t:shop: excluded until", "tenant:shop: paused until resumed by ann"):
         assert part in text
 
 
@@ -179,7 +179,7 @@ def test_a_drain_that_was_waited_for_gives_no_estimate(sidecar: Sidecar) -> None
 ENDS = [
     (["pin", BUNDLE], "until for good"),
     (["exclude", "n:shop/*"], "until for good"),
-    (["pause", "--scope", "tenant:shop"], "until for good"),
+    (["pause", "--scope", "tenant:shop"], "until resumed"),
 ]
 
 

@@ -140,7 +140,9 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
     assert f"report: {page}" in result.stderr
     parsed = _Page()
     parsed.feed(text)
-    assert parsed.tags.count("svg") == 2 and parsed.tags.count("table") == 1
+    # Each plot has a legend with a line of each of the three brokers.
+    assert parsed.tags.count("svg") == 2 + 2 * 3 and parsed.tags.count("table") == 1
+    assert text.count('role="img"') == 2 and all(text.count(f"broker {number}</span>") == 2 for number in range(3))
     assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
     assert parsed.links == ["#small"]
     assert "http" not in text and "url(" not in text and "@import" not in text
@@ -154,7 +156,7 @@ def test_many_brokers_are_bands(scenario: Path, tmp_path: Path) -> None:
     scenario.write_text(SMALL.replace("count: 3", "count: 20"))
     page = tmp_path / "report.html"
     invoke(str(scenario), "--html", str(page))
-    assert page.read_text().count('class="band"') == 2
+    assert page.read_text().count('class="band"') == 2 and "broker 0" not in page.read_text()
 
 
 def test_pairs_alone_give_the_table_of_five_properties(tmp_path: Path) -> None:

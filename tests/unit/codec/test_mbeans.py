@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.codec.mbeans import decode_cpu_load
+from bundlekeel.codec.broker_metrics import decode_cpu_load
 from bundlekeel.core.model.errors import CodecError
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from bundlekeel.codec import decode_report
-from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.parameters import STRATEGIES, Parameters, from_pulsar
+from bundlekeel.core.model.load import BrokerReport, CapacityOverride
+from bundlekeel.core.model.parameter_table import STRATEGIES
+from bundlekeel.core.model.parameters import Parameters, from_pulsar
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.parameters import Parameters
@@ -375,3 +375,11 @@ def test_a_closed_empty_broker_is_no_difference(strategy: str, said: str) -> Non
     guard = GuardState(cordoned=frozenset({broker(2)}))
     verdict = run(cluster([[0.1] * 4, [0.1] * 4, []]), guard=guard, strategy=strategy, **EAGER).plan.verdict
     assert verdict.code is Code.BALANCED and said in verdict.sentence
+
+
+def test_brokers_of_one_load_have_one_verdict() -> None:
+    """One of two empty brokers is paired with the loaded one, the other with its like: both are underloaded."""
+    found = eager(cluster([[0.2, 0.2, 0.08], [], []])).plan.brokers
+    assert [item.code for item in found] == [Code.OVERLOADED, Code.UNDERLOADED, Code.UNDERLOADED]
+    even = eager(cluster([[0.3], [0.3], [0.3]])).plan.brokers
+    assert {item.code for item in even} == {Code.BALANCED}

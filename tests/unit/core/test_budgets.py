@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.guard.budgets import admit, hour_refusal, share_of
-from bundlekeel.core.guard.eligibility import BegunMove, GuardState
+from bundlekeel.core.guard.state import BegunMove, GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Traffic4
-from bundlekeel.core.model.time_format import HOUR_MS, clock_text
+from bundlekeel.core.model.text_format import HOUR_MS, clock_text
 from tests.support.builders import NOW_MS, bundle_name
 
 WIDE: dict[str, Any] = {

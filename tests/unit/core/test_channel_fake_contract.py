@@ -31,7 +31,6 @@ class MemoryKit:
         return self.channel
 
     async def own(self, number: int) -> tuple[str, str]:
-        """See ChannelKit."""
         bundle = BUNDLES[number]
         unit = self.channel.table.units.get(bundle)
         if unit is None or unit.state is not UnitState.OWNED:
@@ -39,31 +38,25 @@ class MemoryKit:
         return bundle, self.channel.table.units[bundle].destination
 
     async def transfer(self, bundle: str) -> str:
-        """See ChannelKit."""
         owner = self.channel.table.units[bundle].destination
         self.channel.transfer(bundle, BROKERS[owner == BROKERS[0]])
         return BROKERS[owner == BROKERS[0]]
 
     async def unload(self, bundle: str) -> None:
-        """See ChannelKit."""
         self.channel.unload(bundle)
 
     async def split(self, bundle: str) -> tuple[str, str]:
-        """See ChannelKit."""
         low, high = (int(edge, 16) for edge in bundle.rpartition("/")[2].split("_"))
         return self.channel.split(bundle, (low + high) // 2)
 
     async def owned(self) -> dict[str, str]:
-        """See ChannelKit."""
         units = self.channel.table.units
         return {bundle: unit.destination for bundle, unit in units.items() if unit.state is UnitState.OWNED}
 
     async def interrupt(self, channel: Channel) -> None:
-        """See ChannelKit."""
         self.channel.suspended = True
 
     async def mend(self, channel: Channel) -> None:
-        """See ChannelKit."""
         self.channel.suspended = False
 
 

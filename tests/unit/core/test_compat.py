@@ -17,7 +17,8 @@ import pytest
 from bundlekeel.core.compat import COMPAT_SHEDDERS, shed
 from bundlekeel.core.compat.javamaps import concurrent_order, spread_hashes
 from bundlekeel.core.compat.shedder import picture_of, shed_in_plan
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove, eligibility
+from bundlekeel.core.guard.eligibility import eligibility
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters, compat_defaults
 from bundlekeel.core.model.snapshot import Snapshot

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.guard.external_moves import ExternalMove, ExternalMoves, apart_from, noted
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import Snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.model.grammar import figure, numbered
+from bundlekeel.core.model.text_format import figure, numbered
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.guard.budgets import admit
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove, completeness, eligibility, hold_back, leave_alone
+from bundlekeel.core.guard.eligibility import completeness, eligibility, hold_back, leave_alone
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.guard.eligibility import Eligibility, GuardState, eligibility
+from bundlekeel.core.guard.eligibility import Eligibility, eligibility
+from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.parameters import Parameters

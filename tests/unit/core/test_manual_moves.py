@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.eligibility import BegunMove, GuardState, RecentMove
+from bundlekeel.core.guard.state import BegunMove, GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.time_format import HOUR_MS, clock_text
+from bundlekeel.core.model.text_format import HOUR_MS, clock_text
 from bundlekeel.core.operations.manual_moves import ManualPlan, manual_move
 from bundlekeel.core.operations.relocation import Request
 from bundlekeel.core.planning.ledger import Ledger

@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, eligibility
+from bundlekeel.core.guard.eligibility import eligibility
+from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove
 from bundlekeel.core.guard.scope import check_pattern, excluded_bundles, matching_bundles, pattern_for
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, SplitFailed
+from bundlekeel.core.guard.state import GuardState, SplitFailed
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.model.parameter_table import BY_NAME
-from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.parameters import BY_NAME
 from bundlekeel.core.strategies import SHEDDERS
 from dev.strategy_pages import example, parameters_of
 

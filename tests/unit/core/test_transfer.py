@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.compat import transfer as compat
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters

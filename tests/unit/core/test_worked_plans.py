@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan

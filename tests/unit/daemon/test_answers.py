@@ -8,15 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.guard.eligibility import RecentMove
+from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import AdvertisedListener
-from bundlekeel.core.model.time_format import clock_text
+from bundlekeel.core.model.text_format import clock_text
+from bundlekeel.core.planning.effects import EffectRecords, PairRecord
+from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
-from bundlekeel.daemon.state.documents import Desired, Pause
-from bundlekeel.daemon.why import why
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from bundlekeel.ports import Owner
 from tests.support.memory_source import MemoryMetadata, MemoryOwnership
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
@@ -200,7 +201,7 @@ async def test_j14_why_takes_no_misspelt_bundle_for_a_topic() -> None:
     metadata, _ = known()
     for name in ("t/ns/0x0_0x1", "0x00000000_0x40000000"):
         with pytest.raises(NotFound, match="not a bundle of the cluster"):
-            await why(name, cycle=sidecar.cycle, metadata=metadata, records=[])
+            await sidecar.why(name, metadata=metadata)
 
 
 async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
@@ -209,14 +210,13 @@ async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
     moved = (await sidecar.cycle.turn()).outcomes[0].bundle
     sidecar.cluster.publish()
     await sidecar.cycle.turn()
-    records = list(sidecar.shared_state.moves)
-    answer = await why(moved, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
+    answer = await sidecar.why(moved)
     assert answer.codes[0].code in ("CoolDown", "Unsettled")
     assert answer.what_would_change_it and len(answer.history) == 1
-    hot = await why(BROKERS[0], cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
+    hot = await sidecar.why(BROKERS[0])
     assert hot.kind == "broker" and len(hot.history) == 2
     with pytest.raises(NotFound):
-        await why("nonsense//", cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=records)
+        await sidecar.why("nonsense//")
 
 
 async def test_why_tells_when_a_cool_down_ends() -> None:
@@ -229,7 +229,7 @@ async def test_why_tells_when_a_cool_down_ends() -> None:
     bundle = next(name for name in snapshot.bundles.names if name not in moved)
     recent = {**state.recent, bundle: RecentMove(at_ms=snapshot.wall_ms, source="")}
     sidecar.cycle.cycle_state = replace(state, recent=recent)
-    answer = await why(bundle, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=[])
+    answer = await sidecar.why(bundle)
     ends = snapshot.wall_ms + int(1000 * sidecar.cycle.params.cool_down_seconds)
     told = answer.codes[0]
     assert told.code == "CoolDown" and told.detail.endswith(f"until {clock_text(ends)}")
@@ -243,7 +243,7 @@ async def test_why_of_a_broker_tells_each_reason_once() -> None:
     assert plan is not None
     for broker in BROKERS:
         refused = Counter(item.code.value for item in plan.refusals if item.broker == broker)
-        answer = await why(broker, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=[])
+        answer = await sidecar.why(broker)
         told = {code.code: code.detail for code in answer.codes[1:]}
         assert len(answer.codes) == 1 + len(refused) and told.keys() == refused.keys()
         assert all(f"{count} bundles" in told[code] for code, count in refused.items() if count > 1)
@@ -296,6 +296,40 @@ async def test_a_what_if_at_first_sight_waits_for_no_counter(strategy: str) -> N
     assert not (await sidecar.planner.make(PlanRequest(ignore_hit_counts=True))).moves
 
 
+async def test_a_what_if_tells_how_it_ends() -> None:
+    """Plan after plan until nothing moves: as many moves and cycles as it takes, and how even the load is then."""
+    params = with_params(max_moves_per_cycle=2, avg_hit_count_low=8, avg_hit_count_high=8)
+    cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=params).lead()
+    await sidecar.cycle.turn()
+    made = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))
+    assert len(made.moves) == 2 and made.finished is not None
+    told = made.finished
+    assert told.complete and told.moves > 2 and told.cycles == -(-told.moves // 2)
+    assert 1.0 <= told.max_mean < (made.imbalance.after or 0)
+    # Cycles that the budgets cut off follow each other after a fifth of the interval.
+    assert (told.cycles - 1) * 6 <= told.seconds < told.cycles * 6 + told.moves
+    assert (await sidecar.planner.make(PlanRequest())).finished is None
+    kept = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",), ignore_hit_counts=False))
+    assert not kept.moves and kept.verdict.code == "HitCount" and kept.finished is not None
+    assert kept.finished.moves == told.moves and kept.finished.seconds > 7 * 30
+
+
+async def test_a_what_if_waits_for_the_hour_and_gives_up_after_many_cycles() -> None:
+    """A full hour is waited for; what takes more cycles than are looked at is not called finished."""
+    cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(max_moves_per_hour=4)).lead()
+    await sidecar.cycle.turn()
+    told = (await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))).finished
+    assert told is not None and told.complete and told.moves > 4
+    assert 3600 * ((told.moves - 1) // 4) <= told.seconds < 3600 * ((told.moves - 1) // 4 + 1)
+    many = FakeCluster({broker: [0.004] * 130 for broker in BROKERS})
+    slow = await FakeSidecar(many, mode="recommend", params=with_params(max_moves_per_cycle=1)).lead()
+    await slow.cycle.turn()
+    told = (await slow.planner.make(PlanRequest(add_brokers=("new-1", "new-2")))).finished
+    assert told is not None and not told.complete and told.moves == told.cycles == 100
+
+
 async def test_smoothed_scores_of_the_real_cluster_do_not_count_in_a_what_if() -> None:
     """With a hundredth of the traffic no broker is above the others by what is worth a move, as if it had been so."""
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend", params=with_params(strategy="threshold")).lead()
@@ -337,11 +371,7 @@ async def test_a_bundle_that_nothing_holds_hears_where_its_broker_stands() -> No
     sidecar.cycle.report.plan = replace(plan, refusals=())
     assert sidecar.cycle.snapshot is not None
     names = sidecar.cycle.snapshot.bundles.names
-    told = {
-        name: await why(name, cycle=sidecar.cycle, metadata=cluster.metadata, records=[])
-        for name in names
-        if name not in moved
-    }
+    told = {name: await sidecar.why(name) for name in names if name not in moved}
     hot = [item for item in told.values() if item.broker == BROKERS[0] and not item.codes]
     cold = [item for item in told.values() if item.broker != BROKERS[0]]
     assert moved and hot and cold
@@ -357,15 +387,77 @@ async def test_every_pause_of_a_bundle_is_told_with_its_end() -> None:
     assert sidecar.cycle.snapshot is not None
     bundle = sidecar.cycle.snapshot.bundles.names[0]
     space = bundle.rpartition("/")[0]
-    end = 1_790_000_000_000
+    end = sidecar.clock.wall_ms() + 3_600_000
     pauses = {
-        "": Pause(reason="release", by="bo", since_ms=1),
         f"namespace:{space}": Pause(reason="disks", by="ann", since_ms=1, until_ms=end),
         "namespace:other/one": Pause(reason="x", by="ann", since_ms=1),
         "holiday:all": Pause(reason="a newer release's", by="ann", since_ms=1),
+        "tenant:*": Pause(reason="over", by="ann", since_ms=1, until_ms=2),
     }
-    told = await why(bundle, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=[], pauses=pauses)
+    desired = Desired(pause=Pause(reason="release", by="bo", since_ms=1), pauses=pauses)
+    told = await sidecar.why(bundle, desired=desired)
     assert [item.detail for item in told.codes if item.code == "Paused"] == [
         "everything, until resumed, by bo: release",
         f"namespace:{space}, until {clock_text(end)}, by ann: disks",
     ]
+    assert told.what_would_change_it == "end the pause: `bundlekeel resume`"
+    scoped = await sidecar.why(bundle, desired=Desired(pauses=pauses))
+    assert scoped.what_would_change_it == f"end the pause: `bundlekeel resume` --scope namespace:{space}"
+
+
+async def test_every_block_of_a_bundle_tells_its_end() -> None:
+    """What people, settings, budgets and the books hold back: each until when, or who ends it."""
+    cluster = FakeCluster({BROKERS[0]: [0.1] * 6, BROKERS[1]: [0.02], BROKERS[2]: [0.02, 0.0]})
+    sidecar = await FakeSidecar(cluster, params=with_params(max_moves_per_cycle=1)).lead()
+    names = list(cluster.shares)
+    later = sidecar.clock.wall_ms() + 3_600_000
+    pinned, ever, left_alone, *_ = names
+    sidecar.shared_state.desired = Desired(
+        pinned={pinned: later, ever: 0},
+        excluded={f"b:{left_alone}": later},
+        cordons={BROKERS[2]: OperatorRequest(by="ann", reason="disks", since_ms=1)},
+    )
+    await sidecar.cycle.turn()
+    sidecar.clock.offset += 10
+    told = {name: await sidecar.why(name) for name in names}
+    ends = {name: {code.code: code.detail for code in answer.codes} for name, answer in told.items()}
+    until = f"until {clock_text(later)}"
+    assert ends[pinned] == {"Pinned": until} and ends[ever] == {"Pinned": "until somebody ends it"}
+    assert ends[left_alone] == {"Excluded": f"b:{left_alone}, {until}"}
+    assert ends[names[-1]] == {"Idle": "until it carries traffic"}
+    waiting = [found["BudgetPerCycle"] for found in ends.values() if "BudgetPerCycle" in found]
+    assert waiting and all(text.endswith("next turn in 20 s") for text in waiting)
+    (entry,) = sidecar.cycle.cycle_state.ledger.entries
+    settled = clock_text(entry.landed_ms + timeout_ms(sidecar.cycle.params))
+    assert told[entry.bundle].broker == entry.target
+    assert ends[entry.bundle] == {
+        "Unsettled": f"until both brokers' reports show its last move, at the latest {settled}"
+    }
+    closed = await sidecar.why(BROKERS[2])
+    assert closed.codes[0].detail == "cordoned until somebody ends it, by ann: disks"
+    assert closed.what_would_change_it == "end the cordon or drain: `bundlekeel uncordon`"
+
+
+@pytest.mark.parametrize(("code", "most"), [("BudgetPerHour", 1), ("Quarantined", 60)])
+async def test_a_full_hour_and_rested_pairs_tell_their_end(code: str, most: int) -> None:
+    """With the moment that the guard knows, in the answers of a bundle and of its broker."""
+    params = with_params(max_moves_per_hour=most, max_moves_per_cycle=1)
+    sidecar = await FakeSidecar(
+        FakeCluster({broker: [0.01] for broker in BROKERS[1:]} | {BROKERS[0]: [0.1] * 6}), params=params
+    ).lead()
+    await sidecar.cycle.turn()
+    state = sidecar.cycle.cycle_state
+    end = state.ledger.entries[0].opened_ms + 3_600_000
+    if code == "Quarantined":
+        now = sidecar.clock.wall_ms()
+        end = now + 1_800_000
+        pairs = tuple(
+            PairRecord(source=BROKERS[0], target=to, useless=3, at_ms=now, until_ms=end) for to in BROKERS[1:]
+        )
+        sidecar.cycle.cycle_state = replace(state, effects=EffectRecords(pairs=pairs))
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None
+    name = next(item.bundle for item in report.plan.refusals if item.code.value == code)
+    for asked in (name, BROKERS[0]):
+        told = {item.code: item.detail for item in (await sidecar.why(asked)).codes}
+        assert told[code].endswith(f"until {clock_text(end)}")

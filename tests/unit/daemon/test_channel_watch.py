@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.errors import Conflict, StoreError
-from bundlekeel.daemon.operations.channel_checks import channel_checks
+from bundlekeel.daemon.operations.doctor_checks import channel_checks
 from bundlekeel.daemon.sources.channel_tables import row_of, unit_rows
 from bundlekeel.daemon.sources.channel_watch import REGISTRY_LAG_MS, VARIANT_DISAGREES
 from tests.support.channel_stage import BROKERS, BUNDLE, OTHER, STORE_CLASS, TOPIC_CLASS, ChannelStage
@@ -196,8 +196,9 @@ async def test_without_channel_answers_are_a_conflict() -> None:
     stage = ChannelStage(mode="modular")
     for answer in (stage.watch.findings, stage.watch.current, stage.watch.summary):
         await stage.watch.turn()
-        with pytest.raises(Conflict, match="the brokers run the modular load manager"):
+        with pytest.raises(Conflict, match="the brokers run the modular load manager") as caught:
             answer()
+        assert caught.value.difference == []
 
 
 async def test_before_the_first_look_nothing_is_known() -> None:

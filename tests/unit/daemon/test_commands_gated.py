@@ -42,7 +42,7 @@ PERSONS: Final = {"set_dynamic", "delete_dynamic"}
 # Every place that sends a command: (module, function, command) -> the permit it presents.
 PLACES: Final = {
     ("daemon.execution.move", "unload", "unload"): "self.term.permit",
-    ("daemon.execution.modular_move", "_claim", "claim"): "permit",
+    ("daemon.execution.transfer_methods", "_claim", "claim"): "permit",
     ("daemon.execution.splits", "_call", "split"): "self.term.permit",
     ("daemon.quotas.rates", "_own", "topic_rate"): "permit",
     ("daemon.quotas.rates", "_write", "set_topic_rate"): "permit",
@@ -57,7 +57,7 @@ PLACES: Final = {
 MAKERS: Final = {
     ("daemon.execution.leader_executor", "begin"),
     ("daemon.quotas.cycle", "_permit"),
-    ("wiring.quotas", "quotas_of"),
+    ("wiring.optional", "quotas_of"),
 }
 
 

@@ -29,7 +29,6 @@ class _Reading(MemoryAdmin):
     read: Any
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
-        """See `ports.commands.BrokerCommands`."""
         await self.read()
         return await super().unload(bundle, destination=destination, at=at, permit=permit)
 

@@ -29,11 +29,9 @@ class FastClock:
         self.at_nap: dict[int, object] = {}
 
     def boot(self) -> float:
-        """See Clock."""
         return self._clock.boot()
 
     def wall_ms(self) -> int:
-        """See Clock."""
         return self._clock.wall_ms()
 
     async def sleep(self, seconds: float) -> None:

@@ -23,12 +23,11 @@ from bundlekeel.daemon.execution.intents import (
     intent_path,
 )
 from bundlekeel.daemon.execution.move import refusal_code
-from bundlekeel.ports import DocumentChange, Owner
+from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
-from tests.support.executor_bench import BUNDLE, A, B, Bench, C, SlowAdmin, fleet
+from tests.support.executor_bench import BUNDLE, A, B, Bench, C, LosesAnAnswer, SlowAdmin, fleet
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
-from tests.support.memory_coordination import MemoryCoordination
 
 START = 1000.0
 
@@ -334,18 +333,6 @@ async def test_a_stop_removes_what_the_store_did_not_let_go_of() -> None:
     assert len(await bench.intents()) == 1
     await bench.executor.stop(1.0)
     assert (await bench.intents(), bench.executor.unrecorded) == ([], ())
-
-
-class LosesAnAnswer(MemoryCoordination):
-    """The first fenced write takes effect, and the connection breaks before that is known."""
-
-    broken = False
-
-    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        await super().write_fenced(epoch, changes)
-        if not self.broken:
-            self.broken = True
-            raise StoreError("connection lost")
 
 
 async def test_an_intent_that_may_stand_is_removed_later() -> None:

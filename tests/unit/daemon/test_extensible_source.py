@@ -39,7 +39,6 @@ class SlowAdmin(MemoryAdmin):
         self.asking = self.most = 0
 
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
-        """See `ports.BrokerAdmin`."""
         self.asking += 1
         self.most = max(self.most, self.asking)
         try:

@@ -11,9 +11,8 @@ import pytest
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import Forbidden
-from bundlekeel.daemon.gate.gate import CHECKS, Action, Gate, GateCheck, GateParts, GateQuestion
+from bundlekeel.daemon.gate.gate import CHECKS, Action, Gate, GateCheck, GateParts, GateQuestion, Obstacle
 from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
-from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
 from tests.support.builders import bundle_name

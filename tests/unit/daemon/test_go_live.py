@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bundlekeel.daemon.answers.summary import Period
-from bundlekeel.daemon.operations.go_live import DAY_MS, go_live
+from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
 from bundlekeel.daemon.summary import summary
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 

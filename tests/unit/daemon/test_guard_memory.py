@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerEndpoint
-from bundlekeel.core.model.time_format import HOUR_MS
+from bundlekeel.core.model.text_format import HOUR_MS
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.windows import Calendar

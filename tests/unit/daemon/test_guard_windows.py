@@ -10,10 +10,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from pydantic import ValidationError
 
-from bundlekeel.core.guard.windows import Allow, Allowance, WindowSpan, allowance
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.gate.windows import Calendar, span_of
+from bundlekeel.daemon.gate.windows import Allow, Allowance, Calendar, WindowSpan, allowance, span_of
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.guard import WindowSettings
 from bundlekeel.settings.load import load_settings

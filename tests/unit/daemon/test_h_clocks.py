@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.core.guard.eligibility import RecentMove
+from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.guard.external_moves import ExternalMoves
+from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.memory import Hits, Memory
 from bundlekeel.daemon.execution.intents import FirstSeen, Intent, intent_path, settle_intents
 from bundlekeel.daemon.operations.takeover import SHEDDING
 from bundlekeel.daemon.records.notifications import DatedJournal
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.rebase import rebased
+from bundlekeel.daemon.state.cycle_state import CycleState, rebased
 from bundlekeel.ports import DocumentChange, Member
 from tests.support.executor_bench import BUNDLE, B, C, VirtualClock
 from tests.support.memory_admin import BrokerModel
@@ -69,19 +70,14 @@ async def test_h04_a_wall_clock_that_is_set_voids_no_cool_down(hours: int) -> No
 def test_h04_what_people_read_follows_the_wall_clock() -> None:
     """The journal's moments are those of the clock on the wall, however often it was set."""
 
-    class Lines:
-        def __init__(self) -> None:
-            self.lines: list[dict[str, object]] = []
-
-        def append(self, record: dict[str, object]) -> None:
-            self.lines.append(record)
-
-    clock, lines = SetClock(), Lines()
+    clock = SetClock()
     clock.step_ms = 2 * HOUR_MS
     assert abs(clock.stepped_ms() - 2 * HOUR_MS) < 1000
-    journal = DatedJournal(lines, lambda: 2 * HOUR_MS)  # type: ignore[arg-type]
+    journal = DatedJournal(FileJournal(None, telemetry=PrometheusTelemetry()), lambda: 2 * HOUR_MS)
     journal.append({"wall_ms": 5, "started_ms": 3, "landed_ms": 0, "seconds": 2})
-    assert lines.lines == [{"wall_ms": 5 + 2 * HOUR_MS, "started_ms": 3 + 2 * HOUR_MS, "landed_ms": 0, "seconds": 2}]
+    assert journal.tail(1) == [
+        {"wall_ms": 5 + 2 * HOUR_MS, "started_ms": 3 + 2 * HOUR_MS, "landed_ms": 0, "seconds": 2}
+    ]
 
 
 class Ahead(TestClock):
@@ -175,6 +171,8 @@ async def test_h08_a_frozen_intent_is_settled_by_first_sight(ahead: float) -> No
         member="m1",
         wall_ms=written,
         deadline_ms=written + 120_000,
+        cycle_id="",
+        topic="",
     )
     await coordination.write_fenced(1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)])
     seen: FirstSeen = {}
@@ -209,6 +207,8 @@ async def test_h08_the_next_intent_of_a_bundle_has_its_own_first_sight() -> None
             member="m1",
             wall_ms=now,
             deadline_ms=now + 120_000,
+            cycle_id="",
+            topic="",
         )
         await coordination.write_fenced(
             1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 
 from bundlekeel.core.model.errors import LeadershipLost, StoreError
+from bundlekeel.ports import Member
+from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import FakeCluster, FakeSidecar
 
 
@@ -100,3 +103,35 @@ async def test_resigning_frees_leadership_at_once() -> None:
     await first.leadership.stop()
     await second.leadership.turn()
     assert second.leadership.leading
+
+
+class NoChroot(MemoryCoordination):
+    """Connected, but nothing can be made below its root."""
+
+    missing = True
+
+    async def members(self) -> list[Member]:
+        """As `NodeLayout` says it."""
+        if self.missing:
+            raise StoreError("/bundlekeel cannot be made: its parent is missing. Does the chroot '/wrong' exist?")
+        return await super().members()
+
+
+async def test_why_nobody_can_lead_is_said_once_and_kept_for_readyz() -> None:
+    """A missing chroot does not end by itself: one warning, however often it is tried; then none."""
+
+    class Sidecar(FakeSidecar):
+        def connect(self) -> MemoryCoordination:
+            return NoChroot(self.cluster.store)
+
+    sidecar = Sidecar(FakeCluster())
+    await sidecar.coordination.start()
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(5):
+            await sidecar.leadership.turn()
+    warned = [line["error"] for line in logs if line["log_level"] == "warning"]
+    assert len(warned) == 1 and "chroot '/wrong'" in warned[0] and sidecar.leadership.fault == warned[0]
+    assert isinstance(sidecar.coordination, NoChroot)
+    sidecar.coordination.missing = False
+    await sidecar.leadership.turn()
+    assert sidecar.leadership.leading and not sidecar.leadership.fault

@@ -10,8 +10,7 @@ import pytest
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
-from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.lease import Lease
+from bundlekeel.daemon.state.leadership import Leadership, Lease
 from bundlekeel.ports import Member
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.virtual_time import LoopClock, run_virtually

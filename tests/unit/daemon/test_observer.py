@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.daemon.sources.observer import FORGET_SECONDS, Observer
+from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.daemon.sources.observer import FORGET_SECONDS, RESTORED_AT_ONCE, Observer
 from bundlekeel.ports import Picture
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster
 from tests.support.memory_source import MemoryLoadSource, RealClock
@@ -22,3 +25,22 @@ async def test_a_quiet_brokers_bundles_are_kept_and_those_of_a_gone_broker_are_f
         assert await observer.absorb(seen) == (at_ms == 0)
     assert gone.broker_id == broker(1)
     assert (bundle_name(0) in observer.averages, bundle_name(1) in observer.averages) == (True, False)
+
+
+async def test_a_checkpoint_is_taken_over_a_part_at_a_time() -> None:
+    """A large cluster's takes most of a second, and a lease is renewed meanwhile; every bundle is known in the end."""
+    observer = Observer(MemoryLoadSource(RealClock()), RealClock(), PrometheusTelemetry(), ())
+    kept = [
+        BundleAverages(bundle=bundle_name(n), short=(n, 0, 0, 0), long=(n, 0, 0, 0), short_samples=1, long_samples=1)
+        for n in range(2 * RESTORED_AT_ONCE + 1)
+    ]
+    known = []
+
+    async def look() -> None:
+        while len(observer.averages) < len(kept):
+            known.append(len(observer.averages))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(observer.restore(kept), look())
+    assert known[-2:] == [RESTORED_AT_ONCE, 2 * RESTORED_AT_ONCE]
+    assert [observer.averages.of(item.bundle) for item in kept] == kept

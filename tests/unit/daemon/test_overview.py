@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from bundlekeel.daemon.answers.picture import OverviewBroker, OverviewView
-from bundlekeel.daemon.overview import changes, overview
+from bundlekeel.daemon.listings import changes, overview
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 LOADS = {BROKERS[0]: [0.05, 0.2, 0.1, 0.15], BROKERS[1]: [0.3], BROKERS[2]: []}

@@ -251,7 +251,6 @@ class HangingAdmin(MemoryAdmin):
         self.hangs = asyncio.Event()
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
-        """See `ports.BrokerAdmin`."""
         await self.hangs.wait()
         return await super().runtime_configuration(broker_id)
 

@@ -12,7 +12,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, handback, read_record, takeover
-from bundlekeel.daemon.state import partial_takeover as canary
+from bundlekeel.daemon.state import takeover_record as canary
 from bundlekeel.daemon.state.takeover_record import EXCLUDED, TakeoverEnd, TakeoverRecord, decode_takeover, name_set
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bundlekeel.adapters.metrics import METRICS, PREFIX, PrometheusTelemetry
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.cycle.metrics import publish_plan
+from bundlekeel.daemon.cycle.report import publish_plan
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 PATIENT = with_params(avg_hit_count_low=3, avg_hit_count_high=3)

@@ -11,8 +11,7 @@ from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.names import bundle_for_hash, parse_topic
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.daemon import listings as tables
-from bundlekeel.daemon.operations import assignments as module
-from bundlekeel.daemon.why import why
+from bundlekeel.daemon.operations.where import assignments
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
@@ -35,7 +34,7 @@ async def test_a_bundle_that_only_its_broker_may_hold_is_never_unloaded() -> Non
     assert not report.outcomes and not cluster.model.unloads
     rows = tables.bundles(sidecar.cycle, sidecar.clock.wall_ms())
     assert {(row.may_move, row.code) for row in rows} == {(False, "PolicyForbids")}
-    told = await why(rows[0].bundle, cycle=sidecar.cycle, metadata=cluster.metadata, records=[])
+    told = await sidecar.why(rows[0].bundle)
     assert told.codes[0].code == "PolicyForbids" and "policy" in told.what_would_change_it
     isolated(cluster)
     assert (await sidecar.cycle.turn()).outcomes
@@ -144,7 +143,7 @@ async def test_a_destination_nobody_knows_is_forbidden() -> None:
 async def asked(sidecar: FakeSidecar, *names: str) -> list[dict[str, Any]]:
     """The answers of `/assignments`."""
     cluster = sidecar.cluster
-    return await module.assignments(
+    return await assignments(
         names, cycle=sidecar.cycle, policies=sidecar.policies, metadata=cluster.metadata, ownership=cluster.model
     )
 

@@ -43,18 +43,15 @@ class FaultyAdmin(MemoryQuotaAdmin):
         self.group_seconds = 0.0
 
     async def resource_group(self, name: str) -> ResourceGroup | None:
-        """See `ports.quotas.QuotaAdmin`."""
         await asyncio.sleep(self.group_seconds)
         return await super().resource_group(name)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
-        """See `ports.quotas.QuotaAdmin`."""
         if namespace in self.unread:
             raise self.unread[namespace]
         return await super().namespace_rates(namespace, cluster)
 
     async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
-        """See `ports.quotas.QuotaAdmin`."""
         self.calls.append(("begun", namespace, name))
         await asyncio.sleep(4 * CYCLE if namespace in self.hanging else self.seconds)
         if namespace in self.refused:

@@ -12,10 +12,9 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminTimeout
 from bundlekeel.core.quotas.enforce import PUBLISH, PolicyKey, Rate
-from bundlekeel.daemon.quotas.bounded_calls import LEAST, PARALLEL
 from bundlekeel.ports.commands import Permit
 from bundlekeel.ports.quotas import NamespaceRates
-from bundlekeel.work import within
+from bundlekeel.work import LEAST, PARALLEL, within
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
 from tests.support.virtual_time import LoopClock, run_virtually
@@ -40,17 +39,14 @@ class SlowAdmin(MemoryQuotaAdmin):
     _now = 0
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
-        """See `ports.quotas.QuotaAdmin`."""
         await self._wait(place.topic)
         return await super().topic_rate(place, permit=permit)
 
     async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
-        """See `ports.quotas.QuotaAdmin`."""
         await self._wait(place.topic)
         await super().set_topic_rate(place, rate, permit=permit)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
-        """See `ports.quotas.QuotaAdmin`."""
         await asyncio.sleep(self.namespace_seconds)
         return await super().namespace_rates(namespace, cluster)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.codec.client_signs import decode_lookup_failures, decode_signs
-from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.codec.broker_metrics import decode_lookup_failures, decode_signs
 from bundlekeel.core.guard.rate import ClientSigns
+from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.errors import AdminFault, CodecError
 from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.core.planning.ledger import Ledger

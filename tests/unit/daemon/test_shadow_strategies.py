@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.calibration.shadow import compared
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.operations.drain import RULE as DRAIN
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.memory import Memory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
-from bundlekeel.daemon.calibration.shadow import ShadowStrategies
+from bundlekeel.daemon.calibration.shadow import ShadowStrategies, compared
 from tests.support.world import EAGER, FakeCluster, FakeSidecar, WallClock
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from bundlekeel.core.guard.eligibility import RecentMove
+from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome

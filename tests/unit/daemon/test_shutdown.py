@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from bundlekeel.core.model.errors import AdminTimeout, StoreError, WrongCluster
-from bundlekeel.daemon.runtime import STOP_SECONDS, Runtime
+from bundlekeel.daemon.runtime import STOP_SECONDS, Background, Runtime
 from tests.support.memory_admin import Fault
 from tests.support.services import NoPeers, runtime_parts
 from tests.support.virtual_time import LoopClock, run_virtually
@@ -105,6 +105,7 @@ def stopped(step: Step) -> tuple[int, float, list[str]]:
             return Instead(inner, called, step, *names)
 
         parts = runtime_parts(sidecar)
+        watched = [with_step(part, "close") for part in (Recorder(), Notifications(), Channel())]
         runtime = Runtime(
             replace(
                 parts,
@@ -114,11 +115,11 @@ def stopped(step: Step) -> tuple[int, float, list[str]]:
                 source=with_step(parts.source, "close"),
                 admin=with_step(parts.admin, "close"),
                 peers=with_step(NoPeers(), "close"),
-                recorder=with_step(Recorder(), "close"),
-                notifications=with_step(Notifications(), "close"),
-                channel=with_step(Channel(), "close"),
+                background=[
+                    *(Background(f"part {at}", part.run, part.close) for at, part in enumerate(watched)),
+                    Background("quotas", Stubborn().run),
+                ],
                 journal=NotedJournal(parts.journal, called),
-                quotas=Stubborn(),  # type: ignore[arg-type]
                 closers=(with_step(Part(), "close").close,),
             )
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +15,6 @@ from bundlekeel.core.model.errors import (
     AdminUnauthorized,
     AdminUnreachable,
     LeadershipLost,
-    StoreError,
 )
 from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.model.names import FULL_UPPER
@@ -23,9 +22,8 @@ from bundlekeel.core.model.plan import Refusal
 from bundlekeel.daemon.execution.split_intents import split_path
 from bundlekeel.daemon.execution.splits import SplitPolicy
 from bundlekeel.ports import DocumentChange, Owner
-from tests.support.executor_bench import B, C
+from tests.support.executor_bench import B, C, LosesAnAnswer
 from tests.support.memory_admin import Fault
-from tests.support.memory_coordination import MemoryCoordination
 from tests.support.split_bench import BUNDLE, CHILDREN, EDGES, POSITION, TWO_HOT, Bench, topic
 
 # --- done ----------------------------------------------------------------------------------------------------
@@ -270,18 +268,6 @@ async def test_an_intent_of_somebody_else_is_in_the_way() -> None:
     await bench.coordination.write_fenced(1, [DocumentChange(path=split_path(BUNDLE), data=b"left", create=True)])
     assert (await bench.split()).code == Code.FROZEN_INTENT
     assert (await bench.intents(), bench.calls()) == ([split_path(BUNDLE)], 0)
-
-
-class LosesAnAnswer(MemoryCoordination):
-    """The first fenced write takes effect, and the connection breaks before that is known."""
-
-    broken = False
-
-    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        await super().write_fenced(epoch, changes)
-        if not self.broken:
-            self.broken = True
-            raise StoreError("connection lost")
 
 
 async def test_a_store_that_is_away_while_the_intent_is_written() -> None:

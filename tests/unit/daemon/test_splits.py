@@ -11,7 +11,6 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.split_intents import SplitIntent
 from bundlekeel.daemon.state.documents import Desired
-from bundlekeel.daemon.why import why
 from bundlekeel.ports import DocumentChange
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
@@ -232,6 +231,7 @@ async def test_a_bundle_is_not_moved_while_it_is_being_split_by_an_earlier_leade
     intent = SplitIntent(
         id="1.s1", bundle=PARENT, broker=BROKERS[0], rule="hot", positions=(0x4001,), epoch=1, member="a",
         wall_ms=cluster.clock.wall_ms(), deadline_ms=cluster.clock.wall_ms() + 5000,
+        cycle_id="",
     )  # fmt: skip
     path = "splits/" + PARENT.replace("/", "%2F")
     await first.coordination.write_fenced(intent.epoch, [DocumentChange(path=path, data=intent.encode(), create=True)])
@@ -281,11 +281,11 @@ async def test_why_tells_of_splits() -> None:
     """What is to be split says so, and what is not says why."""
     sidecar = await leader(hot_cluster(), mode="recommend")
     await sidecar.cycle.turn()
-    told = await why(PARENT, cycle=sidecar.cycle, metadata=sidecar.cluster.metadata, records=[])
+    told = await sidecar.why(PARENT)
     assert told.sentence.startswith("it is to be split: ")
     context = await leader(hot_cluster(), mode="recommend", params=with_params(split_hit_count=3))
     await context.cycle.turn()
-    told = await why(PARENT, cycle=context.cycle, metadata=context.cluster.metadata, records=[])
+    told = await context.why(PARENT)
     assert "SplitHitCount" in [code.code for code in told.codes]
 
 

@@ -206,7 +206,6 @@ class _Forgetful(MemoryAdmin):
     """Says that an override is gone, and keeps it."""
 
     async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
-        """See `ports.commands.BrokerCommands`."""
         permit()
         self.calls.append(("delete_dynamic", key))
 

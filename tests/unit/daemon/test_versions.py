@@ -45,12 +45,10 @@ class NewerStore(MemoryCoordination):
     """What a sidecar of the next version writes."""
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """See Coordination."""
         made = [c if c.data is None else replace(c, data=rewritten(c.path, c.data)) for c in changes]
         await super().write_fenced(epoch, made)
 
     async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
-        """See Coordination."""
         return await super().write_shared(path, rewritten(path, data), version=version)
 
 
@@ -114,6 +112,8 @@ def left_open(bundle: str, sidecar: FakeSidecar) -> DocumentChange:
         member="a",
         wall_ms=now,
         deadline_ms=now + 5_000,
+        cycle_id="",
+        topic="",
     )
     assert intent.path.startswith(INTENTS)
     return DocumentChange(path=intent.path, data=intent.encode(), create=True)

@@ -16,7 +16,7 @@ SOUND = Item(
     number=1,
     what="the score",
     verdict="same",
-    where=["core/planning/scores.py::score_of"],
+    where=["core/planning/pressure.py::score_of"],
     tests=["unit/dev/test_fidelity_items.py::test_every_row_is_sound"],
 )
 
@@ -41,8 +41,8 @@ def test_every_text_has_its_rows() -> None:
     ("values", "said"),
     [
         (
-            {"where": ["core/planning/scores.py::score_off"]},
-            "item 1: there is no core/planning/scores.py::score_off in the code",
+            {"where": ["core/planning/pressure.py::score_off"]},
+            "item 1: there is no core/planning/pressure.py::score_off in the code",
         ),
         ({"where": ["core/no_such.py::score_of"]}, "item 1: there is no core/no_such.py::score_of in the code"),
         (
@@ -85,7 +85,10 @@ def test_numbers_and_texts_are_checked_as_well() -> None:
 def test_tests_and_members_of_classes_are_found() -> None:
     """As pytest names them, and as Python does."""
     inside = {
-        "where": ["core/model/parameters.py::Parameters.cpu_weight", "core/channel/states.py::UnitState.OWNED"],
+        "where": [
+            "core/model/parameter_table.py::StrategyParameters.cpu_weight",
+            "core/channel/states.py::UnitState.OWNED",
+        ],
         "tests": ["unit/settings/test_settings.py::TestSources::test_defaults"],
     }
     assert faults(changed(inside)) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,12 @@ def test_what_is_in_the_way_is_named(tree: Path) -> None:
     section, address = faults("v0.1.0", tree)
     assert "## 0.1.0" in section
     assert "project.urls.Homepage" in address
+
+
+def test_this_tree_lacks_only_what_an_owner_can_give() -> None:
+    """Addresses. Version, changelog and chart are those of the release that is next, or was last."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert [fault for fault in faults(f"v{version}") if not fault.startswith("project.urls.")] == []
 
 
 def test_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:

@@ -17,7 +17,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs.evidence import measures_of
 from bundlekeel.jobs.report.page import ReportInputs, page
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures, Chunk, RecordedTraffic, backtest, chunks, unbroken
-from bundlekeel.sim.backtest.candidate_run import CandidateStep
+from bundlekeel.sim.backtest.run import CandidateStep
 from tests.support.backtest_cases import BUSY, EAGER_SPLITS, PRESENT, STILL, hours, owned
 from tests.support.threshold_cases import NOW_MS, document, measures
 from tests.unit.sim.test_backtest_run import place_of

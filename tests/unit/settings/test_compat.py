@@ -11,7 +11,8 @@ import pytest
 
 from bundlekeel.cli.offline.decide_lines import parse_reset
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import PLACEMENTS, STRATEGIES, Parameters, defaults
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.parameters import Parameters, defaults
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.planner import parameters_of
 from bundlekeel.settings.errors import ConfigErrors

@@ -10,9 +10,9 @@ import pytest
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.ports.notify import EVENTS
+from bundlekeel.ports.records import EVENTS
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.wiring.notify import notifications
+from bundlekeel.wiring.optional import notifications
 from tests.support.memory_source import RealClock
 
 CANARY = "c4nary-h00k-5ecret"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from bundlekeel.core.model.capacity import CapacityOverride, match_capacity
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.load import CapacityOverride, match_capacity
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
 from bundlekeel.settings.errors import ConfigErrors
 from bundlekeel.settings.load import LoadedSettings, load_settings
@@ -168,6 +168,7 @@ class TestRefusals:
                 "windows.0.allow",
                 "(allowed: act, overload, nothing)",
             ),
+            ("windows: [{minutes: 5, allow: act}]", "windows.0.cron", "windows.0.cron: it is missing"),
             ("compat: 3.0", "compat", "none, 4.0, 4.2"),
             ("_env_file: a", "_env_file", "unknown key"),
             ("cluster: a/b", "cluster", "allowed: letters, digits, - _ ."),

@@ -266,7 +266,7 @@ class TestChoice:
             tried(now=still, too={number: day(0.1, 0) for number in DAYS}, **others), BASE, train=TRAIN, held=HELD
         )
         assert found.candidate == present()
-        assert found.reason == "nothing that was tried moves less at the same imbalance"
+        assert found.reason == "no candidate reduced moves without worsening balance"
 
     def test_no_imbalance_at_all(self) -> None:
         """Nothing to divide by: moves alone decide."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -10,13 +10,11 @@ import pytest
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.candidates import Value
-from bundlekeel.sim.backtest.choice import choose
+from bundlekeel.sim.backtest.choice import ShrunkEstimate, choose, shrunk
 from bundlekeel.sim.backtest.search import TriedCandidates, present
-from bundlekeel.sim.backtest.shrinkage import ShrunkEstimate, shrunk
 
 BASE = Parameters()
 BLOCKS = tuple(range(8))
-Says = Callable[[float, float], tuple[float, float]]
 
 
 def candidates() -> list[Candidate]:

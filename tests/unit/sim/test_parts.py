@@ -10,10 +10,9 @@ import pytest
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_OUT
-from bundlekeel.sim.assertions import ExpectationResult
 from bundlekeel.sim.bundles import GONE, build
 from bundlekeel.sim.cluster import ANYWHERE, SimulatedMove, VirtualCluster
-from bundlekeel.sim.measures import Curves, balanced_since, imbalance, measure, moved_twice, thrash
+from bundlekeel.sim.measures import Curves, ExpectationResult, balanced_since, imbalance, measure, moved_twice, thrash
 from bundlekeel.sim.native import BrokerSplits
 from bundlekeel.sim.pairs import ALL_PAIRS, pair, pairs
 from bundlekeel.sim.run import DEFAULT, STILL, simulate, virtual
@@ -247,6 +246,14 @@ def test_measures_of_a_small_run() -> None:
     assert found.balanced_minute == pytest.approx(20 / 60)
     assert found.std == pytest.approx(100 * (0.4 + 0.4 + 0.0) / 3)
     assert measure(curves((0.5, 0.5), (0.9, 0.1)), [], []).balanced_minute is None
+
+
+def test_a_cluster_with_an_empty_broker_is_not_balanced() -> None:
+    """Although the fullest of ten is near the mean: 0.5 over 0.45 is below the limit."""
+    full = (0.5,) * 9
+    found = measure(curves((*full, 0.0), (*full, 0.01), (0.45,) * 10), [], [])
+    assert found.max_over_mean == 1.0 and found.balanced_minute == pytest.approx(20 / 60)
+    assert measure(curves((*full, 0.0), (*full, 0.0)), [], []).balanced_minute is None
 
 
 def test_thrash_forgives_a_trend() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.settings.model import ApiSettings, Settings
-from bundlekeel.wiring.hosts import advertised, served_hosts
+from bundlekeel.wiring.security import advertised, served_hosts
 from dev.lean import listening
 
 

@@ -20,14 +20,20 @@ from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
 from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.daemon.records.notification_texts import NotificationTexts
-from bundlekeel.daemon.records.notifications import BACKOFF, QUEUE, NotificationReceiver, Notifications, ObservedJournal
-from bundlekeel.ports.notify import EVENTS, Notification
+from bundlekeel.daemon.records.notifications import (
+    BACKOFF,
+    QUEUE,
+    NotificationReceiver,
+    Notifications,
+    NotificationTexts,
+    ObservedJournal,
+)
+from bundlekeel.ports.records import EVENTS, Notification
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.tls import ClientTls
 from bundlekeel.wiring.logs import secrets_of
-from bundlekeel.wiring.notify import notifications
+from bundlekeel.wiring.optional import notifications
 from tests.support.http_inbox import Inbox, inbox
 from tests.support.memory_source import RealClock
 from tests.support.world import FakeCluster, FakeSidecar

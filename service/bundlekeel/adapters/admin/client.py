@@ -8,33 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from bundlekeel.adapters.admin import routes
 from bundlekeel.adapters.admin.answers import RawAnswer, json_object, text_map
 from bundlekeel.adapters.admin.hosts import joined
-from bundlekeel.adapters.admin.quotas import HttpQuotaAdmin
-from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_path, with_query
+from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_path, namespace_path, rate_path, with_query
 from bundlekeel.adapters.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
-from bundlekeel.codec.client_signs import LOOKUP_FAILURES, decode_lookup_failures, decode_signs
+from bundlekeel.codec.broker_metrics import LOOKUP_FAILURES, decode_cpu_load, decode_lookup_failures, decode_signs
 from bundlekeel.codec.counters import PageLines, decode_counters
-from bundlekeel.codec.mbeans import decode_cpu_load
-from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
+from bundlekeel.codec.quotas import (
+    decode_namespace_rates,
+    decode_rate,
+    decode_resource_group,
+    encode_rate,
+    encode_resource_group,
+)
+from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
 from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import (
-    AdminApiError,
-    AdminFault,
-    AdminRefused,
-    CodecError,
-    UnknownHostRedirect,
-)
+from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, CodecError, UnknownHostRedirect
 from bundlekeel.core.model.extensible import BundleLoads
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.core.quotas.usage import TopicRates
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad
 from bundlekeel.ports.commands import Permit, UnloadAnswer
+from bundlekeel.ports.quotas import NamespaceRates
 from bundlekeel.tls import ClientTls as AdminTls
 from bundlekeel.token_source import TokenSource
 
@@ -222,3 +225,78 @@ class HttpBrokerAdmin:
         if broker_id is None:
             raise UnknownHostRedirect("lookup redirected to no known broker", url=answer.url)
         return broker_id
+
+
+# `HttpQuotaAdmin`: what quotas read and set by the admin REST API, behind `ports.quotas.QuotaAdmin`.
+
+
+T = TypeVar("T")
+_PATHS: Final = {PUBLISH: "publishRate", DISPATCH: "dispatchRate"}
+_NOT_FOUND: Final = 404
+
+
+class HttpQuotaAdmin:
+    """Implements `ports.quotas.QuotaAdmin` and `ports.commands.QuotaCommands` over the admin client's connections."""
+
+    def __init__(self, http: AdminHttp) -> None:
+        self._http = http
+
+    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
+        """What topics pass at a broker. Decoded in a thread: the statistics may have 100 MB."""
+        route = routes.TOPIC_STATS
+        reply = await self._http.read(AdminCall(route=route, target=route.path()), at=broker_id)
+        body, names = reply.answer.content, tuple(namespaces)
+        found = await asyncio.to_thread(_decoded, lambda: decode_topic_rates(body, names), f"topics of {broker_id}")
+        return TopicRates(broker_id, *found)
+
+    async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
+        """The rates in a namespace's policies (GET, harmless)."""
+        route = routes.NAMESPACE
+        reply = await self._http.anywhere(AdminCall(route=route, target=namespace_path(route, namespace)))
+        body = reply.answer.content
+        publish, dispatch, group = _decoded(lambda: decode_namespace_rates(body, cluster), f"policies of {namespace}")
+        return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
+
+    async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
+        """A topic's own policy. Counts as a mutation: see `routes.TOPIC_RATE`."""
+        route = routes.TOPIC_RATE
+        target = rate_path(route, place.topic, _PATHS[place.side])
+        reply = await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
+        return _decoded(lambda: decode_rate(reply.answer.content, place.side), f"{place.side} rate of {place.topic}")
+
+    async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
+        """Set or remove a topic's own policy."""
+        route = routes.DELETE_TOPIC_RATE if rate is None else routes.SET_TOPIC_RATE
+        content = b"" if rate is None else encode_rate(rate, place.side)
+        target = rate_path(route, place.topic, _PATHS[place.side])
+        await self._http.anywhere(AdminCall(route=route, target=target, content=content, permit=permit))
+
+    async def resource_group(self, name: str) -> ResourceGroup | None:
+        """A ResourceGroup (GET, harmless)."""
+        route = routes.RESOURCE_GROUP
+        try:
+            reply = await self._http.anywhere(AdminCall(route=route, target=route.path(name=name)))
+        except AdminRefused as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+        return _decoded(lambda: decode_resource_group(reply.answer.content), f"resource group {name}")
+
+    async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
+        """Make, change or remove a ResourceGroup."""
+        route = routes.DELETE_RESOURCE_GROUP if group is None else routes.SET_RESOURCE_GROUP
+        content = b"" if group is None else encode_resource_group(group)
+        await self._http.anywhere(AdminCall(route=route, target=route.path(name=name), content=content, permit=permit))
+
+    async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
+        """Attach a namespace to a ResourceGroup, or detach it."""
+        route = routes.ATTACH if name else routes.DETACH
+        target = namespace_path(route, namespace, **({"name": name} if name else {}))
+        await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
+
+
+def _decoded(decode: Callable[[], T], what: str) -> T:
+    try:
+        return decode()
+    except CodecError as error:
+        raise AdminFault(f"{what}: {error}", status=200) from error

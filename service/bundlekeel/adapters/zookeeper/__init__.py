@@ -3,7 +3,7 @@
 from bundlekeel.adapters.zookeeper.channel import ZkChannel
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
-from bundlekeel.adapters.zookeeper.ownership import ZkMetadata, ZkOwnership
+from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
 from bundlekeel.adapters.zookeeper.source import ZkLoadSource
 from bundlekeel.adapters.zookeeper.url import parse_store_url
 

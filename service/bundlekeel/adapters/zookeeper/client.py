@@ -108,6 +108,11 @@ class ZkClient:
         return bool(self._kazoo.connected) and not self._closing
 
     @property
+    def obstacle(self) -> str:
+        """What prevents a connection, as far as is known; empty: nothing is known."""
+        return "" if self.connected else self._obstacle
+
+    @property
     def session_id(self) -> int | None:
         """The session's id (what `ephemeral_owner` of its nodes shows), or None while not connected."""
         identity = self._kazoo.client_id

@@ -22,7 +22,7 @@ from functools import partial
 import msgspec
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.layout import NodeLayout
+from bundlekeel.adapters.zookeeper.layout import NodeLayout, WatchSet, WatchTarget
 from bundlekeel.adapters.zookeeper.records import (
     Connection,
     NodeExists,
@@ -31,7 +31,6 @@ from bundlekeel.adapters.zookeeper.records import (
     TransactionFailed,
     TransactionStep,
 )
-from bundlekeel.adapters.zookeeper.watches import WatchSet, WatchTarget
 from bundlekeel.codec.external_input import read
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
 from bundlekeel.ports import Clock, Document, DocumentChange, Member
@@ -79,6 +78,11 @@ class ZkCoordination:
     def connected(self) -> bool:
         """Whether the session is alive as far as kazoo knows."""
         return self._client.connected
+
+    @property
+    def obstacle(self) -> str:
+        """What prevents a connection, as far as is known."""
+        return self._client.obstacle
 
     @property
     def session_seconds(self) -> float:

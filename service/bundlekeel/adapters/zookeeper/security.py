@@ -44,9 +44,18 @@ class StoreIdentity:
         return found
 
     def secure(self, kazoo: Any, limit: float, note: Callable[[str], None]) -> None:
-        """Connect within `limit` seconds, TLS included. `note` is told, in kazoo's thread, what is wrong with TLS or
-        our identity, and "" once it is not. ConfigError for files that cannot be used."""
+        """Connect within `limit` seconds, TLS included. `note` is told, in kazoo's thread, what is wrong with names,
+        connection, TLS or our identity, and "" once it is not. ConfigError for files that cannot be used."""
         handler, connection = kazoo.handler, kazoo._connection
+        resolve = connection._expand_client_hosts
+
+        def resolved() -> Any:
+            found = resolve()
+            if not found:
+                note(f"{', '.join(host for host, _ in kazoo.hosts)}: the name cannot be resolved (DNS)")
+            return found
+
+        connection._expand_client_hosts = resolved
         handler.create_connection = self._connector(handler.create_connection, limit, note)
         if self.tls is not None:
             handler.select = _select_with_pending(handler.select)
@@ -66,8 +75,13 @@ class StoreIdentity:
         context = None if self.tls is None else self.tls.context(field="store.tls_trust_certs_file")
 
         def connected(*args: Any, **options: Any) -> Any:
-            plain = connect(*args, **{**options, "timeout": limit})
+            try:
+                plain = connect(*args, **{**options, "timeout": limit})
+            except OSError as error:
+                note(f"{options.get('hostname')}: {_words(error, limit)}")
+                raise
             if context is None:
+                note("")
                 return plain
             try:
                 plain.settimeout(limit)
@@ -80,6 +94,13 @@ class StoreIdentity:
             return secured
 
         return connected
+
+
+def _words(error: OSError, limit: float) -> str:
+    """What a person does something about."""
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection is refused; nothing listens there"
+    return f"no answer within {limit:g} s" if isinstance(error, TimeoutError) else (error.strerror or str(error))
 
 
 def _select_with_pending(select: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.progress import ProgressLine
 from bundlekeel.cli.reads import HashArgument, make_plan, plan_app
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected_once, login
-from bundlekeel.core.model.grammar import numbered
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.settings.types import parse_duration
 

@@ -122,7 +122,12 @@ def operations(answer: Row, layout: TableLayout) -> RenderableType:
         parts.append(Text(f"{row.get('pattern')}: excluded {_until(row)}"))
     for row in answer.get("pauses") or []:
         scope = row.get("scope") or "everything"
-        parts.append(Text(f"{scope}: paused {_until(row)} by {row.get('by')}: {row.get('reason')}", style="yellow"))
+        parts.append(
+            Text(
+                f"{scope}: paused {_until(row, 'until resumed')} by {row.get('by')}: {row.get('reason')}",
+                style="yellow",
+            )
+        )
     return Group(*parts) if parts else Text("there are no requests")
 
 
@@ -131,8 +136,8 @@ def resumed(answer: Row, _: TableLayout) -> RenderableType:
     return Text(f"{answer.get('scope') or 'everything'}: resumed by {answer.get('by')}: {answer.get('reason')}")
 
 
-def _until(row: Row) -> str:
-    return f"until {units.moment(row['until_ms'])}" if row.get("until_ms") else "for good"
+def _until(row: Row, ever: str = "for good") -> str:
+    return f"until {units.moment(row['until_ms'])}" if row.get("until_ms") else ever
 
 
 def reviews(rows: Sequence[Row], _: TableLayout) -> RenderableType:

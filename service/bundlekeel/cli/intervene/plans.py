@@ -12,6 +12,7 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, explain, split_name
+from bundlekeel.core.model.text_format import numbered
 
 Row = Mapping[str, Any]
 
@@ -37,7 +38,17 @@ def plan(answer: Row, layout: TableLayout) -> RenderableType:
             Text(),
             Text(f'to carry it out: bundlekeel plan execute {answer.get("hash")} --reason "…"', style="dim"),
         ]
+    if answer.get("finished"):
+        parts += [Text(), Text(_finished(answer["finished"]), style="bold")]
     return Group(*parts)
+
+
+def _finished(row: Row) -> str:
+    seconds = row["seconds"]
+    time = f"{max(1, round(seconds / 60))} min" if seconds < 7200 else units.age(seconds)
+    counts = f"{numbered(row['moves'], 'move')}, {numbered(row['cycles'], 'cycle')}"
+    end = f"max/mean {units.multiple(row['max_mean'])}, {counts}, about {time}"
+    return f"when finished: {end}" if row["complete"] else f"not finished by then: {end}"
 
 
 def _loads(answer: Row, layout: TableLayout) -> RenderableType:

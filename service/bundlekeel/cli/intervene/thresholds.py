@@ -13,6 +13,7 @@ from bundlekeel.cli import text_views, units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
+from bundlekeel.core.model.text_format import numbered
 
 Row = Mapping[str, Any]
 
@@ -81,7 +82,7 @@ def standing(answer: Row, layout: TableLayout) -> RenderableType:
     return Group(*parts)
 
 
-def changes(answer: Row, _: TableLayout) -> RenderableType:
+def changes(answer: Row, layout: TableLayout) -> RenderableType:
     """A line a parameter; below, what held-out days say."""
     rows = answer.get("changes") or []
     if not rows:
@@ -97,7 +98,7 @@ def changes(answer: Row, _: TableLayout) -> RenderableType:
             str(row.get("evidence") or ""),
         )
     evidence = (answer.get("document") or {}).get("evidence")
-    return Group(made, _measures(evidence)) if evidence else made
+    return Group(made, Text(), _measures(evidence, layout)) if evidence else made
 
 
 def adoption(answer: Row, layout: TableLayout) -> RenderableType:
@@ -105,20 +106,22 @@ def adoption(answer: Row, layout: TableLayout) -> RenderableType:
     return Group(Text(str(answer.get("sentence")), style="bold"), changes(answer, layout))
 
 
-def _measures(evidence: Row) -> RenderableType:
+def _measures(evidence: Row, layout: TableLayout) -> RenderableType:
     days = evidence.get("held_out") or []
-    made = table(f"on {len(days)} held-out days", ">in force", ">proposed", ">difference", ">unbroken")
+    title = f"on {numbered(len(days), 'held-out day')}"
+    made = table("", ">in force", ">proposed", ">difference", ">unbroken", title=title)
+    gap = "\n" if layout.stacked else " "
     course = evidence.get("unbroken") or {}
     for name in evidence.get("chosen") or {}:
-        cells = [_interval((evidence.get(kind) or {}).get(name)) for kind in ("previous", "chosen", "difference")]
+        cells = [_interval((evidence.get(kind) or {}).get(name), gap) for kind in ("previous", "chosen", "difference")]
         ends = [((course.get(kind) or {}).get(name) or {}).get("mean") for kind in ("previous", "chosen")]
         cells.append(" -> ".join(f"{end:.4g}" for end in ends if end is not None) or units.DASH)
         made.add_row(name.replace("_", " "), *cells)
     return made
 
 
-def _interval(found: Any) -> str:
-    return f"{found['mean']:.4g} [{found['low']:.4g}, {found['high']:.4g}]" if found else units.DASH
+def _interval(found: Any, gap: str) -> str:
+    return f"{found['mean']:.4g}{gap}[{found['low']:.4g}, {found['high']:.4g}]" if found else units.DASH
 
 
 def _objections(answer: Row) -> list[RenderableType]:

@@ -163,6 +163,10 @@ def parameters(output: OutputOption = Output.TABLE) -> None:
     console().print(table)
 
 
+# Below this width Pulsar's keys stand below ours.
+_KEYS_BESIDE = 140
+
+
 def _load(file: Path | None) -> LoadedSettings:
     try:
         return load_settings(file)
@@ -172,14 +176,19 @@ def _load(file: Path | None) -> LoadedSettings:
 
 
 def _print_settings(rows: list[dict[str, Any]], *, origin: bool) -> None:
-    table = Table("key", "value", box=None, pad_edge=False)
-    if origin:
-        table.add_column("origin")
-    table.add_column("Pulsar's key")
+    screen = console()
+    stacked = screen.width < _KEYS_BESIDE
+    table = Table(box=None, pad_edge=False)
+    for name in ("key", "value", *(["origin"] if origin else []), *([] if stacked else ["Pulsar's key"])):
+        table.add_column(name, overflow="fold")
     for row in rows:
-        cells = [row["key"], _cell(row["value"]), *([row["origin"]] if origin else [])]
-        table.add_row(*map(Text, cells), Text("\n".join(row["pulsar_keys"]), style="dim"))
-    console().print(table)
+        cells = [_cell(row["value"]), *([row["origin"]] if origin else [])]
+        key = Text(row["key"])
+        for name in row["pulsar_keys"] if stacked else ():
+            key.append(f"\n  {name}", style="dim")
+        beside = [] if stacked else [Text("\n".join(row["pulsar_keys"]), style="dim")]
+        table.add_row(key, *map(Text, cells), *beside)
+    screen.print(table)
 
 
 def _cell(value: object) -> str:

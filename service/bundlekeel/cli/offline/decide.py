@@ -29,12 +29,11 @@ from bundlekeel.cli.offline.decide_transfer import CompatTransfer, TransferTurn,
 from bundlekeel.codec import decode_bundle_data, decode_report
 from bundlekeel.core.compat import CompatPicture
 from bundlekeel.core.compat.transfer import TransferPicture
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import is_rest
-from bundlekeel.core.model.load import BrokerReport, BundleAverages, ExcludedBroker
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.policies import Policies

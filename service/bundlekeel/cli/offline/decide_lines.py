@@ -15,9 +15,10 @@ from msgspec import UNSET, UnsetType
 from pydantic import ValidationError
 
 from bundlekeel.core.compat import COMPAT_SHEDDERS
-from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import BY_PULSAR_KEY, RELEASES, choices, compat_defaults, from_pulsar
+from bundlekeel.core.model.load import CapacityOverride
+from bundlekeel.core.model.parameter_table import RELEASES
+from bundlekeel.core.model.parameters import BY_PULSAR_KEY, choices, compat_defaults, from_pulsar
 from bundlekeel.settings.model import CapacitySettings
 
 _UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from bundlekeel.cli.offline.decide_lines import LineFault
-from bundlekeel.codec.policies import decode_isolation_policies
+from bundlekeel.codec.records import decode_isolation_policies
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.policies import Policies
 

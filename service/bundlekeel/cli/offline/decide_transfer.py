@@ -19,10 +19,10 @@ from msgspec import UNSET
 
 from bundlekeel.cli.offline.decide_lines import InputLine, LineFault, unload_hash
 from bundlekeel.cli.offline.decide_policies import parse_policies
-from bundlekeel.codec.compat_transfer import decode_load, decode_top
+from bundlekeel.codec.compat import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.compat.transfer import Load, TopBundle, TransferOutcome, TransferPicture, find_bundles
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove
+from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads, extensible_snapshot

@@ -20,7 +20,7 @@ from bundlekeel.cli.session import OutputOption
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.grammar import numbered
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.records import history_reading as reading
 from bundlekeel.daemon.records.history_keeping import weed

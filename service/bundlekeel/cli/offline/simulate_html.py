@@ -7,7 +7,7 @@ from html import escape
 
 from bundlekeel import __version__
 from bundlekeel.cli.offline.simulate_report import COLUMNS, counts, figure, grouped
-from bundlekeel.cli.offline.simulate_svg import chart, top_of
+from bundlekeel.cli.offline.simulate_svg import chart, legend, top_of
 from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario
 
@@ -44,6 +44,7 @@ svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
 .key { max-width: none; } .key span { margin-right: 18px; } .key i { display: inline-block; margin-right: 6px; }
 .key .tick { width: 3px; height: 11px; background: var(--text); } .key .cut { width: 3px; height: 8px;
   background: var(--c1); } .key .rest { width: 3px; height: 6px; background: var(--soft); }
+.key svg { width: 22px; height: 6px; display: inline-block; vertical-align: 3px; } .later { stroke-dasharray: 6 3; }
 .key .dash { width: 22px; border-top: 2px dashed var(--bad); vertical-align: 4px; }
 """
 _KEY = (
@@ -74,7 +75,8 @@ def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> str:
     first = [runs[0] for _, runs in rows]
     top = top_of(first)
     plots = "".join(
-        f"<div><h3>{escape(run.contender.label)}, seed {run.seed}</h3>{chart(run, top)}</div>" for run in first
+        f"<div><h3>{escape(run.contender.label)}, seed {run.seed}</h3>{chart(run, top)}{legend(run)}</div>"
+        for run in first
     )
     about = " ".join(filter(None, (scenario.about, f"Source: {scenario.source}." if scenario.source else "")))
     return (

@@ -33,7 +33,12 @@ COLUMNS = (
     Column("max/mean", lambda m: m.max_over_mean, ".3f", "most loaded broker over the mean, at the end"),
     Column("over time", lambda m: m.mean_max_over_mean, ".3f", "the same, mean over the whole run"),
     Column("std %", lambda m: m.std, ".1f", "standard deviation of the loads, mean over the run, points of a broker"),
-    Column("balanced min", lambda m: m.balanced_minute, ".1f", "minute from which max/mean stays at the limit"),
+    Column(
+        "balanced min",
+        lambda m: m.balanced_minute,
+        ".1f",
+        "minute from which max/mean stays at the limit and no broker is empty",
+    ),
     Column("over 85 % min", lambda m: m.over_minutes, ".1f", "minutes in which some broker is above 85 %"),
     Column("empty min", lambda m: m.empty_minutes, ".1f", "minutes in which some broker has under a tenth of the mean"),
     Column("moves", lambda m: float(m.moves), ".0f", "bundles moved by the balancer"),

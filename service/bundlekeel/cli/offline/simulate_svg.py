@@ -44,6 +44,23 @@ def chart(run: Run, highest: float) -> str:
     )
 
 
+def legend(run: Run) -> str:
+    """Which line is which broker; empty where brokers are shown as bands."""
+    count = run.curves.table()[1].shape[1]
+    if count > MOST_LINES:
+        return ""
+    lines = (
+        f'<span><svg viewBox="0 0 22 6"><path class="{_line_class(broker)}" d="M0 3H22"/></svg> broker {broker}</span>'
+        for broker in range(count)
+    )
+    return f'<p class="key">{"".join(lines)}</p>'
+
+
+def _line_class(broker: int) -> str:
+    """Eight colours, and dashes for those after them."""
+    return f"line c{broker % 8}{' later' if broker >= 8 else ''}"
+
+
 def top_of(runs: list[Run]) -> float:
     """A common top of the axis, in steps of 20 %; a load far above 100 % is cut at 200 %."""
     highest = max(run.measures.highest / 100 for run in runs)
@@ -76,7 +93,7 @@ def _clock(minute: float) -> str:
 
 def _lines(times: Floats, loads: Floats, scale: _Scale) -> str:
     return "".join(
-        f'<path class="line c{broker % 8}" d="{_path(times, loads[:, broker], scale)}">'
+        f'<path class="{_line_class(broker)}" d="{_path(times, loads[:, broker], scale)}">'
         f"<title>broker {broker}</title></path>"
         for broker in range(loads.shape[1])
     )

@@ -17,8 +17,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from bundlekeel.core.channel.ranges import Ranges
-from bundlekeel.core.channel.states import IN_FLIGHT, RejectedUnit, ServiceUnit, UnitState, owner_of
+from bundlekeel.core.channel.states import IN_FLIGHT, Ranges, RejectedUnit, ServiceUnit, UnitState, owner_of
 from bundlekeel.core.model.names import parse_bundle
 
 # The metadata-store variant shows the writes of a split in any order; they are together by then.

@@ -7,6 +7,7 @@ namespace evenly, and brings nobody back: with no broker left there is no owner.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ import numpy as np
 
 from bundlekeel.core.filters.groups import domain_numbers, group_numbers, least_of_group, lives_on
 from bundlekeel.core.filters.isolation import FREE, AppliedIsolation, isolate
-from bundlekeel.core.filters.versions import version_key
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.names import namespace_of
@@ -285,3 +285,22 @@ class _Run:
             over = draft.score[rows] > draft.params.overloaded_threshold_percent / 100
             return int(rows[np.lexsort((draft.long_rate()[rows], over))[0]])
         return int(rows[np.argmin(draft.score[rows])])
+
+
+# Broker versions compared as semantic versions (`BrokerVersionFilter`).
+
+
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+
+# Numbers, then whether it is a release, then the parts of a pre-release: numbers below words.
+VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
+
+
+def version_key(text: str) -> VersionKey | None:
+    """What versions are ordered by (semver.org, section 11), or None for a text that is no version."""
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        return None
+    parts = match[4].split(".") if match[4] else []
+    pre = tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts)
+    return int(match[1]), int(match[2]), int(match[3]), not parts, pre

@@ -17,7 +17,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.names import namespace_of, tenant_of
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Refusal, Traffic4
-from bundlekeel.core.model.time_format import HOUR_MS, clock_text
+from bundlekeel.core.model.text_format import HOUR_MS, clock_text
 
 # Budgets that are full again in the next cycle, whatever happens.
 CYCLE_BUDGETS: Final = frozenset(

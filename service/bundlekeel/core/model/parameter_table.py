@@ -1,351 +1,16 @@
-"""The table of parameters: one row each with Pulsar's keys, unit, range, who reads it and why it is there."""
+"""Parameters as fields with their row of the table: Pulsar's keys, unit, range, who reads it and why it is there.
+
+Here are those of strategies, placements, splits and time; core/model/parameters.py adds the guard's.
+"""
 
 from __future__ import annotations
 
-from bundlekeel.core.model.parameter_guard import GUARD
-from bundlekeel.core.model.parameter_operations import OPERATIONS
-from bundlekeel.core.model.parameter_spec import ParameterSpec
-from bundlekeel.core.model.parameter_splits import SPLITS
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 STRATEGIES = ("avg", "threshold", "overload", "uniform", "transfer", "deviation")
 PLACEMENTS = ("least_resource_usage", "least_long_term_message_rate", "round_robin", "avg")
 RELEASES = ("none", "4.0", "4.2")
-
-_S = ParameterSpec
-_MINIMUM = "a broker that would give less gives nothing; 0: no such minimum"
-PARAMETERS: tuple[ParameterSpec, ...] = (
-    _S(
-        name="strategy",
-        pulsar_keys=("loadBalancerLoadSheddingStrategy",),
-        unit="name",
-        choices=STRATEGIES,
-        used_by="all",
-        why="which shedder decides; avg pairs the most with the least loaded broker (PIP-364)",
-    ),
-    _S(
-        name="placement",
-        pulsar_keys=("loadBalancerLoadPlacementStrategy",),
-        unit="name",
-        choices=PLACEMENTS,
-        used_by="all",
-        why="which broker a shed bundle goes to, when the shedder does not couple it itself",
-    ),
-    _S(
-        name="compat",
-        unit="Pulsar release",
-        choices=RELEASES,
-        used_by="all",
-        why="none: the corrected strategies; 4.0 or 4.2: what the class of that release does, defects included",
-    ),
-    _S(
-        name="cpu_weight",
-        pulsar_keys=("loadBalancerCPUResourceWeight",),
-        unit="ratio",
-        used_by="score",
-        why="how much CPU counts in a broker's score; 0 ignores it",
-    ),
-    _S(
-        name="direct_memory_weight",
-        pulsar_keys=("loadBalancerDirectMemoryResourceWeight",),
-        unit="ratio",
-        used_by="score",
-        why="direct memory is a cache that fills by itself, so it does not count by default",
-    ),
-    _S(
-        name="bandwidth_in_weight",
-        pulsar_keys=("loadBalancerBandwidthInResourceWeight", "loadBalancerBandwithInResourceWeight"),
-        unit="ratio",
-        used_by="score",
-        why="how much incoming bandwidth counts",
-    ),
-    _S(
-        name="bandwidth_out_weight",
-        pulsar_keys=("loadBalancerBandwidthOutResourceWeight", "loadBalancerBandwithOutResourceWeight"),
-        unit="ratio",
-        used_by="score",
-        why="how much outgoing bandwidth counts",
-    ),
-    _S(
-        name="overloaded_threshold_percent",
-        pulsar_keys=("loadBalancerBrokerOverloadedThresholdPercentage",),
-        unit="percent",
-        maximum=1000.0,
-        used_by="overload, transfer, placement, guard",
-        why="above this a broker takes no bundle",
-    ),
-    _S(
-        name="history_weight",
-        pulsar_keys=("loadBalancerHistoryResourcePercentage",),
-        unit="ratio",
-        maximum=1.0,
-        used_by="threshold, transfer",
-        why="share of the past in the smoothed score; advanced once per fresh report",
-    ),
-    _S(
-        name="threshold_percent",
-        pulsar_keys=("loadBalancerBrokerThresholdShedderPercentage",),
-        unit="percent points",
-        maximum=100.0,
-        used_by="threshold",
-        why="a broker this far above the average sheds",
-    ),
-    _S(
-        name="lower_boundary_shedding",
-        pulsar_keys=("lowerBoundarySheddingEnabled",),
-        unit="true/false",
-        used_by="threshold",
-        why="also shed from the top when some broker is far below the average",
-    ),
-    _S(
-        name="avg_low_threshold_percent",
-        pulsar_keys=("loadBalancerAvgShedderLowThreshold",),
-        unit="percent points",
-        maximum=100.0,
-        used_by="avg",
-        why="a pair this far apart is acted on after the low hit count; scaled with the mean score",
-    ),
-    _S(
-        name="avg_low_floor_percent",
-        unit="percent points",
-        maximum=100.0,
-        used_by="avg",
-        why="the scaled low threshold never falls below this: noise on an idle cluster is no imbalance",
-    ),
-    _S(
-        name="avg_high_threshold_percent",
-        pulsar_keys=("loadBalancerAvgShedderHighThreshold",),
-        unit="percent points",
-        maximum=100.0,
-        used_by="avg",
-        why="a pair this far apart is acted on after the high hit count",
-    ),
-    _S(
-        name="avg_high_ratio",
-        unit="ratio",
-        minimum=1.0,
-        used_by="avg",
-        why="a hot broker with this multiple of the mean score counts as a high difference, however low the scores",
-    ),
-    _S(
-        name="avg_hit_count_low",
-        pulsar_keys=("loadBalancerAvgShedderHitCountLowThreshold",),
-        unit="fresh reports",
-        minimum=1.0,
-        used_by="avg",
-        why="how often the low difference must be seen in fresh reports",
-    ),
-    _S(
-        name="avg_hit_count_high",
-        pulsar_keys=("loadBalancerAvgShedderHitCountHighThreshold",),
-        unit="fresh reports",
-        minimum=1.0,
-        used_by="avg",
-        why="how often the high difference must be seen in fresh reports",
-    ),
-    _S(
-        name="max_unload_ratio",
-        pulsar_keys=("maxUnloadPercentage",),
-        unit="ratio",
-        maximum=1.0,
-        used_by="avg",
-        why="largest share of a pair's difference that one plan moves; 0.5 equalises it",
-    ),
-    _S(
-        name="uniform_max_unload_ratio",
-        pulsar_keys=("maxUnloadPercentage",),
-        unit="ratio",
-        maximum=1.0,
-        used_by="uniform",
-        why="largest share of the difference that one plan moves; Pulsar has one key for both strategies",
-    ),
-    _S(
-        name="msg_rate_difference_percent",
-        pulsar_keys=("loadBalancerMsgRateDifferenceShedderThreshold",),
-        unit="percent",
-        minimum=None,
-        used_by="uniform",
-        why="rate difference that starts shedding; <= 0 turns it off",
-    ),
-    _S(
-        name="throughput_multiple",
-        pulsar_keys=("loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold",),
-        unit="multiple",
-        minimum=None,
-        used_by="uniform",
-        why="ratio of largest to smallest throughput that starts shedding; <= 0 turns it off",
-    ),
-    _S(
-        name="max_unload_bundles",
-        pulsar_keys=("maxUnloadBundleNumPerShedding",),
-        unit="bundles",
-        minimum=-1.0,
-        used_by="uniform",
-        why="most bundles in one plan; -1 for no limit",
-    ),
-    _S(
-        name="transfer_target_std",
-        pulsar_keys=("loadBalancerBrokerLoadTargetStd",),
-        unit="ratio",
-        used_by="transfer",
-        why="brokers shed while the standard deviation of the scores is above this",
-    ),
-    _S(
-        name="transfer_hit_count",
-        pulsar_keys=("loadBalancerSheddingConditionHitCountThreshold",),
-        unit="cycles with fresh reports",
-        used_by="transfer",
-        why="the condition must hold more often than this in a row",
-    ),
-    _S(
-        name="transfer_enabled",
-        pulsar_keys=("loadBalancerTransferEnabled",),
-        unit="true/false",
-        used_by="transfer, compat only",
-        why="false: bundles are unloaded without a destination; the corrected form always has one",
-        instead="nothing: every move has a destination",
-    ),
-    _S(
-        name="transfer_max_brokers",
-        pulsar_keys=("loadBalancerMaxNumberOfBrokerSheddingPerCycle",),
-        unit="brokers",
-        minimum=1.0,
-        used_by="transfer",
-        why="most brokers that shed in one cycle",
-    ),
-    _S(
-        name="transfer_delay_seconds",
-        pulsar_keys=("loadBalanceSheddingDelayInSeconds",),
-        unit="seconds",
-        used_by="transfer",
-        why="a broker that just gave or took is left alone this long (the key has no second r in Pulsar either)",
-    ),
-    _S(
-        name="load_data_ttl_seconds",
-        pulsar_keys=("loadBalancerBrokerLoadDataTTLInSeconds",),
-        unit="seconds",
-        used_by="transfer",
-        why="load data older than this do not count",
-    ),
-    _S(
-        name="bundles_with_policies",
-        pulsar_keys=("loadBalancerSheddingBundlesWithPoliciesEnabled",),
-        unit="true/false",
-        used_by="transfer",
-        why="whether it may move bundles of namespaces with an isolation policy or anti-affinity group; others may",
-    ),
-    _S(
-        name="deviation_threshold",
-        unit="standard deviations",
-        used_by="deviation",
-        why="the most loaded broker sheds when it is this many standard deviations above the mean",
-    ),
-    *SPLITS,
-    _S(
-        name="average_usage_difference_percent",
-        pulsar_keys=("loadBalancerAverageResourceUsageDifferenceThresholdPercentage",),
-        unit="percent points",
-        maximum=100.0,
-        used_by="least_resource_usage, compat only",
-        why="a target is preferred when this far below the average",
-        instead="nothing: the least loaded broker that may take the bundle is preferred",
-    ),
-    _S(
-        name="max_topics_per_broker",
-        pulsar_keys=("loadBalancerBrokerMaxTopics",),
-        unit="topics",
-        minimum=1.0,
-        used_by="placement",
-        why="a broker with more topics takes no bundle; an extensible one with as many does not either",
-    ),
-    _S(
-        name="min_unload_share",
-        unit="ratio of the mean broker load",
-        maximum=1.0,
-        used_by="avg, threshold, overload, uniform, transfer, deviation",
-        why="less (or, if that is less, half a mean bundle) is not worth a reconnect; relative, for small clusters too",
-    ),
-    _S(
-        name="min_unload_message_rate",
-        pulsar_keys=("minUnloadMessage",),
-        unit="msg/s",
-        used_by="avg, uniform",
-        why=f"{_MINIMUM}; that of the bytes, once reached, is enough (compat: 1000)",
-    ),
-    _S(
-        name="min_unload_throughput",
-        pulsar_keys=("minUnloadMessageThroughput",),
-        unit="bytes/s",
-        used_by="avg, uniform",
-        why=f"{_MINIMUM}; that of the messages, once reached, is enough (compat: 1048576)",
-    ),
-    _S(
-        name="min_unload_throughput_mb",
-        pulsar_keys=("loadBalancerBundleUnloadMinThroughputThreshold",),
-        unit="MiB/s",
-        used_by="threshold",
-        why=f"{_MINIMUM} (compat: 10)",
-    ),
-    _S(
-        name="statistics_interval_seconds",
-        pulsar_keys=("statsUpdateFrequencyInSecs",),
-        unit="seconds",
-        minimum=0.1,
-        used_by="avg, transfer, ledger",
-        why="how often brokers refresh their rates; a move shows no sooner",
-    ),
-    _S(
-        name="host_usage_interval_seconds",
-        pulsar_keys=("loadBalancerHostUsageCheckIntervalMinutes",),
-        unit="seconds (Pulsar: minutes)",
-        minimum=0.1,
-        factor=60.0,
-        used_by="avg, transfer, ledger",
-        why="how often brokers sample CPU and network; a move shows no sooner",
-    ),
-    _S(
-        name="report_change_percent",
-        pulsar_keys=("loadBalancerReportUpdateThresholdPercentage",),
-        unit="percent points",
-        used_by="ledger",
-        why="a silent broker is this near to its last report: it reports what changes more",
-    ),
-    _S(
-        name="report_min_interval_seconds",
-        pulsar_keys=("loadBalancerReportUpdateMinIntervalMillis",),
-        unit="seconds (Pulsar: milliseconds)",
-        factor=0.001,
-        used_by="avg, ledger",
-        why="how often brokers look whether they have changed enough to report; their silence counts a second later",
-    ),
-    _S(
-        name="report_max_interval_seconds",
-        pulsar_keys=("loadBalancerReportUpdateMaxIntervalMinutes",),
-        unit="seconds (Pulsar: minutes)",
-        minimum=1.0,
-        factor=60.0,
-        used_by="transfer, ledger, splits",
-        why="brokers report this often at least; 3 min later (stock intervals) a move counts as shown in any case",
-    ),
-    _S(
-        name="report_max_bundles",
-        pulsar_keys=("loadBalancerMaxNumberOfBundlesInBundleLoadReport",),
-        unit="bundles",
-        minimum=None,
-        used_by="transfer, compat only",
-        why="how many bundles a broker of the extensible load manager publishes; <= 0: all",
-        instead="nothing: every bundle of a broker counts",
-    ),
-    *GUARD,
-    *OPERATIONS,
-)
-
-BY_NAME: dict[str, ParameterSpec] = {spec.name: spec for spec in PARAMETERS}
-# One key may mean several parameters.
-BY_PULSAR_KEY: dict[str, tuple[ParameterSpec, ...]] = {
-    key: tuple(spec for spec in PARAMETERS if key in spec.pulsar_keys)
-    for key in dict.fromkeys(key for spec in PARAMETERS for key in spec.pulsar_keys)
-}
-
 # Pulsar names its strategies by class; the simple name is enough to tell them apart.
 STRATEGY_CLASSES: dict[str, str] = {
     "AvgShedder": "avg",
@@ -357,3 +22,446 @@ STRATEGY_CLASSES: dict[str, str] = {
     "LeastLongTermMessageRate": "least_long_term_message_rate",
     "RoundRobinBrokerSelector": "round_robin",
 }
+_MINIMUM = "a broker that would give less gives nothing; 0: no such minimum"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterSpec:
+    """One row. `pulsar_keys`: accepted names, the current one first. `factor`: ours = Pulsar's x factor.
+    `pattern`: what each name of a list must match; none: any. `instead`: only Pulsar's own classes (`compat`) read it,
+    and with `compat: none` this is to be set."""
+
+    name: str
+    pulsar_keys: tuple[str, ...] = ()
+    unit: str
+    why: str
+    used_by: str
+    minimum: float | None = 0.0
+    maximum: float | None = None
+    factor: float = 1.0
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
+    instead: str = ""
+
+
+def parameter(default: T, **row: Any) -> T:
+    """A field and its row: what `ParameterSpec` holds beside the name."""
+    made: T = field(default=default, metadata=row)
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyParameters:
+    """What decides which bundles go where."""
+
+    strategy: str = parameter(
+        "avg",
+        pulsar_keys=("loadBalancerLoadSheddingStrategy",),
+        unit="name",
+        choices=STRATEGIES,
+        used_by="all",
+        why="which shedder decides; avg pairs the most with the least loaded broker (PIP-364)",
+    )
+    placement: str = parameter(
+        "least_resource_usage",
+        pulsar_keys=("loadBalancerLoadPlacementStrategy",),
+        unit="name",
+        choices=PLACEMENTS,
+        used_by="all",
+        why="which broker a shed bundle goes to, when the shedder does not couple it itself",
+    )
+    compat: str = parameter(
+        "none",
+        unit="Pulsar release",
+        choices=RELEASES,
+        used_by="all",
+        why="none: the corrected strategies; 4.0 or 4.2: what the class of that release does, defects included",
+    )
+    # score
+    cpu_weight: float = parameter(
+        1.0,
+        pulsar_keys=("loadBalancerCPUResourceWeight",),
+        unit="ratio",
+        used_by="score",
+        why="how much CPU counts in a broker's score; 0 ignores it",
+    )
+    direct_memory_weight: float = parameter(
+        0.0,
+        pulsar_keys=("loadBalancerDirectMemoryResourceWeight",),
+        unit="ratio",
+        used_by="score",
+        why="direct memory is a cache that fills by itself, so it does not count by default",
+    )
+    bandwidth_in_weight: float = parameter(
+        1.0,
+        pulsar_keys=("loadBalancerBandwidthInResourceWeight", "loadBalancerBandwithInResourceWeight"),
+        unit="ratio",
+        used_by="score",
+        why="how much incoming bandwidth counts",
+    )
+    bandwidth_out_weight: float = parameter(
+        1.0,
+        pulsar_keys=("loadBalancerBandwidthOutResourceWeight", "loadBalancerBandwithOutResourceWeight"),
+        unit="ratio",
+        used_by="score",
+        why="how much outgoing bandwidth counts",
+    )
+    overloaded_threshold_percent: float = parameter(
+        85.0,
+        pulsar_keys=("loadBalancerBrokerOverloadedThresholdPercentage",),
+        unit="percent",
+        maximum=1000.0,
+        used_by="overload, transfer, placement, guard",
+        why="above this a broker takes no bundle",
+    )
+    history_weight: float = parameter(
+        0.9,
+        pulsar_keys=("loadBalancerHistoryResourcePercentage",),
+        unit="ratio",
+        maximum=1.0,
+        used_by="threshold, transfer",
+        why="share of the past in the smoothed score; advanced once per fresh report",
+    )
+    # threshold
+    threshold_percent: float = parameter(
+        10.0,
+        pulsar_keys=("loadBalancerBrokerThresholdShedderPercentage",),
+        unit="percent points",
+        maximum=100.0,
+        used_by="threshold",
+        why="a broker this far above the average sheds",
+    )
+    lower_boundary_shedding: bool = parameter(
+        False,
+        pulsar_keys=("lowerBoundarySheddingEnabled",),
+        unit="true/false",
+        used_by="threshold",
+        why="also shed from the top when some broker is far below the average",
+    )
+    # avg
+    avg_low_threshold_percent: float = parameter(
+        15.0,
+        pulsar_keys=("loadBalancerAvgShedderLowThreshold",),
+        unit="percent points",
+        maximum=100.0,
+        used_by="avg",
+        why="a pair this far apart is acted on after the low hit count; scaled with the mean score",
+    )
+    avg_low_floor_percent: float = parameter(
+        2.0,
+        unit="percent points",
+        maximum=100.0,
+        used_by="avg",
+        why="the scaled low threshold never falls below this: noise on an idle cluster is no imbalance",
+    )
+    avg_high_threshold_percent: float = parameter(
+        40.0,
+        pulsar_keys=("loadBalancerAvgShedderHighThreshold",),
+        unit="percent points",
+        maximum=100.0,
+        used_by="avg",
+        why="a pair this far apart is acted on after the high hit count",
+    )
+    avg_high_ratio: float = parameter(
+        2.0,
+        unit="ratio",
+        minimum=1.0,
+        used_by="avg",
+        why="a hot broker with this multiple of the mean score counts as a high difference, however low the scores",
+    )
+    avg_hit_count_low: int = parameter(
+        8,
+        pulsar_keys=("loadBalancerAvgShedderHitCountLowThreshold",),
+        unit="fresh reports",
+        minimum=1.0,
+        used_by="avg",
+        why="how often the low difference must be seen in fresh reports",
+    )
+    avg_hit_count_high: int = parameter(
+        2,
+        pulsar_keys=("loadBalancerAvgShedderHitCountHighThreshold",),
+        unit="fresh reports",
+        minimum=1.0,
+        used_by="avg",
+        why="how often the high difference must be seen in fresh reports",
+    )
+    max_unload_ratio: float = parameter(
+        0.5,
+        pulsar_keys=("maxUnloadPercentage",),
+        unit="ratio",
+        maximum=1.0,
+        used_by="avg",
+        why="largest share of a pair's difference that one plan moves; 0.5 equalises it",
+    )
+    # uniform
+    uniform_max_unload_ratio: float = parameter(
+        0.2,
+        pulsar_keys=("maxUnloadPercentage",),
+        unit="ratio",
+        maximum=1.0,
+        used_by="uniform",
+        why="largest share of the difference that one plan moves; Pulsar has one key for both strategies",
+    )
+    msg_rate_difference_percent: float = parameter(
+        50.0,
+        pulsar_keys=("loadBalancerMsgRateDifferenceShedderThreshold",),
+        unit="percent",
+        minimum=None,
+        used_by="uniform",
+        why="rate difference that starts shedding; <= 0 turns it off",
+    )
+    throughput_multiple: float = parameter(
+        4.0,
+        pulsar_keys=("loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold",),
+        unit="multiple",
+        minimum=None,
+        used_by="uniform",
+        why="ratio of largest to smallest throughput that starts shedding; <= 0 turns it off",
+    )
+    max_unload_bundles: int = parameter(
+        -1,
+        pulsar_keys=("maxUnloadBundleNumPerShedding",),
+        unit="bundles",
+        minimum=-1.0,
+        used_by="uniform",
+        why="most bundles in one plan; -1 for no limit",
+    )
+    # transfer
+    transfer_target_std: float = parameter(
+        0.25,
+        pulsar_keys=("loadBalancerBrokerLoadTargetStd",),
+        unit="ratio",
+        used_by="transfer",
+        why="brokers shed while the standard deviation of the scores is above this",
+    )
+    transfer_hit_count: int = parameter(
+        3,
+        pulsar_keys=("loadBalancerSheddingConditionHitCountThreshold",),
+        unit="cycles with fresh reports",
+        used_by="transfer",
+        why="the condition must hold more often than this in a row",
+    )
+    transfer_enabled: bool = parameter(
+        True,
+        pulsar_keys=("loadBalancerTransferEnabled",),
+        unit="true/false",
+        used_by="transfer, compat only",
+        why="false: bundles are unloaded without a destination; the corrected form always has one",
+        instead="nothing: every move has a destination",
+    )
+    transfer_max_brokers: int = parameter(
+        3,
+        pulsar_keys=("loadBalancerMaxNumberOfBrokerSheddingPerCycle",),
+        unit="brokers",
+        minimum=1.0,
+        used_by="transfer",
+        why="most brokers that shed in one cycle",
+    )
+    transfer_delay_seconds: float = parameter(
+        180.0,
+        pulsar_keys=("loadBalanceSheddingDelayInSeconds",),
+        unit="seconds",
+        used_by="transfer",
+        why="a broker that just gave or took is left alone this long (the key has no second r in Pulsar either)",
+    )
+    load_data_ttl_seconds: float = parameter(
+        1800.0,
+        pulsar_keys=("loadBalancerBrokerLoadDataTTLInSeconds",),
+        unit="seconds",
+        used_by="transfer",
+        why="load data older than this do not count",
+    )
+    bundles_with_policies: bool = parameter(
+        False,
+        pulsar_keys=("loadBalancerSheddingBundlesWithPoliciesEnabled",),
+        unit="true/false",
+        used_by="transfer",
+        why="whether it may move bundles of namespaces with an isolation policy or anti-affinity group; others may",
+    )
+    # deviation
+    deviation_threshold: float = parameter(
+        1.0,
+        unit="standard deviations",
+        used_by="deviation",
+        why="the most loaded broker sheds when it is this many standard deviations above the mean",
+    )
+    # splits
+    split_enabled: bool = parameter(
+        True,
+        unit="true/false",
+        used_by="splits",
+        why="whether bundles are split; where the brokers split themselves, only by our own rule `hot`",
+    )
+    split_max_topics: int = parameter(
+        1000,
+        pulsar_keys=("loadBalancerNamespaceBundleMaxTopics",),
+        unit="topics",
+        minimum=None,
+        used_by="splits",
+        why="a bundle with more topics is split; <= 0 turns the rule off",
+    )
+    split_max_sessions: int = parameter(
+        1000,
+        pulsar_keys=("loadBalancerNamespaceBundleMaxSessions",),
+        unit="producers and consumers",
+        minimum=None,
+        used_by="splits",
+        why="a bundle with more sessions is split; <= 0 turns the rule off",
+    )
+    split_max_msg_rate: float = parameter(
+        30_000.0,
+        pulsar_keys=("loadBalancerNamespaceBundleMaxMsgRate",),
+        unit="msg/s",
+        minimum=None,
+        used_by="splits",
+        why="a bundle with more messages, in and out, is split; <= 0 turns the rule off",
+    )
+    split_max_bandwidth_mb: float = parameter(
+        100.0,
+        pulsar_keys=("loadBalancerNamespaceBundleMaxBandwidthMbytes",),
+        unit="MiB/s",
+        minimum=None,
+        used_by="splits",
+        why="a bundle with more bytes, in and out, is split; <= 0 turns the rule off",
+    )
+    split_hot_share: float = parameter(
+        0.5,
+        unit="ratio of the mean broker load",
+        used_by="splits",
+        why="a bundle that carries more, and leaves its broker above the mean wherever it is, is split; 0: never",
+    )
+    split_hit_count: int = parameter(
+        3,
+        pulsar_keys=("loadBalancerNamespaceBundleSplitConditionHitCountThreshold",),
+        unit="fresh reports",
+        used_by="splits",
+        why="a bundle must be above a limit in more fresh reports in a row than this",
+    )
+    split_max_bundles: int = parameter(
+        128,
+        pulsar_keys=("loadBalancerNamespaceMaximumBundles",),
+        unit="bundles",
+        used_by="splits",
+        why="a namespace that has this many bundles is split no further",
+    )
+    split_max_per_cycle: int = parameter(
+        10,
+        pulsar_keys=("loadBalancerMaxNumberOfBundlesToSplitPerCycle",),
+        unit="splits",
+        used_by="splits",
+        why="budget of one cycle; 0 allows none",
+    )
+    split_quiet_hours: tuple[str, ...] = parameter(
+        (),
+        unit="UTC hours, from-to, e.g. 22-06",
+        pattern=r"([01]?\d|2[0-3])-([01]?\d|2[0-4])",
+        used_by="splits",
+        why="splits wait for these hours; empty: any hour",
+    )
+    split_override_factor: float = parameter(
+        2.0,
+        unit="multiple of the limit",
+        minimum=1.0,
+        used_by="splits",
+        why="a bundle this far above its limit needs two hits only, and does not wait for quiet hours",
+    )
+    # placement
+    average_usage_difference_percent: float = parameter(
+        10.0,
+        pulsar_keys=("loadBalancerAverageResourceUsageDifferenceThresholdPercentage",),
+        unit="percent points",
+        maximum=100.0,
+        used_by="least_resource_usage, compat only",
+        why="a target is preferred when this far below the average",
+        instead="nothing: the least loaded broker that may take the bundle is preferred",
+    )
+    max_topics_per_broker: int = parameter(
+        50_000,
+        pulsar_keys=("loadBalancerBrokerMaxTopics",),
+        unit="topics",
+        minimum=1.0,
+        used_by="placement",
+        why="a broker with more topics takes no bundle; an extensible one with as many does not either",
+    )
+    # minima of the corrected strategies, as shares of the mean broker load
+    min_unload_share: float = parameter(
+        0.02,
+        unit="ratio of the mean broker load",
+        maximum=1.0,
+        used_by="avg, threshold, overload, uniform, transfer, deviation",
+        why="less (or, if that is less, half a mean bundle) is not worth a reconnect; relative, for small clusters too",
+    )
+    # absolute minima beside it, where an operator wants them
+    min_unload_message_rate: float = parameter(
+        0.0,
+        pulsar_keys=("minUnloadMessage",),
+        unit="msg/s",
+        used_by="avg, uniform",
+        why=f"{_MINIMUM}; that of the bytes, once reached, is enough (compat: 1000)",
+    )
+    min_unload_throughput: float = parameter(
+        0.0,
+        pulsar_keys=("minUnloadMessageThroughput",),
+        unit="bytes/s",
+        used_by="avg, uniform",
+        why=f"{_MINIMUM}; that of the messages, once reached, is enough (compat: 1048576)",
+    )
+    min_unload_throughput_mb: float = parameter(
+        0.0,
+        pulsar_keys=("loadBalancerBundleUnloadMinThroughputThreshold",),
+        unit="MiB/s",
+        used_by="threshold",
+        why=f"{_MINIMUM} (compat: 10)",
+    )
+    # time: how old the brokers' figures are by design
+    statistics_interval_seconds: float = parameter(
+        60.0,
+        pulsar_keys=("statsUpdateFrequencyInSecs",),
+        unit="seconds",
+        minimum=0.1,
+        used_by="avg, transfer, ledger",
+        why="how often brokers refresh their rates; a move shows no sooner",
+    )
+    host_usage_interval_seconds: float = parameter(
+        60.0,
+        pulsar_keys=("loadBalancerHostUsageCheckIntervalMinutes",),
+        unit="seconds (Pulsar: minutes)",
+        minimum=0.1,
+        factor=60.0,
+        used_by="avg, transfer, ledger",
+        why="how often brokers sample CPU and network; a move shows no sooner",
+    )
+    report_change_percent: float = parameter(
+        10.0,
+        pulsar_keys=("loadBalancerReportUpdateThresholdPercentage",),
+        unit="percent points",
+        used_by="ledger",
+        why="a silent broker is this near to its last report: it reports what changes more",
+    )
+    report_min_interval_seconds: float = parameter(
+        5.0,
+        pulsar_keys=("loadBalancerReportUpdateMinIntervalMillis",),
+        unit="seconds (Pulsar: milliseconds)",
+        factor=0.001,
+        used_by="avg, ledger",
+        why="how often brokers look whether they have changed enough to report; their silence counts a second later",
+    )
+    report_max_interval_seconds: float = parameter(
+        900.0,
+        pulsar_keys=("loadBalancerReportUpdateMaxIntervalMinutes",),
+        unit="seconds (Pulsar: minutes)",
+        minimum=1.0,
+        factor=60.0,
+        used_by="transfer, ledger, splits",
+        why="brokers report this often at least; 3 min later (stock intervals) a move counts as shown in any case",
+    )
+    report_max_bundles: int = parameter(
+        10,
+        pulsar_keys=("loadBalancerMaxNumberOfBundlesInBundleLoadReport",),
+        unit="bundles",
+        minimum=None,
+        used_by="transfer, compat only",
+        why="how many bundles a broker of the extensible load manager publishes; <= 0: all",
+        instead="nothing: every bundle of a broker counts",
+    )

@@ -1,7 +1,7 @@
-"""Parameters of strategies, guard and timing: one table with Pulsar's key, default, unit and the reason for it.
+"""Parameters of strategies, guard and timing: each a field with Pulsar's key, default, unit and the reason for it.
 
-`PARAMETERS` (core/model/parameter_table.py) is the single source: settings accept our name or Pulsar's keys,
-`adopt_broker_settings` reads the keys live, and docs/reference/parameters.md is generated from it.
+The fields are the single source (`PARAMETERS` is made of them): settings accept our name or Pulsar's keys,
+`adopt_broker_settings` reads the keys live, and docs/reference/parameters.md is generated from them.
 Defaults of Pulsar: `ServiceConfiguration` of 4.2.4.
 """
 
@@ -14,132 +14,163 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameter_spec import ParameterSpec
 from bundlekeel.core.model.parameter_table import (
-    BY_NAME,
-    BY_PULSAR_KEY,
-    PARAMETERS,
-    PLACEMENTS,
-    RELEASES,
-    STRATEGIES,
     STRATEGY_CLASSES,
+    ParameterSpec,
+    StrategyParameters,
+    parameter,
 )
-
-__all__ = [
-    "BY_NAME",
-    "BY_PULSAR_KEY",
-    "PARAMETERS",
-    "PLACEMENTS",
-    "RELEASES",
-    "STRATEGIES",
-    "STRATEGY_CLASSES",
-    "ParameterSpec",
-    "Parameters",
-    "add_choice",
-    "check_pair",
-    "choices",
-    "coerce",
-    "compat_defaults",
-    "defaults",
-    "from_pulsar",
-    "half_of_avg",
-    "in_form",
-    "with_strategy",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
-    """Everything `plan()` needs to know besides the snapshot. Field meanings: see `PARAMETERS`."""
+class Parameters(StrategyParameters):
+    """Everything `plan()` needs to know besides the snapshot. Each field says what it means."""
 
-    strategy: str = "avg"
-    placement: str = "least_resource_usage"
-    compat: str = "none"
-    # score
-    cpu_weight: float = 1.0
-    direct_memory_weight: float = 0.0
-    bandwidth_in_weight: float = 1.0
-    bandwidth_out_weight: float = 1.0
-    overloaded_threshold_percent: float = 85.0
-    history_weight: float = 0.9
-    # threshold
-    threshold_percent: float = 10.0
-    lower_boundary_shedding: bool = False
-    # avg
-    avg_low_threshold_percent: float = 15.0
-    avg_low_floor_percent: float = 2.0
-    avg_high_threshold_percent: float = 40.0
-    avg_high_ratio: float = 2.0
-    avg_hit_count_low: int = 8
-    avg_hit_count_high: int = 2
-    max_unload_ratio: float = 0.5
-    # uniform
-    msg_rate_difference_percent: float = 50.0
-    throughput_multiple: float = 4.0
-    uniform_max_unload_ratio: float = 0.2
-    max_unload_bundles: int = -1
-    # transfer
-    transfer_target_std: float = 0.25
-    transfer_hit_count: int = 3
-    transfer_enabled: bool = True
-    transfer_max_brokers: int = 3
-    transfer_delay_seconds: float = 180.0
-    load_data_ttl_seconds: float = 1800.0
-    bundles_with_policies: bool = False
-    # deviation
-    deviation_threshold: float = 1.0
-    # splits
-    split_enabled: bool = True
-    split_max_topics: int = 1000
-    split_max_sessions: int = 1000
-    split_max_msg_rate: float = 30_000.0
-    split_max_bandwidth_mb: float = 100.0
-    split_hot_share: float = 0.5
-    split_hit_count: int = 3
-    split_max_bundles: int = 128
-    split_max_per_cycle: int = 10
-    split_quiet_hours: tuple[str, ...] = ()
-    split_override_factor: float = 2.0
-    # placement
-    average_usage_difference_percent: float = 10.0
-    max_topics_per_broker: int = 50_000
-    # minima of the corrected strategies, as shares of the mean broker load
-    min_unload_share: float = 0.02
-    # absolute minima beside it, where an operator wants them
-    min_unload_message_rate: float = 0.0
-    min_unload_throughput: float = 0.0
-    min_unload_throughput_mb: float = 0.0
-    # time: how old the brokers' figures are by design
-    statistics_interval_seconds: float = 60.0
-    host_usage_interval_seconds: float = 60.0
-    report_change_percent: float = 10.0
-    report_min_interval_seconds: float = 5.0
-    report_max_interval_seconds: float = 900.0
-    report_max_bundles: int = 10
     # guard
-    cool_down_seconds: float = 1800.0
-    cool_down_limited_factor: float = 2.0
-    max_moves_per_cycle: int = 10
-    max_moves_per_source: int = 4
-    max_moves_per_target: int = 4
-    max_moves_per_namespace: int = 10
-    max_moves_per_tenant: int = -1
-    max_moves_per_hour: int = 1000
-    max_traffic_share_per_cycle: float = 1.0
-    no_return_seconds: float = 3600.0
-    blast_window_seconds: float = 60.0
-    blast_radius_ratio: float = 0.5
-    blast_stop_ratio: float = 0.8
-    rollout_quiet_seconds: float = 60.0
-    min_complete_ratio: float = 0.5
-    excluded_namespaces: tuple[str, ...] = ()
-    excluded_tenants: tuple[str, ...] = ()
-    excluded_brokers: tuple[str, ...] = ()
-    included_namespaces: tuple[str, ...] = ()
+    cool_down_seconds: float = parameter(
+        1800.0,
+        pulsar_keys=("loadBalancerSheddingGracePeriodMinutes",),
+        unit="seconds (Pulsar: minutes)",
+        factor=60.0,
+        used_by="guard",
+        why="a bundle that moved is left alone this long",
+    )
+    cool_down_limited_factor: float = parameter(
+        2.0,
+        unit="factor",
+        minimum=1.0,
+        used_by="guard",
+        why="so many times longer rests a bundle of a namespace in a quota group that is enforced; 1: like any other",
+    )
+    max_moves_per_cycle: int = parameter(
+        10,
+        unit="moves",
+        used_by="guard",
+        why="budget of one cycle; 0 allows none",
+    )
+    max_moves_per_source: int = parameter(
+        4,
+        unit="moves",
+        used_by="guard",
+        why="budget of one source broker in a cycle",
+    )
+    max_moves_per_target: int = parameter(
+        4,
+        unit="moves",
+        used_by="guard",
+        why="budget of one target broker in a cycle",
+    )
+    max_moves_per_namespace: int = parameter(
+        10,
+        unit="moves",
+        used_by="guard",
+        why="budget of one namespace in a cycle",
+    )
+    max_moves_per_tenant: int = parameter(
+        -1,
+        unit="moves",
+        minimum=-1.0,
+        used_by="guard",
+        why="budget of one tenant in a cycle; -1: none of its own",
+    )
+    max_moves_per_hour: int = parameter(
+        1000,
+        unit="moves",
+        minimum=-1.0,
+        used_by="guard",
+        why="moves begun within any hour, also before a change of leader; -1: no limit",
+    )
+    max_traffic_share_per_cycle: float = parameter(
+        1.0,
+        unit="ratio of the source's traffic",
+        maximum=1.0,
+        used_by="guard",
+        why="how much of a broker's messages or bytes leaves it in a cycle; one move is always allowed; 1: no limit",
+    )
+    no_return_seconds: float = parameter(
+        3600.0,
+        unit="seconds",
+        used_by="guard",
+        why="a bundle does not go back so soon to the broker it left; other targets stay open to it; 0: disabled",
+    )
+    blast_window_seconds: float = parameter(
+        60.0,
+        unit="seconds",
+        used_by="guard",
+        why="brokers that came, went or restarted within it count as changed at once; 0 turns that off",
+    )
+    blast_radius_ratio: float = parameter(
+        0.5,
+        unit="ratio of the brokers",
+        maximum=1.0,
+        used_by="guard",
+        why="when more than this share changed at once, only overload is relieved",
+    )
+    blast_stop_ratio: float = parameter(
+        0.8,
+        unit="ratio of the brokers",
+        maximum=1.0,
+        used_by="guard",
+        why="when more than this share changed at once, nothing moves at all",
+    )
+    rollout_quiet_seconds: float = parameter(
+        60.0,
+        unit="seconds",
+        used_by="guard",
+        why="after a broker came, went or restarted, only overload is relieved for this long; 0 turns that off",
+    )
+    min_complete_ratio: float = parameter(
+        0.5,
+        unit="ratio",
+        maximum=1.0,
+        used_by="guard",
+        why="with fewer usable reports than this share of the live brokers nothing moves",
+    )
+    excluded_namespaces: tuple[str, ...] = parameter(
+        (),
+        pulsar_keys=("loadBalancerSheddingExcludedNamespaces",),
+        unit="names",
+        used_by="guard",
+        why="namespaces whose bundles never move (PIP-380)",
+    )
+    excluded_tenants: tuple[str, ...] = parameter(
+        (),
+        unit="names or globs",
+        used_by="guard",
+        why="tenants whose bundles never move",
+    )
+    excluded_brokers: tuple[str, ...] = parameter(
+        (),
+        unit="broker ids or globs",
+        used_by="guard",
+        why="brokers that neither give nor take a bundle",
+    )
+    included_namespaces: tuple[str, ...] = parameter(
+        (),
+        unit="names or globs",
+        used_by="guard",
+        why="when not empty, bundles of other namespaces never move: a gentle beginning",
+    )
     # operations
-    drain_max_moves_per_cycle: int = 12
-    warm_max_moves_per_cycle: int = 2
-    warm_until_share: float = 0.9
+    drain_max_moves_per_cycle: int = parameter(
+        12,
+        unit="moves",
+        used_by="drain",
+        why="budget of all drains in one cycle, beside that of the strategy; the next cycle follows at once",
+    )
+    warm_max_moves_per_cycle: int = parameter(
+        2,
+        unit="moves a broker",
+        used_by="warm",
+        why="so many bundles a cycle come to a broker that is being warmed",
+    )
+    warm_until_share: float = parameter(
+        0.9,
+        unit="ratio of the mean score",
+        maximum=1.0,
+        used_by="warm",
+        why="a broker that carries this share of the mean is warm",
+    )
 
     @staticmethod
     def recorded(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -156,6 +187,15 @@ class Parameters:
                 ("min_unload_message_rate", "min_unload_throughput", "min_unload_throughput_mb"), 0.0
             )
         return {"report_max_interval_seconds": max(1.0, silence), **found}
+
+
+PARAMETERS = tuple(ParameterSpec(name=item.name, **item.metadata) for item in fields(Parameters))
+BY_NAME = {spec.name: spec for spec in PARAMETERS}
+# One key may mean several parameters.
+BY_PULSAR_KEY = {
+    key: tuple(spec for spec in PARAMETERS if key in spec.pulsar_keys)
+    for key in dict.fromkeys(key for spec in PARAMETERS for key in spec.pulsar_keys)
+}
 
 
 def defaults() -> dict[str, object]:

@@ -12,14 +12,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bundlekeel.core.filters.allowed import AllowedTargets, limits_of
-from bundlekeel.core.guard.eligibility import Eligibility, GuardState, completeness, eligibility
+from bundlekeel.core.guard.eligibility import Eligibility, completeness, eligibility
 from bundlekeel.core.guard.scope import closed_brokers
+from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Move, Plan, Refusal, plan_hash
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.operations import drain, warm
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger, open_entries

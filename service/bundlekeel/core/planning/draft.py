@@ -29,11 +29,17 @@ from bundlekeel.core.model.names import alike
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
-from bundlekeel.core.planning.coldest import Coldest
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.pressure import idle_cpu, learn_idle, shares_of
-from bundlekeel.core.planning.scores import ScoredColumn, score_of, scored_columns, weights_of
-from bundlekeel.core.planning.target_bans import TargetBans
+from bundlekeel.core.planning.pressure import (
+    ScoredColumn,
+    idle_cpu,
+    learn_idle,
+    score_of,
+    scored_columns,
+    shares_of,
+    weights_of,
+)
+from bundlekeel.core.planning.targets import Coldest, TargetBans
 
 
 @dataclass(frozen=True, slots=True)

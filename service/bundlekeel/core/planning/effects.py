@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.ledger import Ledger
 

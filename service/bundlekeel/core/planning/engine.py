@@ -18,9 +18,18 @@ from bundlekeel.core.compat.shedder import shed_in_plan
 from bundlekeel.core.compat.transfer_plan import transfer_in_plan
 from bundlekeel.core.filters.allowed import AllowedTargets, limits_of, with_policies
 from bundlekeel.core.guard.budgets import admit
-from bundlekeel.core.guard.eligibility import Eligibility, GuardState, completeness, eligibility, hold_back, leave_alone
-from bundlekeel.core.guard.holding import bans_of, calm_brokers, relief_only, returning, stopped, verdict_of
-from bundlekeel.core.guard.holds import Hold, hold_of
+from bundlekeel.core.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
+from bundlekeel.core.guard.holds import (
+    Hold,
+    bans_of,
+    calm_brokers,
+    hold_of,
+    relief_only,
+    returning,
+    stopped,
+    verdict_of,
+)
+from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, plan_hash

@@ -18,7 +18,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RESOURCES
 from bundlekeel.core.model.plan import Move, Refusal, Traffic4
 from bundlekeel.core.planning.draft import Draft, four
-from bundlekeel.core.planning.scores import score_of
+from bundlekeel.core.planning.pressure import score_of
 
 # Scores are compared after sums in another order and in 32-bit percentages.
 SLACK = 1e-5

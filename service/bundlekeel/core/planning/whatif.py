@@ -2,16 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
+from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE
+from bundlekeel.core.guard.state import BegunMove, RecentMove
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Plan, imbalance
 from bundlekeel.core.model.snapshot import BrokerTable, BundleTable, Snapshot
 from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger
+
+# Plans that are made one after the other, and bundles that are looked at in all of them.
+_MOST_CYCLES: Final = 100
+_MOST_BUNDLES: Final = 2_000_000
+_LEAST_CYCLES: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """Where plan after plan ends. `max_mean`: of throughput over brokers; `seconds`: until the last move has landed;
+    `complete`: False where more cycles would be needed than were looked at."""
+
+    max_mean: float
+    moves: int
+    cycles: int
+    seconds: float
+    complete: bool
+
+
+def finish(given: PlanInput, first: PlanResult, *, interval_seconds: float, eta: Callable[[int], float]) -> Finish:
+    """What comes of this plan and those after it, each carried out as predicted and reported before the next one.
+
+    `interval_seconds`: between two cycles; `eta`: how long so many moves take, in seconds. Splits are not counted.
+    """
+    result, moves, cycles, seconds = first, 0, 0, 0.0
+    most = max(_LEAST_CYCLES, min(_MOST_CYCLES, _MOST_BUNDLES // max(1, len(given.snapshot.bundles))))
+    ended = 0.0
+    while cycles < most and _goes_on(result.plan):
+        cycles, moves = cycles + 1, moves + len(result.plan.moves)
+        ended = seconds + eta(len(result.plan.moves)) if result.plan.moves else ended
+        step = max(_step(result.plan, interval_seconds), ended - seconds)
+        seconds += step
+        given = _after(given, result, int(1000 * step))
+        result = plan(given)
+    max_mean = imbalance([load.throughput_before for load in result.plan.loads])
+    return Finish(max_mean=max_mean, moves=moves, cycles=cycles, seconds=ended, complete=not _goes_on(result.plan))
+
+
+def _goes_on(made: Plan) -> bool:
+    return bool(made.moves) or made.verdict.code is Code.HIT_COUNT or _hour_ends(made) > 0
+
+
+def _hour_ends(made: Plan) -> int:
+    """When the hour's budget lets the next move begin (ms); 0: it holds nothing back."""
+    return max((item.frees_ms for item in made.refusals if item.code is Code.BUDGET_PER_HOUR), default=0)
+
+
+def _step(made: Plan, interval_seconds: float) -> float:
+    """How long after a cycle the next one begins: at once where the budgets of a cycle alone cut it off."""
+    codes = {item.code for item in made.refusals}
+    if not made.moves and (ends := _hour_ends(made)):
+        return max(interval_seconds, (ends - made.wall_ms) / 1000)
+    return interval_seconds / 5 if codes & CYCLE_BUDGETS and not codes & GENTLE else interval_seconds
+
+
+def _after(given: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
+    """The input of the next cycle: the plan is carried out, and every broker has reported it."""
+    snapshot, now_ms = given.snapshot, given.snapshot.wall_ms
+    draft = Draft(snapshot, result.ledger, given.params, idle=given.memory.idle)
+    ids, owner = snapshot.brokers.ids, snapshot.bundles.owner.copy()
+    index = {broker: row for row, broker in enumerate(ids)}
+    places = {entry.bundle: entry.target for entry in result.ledger.entries if entry.target in index}
+    places |= {move.bundle: move.target for move in result.plan.moves}
+    rows = {snapshot.bundles.names[row]: row for row in snapshot.bundles.rows_named(places)}
+    for move in result.plan.moves:
+        if move.bundle in rows and ids[owner[rows[move.bundle]]] == move.source:
+            draft.take(rows[move.bundle], index[move.source], index[move.target], rule=move.rule, threshold=0.0)
+    for bundle, row in rows.items():
+        owner[row] = index[places[bundle]]
+    stay = np.arange(len(index))
+    then = _regrouped(snapshot, draft, stay, owner, "")
+    brokers = replace(then.brokers, last_update=then.brokers.last_update + step_ms)
+    begun = tuple(
+        BegunMove(bundle=move.bundle, source=move.source, target=move.target, at_ms=now_ms)
+        for move in result.plan.moves
+    )
+    recent = {move.bundle: RecentMove(at_ms=now_ms, source=move.source) for move in result.plan.moves}
+    guard = replace(given.guard, recent={**given.guard.recent, **recent}, last_hour=(*given.guard.last_hour, *begun))
+    return replace(
+        given,
+        snapshot=replace(then, wall_ms=now_ms + step_ms, brokers=brokers),
+        memory=replace(result.memory, history={}),
+        ledger=Ledger(),
+        guard=guard,
+    )
 
 
 def scaled(snapshot: Snapshot, factor: float) -> Snapshot:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.guard.eligibility import GuardState
 from bundlekeel.core.guard.scope import excluded_bundles
+from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import (
     CONSUMERS,

@@ -18,11 +18,11 @@ from functools import partial
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.memory import Hits, Memory
 from bundlekeel.core.strategies.common import (
@@ -30,14 +30,16 @@ from bundlekeel.core.strategies.common import (
     Candidates,
     Context,
     Decision,
+    TriedTarget,
     best_fit,
     candidates,
     measured_since,
     refuse_all,
     refuse_rest,
+    refuse_unfit,
+    stuck,
     traffic_of,
 )
-from bundlekeel.core.strategies.reasons import TriedTarget, refuse_unfit, stuck
 from bundlekeel.core.strategies.swap import Swap, make_room, swap
 
 # When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
@@ -180,6 +182,10 @@ def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active
                 f"{score:.1%}, {hit.side}: low {hit.low}/{context.params.avg_hit_count_low}, "
                 f"high {hit.high}/{context.params.avg_hit_count_high} fresh reports"
             )
+        elif abs(score - mean) >= low:
+            # The other one of its pair is the same, or there is none: that makes it no less out of line.
+            code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
+            text = f"{score:.1%} against a mean of {mean:.1%}; its partner does not differ"
         found.append(
             Verdict(
                 code=code,

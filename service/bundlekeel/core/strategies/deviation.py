@@ -22,21 +22,23 @@ from dataclasses import replace
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.strategies.common import (
     EPSILON,
     Candidates,
     Context,
     Decision,
+    TriedTarget,
     best_fit,
     candidates,
     refuse_rest,
+    refuse_unfit,
+    stuck,
 )
 from bundlekeel.core.strategies.placement import legal_targets
-from bundlekeel.core.strategies.reasons import TriedTarget, refuse_unfit, stuck
 
 # When no bundle fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
 TARGETS_TRIED = 4

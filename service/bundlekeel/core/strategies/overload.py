@@ -16,11 +16,10 @@ from dataclasses import replace
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.plan import Refusal, Verdict
-from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest
+from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest, stuck
 from bundlekeel.core.strategies.decoupled import Rule, shed_broker
-from bundlekeel.core.strategies.reasons import stuck
 
 # Pulsar aims this far below the threshold, so that the next small rise does not start it again.
 MARGIN = 0.05

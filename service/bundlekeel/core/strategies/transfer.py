@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.core.planning.memory import History, Hits, Memory
 from bundlekeel.core.strategies.common import (
@@ -33,12 +33,14 @@ from bundlekeel.core.strategies.common import (
     Candidates,
     Context,
     Decision,
+    TriedTarget,
     best_fit,
     candidates,
     measured_since,
     refuse_rest,
+    refuse_unfit,
+    stuck,
 )
-from bundlekeel.core.strategies.reasons import TriedTarget, refuse_unfit, stuck
 from bundlekeel.core.strategies.swap import Swap, swap
 
 # When nothing fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.

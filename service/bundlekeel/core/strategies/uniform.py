@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.plan import Refusal, Verdict
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.memory import Memory
 from bundlekeel.core.strategies.common import (
     EPSILON,

@@ -360,12 +360,12 @@ class WhyView(Answer):
     broker: Annotated[str | None, Doc("the broker, or the bundle's owner")]
     bundle: Annotated[str | None, Doc("the bundle; null for a broker")] = None
     sentence: Sentence
-    codes: Annotated[list[CodeView], Doc("what prevents a move")]
+    codes: Annotated[list[CodeView], Doc("what prevents a move, and until when")]
     planned: Annotated[list[str], Doc("of a broker: the moves of the last plan that touch it")] = field(
         default_factory=list
     )
     history: Annotated[list[Json], Doc("records of its last 20 moves, oldest first")]
-    what_would_change_it: Annotated[str, Doc("what would change it")]
+    what_would_change_it: Annotated[str, Doc("the one action, or why there is nothing to do")]
     channel: Annotated[UnitView | None, Doc("the bundle's entry in the ownership channel")] = None
     findings: Annotated[list[FindingView], Doc("what is wrong with that entry")] = field(default_factory=list)
 

@@ -114,6 +114,17 @@ class PlanSummary(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FinishView(Answer):
+    """What comes of a what-if in the end: plan after plan, each carried out as predicted. Splits are not counted."""
+
+    max_mean: Annotated[float, Doc("max/mean of throughput over brokers then; 1: even, 0: no load")]
+    moves: Annotated[int, Doc("how many, those of this plan included")]
+    cycles: Annotated[int, Doc("how many cycles they take")]
+    seconds: Annotated[float, Doc("until the last of them has landed")]
+    complete: Annotated[bool, Doc("false: more cycles would be needed than were looked at")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanView(Answer):
     """A dry run: moves and splits with their reason, refusals with code and explanation, load per broker before and
     after."""
@@ -135,6 +146,7 @@ class PlanView(Answer):
     imbalance: Annotated[PlanImbalance, Doc("how even the load is")]
     by_leader: Annotated[bool, Doc("whether the leader made it")] = False
     what_if: Annotated[bool, Doc("brokers or traffic in it are not as they are: never carried out")] = False
+    finished: Annotated[FinishView | None, Doc("of a what-if: what comes of it in the end")] = None
     request: Annotated[Json, Doc("what was asked for, as in the body of POST /plans")] = field(default_factory=dict)
 
 

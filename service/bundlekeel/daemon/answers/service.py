@@ -64,7 +64,8 @@ Verb = Literal["transfer", "unload", "split"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A dry run: overrides on top of the running settings. `forwarded` stops a second hand-over to a leader."""
+    """A dry run: overrides on top of the running settings. `ignore_hit_counts`: None: in a what-if alone. `forwarded`
+    stops a second hand-over to a leader."""
 
     strategy: str | None = None
     placement: str | None = None
@@ -72,7 +73,7 @@ class PlanRequest:
     remove_brokers: tuple[str, ...] = ()
     add_brokers: tuple[str, ...] = ()
     traffic_scale: float = 1.0
-    ignore_hit_counts: bool = False
+    ignore_hit_counts: bool | None = None
     forwarded: bool = False
 
     @property

@@ -120,7 +120,7 @@ class Calibration:
             await self._consider()
         self._publish()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Look for nothing any more."""
         self.inbox.close()
 

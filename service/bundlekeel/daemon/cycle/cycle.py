@@ -15,8 +15,8 @@ import structlog
 
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS as BUDGETS
 from bundlekeel.core.guard.budgets import GENTLE
-from bundlekeel.core.guard.eligibility import GuardState, RecentMove, SplitFailed
 from bundlekeel.core.guard.external_moves import apart_from, noted
+from bundlekeel.core.guard.state import GuardState, RecentMove, SplitFailed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, SnapshotError, StoreError, WrongCluster
 from bundlekeel.core.model.parameters import Parameters
@@ -26,16 +26,14 @@ from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.effects import came_to_nothing
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import dropped, landed, open_entries, parted, settle
-from bundlekeel.daemon.cycle.broker_splits import SplitWatch
-from bundlekeel.daemon.cycle.metrics import publish_plan
+from bundlekeel.daemon.cycle.external_moves import SplitWatch
 from bundlekeel.daemon.cycle.parts import CycleParts
-from bundlekeel.daemon.cycle.report import CycleReport
+from bundlekeel.daemon.cycle.report import CycleReport, publish_plan
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
-from bundlekeel.daemon.gate.gate import Action, GateQuestion
-from bundlekeel.daemon.gate.obstacle import Obstacle
+from bundlekeel.daemon.gate.gate import Action, GateQuestion, Obstacle
 from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.partial_takeover import namespaces_of
+from bundlekeel.daemon.state.takeover_record import namespaces_of
 from bundlekeel.ports import Picture
 
 _log = structlog.get_logger(__name__)

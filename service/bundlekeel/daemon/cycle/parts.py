@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bundlekeel.core.guard.eligibility import GuardState
+from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Split
 from bundlekeel.core.model.snapshot import Snapshot

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from bundlekeel.core.model.codes import EXPLANATIONS
@@ -12,10 +14,12 @@ from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, imbalance
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.pressure import learn_idle
-from bundlekeel.core.planning.whatif import scaled, with_brokers, without_brokers
+from bundlekeel.core.planning.whatif import finish, scaled, with_brokers, without_brokers
 from bundlekeel.daemon.answers.picture import VerdictView
 from bundlekeel.daemon.answers.plans import (
+    FinishView,
     LoadView,
     MoveView,
     PlanImbalance,
@@ -35,13 +39,21 @@ _KEPT = 100
 class Planner:
     """Makes plans for people and keeps them for 15 minutes, by hash."""
 
-    def __init__(self, cycle: Cycle, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, cycle: Cycle, wall_ms: Callable[[], int], *, eta: Callable[[int], float], interval_seconds: float
+    ) -> None:
+        """`eta`: how long so many moves take, in seconds; `interval_seconds`: between two cycles."""
         self._cycle = cycle
         self._wall_ms = wall_ms
+        self._eta = eta
+        self._interval_seconds = interval_seconds
         self._kept: OrderedDict[str, tuple[PlanView, PlanRequest]] = OrderedDict()
 
     async def compute(self, request: PlanRequest) -> Plan:
         """The plan of this request on the newest snapshot. SnapshotError before the first cycle."""
+        return (await self._cycle.compute(self._input(request))).plan
+
+    def _input(self, request: PlanRequest) -> PlanInput:
         snapshot = self._cycle.snapshot
         if snapshot is None:
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
@@ -55,14 +67,17 @@ class Planner:
         if request.what_if:
             # Smoothed scores tell of the brokers and the traffic as they are.
             given = replace(given, memory=replace(given.memory, history={}))
-        result = await self._cycle.compute(given)
-        return result.plan
+        return given
 
     async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
         """A plan as people read it."""
-        made = await self.compute(request)
-        answer = plan_view(made, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if, by_leader=by_leader)
-        return self.keep(answer, request)
+        given = self._input(request)
+        result = await self._cycle.compute(given)
+        answer = plan_view(result.plan, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if)
+        if request.what_if:
+            ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)
+            answer = replace(answer, finished=FinishView(**asdict(await asyncio.to_thread(ended))))
+        return self.keep(replace(answer, by_leader=by_leader), request)
 
     def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
         """Remember a plan made here or by another sidecar, with what was asked: to carry it out it is planned again."""
@@ -108,7 +123,7 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
         changes["strategy"] = coerce("strategy", request.strategy)
     if request.placement is not None:
         changes["placement"] = coerce("placement", request.placement)
-    if request.ignore_hit_counts:
+    if request.what_if if request.ignore_hit_counts is None else request.ignore_hit_counts:
         changes |= {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "transfer_hit_count": 0, "split_hit_count": 0}
     changed = replace(in_form(running, str(changes.get("compat", running.compat))), **changes)
     if "placement" not in changes:
@@ -151,7 +166,7 @@ def _check_added(names: Sequence[str], snapshot: Snapshot) -> None:
         taken.add(name)
 
 
-def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False, by_leader: bool = False) -> PlanView:
+def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView:
     """A plan as people read it, with explanations next to its codes."""
     return PlanView(
         hash=made.hash,
@@ -174,7 +189,6 @@ def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False, by_leader: 
             score_before=imbalance([load.score_before for load in made.loads]),
             score_after=imbalance([load.score_after for load in made.loads]),
         ),
-        by_leader=by_leader,
         what_if=what_if,
     )
 

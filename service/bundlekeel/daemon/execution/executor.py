@@ -17,9 +17,7 @@ import structlog
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
 from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.extensible_move import TRANSFER
 from bundlekeel.daemon.execution.intents import ChangesFor, Intent, MoveOutcome, decode_intent, intent_path, no_changes
-from bundlekeel.daemon.execution.modular_move import UNLOAD_AND_CLAIM
 from bundlekeel.daemon.execution.move import (
     EXTENSIBLE,
     ExecutorLimits,
@@ -30,6 +28,7 @@ from bundlekeel.daemon.execution.move import (
     Policy,
     TransferMethod,
 )
+from bundlekeel.daemon.execution.transfer_methods import TRANSFER, UNLOAD_AND_CLAIM
 from bundlekeel.ports import Document, DocumentChange
 
 __all__ = ["Executor", "ExecutorHooks", "ExecutorLimits", "LeaderTerm", "MovePorts", "MoveRequest"]

@@ -8,7 +8,6 @@ out again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
@@ -33,8 +32,7 @@ IN_FLIGHT_SECONDS: Final = 300.0
 OutcomeWord = Literal["done", "landed_elsewhere", "released", "unknown", "refused"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
+class Intent(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "destination": "to"}):
     """A move about to be made. Times are wall milliseconds of the writer; `version` is that of its node."""
 
     id: str
@@ -45,8 +43,8 @@ class Intent:
     member: str
     wall_ms: int
     deadline_ms: int
-    cycle_id: str = ""
-    topic: str = ""
+    cycle_id: str
+    topic: str
 
     @property
     def path(self) -> str:
@@ -55,19 +53,7 @@ class Intent:
 
     def encode(self) -> bytes:
         """The node's JSON."""
-        record = {
-            "id": self.id,
-            "bundle": self.bundle,
-            "from": self.source,
-            "to": self.destination,
-            "epoch": self.epoch,
-            "member": self.member,
-            "wall_ms": self.wall_ms,
-            "deadline_ms": self.deadline_ms,
-            "cycle_id": self.cycle_id,
-            "topic": self.topic,
-        }
-        return json.dumps(record, ensure_ascii=False).encode()
+        return msgspec.json.encode(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,22 +115,9 @@ def intent_path(bundle: str) -> str:
 
 def decode_intent(document: Document) -> Intent:
     """Read an intent's node. CodecError for anything a leader would not have written."""
-    found = external_input.read(document.data, _Stored, what=document.path, exact=True)
+    found = external_input.read(document.data, Intent, what=document.path, exact=True)
     check_times(found, document.path)
-    return Intent(**msgspec.structs.asdict(found))
-
-
-class _Stored(msgspec.Struct, rename={"source": "from", "destination": "to"}):
-    id: str
-    bundle: str
-    source: str
-    destination: str
-    epoch: int
-    member: str
-    wall_ms: int
-    deadline_ms: int
-    cycle_id: str
-    topic: str
+    return found
 
 
 async def settle_intents(

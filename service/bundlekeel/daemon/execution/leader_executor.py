@@ -5,10 +5,12 @@ left.
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -17,7 +19,6 @@ from bundlekeel.core.model.plan import Move, Refusal, Split
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.ledger import LedgerEntry
 from bundlekeel.core.splitting.children import Family
-from bundlekeel.daemon.execution.durations import Durations
 from bundlekeel.daemon.execution.executor import Executor, ExecutorHooks, ExecutorLimits
 from bundlekeel.daemon.execution.intents import INTENTS, FirstSeen, MoveOutcome, Settlement, settle_intents
 from bundlekeel.daemon.execution.move import LeaderTerm as ExecutorTerm
@@ -251,3 +252,49 @@ async def _nothing(_bundle: str, _destination: str) -> Refusal | None:
 
 def _ignored(_outcome: MoveOutcome) -> None:
     return None
+
+
+# How long moves take here: learned from those that landed, per load manager.
+
+
+KEPT: Final = 200
+# Fewer say nothing of the slowest twentieth.
+ENOUGH: Final = 20
+# A landing may take this many times as long as nearly all did before it counts as lost.
+PATIENCE: Final = 3.0
+# Nothing known yet: what moves take in a quiet cluster.
+GUESS_SECONDS: Final = 1.0
+
+
+class Durations:
+    """The newest durations by mode (`modular`, `extensible`), in seconds from the first call to the landing."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, deque[float]] = {}
+
+    def add(self, mode: str, seconds: float) -> None:
+        """A move landed."""
+        if math.isfinite(seconds) and seconds >= 0:
+            self._kept.setdefault(mode, deque(maxlen=KEPT)).append(seconds)
+
+    def median(self, mode: str) -> float | None:
+        """Half of the moves took no longer; None when none is known."""
+        return self._quantile(mode, 0.5)
+
+    def p95(self, mode: str) -> float | None:
+        """Nineteen of twenty moves took no longer; None while fewer than twenty are known."""
+        return self._quantile(mode, 0.95) if len(self._kept.get(mode, ())) >= ENOUGH else None
+
+    def seconds_per_move(self, mode: str) -> float:
+        """What to reckon with for one move, for an ETA."""
+        median = self.median(mode)
+        return GUESS_SECONDS if median is None else median
+
+    def confirm_seconds(self, mode: str, usual: float, most: float) -> float:
+        """How long to wait for a landing: never less than usual, never more than an intent allows (`most`)."""
+        p95 = self.p95(mode)
+        return usual if p95 is None else max(usual, min(most, PATIENCE * p95))
+
+    def _quantile(self, mode: str, share: float) -> float | None:
+        kept = sorted(self._kept.get(mode, ()))
+        return kept[max(0, math.ceil(share * len(kept)) - 1)] if kept else None

@@ -1,13 +1,11 @@
 """Split intents and outcomes: announced before the call, settled by reading boundaries, never carried out again.
 
 Like the intents of moves (daemon/execution/intents.py), in a tree of their own: what settles them is another question.
-In
-extensible mode the ownership channel is read too: boundaries are stored while the split is still under way.
+In extensible mode the ownership channel is read too: boundaries are stored while the split is still under way.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -38,8 +36,7 @@ _BRIEF_SECONDS: Final = 60.0
 SplitWord = Literal["done", "unknown", "refused"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitIntent:
+class SplitIntent(msgspec.Struct, frozen=True, kw_only=True):
     """A split about to be made. Times are wall milliseconds of the writer."""
 
     id: str
@@ -51,13 +48,11 @@ class SplitIntent:
     member: str
     wall_ms: int
     deadline_ms: int
-    cycle_id: str = ""
+    cycle_id: str
 
     def encode(self) -> bytes:
         """The node's JSON."""
-        names = ("id", "bundle", "broker", "rule", "epoch", "member", "wall_ms", "deadline_ms", "cycle_id")
-        record = {name: getattr(self, name) for name in names} | {"positions": list(self.positions)}
-        return json.dumps(record, ensure_ascii=False).encode()
+        return msgspec.json.encode(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,25 +207,12 @@ def _settled(intent: SplitIntent | None, bundle: str, *, done: bool, epoch: int,
     )
 
 
-class _Stored(msgspec.Struct):
-    id: str
-    bundle: str
-    broker: str
-    rule: str
-    positions: tuple[int, ...]
-    epoch: int
-    member: str
-    wall_ms: int
-    deadline_ms: int
-    cycle_id: str
-
-
 def decode_split(document: Document, bundle: str) -> SplitIntent:
     """CodecError for anything a leader would not have written."""
-    found = external_input.read(document.data, _Stored, what=document.path, exact=True)
+    found = external_input.read(document.data, SplitIntent, what=document.path, exact=True)
     check_times(found, document.path)
     try:
         children_of(bundle, found.positions)
     except ValueError as error:
         raise external_input.unreadable(document.path, error, code=Code.WRONG_TYPE) from None
-    return SplitIntent(**msgspec.structs.asdict(found))
+    return found

@@ -18,16 +18,14 @@ from enum import Enum
 from typing import Final, Protocol
 
 from bundlekeel.core.guard.scope import pattern_for
-from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
-from bundlekeel.daemon.gate.obstacle import Obstacle
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired
-from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of
-from bundlekeel.daemon.state.takeover_record import TakeoverRecord
+from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of
 from bundlekeel.ports import Clock, Picture
 
 # Load managers that are acted on; the others (Simple, Noop) are observed.
@@ -290,3 +288,16 @@ class Gate:
         desired, target = self._p.shared.desired, question.target
         closed = bool(target) and (target in desired.cordons or target in desired.drains)
         return Obstacle(code=Code.CORDONED, detail=target) if closed else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """Why nothing is carried out now."""
+
+    code: Code
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The explanation of the code, with the detail when there is one."""
+        return f"{EXPLANATIONS[self.code]}{f' ({self.detail})' if self.detail else ''}"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Reversible
 from dataclasses import replace
 from typing import Any, Final
 
-from bundlekeel.core.guard.eligibility import BegunMove, GuardState
+from bundlekeel.core.guard.state import BegunMove, GuardState
 from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.time_format import HOUR_MS
+from bundlekeel.core.model.text_format import HOUR_MS
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.ports import Picture

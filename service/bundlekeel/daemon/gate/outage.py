@@ -20,7 +20,7 @@ from bundlekeel.core.guard.outage import Outage, OutageMemory, SettleRules, Sett
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
 from bundlekeel.daemon.answers.picture import SettlingView
-from bundlekeel.daemon.gate.obstacle import Obstacle
+from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.ports import Clock, Coordination, LoadSource, Member, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)

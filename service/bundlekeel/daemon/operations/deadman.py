@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from bundlekeel.core.model.grammar import numbered
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, handback, read_record
 from bundlekeel.daemon.state.documents import LeaderState, decode_state
 from bundlekeel.daemon.state.shared_state import STATE

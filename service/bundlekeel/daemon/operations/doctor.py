@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bundlekeel.core.filters.javaregex import java_pattern
-from bundlekeel.core.model.capacity import CapacityOverride, match_capacity
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import (
     AdminUnauthorized,
@@ -21,21 +20,26 @@ from bundlekeel.core.model.errors import (
     StoreError,
     WrongCluster,
 )
-from bundlekeel.core.model.grammar import numbered
-from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
+from bundlekeel.core.model.load import (
+    BANDWIDTH_IN,
+    BANDWIDTH_OUT,
+    CPU,
+    CapacityOverride,
+    ExcludedBroker,
+    match_capacity,
+)
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.cycle.broker_splits import REMEDY, turned_off
+from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
-from bundlekeel.daemon.operations.channel_checks import channel_checks
-from bundlekeel.daemon.operations.document_checks import document_check
+from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check
 from bundlekeel.daemon.operations.takeover import read_record
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of
-from bundlekeel.daemon.state.takeover_record import TakeoverRecord
+from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, Picture
 from bundlekeel.settings.parameters import STOCK
 
@@ -111,7 +115,8 @@ async def _store(context: DoctorContext, within: float) -> Check:
     return Check(
         name="metadata store",
         ok=False,
-        detail=f"{context.store_address} did not answer within {within:.0f} s",
+        detail=f"{context.store_address} did not answer within {within:.0f} s"
+        + (f": {obstacle}" if (obstacle := context.coordination.obstacle) else ""),
         fix="check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
     )
 

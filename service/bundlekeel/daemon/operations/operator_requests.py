@@ -15,8 +15,8 @@ from bundlekeel.core.model.errors import (
     NotFound,
     SnapshotError,
 )
-from bundlekeel.core.model.grammar import numbered
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
@@ -49,8 +49,7 @@ from bundlekeel.daemon.answers.service import Verb
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.daemon.gate.in_force import lasts, pause_view
-from bundlekeel.daemon.gate.scopes import matched, pattern_of, scope_of
+from bundlekeel.daemon.gate.in_force import lasts, matched, pattern_of, pause_view, scope_of
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import task_of
 from bundlekeel.daemon.operations.manual_moves import ManualMoves

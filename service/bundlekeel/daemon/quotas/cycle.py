@@ -28,8 +28,7 @@ from bundlekeel.core.quotas.native import NativePlan
 from bundlekeel.core.quotas.shares import ShareMemory, Shares, TopicClaims, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, UsageTable
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.daemon.gate.obstacle import Obstacle
+from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion, Obstacle
 from bundlekeel.daemon.quotas.groups import DeclaredGroups, GroupRegister
 from bundlekeel.daemon.quotas.namespaces import NamespaceReader
 from bundlekeel.daemon.quotas.native import NativeKeeper, NativeWriteResult, add_planned, native_record
@@ -43,8 +42,7 @@ from bundlekeel.daemon.quotas.report import (
     publish,
     publish_topics,
 )
-from bundlekeel.daemon.quotas.reported_usage import UsageListener
-from bundlekeel.daemon.quotas.usage import UsageAnswers, UsageSurvey
+from bundlekeel.daemon.quotas.usage import UsageAnswers, UsageListener, UsageSurvey
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.daemon.state.shared_state import SharedState

@@ -42,12 +42,12 @@ from bundlekeel.core.quotas.enforce import (
 from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
 from bundlekeel.core.quotas.shares import Shares
 from bundlekeel.core.quotas.usage import Key
-from bundlekeel.daemon.quotas.bounded_calls import BoundedCalls
 from bundlekeel.daemon.quotas.namespaces import NamespaceReader
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
 from bundlekeel.ports.quotas import NamespaceRates
+from bundlekeel.work import BoundedCalls
 
 _log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound, StoreError
-from bundlekeel.core.model.grammar import numbered
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.quotas.groups import QuotaGroup, check_group, check_groups, check_least, resolve
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.doc import Json

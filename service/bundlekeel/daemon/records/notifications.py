@@ -15,10 +15,11 @@ from typing import Any, Final
 
 import structlog
 
+from bundlekeel.core.channel.findings import FindingCode
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.daemon.records.notification_texts import NotificationTexts
 from bundlekeel.ports import Clock, Journal, Telemetry
-from bundlekeel.ports.notify import SEVERITIES, Event, Notification, Notifier, Severity
+from bundlekeel.ports.records import SEVERITIES, Event, Notification, Notifier, Severity
 
 _log = structlog.get_logger(__name__)
 
@@ -125,6 +126,20 @@ class Notifications:
         self._telemetry.gauge("notifications_waiting", float(len(sink.waiting)), sink=sink.name)
 
 
+class ObservedJournal:
+    """`ports.Journal` of whose records are passed to an observer as well, after they are written."""
+
+    def __init__(self, journal: Journal, hear: Callable[[Mapping[str, Any]], None]) -> None:
+        self._journal = journal
+        self._hear = hear
+        self.tail, self.since, self.close = journal.tail, journal.since, journal.close
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one record, then tell."""
+        self._journal.append(record)
+        self._hear(record)
+
+
 class DatedJournal:
     """`ports.Journal` whose records carry the moments that people's clocks show. `stepped_ms`: how far the wall clock
     has been set since this process began."""
@@ -134,6 +149,7 @@ class DatedJournal:
     def __init__(self, journal: Journal, stepped_ms: Callable[[], int]) -> None:
         self._journal = journal
         self._stepped_ms = stepped_ms
+        self.tail, self.since, self.close = journal.tail, journal.since, journal.close
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record."""
@@ -141,39 +157,124 @@ class DatedJournal:
         dated = {name: record[name] + by for name in self._MOMENTS if record.get(name)}
         self._journal.append({**record, **dated})
 
-    def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
-        """The newest records, oldest first."""
-        return self._journal.tail(limit, kind=kind)
 
-    def since(self, wall_ms: int) -> list[dict[str, Any]]:
-        """Records from then on, oldest first."""
-        return self._journal.since(wall_ms)
-
-    def close(self) -> None:
-        """Flush and close."""
-        self._journal.close()
+# Which journal records become notifications, and their texts.
 
 
-class ObservedJournal:
-    """`ports.Journal` of whose records are passed to an observer as well, after they are written."""
+# What people do that makes the balancer stop, or go on.
+_STOPS: Final = ("pause", "resume", "mode", "stop", "takeover", "handback", "deadman")
+# Written by every replica about a document all of them see.
+_SHARED: Final = ("takeover", "handback", "deadman")
+# Obstacles that are the normal state of a sidecar, or that an operator's request has notified already.
+_QUIET: Final = frozenset({Code.NOT_LEADER, Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.OUTSIDE_WINDOW})
+_CRITICAL: Final = frozenset({Code.SECOND_BALANCER, Code.PUT_ASIDE})
+# Outcomes of moves and splits that a person may want to look at.
+_ODD: Final = ("unknown", "refused")
 
-    def __init__(self, journal: Journal, hear: Callable[[Mapping[str, Any]], None]) -> None:
-        self._journal = journal
-        self._hear = hear
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record, then tell."""
-        self._journal.append(record)
-        self._hear(record)
+class NotificationTexts:
+    """Makes notifications of records, oldest first. Remembers only what stopped the leader last.
 
-    def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
-        """The newest records, oldest first."""
-        return self._journal.tail(limit, kind=kind)
+    A stop is told when a second cycle in a row says the same: one that could not decide right after a start is no news.
+    """
 
-    def since(self, wall_ms: int) -> list[dict[str, Any]]:
-        """Records from then on, oldest first."""
-        return self._journal.since(wall_ms)
+    def __init__(self, *, cluster: str, member: Callable[[], str], leads: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._member = member
+        self._leads = leads
+        self._seen = self._stopped = ""
 
-    def close(self) -> None:
-        """Flush and close."""
-        self._journal.close()
+    def of(self, record: Mapping[str, Any]) -> list[Notification]:
+        """The notices of one record: none for most."""
+        kind = str(record.get("kind", ""))
+        if kind == "cycle":
+            return self._cycle(record)
+        if kind == "wish":
+            return self._request_text(record)
+        if kind == "finding":
+            return self._finding(record) if self._leads() else []
+        if kind == "foreign":
+            text = str(record.get("sentence", ""))
+            return [self._made("findings", "warning", "ForeignMove", text, record, ("bundle", "source", "target"))]
+        if kind == "adoption":
+            reason = str(record.get("code") or "ThresholdsAdopted")
+            severity: Severity = "warning" if record.get("reverted") else "info"
+            return [
+                self._made("adoption", severity, reason, str(record.get("sentence", "")), record, ("version", "by"))
+            ]
+        return []
+
+    def _cycle(self, record: Mapping[str, Any]) -> list[Notification]:
+        """What a leader's cycle carried out, and whether something stops it since."""
+        if record.get("epoch") is None:
+            self._seen = self._stopped = ""
+            return []
+        found = []
+        outcomes = {*_words(record.get("outcomes")), *_words(record.get("splits"))}
+        if outcomes:
+            odd = not outcomes.isdisjoint(_ODD)
+            text = str(record.get("sentence", ""))
+            keys = ("cycle", "epoch", "code", "outcomes", "splits", "plan")
+            found.append(self._made("executions", "warning" if odd else "info", "CarriedOut", text, record, keys))
+        undecided = record.get("code") if record.get("plan") is None else ""
+        code = str(record.get("obstacle") or undecided or "")
+        loud, before = "" if code in _QUIET else code, self._seen
+        self._seen = loud
+        if loud != self._stopped and loud in (before, ""):
+            found.append(self._obstacle(loud, record))
+            self._stopped = loud
+        return found
+
+    def _obstacle(self, code: str, record: Mapping[str, Any]) -> Notification:
+        if not code:
+            text = f"what stopped the leader is over ({self._stopped})"
+            return self._made("stops", "info", "ActsAgain", text, record, ("cycle", "epoch"))
+        known = Code(code) if code in set(Code) else None
+        text = f"nothing is carried out: {EXPLANATIONS[known] if known is not None else code}"
+        severity: Severity = "critical" if known in _CRITICAL else "warning"
+        return self._made("stops", severity, code, text, record, ("cycle", "epoch"))
+
+    def _request_text(self, record: Mapping[str, Any]) -> list[Notification]:
+        what, text = str(record.get("what", "")), str(record.get("sentence", ""))
+        first = what.split(maxsplit=1)[0] if what else ""
+        if first in _SHARED and not self._leads():
+            return []
+        if first in ("thresholds", "adopt", "revert"):
+            return [self._made("adoption", "info", "ThresholdsAsked", text, record, ("what", "by", "reason"))]
+        severity: Severity = "critical" if first == "deadman" else "info"
+        event: Event = "stops" if first in _STOPS else "executions"
+        return [self._made(event, severity, _camel(first) or "Asked", text, record, ("what", "by", "reason"))]
+
+    def _finding(self, record: Mapping[str, Any]) -> list[Notification]:
+        code, gone = str(record.get("code", "")), record.get("event") == "gone"
+        severity: Severity = "info" if gone else "critical" if code == FindingCode.OWNED_TWICE else "warning"
+        keys = ("event", "count", "bundles", "brokers", "remedy")
+        return [self._made("findings", severity, code, str(record.get("sentence", "")), record, keys)]
+
+    def _made(
+        self,
+        event: Event,
+        severity: Severity,
+        reason: str,
+        text: str,
+        record: Mapping[str, Any],
+        keys: tuple[str, ...],
+    ) -> Notification:
+        return Notification(
+            event=event,
+            severity=severity,
+            reason=reason,
+            text=text,
+            wall_ms=int(record.get("wall_ms") or 0),
+            cluster=self._cluster,
+            member=self._member(),
+            details={key: record[key] for key in keys if key in record},
+        )
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, Mapping) else ()
+
+
+def _camel(word: str) -> str:
+    return word[:1].upper() + word[1:]

@@ -19,8 +19,7 @@ from bundlekeel.core.model.names import namespace_of
 from bundlekeel.daemon.answers.channel import ChannelSummary, DeadlinesView, FindingView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_forced import BY_REGISTRY, ForcedEntries
-from bundlekeel.daemon.sources.channel_unreachable import UnreachableOwners
+from bundlekeel.daemon.sources.channel_owners import BY_REGISTRY, ForcedEntries, UnreachableOwners
 from bundlekeel.daemon.sources.ownership import WITH_CHANNEL, ChannelByVariant, channel_brokers
 from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Metadata, Picture, Telemetry
 
@@ -299,7 +298,7 @@ class ChannelWatch:
 
     def _known(self) -> ChannelView:
         if not self.expected:
-            raise Conflict(f"{self.fault}; `bundlekeel where` reads who owns a bundle", difference=[self._mode])
+            raise Conflict(f"{self.fault}; `bundlekeel where` reads who owns a bundle")
         if self.view is None or self.fault:
             raise StoreError(f"the ownership channel is not followed: {self.fault}")
         return self.view

@@ -15,9 +15,8 @@ import numpy as np
 import structlog
 
 from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.load import BrokerReport, BundleAverages
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.splitting.children import Family, RecentSplit, inherited, with_children
 from bundlekeel.ports import Clock, LoadSource, Picture, Telemetry
@@ -26,6 +25,8 @@ _log = structlog.get_logger(__name__)
 
 # A bundle no report names for this long is forgotten: longer than the longest silence of a broker (15 min).
 FORGET_SECONDS = 3600.0
+# Averages of a checkpoint that are taken over without a pause: a few milliseconds.
+RESTORED_AT_ONCE = 500
 # Reports that stay the same are read once more after this long.
 ALL_READ_SECONDS = 60.0
 # After this long no report is on its way any more that names the parent of a split.
@@ -143,10 +144,14 @@ class Observer:
         except StoreError as error:
             _log.info("stored averages could not be read; starting from the defaults", error=str(error))
 
-    def restore(self, stored: Sequence[BundleAverages], now_ms: int) -> None:
-        """Take over a checkpoint for bundles that are still unknown."""
-        self.averages.seed(stored)
-        self.averages.touch((item.bundle for item in stored), now_ms)
+    async def restore(self, stored: Sequence[BundleAverages]) -> None:
+        """Take over a checkpoint for bundles that are still unknown, a part at a time: nothing else waits for all."""
+        now_ms = self._clock.wall_ms()
+        for start in range(0, len(stored), RESTORED_AT_ONCE):
+            part = stored[start : start + RESTORED_AT_ONCE]
+            self.averages.seed(part)
+            self.averages.touch((item.bundle for item in part), now_ms)
+            await asyncio.sleep(0)
 
     async def snapshot(self) -> tuple[Snapshot, Picture]:
         """The newest picture as a snapshot. SnapshotError or StoreError when there is none to be had."""

@@ -23,8 +23,8 @@ import msgspec
 
 from bundlekeel.codec import external_input
 from bundlekeel.core.calibration.adoption import Adopted, Realised, Reverted
-from bundlekeel.core.guard.eligibility import RecentMove, SplitFailed
 from bundlekeel.core.guard.external_moves import ExternalMoves
+from bundlekeel.core.guard.state import RecentMove, SplitFailed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import BundleAverages

@@ -8,7 +8,7 @@ from functools import partial
 from bundlekeel.core.calibration.adoption import Adopted, adopted_values, in_force
 from bundlekeel.core.calibration.thresholds import Number
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.state import partial_takeover
+from bundlekeel.daemon.state.takeover_record import adopted, scoped
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import MergedParameters, to_parameters
 
@@ -37,7 +37,7 @@ class EffectiveParameters:
     def __call__(self, brokers: Mapping[str, str], namespaces: tuple[str, ...]) -> Parameters:
         """See `cycle.parts.CycleParts.parameters`."""
         self._namespaces = namespaces
-        self._merged = self.merge(partial_takeover.adopted(brokers, namespaces))
+        self._merged = self.merge(adopted(brokers, namespaces))
         return self.current
 
     @property
@@ -48,7 +48,7 @@ class EffectiveParameters:
     @property
     def current(self) -> Parameters:
         """What is in force now, or with the next cycle."""
-        return partial_takeover.scoped(in_force(self.base, self._adopted()), self._namespaces)
+        return scoped(in_force(self.base, self._adopted()), self._namespaces)
 
     @property
     def values(self) -> dict[str, Number]:

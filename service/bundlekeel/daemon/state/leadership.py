@@ -1,4 +1,4 @@
-"""Who leads: a seat, a term (epoch), and our own deadline on the boot clock, together a lease (daemon/state/lease.py).
+"""Who leads: a seat, a term (epoch), and our own deadline on the boot clock, together a lease.
 
 A session of the metadata store is refreshed no earlier than the moment we *sent* a request that it answered. So it
 cannot expire at the server before that moment plus the negotiated time-out, and our deadline is that, less a margin.
@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
 from bundlekeel.daemon.answers.picture import Role
-from bundlekeel.daemon.state.lease import Lease
 from bundlekeel.ports import Clock, Coordination, Member, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -59,6 +58,8 @@ class Leadership:
         self.epoch: int | None = None
         self.role: Role = BENCH
         self._stopping = False
+        # Why the last turn came to nothing; empty: it did not.
+        self.fault = ""
         self.on_won: Callable[[int], Awaitable[None]] | None = None
 
     @property
@@ -101,13 +102,17 @@ class Leadership:
 
     async def turn(self) -> None:
         """Renew the deadline, or try for a seat and for leadership. A store that does not answer only costs time."""
+        fault = ""
         try:
             if self.lease is not None:
                 await self._renew(self.lease)
             if self.lease is None:
                 await self._follow()
         except StoreError as error:
-            _log.debug("leadership turn failed", error=str(error))
+            fault = str(error)
+        if fault and fault != self.fault:
+            _log.warning("leadership turn failed", error=fault)
+        self.fault = fault
         if self.epoch is not None and not self.leading:
             self._drop("deadline passed")
         self._publish()
@@ -210,3 +215,19 @@ class Leadership:
         self._telemetry.gauge("store_connected", 1.0 if self._coordination.connected else 0.0)
         known = self.epoch if self.epoch is not None else (self.leader.epoch if self.leader else -1)
         self._telemetry.gauge("epoch", float(known))
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to act in one term. `deadline`: seconds on the boot clock of this machine; renewing makes a new lease.
+
+    The deadline counts from the moment the last confirmed request was *sent*: the store refreshed the session no
+    earlier than that, so nobody else can lead before the deadline.
+    """
+
+    epoch: int
+    deadline: float
+
+    def remaining(self, boot: float) -> float:
+        """Seconds left at this reading of the boot clock; 0 when it is over."""
+        return max(0.0, self.deadline - boot)

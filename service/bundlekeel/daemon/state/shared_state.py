@@ -17,11 +17,12 @@ import msgspec
 import structlog
 
 from bundlekeel.core.calibration.adoption import Realised
-from bundlekeel.core.guard.eligibility import RecentMove
+from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
+from bundlekeel.core.model.load import BundleAverages
 from bundlekeel.core.planning.ledger import dropped, landed
-from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.daemon.state.cycle_state import CycleState, rebased
 from bundlekeel.daemon.state.documents import (
     AveragesPart,
     Desired,
@@ -36,7 +37,6 @@ from bundlekeel.daemon.state.documents import (
     store_blob,
 )
 from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.rebase import rebased
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord, decode_takeover
 from bundlekeel.ports import Clock, Coordination, Document, DocumentChange
 
@@ -261,20 +261,19 @@ class SharedState:
                 ledger = landed(ledger, entry.bundle, record["landed_on"], landed_ms)
         return self._by_our_clock(replace(cycle_state, ledger=ledger, recent=recent))
 
-    async def read_averages(self) -> AveragesPart | None:
-        """The last checkpoint of the averages, or None."""
+    async def read_averages(self) -> list[BundleAverages]:
+        """The averages of the last checkpoint; none without one."""
         documents = await self._coordination.read_tree(AVERAGES)
         self._chunks[AVERAGES] = [replace(document, data=b"") for document in documents]
-        parts, unreadable = list[AveragesPart](), dict[str, str]()
+        found, unreadable = list[BundleAverages](), dict[str, str]()
         for document in documents:
             try:
                 # A chunk at a time in a thread: a large cluster's take a good part of a second.
-                parts.append(await asyncio.to_thread(decode, document.data, AveragesPart, what=document.path))
+                found += (await asyncio.to_thread(decode, document.data, AveragesPart, what=document.path)).bundles
             except CodecError as error:
                 unreadable[document.path] = str(error)
         self.set_aside(AVERAGES, unreadable)
-        bundles = [item for part in parts for item in part.bundles]
-        return AveragesPart(wall_ms=min(part.wall_ms for part in parts), bundles=bundles) if parts else None
+        return found
 
     # --- a new term ---
 

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Final
 
 from bundlekeel.core.calibration.thresholds import BootstrapInterval, HeldOutMeasures, Objection, Thresholds
-from bundlekeel.core.model.grammar import figure
+from bundlekeel.core.model.text_format import figure
 from bundlekeel.jobs.evidence import share
 from bundlekeel.jobs.report import plots
 from bundlekeel.jobs.rules import JudgedDay

@@ -9,16 +9,32 @@ behave otherwise after a move, and moves that fail. One plan a period: cycles sh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Final
 
 import numpy as np
 
-from bundlekeel.sim.backtest.candidate_run import CandidateRun, CandidateStep
+from bundlekeel.core.guard.budgets import share_of
+from bundlekeel.core.guard.state import BegunMove, GuardState, SplitFailed
+from bundlekeel.core.guard.state import RecentMove as GuardMoved
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move, Split
+from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, digest_of
+from bundlekeel.core.model.text_format import HOUR_MS
+from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
+from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.pressure import score_of, weights_of
 from bundlekeel.sim.backtest.candidates import Candidate
-from bundlekeel.sim.backtest.measures import CandidateMeasures
-from bundlekeel.sim.backtest.periods import beginning, periods, traits
-from bundlekeel.sim.backtest.traffic import Chunk, RecordedTraffic
+from bundlekeel.sim.backtest.layout import BundlePieces, OwnershipLayout, broker_table, bundle_table, layout_of
+from bundlekeel.sim.backtest.measures import CandidateMeasures, measured
+from bundlekeel.sim.backtest.periods import StartState, StaticTraits, TrafficPeriod, beginning, periods, traits
+from bundlekeel.sim.backtest.traffic import DAY_MS, NO_BROKER, Chunk, RecordedTraffic
+from bundlekeel.sim.measures import AN_HOUR
 
 __all__ = ["Candidate", "CandidateStep", "DayMeasures", "backtest", "unbroken"]
 
@@ -85,3 +101,257 @@ def unbroken(
         for run in courses
         for day, found in run.days()
     ]
+
+
+# One candidate's run through recorded traffic: its own ownership, memory, books and guard state.
+
+
+# How long an unload and the lookups after it take.
+LANDING_MS: Final = 1000
+_UNSAID: Final = "back-test"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateStep:
+    """One period of a run. `given`, `result`: None where the candidate's cycle was not due. `agrees`: every bundle
+    is where it was recorded."""
+
+    period: int
+    wall_ms: int
+    agrees: bool
+    given: PlanInput | None = None
+    result: PlanResult | None = None
+
+
+@dataclass(slots=True)
+class _Day:
+    """What was counted of a day."""
+
+    scores: list[Floats] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    hours: list[int] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def add(self, **figures: float) -> None:
+        """Add to the figures."""
+        for name, value in figures.items():
+            self.figures[name] = self.figures.get(name, 0.0) + value
+
+    def measures(self) -> CandidateMeasures:
+        """The day's measures."""
+        table = np.array(self.scores)
+        takes = ~np.isnan(table)
+        hours = np.array(self.hours, dtype=np.int64)
+        found = measured(np.where(takes, table, 0.0), takes, np.array(self.seconds), hours)
+        return found + CandidateMeasures(**self.figures)  # type: ignore[arg-type]
+
+
+class CandidateRun:
+    """`step` takes it one period further. `digests`: snapshots get the digest that a recorded one has, so that plans
+    have comparable hashes; that takes time."""
+
+    def __init__(
+        self,
+        traffic: RecordedTraffic,
+        traits: StaticTraits,
+        start: StartState,
+        candidate: Candidate,
+        *,
+        digests: bool = False,
+    ) -> None:
+        self.candidate = candidate
+        self.params: Parameters = candidate.params(start.params)
+        self._traffic, self._traits, self._start, self._digests = traffic, traits, start, digests
+        self._pieces = BundlePieces(traffic.bundles, traffic.owner[0].astype(np.int64))
+        self._row = {broker: row for row, broker in enumerate(traffic.brokers)}
+        self._memory: Memory = start.memory
+        self._ledger: Ledger = start.ledger
+        self._recent: dict[str, GuardMoved] = dict(start.guard.recent)
+        self._hour: list[BegunMove] = list(start.guard.last_hour)
+        self._failed: dict[str, SplitFailed] = dict(start.guard.split_failed)
+        self._moved_at: dict[str, int] = {}
+        self._planned_ms: int | None = None
+        self._layout: tuple[tuple[int, int], OwnershipLayout] | None = None
+        self._shape = 0
+        self._days: dict[int, _Day] = {}
+        self._past: dict[int, CandidateMeasures] = {}
+
+    def onto(self, traffic: RecordedTraffic, traits: StaticTraits, first: int) -> None:
+        """Go on in the stretch of history that follows, from its period `first`: with the ownership, memory, books and
+        guard state that this course has come to."""
+        row = {broker: row for row, broker in enumerate(traffic.brokers)}
+        brokers = np.array([*(row.get(broker, NO_BROKER) for broker in self._row), NO_BROKER], dtype=np.int64)
+        self._pieces = self._pieces.onto(traffic.bundles, traffic.owner[first].astype(np.int64), brokers)
+        # Brokers may be others there, and a day's scores are one table.
+        self._past, self._days = dict(self.days()), {}
+        self._traffic, self._traits, self._row = traffic, traits, row
+        self._layout, self._shape = None, 0
+
+    def step(self, period: TrafficPeriod, *, counted: bool) -> CandidateStep:
+        """Plan on a period and carry the plan out; `counted`: it goes into the measures."""
+        self._follow(period)
+        layout = self._laid_out(period)
+        brokers = self._brokers(period, layout)
+        day = self._days.setdefault(period.wall_ms // DAY_MS, _Day()) if counted else _Day()
+        self._look(period, layout, brokers, day)
+        agrees = not len(layout.apart)
+        if not self._due(period.wall_ms):
+            return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees)
+        self._planned_ms = period.wall_ms
+        given = self._given(period, layout, brokers)
+        result = plan(given)
+        self._carry_out(period, given.snapshot, result, day)
+        day.add(plans=1, refused=len(result.plan.refusals))
+        return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees, given=given, result=result)
+
+    def days(self) -> list[tuple[int, CandidateMeasures]]:
+        """What was counted, by day."""
+        found = dict(self._past)
+        for day, kept in self._days.items():
+            found[day] = found.get(day, CandidateMeasures()) + kept.measures()
+        return sorted(found.items())
+
+    # --- ownership ---
+
+    def _follow(self, period: TrafficPeriod) -> None:
+        """New bundles come to where they were recorded, or to where the bundle was that they were split from; those of
+        a broker that is gone to where they were recorded next."""
+        if period.shape == self._shape:
+            return
+        self._shape = period.shape
+        pieces = self._pieces
+        for column, parent in period.arrived:
+            # One that the course came with is only reported again.
+            if pieces.owner[column] < 0:
+                pieces.appear(column, parent, int(period.owner[column]))
+        gone = ~period.present
+        gone[[self._row[item.broker_id] for item in period.given.excluded if item.broker_id in self._row]] = False
+        recorded = period.owner[pieces.column]
+        lost = (pieces.owner >= 0) & gone[pieces.owner] & (recorded >= 0)
+        if lost.any():
+            pieces.owner[lost] = recorded[lost]
+            pieces.version += 1
+
+    def _laid_out(self, period: TrafficPeriod) -> OwnershipLayout:
+        key = (period.shape, self._pieces.version)
+        if self._layout is None or self._layout[0] != key:
+            self._layout = key, layout_of(self._pieces, period, self._traits, self._traffic.brokers)
+        return self._layout[1]
+
+    # --- the picture ---
+
+    def _brokers(self, period: TrafficPeriod, layout: OwnershipLayout) -> BrokerTable:
+        every_ms = max(1, int(1000 * self.params.statistics_interval_seconds))
+        return broker_table(layout, self._pieces, period, self._traits, self._traffic.per_unit, every_ms)
+
+    def _look(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable, day: _Day) -> None:
+        """Note the scores, all candidates' by the recorded weights."""
+        scores = np.full(len(self._traffic.brokers), np.nan)
+        weights = weights_of(self._start.params, period.given.mode)
+        scores[layout.here] = score_of(brokers.usage, brokers.limit, weights)
+        day.scores.append(scores)
+        day.seconds.append(period.seconds)
+        day.hours.append(period.wall_ms // HOUR_MS)
+
+    def _due(self, now_ms: int) -> bool:
+        every_ms = 1000 * self.candidate.cycle_seconds
+        return self._planned_ms is None or now_ms - self._planned_ms >= every_ms - LANDING_MS
+
+    def _given(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable) -> PlanInput:
+        bundles, given = bundle_table(layout, self._pieces, period), period.given
+        digest = digest_of(brokers, bundles, given.excluded) if self._digests else _UNSAID
+        snapshot = Snapshot(
+            wall_ms=period.wall_ms,
+            mode=given.mode,
+            brokers=brokers,
+            bundles=bundles,
+            excluded=given.excluded,
+            registered=given.registered,
+            digest=digest,
+        )
+        return PlanInput(
+            snapshot=snapshot,
+            params=self.params,
+            memory=self._memory,
+            ledger=self._ledger,
+            guard=self._guard(given.guard, period.wall_ms),
+            policies=given.policies,
+            seed=given.seed,
+            brokers_split=given.brokers_split,
+            owned=self._owned(given.guard),
+        )
+
+    def _guard(self, wishes: GuardState, now_ms: int) -> GuardState:
+        """Operators' requests, with what this run has done itself."""
+        rest = int(1000 * max(self.params.cool_down_seconds, self.params.no_return_seconds))
+        if len(self._recent) > 64:
+            self._recent = {name: moved for name, moved in self._recent.items() if moved.at_ms > now_ms - rest}
+        self._hour = [begun for begun in self._hour if begun.at_ms > now_ms - HOUR_MS]
+        return replace(
+            wishes,
+            recent=dict(self._recent),
+            recent_brokers=self._start.guard.recent_brokers,
+            quarantined=self._start.guard.quarantined,
+            last_hour=tuple(self._hour),
+            split_failed=dict(self._failed),
+        )
+
+    def _owned(self, wishes: GuardState) -> dict[str, frozenset[str]]:
+        """By draining broker, what it has in this course."""
+        rows = {broker: self._row[broker] for broker in wishes.draining if broker in self._row}
+        pieces = self._pieces
+        return {
+            broker: frozenset(pieces.texts(np.flatnonzero(pieces.alive & (pieces.owner == row))))
+            for broker, row in rows.items()
+        }
+
+    # --- acting ---
+
+    def _carry_out(self, period: TrafficPeriod, snapshot: Snapshot, result: PlanResult, day: _Day) -> None:
+        now, moves = period.wall_ms, result.plan.moves
+        self._memory = result.memory
+        ledger = open_entries(result.ledger, moves, snapshot, now)
+        for move in moves:
+            ledger = landed(ledger, move.bundle, move.target, now + LANDING_MS)
+        self._ledger = ledger
+        self._book(period, snapshot, moves, day)
+        for split in result.plan.splits:
+            self._divide(period, split, day)
+
+    def _book(self, period: TrafficPeriod, snapshot: Snapshot, moves: Sequence[Move], day: _Day) -> None:
+        now, pieces = period.wall_ms, self._pieces
+        for move in moves:
+            row = pieces.place[move.bundle]
+            pieces.move(row, self._row[move.target])
+            self._recent[move.bundle] = GuardMoved(at_ms=now + LANDING_MS, source=move.source)
+            source = snapshot.broker_row(move.source)
+            a, b, c, d = snapshot.brokers.traffic[source].tolist()
+            share = share_of(move, (a, b, c, d))
+            self._hour.append(
+                BegunMove(bundle=move.bundle, source=move.source, target=move.target, at_ms=now, share=share)
+            )
+            column, part = int(pieces.column[row]), float(pieces.share[row])
+            carried, counts = (period.rates[column] * part).tolist(), period.counts[column]
+            last = self._moved_at.get(move.bundle)
+            self._moved_at[move.bundle] = now
+            day.add(
+                moves=1,
+                moved_rate=carried[0] + carried[1],
+                moved_bytes=carried[2] + carried[3],
+                moved_sessions=float(counts[1] + counts[2]) * part,
+                moved_twice=float(last is not None and now - last < 1000 * AN_HOUR),
+            )
+
+    def _divide(self, period: TrafficPeriod, split: Split, day: _Day) -> None:
+        """Halve a bundle, where there are topics and room for two."""
+        pieces, name = self._pieces, parse_bundle(split.bundle)
+        row = pieces.place[split.bundle]
+        topics = float(period.counts[pieces.column[row], 0]) * float(pieces.share[row])
+        narrow = name.upper - name.lower < 2
+        if narrow or topics < 2:
+            code = Code.NARROW_RANGE if narrow else Code.SINGLE_TOPIC
+            self._failed[split.bundle] = SplitFailed(at_ms=period.wall_ms, code=code.value)
+            return
+        pieces.split(row, (name.lower + name.upper) // 2)
+        self._ledger = parted(self._ledger, split.bundle)
+        day.add(splits=1)

@@ -1,0 +1,271 @@
+"""Who owns a bundle, and what namespaces and topics there are: reads of Pulsar's own nodes, never a write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from urllib.parse import quote_plus, unquote_plus
+
+import msgspec
+
+from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.records import Connection
+from bundlekeel.codec import (
+    decode_anti_affinity_group,
+    decode_boundaries,
+    decode_ephemeral,
+    decode_failure_domain,
+    decode_isolation_policies,
+    decode_leader_broker,
+)
+from bundlekeel.codec.external_input import read
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.load import Owner
+from bundlekeel.core.model.names import TopicName, parse_bundle, parse_topic
+from bundlekeel.ports import PolicyRecords
+from bundlekeel.work import bounded
+
+POLICIES = "/admin/policies"
+LOCAL_POLICIES = "/admin/local-policies"
+PARTITIONED_TOPICS = "/admin/partitioned-topics"
+MANAGED_LEDGERS = "/managed-ledgers"
+# The modular load manager's leader, and the extensible one's.
+LEADERS = ("/loadbalance/leader", "/loadbalance/extension/leader")
+
+# Hashing this many names takes about a millisecond; then others get their turn.
+_NAMES_PER_TURN = 1000
+
+
+class ZkOwnership:
+    """Ownership in the modular load manager: the ephemeral `/namespace/{bundle}` nodes."""
+
+    def __init__(self, metadata: ZkClient) -> None:
+        self._client = metadata
+
+    async def owner(self, bundle: str) -> Owner | None:
+        """Who owns the bundle now; None when nobody does. Raises StoreError, CodecError.
+
+        Reads after a `sync`: a follower that lags would name the broker from before a move.
+        """
+        found = await self._client.get_synced(f"/namespace/{bundle}")
+        return None if found is None else decode_ephemeral(found[0])
+
+
+class _Partitions(msgspec.Struct):
+    partitions: int = 0
+
+
+class ZkMetadata:
+    """Metadata from both stores. Bundles and load are in the metadata store, policies in the other one."""
+
+    def __init__(self, metadata: ZkClient, configuration: ZkClient) -> None:
+        self._metadata = metadata
+        self._configuration = configuration
+        self._policies = ZkPolicies(metadata, configuration)
+
+    async def boundaries(self, namespace: str) -> list[int] | None:
+        """Sorted bundle boundaries, or None when the namespace does not exist. StoreError, CodecError.
+
+        The local policies are the record; a namespace no broker has loaded yet has only its policies.
+        """
+        # Synced: a split is verified by reading these again.
+        local = await self._metadata.get_synced(f"{LOCAL_POLICIES}/{namespace}")
+        if local is not None:
+            try:
+                return decode_boundaries(local[0])
+            except CodecError:
+                if not await self._has_policies(namespace):
+                    raise
+        policies = await self._configuration.get(f"{POLICIES}/{namespace}")
+        return None if policies is None else decode_boundaries(policies[0])
+
+    async def partitions(self, topic: str) -> int:
+        """Partitions of a topic; 0 when it is not partitioned, unknown, or no topic name. StoreError."""
+        try:
+            name = parse_topic(topic)
+        except ValueError:
+            return 0
+        path = f"{PARTITIONED_TOPICS}/{name.namespace}/{name.domain}/{encode_local(name.local)}"
+        found = await self._configuration.get(path)
+        if found is None:
+            return 0
+        try:
+            return max(0, read(found[0], _Partitions, what="the partitioned topic").partitions)
+        except CodecError:
+            return 0
+
+    async def metadata_leader(self) -> str | None:
+        """The broker that leads Pulsar's own load manager, or None. StoreError, CodecError."""
+        for path in LEADERS:
+            found = await self._metadata.get(path)
+            if found is not None:
+                return decode_leader_broker(found[0])
+        return None
+
+    async def topics(self, bundle: str) -> list[str]:
+        """Persistent topics whose hash falls into the bundle, sorted, partitions included. StoreError.
+
+        Raises ValueError when `bundle` is not a bundle name.
+        """
+        name = parse_bundle(bundle)
+        ledgers = await self._metadata.children(f"{MANAGED_LEDGERS}/{name.namespace}/persistent")
+        found = []
+        for index, encoded in enumerate(ledgers or (), start=1):
+            topic = TopicName(domain="persistent", namespace=name.namespace, local=unquote_plus(encoded))
+            if name.covers(topic.hash):
+                found.append(str(topic))
+            if index % _NAMES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return sorted(found)
+
+    async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
+        """Isolation policies, failure domains and anti-affinity groups, kept by watches. StoreError, CodecError."""
+        return await self._policies.read(cluster, namespaces)
+
+    async def tenants(self) -> list[str]:
+        """All tenants of the configuration store, sorted. StoreError."""
+        return sorted(await self._configuration.children(POLICIES) or ())
+
+    async def namespaces(self) -> list[str]:
+        """All namespaces (`tenant/ns`) of the configuration store, sorted. StoreError."""
+        tenants = await self.tenants()
+        listings = await bounded([partial(self._configuration.children, f"{POLICIES}/{tenant}") for tenant in tenants])
+        return sorted(
+            f"{tenant}/{child}" for tenant, listing in zip(tenants, listings, strict=True) for child in listing or ()
+        )
+
+    async def _has_policies(self, namespace: str) -> bool:
+        return await self._configuration.exists(f"{POLICIES}/{namespace}") is not None
+
+
+def encode_local(local: str) -> str:
+    """A topic's local name as Pulsar writes it into a path (`java.net.URLEncoder`, UTF-8)."""
+    return quote_plus(local, safe="*").replace("~", "%7E")
+
+
+# Policies from both stores, kept by watches: a node is read once, and again only when its watch has fired.
+# Thousands of namespaces cost thousands of reads once, a bounded number a call, and nothing after that.
+
+
+CLUSTERS = "/admin/clusters"
+LOCAL_POLICIES = "/admin/local-policies"
+# Namespaces that one call reads for the first time; the others count as unreadable until the next calls.
+NEW_PER_CALL = 2000
+
+
+class WatchedNodes:
+    """Data and children of nodes as they are now: a watch stands on everything that is remembered."""
+
+    def __init__(self, client: ZkClient) -> None:
+        self._client = client
+        self._data: dict[str, bytes | None] = {}
+        self._children: dict[str, tuple[str, ...]] = {}
+        # Noted before a request is sent; an event in between takes the note away, and the answer is not kept.
+        self._reading: dict[str, object] = {}
+        client.add_listener(self._on_connection)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def knows(self, path: str) -> bool:
+        """Whether `data` would answer without asking the store."""
+        return path in self._data and self._client.connected
+
+    def keep_only(self, paths: set[str]) -> None:
+        """Forget the data of all other nodes."""
+        self._data = {path: data for path, data in self._data.items() if path in paths}
+
+    async def data(self, path: str) -> bytes | None:
+        """A node's data, None when it is absent. StoreError."""
+        if self.knows(path):
+            return self._data[path]
+        note = self._reading[path] = object()
+        found = await self._client.get(path, partial(self._fired, path))
+        if found is None and await self._client.exists(path, partial(self._fired, path)) is not None:
+            return await self.data(path)  # made between the two reads
+        value = None if found is None else found[0]
+        if self._reading.pop(path, None) is note:
+            self._data[path] = value
+        return value
+
+    async def children(self, path: str) -> tuple[str, ...]:
+        """The sorted names of a node's children; none when it is absent. StoreError."""
+        if path in self._children and self._client.connected:
+            return self._children[path]
+        note = self._reading[path] = object()
+        found = await self._client.children(path, partial(self._fired, path))
+        if found is None and await self._client.exists(path, partial(self._fired, path)) is not None:
+            return await self.children(path)
+        names = tuple(sorted(found or ()))
+        if self._reading.pop(path, None) is note:
+            self._children[path] = names
+        return names
+
+    def _fired(self, path: str) -> None:
+        self._data.pop(path, None)
+        self._children.pop(path, None)
+        self._reading.pop(path, None)
+
+    def _on_connection(self, connection: Connection) -> None:
+        if connection != "connected":  # kazoo forgets all watches with the connection
+            self._data.clear()
+            self._children.clear()
+            self._reading.clear()
+
+
+class ZkPolicies:
+    """`Metadata.policies`. Isolation policies and failure domains are in the configuration store, anti-affinity
+    groups in the metadata store."""
+
+    def __init__(self, metadata: ZkClient, configuration: ZkClient) -> None:
+        self._local = WatchedNodes(metadata)
+        self._global = WatchedNodes(configuration)
+        self._decoded: dict[str, tuple[bytes | None, str | None]] = {}
+
+    async def read(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
+        """See the port. StoreError, CodecError."""
+        root = f"{CLUSTERS}/{cluster}"
+        isolation = await self._global.data(f"{root}/namespaceIsolationPolicies")
+        domains = await self._global.children(f"{root}/failureDomain")
+        members = await bounded([partial(self._global.data, f"{root}/failureDomain/{name}") for name in domains])
+        groups, unreadable = await self._groups(namespaces)
+        return PolicyRecords(
+            isolation=decode_isolation_policies(isolation) if isolation is not None else (),
+            failure_domains={
+                name: decode_failure_domain(data)
+                for name, data in zip(domains, members, strict=True)
+                if data is not None
+            },
+            anti_affinity=groups,
+            unreadable=unreadable,
+        )
+
+    async def _groups(self, namespaces: Sequence[str]) -> tuple[dict[str, str], frozenset[str]]:
+        paths = {f"{LOCAL_POLICIES}/{name}": name for name in namespaces}
+        if len(self._local) > 2 * len(paths):
+            self._local.keep_only(set(paths))
+            self._decoded = {path: known for path, known in self._decoded.items() if path in paths}
+        new = [path for path in paths if not self._local.knows(path)]
+        await bounded([partial(self._local.data, path) for path in new[:NEW_PER_CALL]])
+        unread = frozenset(new[NEW_PER_CALL:])
+        groups: dict[str, str] = {}
+        unreadable = set()
+        for path, name in paths.items():
+            group = None if path in unread else self._group(path, await self._local.data(path))
+            if group is None:
+                unreadable.add(name)
+            elif group:
+                groups[name] = group
+        return groups, frozenset(unreadable)
+
+    def _group(self, path: str, data: bytes | None) -> str | None:
+        """The group in a record, "" without one, None when the record cannot be used. Decoded once a change."""
+        known = self._decoded.get(path)
+        if known is None or known[0] is not data:
+            try:
+                group = decode_anti_affinity_group(data) if data is not None else ""
+            except CodecError:
+                group = None
+            known = self._decoded[path] = (data, group)
+        return known[1]

@@ -1,0 +1,207 @@
+"""Checks of `doctor`: the ownership channel, documents under our root, and whether the sidecars may begin to act."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+from bundlekeel.codec.external_input import unreadable
+from bundlekeel.codec.report import is_bundle
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError, StoreError
+from bundlekeel.core.model.plan import Plan, imbalance
+from bundlekeel.core.model.text_format import numbered
+from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.daemon.answers.summary import SummaryView
+from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
+from bundlekeel.daemon.execution.split_intents import SPLITS, decode_split
+from bundlekeel.daemon.sources.channel_watch import VARIANTS, ChannelWatch
+from bundlekeel.daemon.state.documents import AveragesPart, Desired, decode, decode_moves, decode_request, decode_state
+from bundlekeel.daemon.state.owned_limits import HELD, NATIVE, OwnedLimits
+from bundlekeel.daemon.state.shared_state import AVERAGES, DESIRED, MOVES, REQUESTS, STATE
+from bundlekeel.daemon.state.takeover_record import TAKEOVER, decode_takeover
+from bundlekeel.ports import Clock, Coordination, Document
+
+_FIX: Final = (
+    "it is left out, or read as the safe thing (paused, frozen); look who may write below our root, then delete that "
+    "node (`desired`: `bundlekeel resume` writes it anew)"
+)
+_SINGLE: Final[Mapping[str, Callable[[Document], object]]] = {
+    DESIRED: lambda found: decode(found.data, Desired, what=found.path, exact=True) if found.data else None,
+    TAKEOVER: lambda found: decode_takeover(found.data),
+}
+_FOLDERS: Final[Mapping[str, Callable[[Document], object]]] = {
+    AVERAGES: lambda found: decode(found.data, AveragesPart, what=found.path),
+    MOVES: lambda found: decode_moves(found.data, what=found.path),
+    REQUESTS: lambda found: decode_request(found.data, what=found.path),
+    INTENTS: lambda found: decode_intent(_of_bundle(found)),
+    SPLITS: lambda found: decode_split(_of_bundle(found), _bundle(found)),
+}
+
+
+async def document_check(coordination: Coordination) -> Check:
+    """Whether all of them can be read; those that cannot, with why."""
+    bad: list[str] = []
+
+    def look(read: Callable[[Any], object], found: Any) -> None:
+        try:
+            read(found)
+        except CodecError as error:
+            bad.append(str(error))
+
+    try:
+        for path, read in _SINGLE.items():
+            document = await coordination.read(path)
+            if document is not None:
+                look(read, document)
+        for folder, read in _FOLDERS.items():
+            for found in await coordination.read_tree(folder):
+                look(read, found)
+        state = await coordination.read_tree(STATE)
+        if state:
+            look(lambda chunks: decode_state(chunks, what=STATE), state)
+    except StoreError as error:
+        return Check(name="documents", ok=False, detail=str(error), fix="try again")
+    try:
+        await OwnedLimits(coordination).load()
+    except StoreError as error:
+        bad.append(f"{HELD} or {NATIVE}: {error}")
+    if bad:
+        return Check(name="documents", ok=False, detail="; ".join(bad[:5]), fix=_FIX)
+    return Check(name="documents", ok=True, detail="everything below our root can be read")
+
+
+def _bundle(found: Document) -> str:
+    return unquote(found.path.rpartition("/")[2])
+
+
+def _of_bundle(found: Document) -> Document:
+    if not is_bundle(_bundle(found)):
+        raise unreadable(found.path, "its name is that of no bundle", code=Code.WRONG_TYPE)
+    return found
+
+
+# What `doctor` says of the ownership channel.
+
+
+_PAUSE_SECONDS = 0.1
+
+
+async def channel_checks(watch: ChannelWatch, clock: Clock, *, within: float = 10.0) -> list[Check]:
+    """Is it followed, where is it, is anything wrong in it? Nothing to check where the load manager has none.
+
+    Looks by itself, for a process in which `watch.run` is no task.
+    """
+    deadline = clock.boot() + within
+    await watch.turn()
+    while watch.expected and not watch.followed and clock.boot() < deadline:
+        await clock.sleep(_PAUSE_SECONDS)
+        await watch.turn()
+    if not watch.expected:
+        return []
+    checks = [_followed(watch)]
+    return [*checks, _variant(watch), _findings(watch)] if watch.followed else checks
+
+
+def _followed(watch: ChannelWatch) -> Check:
+    if watch.view is not None and watch.followed:
+        return Check(name="ownership channel", ok=True, detail=f"followed, {len(watch.view.units)} bundles")
+    return Check(
+        name="ownership channel",
+        ok=False,
+        detail=watch.fault,
+        fix="let this host reach the brokers' service and web ports, and the metadata store; its identity must be "
+        "allowed to read the brokers' settings and to consume in the namespace pulsar/system",
+    )
+
+
+def _variant(watch: ChannelWatch) -> Check:
+    obstacle = watch.obstacle()
+    where = VARIANTS[watch.view.variant] if watch.view is not None else "unknown"
+    return Check(
+        name="channel variant",
+        ok=not obstacle,
+        detail=obstacle or f"in the {where} on every broker",
+        fix="finish the migration of the channel; nothing is moved until then" if obstacle else "",
+    )
+
+
+def _findings(watch: ChannelWatch) -> Check:
+    found = Counter(row.code for row in watch.findings())
+    text = ", ".join(f"{count} {code}" for code, count in found.items())
+    return Check(
+        name="channel findings",
+        ok=not found,
+        detail=text or "nothing wrong",
+        fix="`bundlekeel channel` lists them with what mends each" if found else "",
+        severity="warning" if found else "error",
+    )
+
+
+# `doctor --for act`: may the sidecars begin to act? What `doctor` tests, and what only a running sidecar knows.
+
+
+# A day of recommendations has the load of day and night in it; a restart or two may fall into it.
+DAY_MS: Final = 86_400_000
+_NEARLY_MS: Final = DAY_MS * 9 // 10
+
+
+def go_live(
+    checks: Sequence[Check], *, mode_ceiling: str, members: int, day: SummaryView, plan: Plan | None
+) -> list[Check]:
+    """`checks`: of `examine` for mode act; `day`: of the last 24 hours. What does not hold is an error (no go) or,
+    where a person may know better, a warning."""
+    return [*checks, _mode(mode_ceiling), _seats(members), _failsafe(), _recommendations(day), _would_do(day, plan)]
+
+
+def _mode(ceiling: str) -> Check:
+    ok = ceiling == "act"
+    fix = "" if ok else "when all else holds: `mode: act` in the settings file, then restart the sidecars one by one"
+    return Check(name="mode", ok=ok, detail=f"the settings file says {ceiling}", fix=fix, severity="warning")
+
+
+def _seats(members: int) -> Check:
+    ok = members > 1
+    fix = "" if ok else "run a second sidecar: without one nobody takes over from a leader that is gone"
+    return Check(name="replicas", ok=ok, detail=f"{numbered(members, 'sidecar')} running", fix=fix, severity="warning")
+
+
+def _failsafe() -> Check:
+    return Check(
+        name="failsafe job",
+        ok=False,
+        detail="it leaves no trace that a sidecar could see",
+        fix="see that `bundlekeel deadman` runs as a CronJob or timer (docs/operations/deadman.md)",
+        severity="warning",
+    )
+
+
+def _recommendations(day: SummaryView) -> Check:
+    known = 0 if day.known_since_ms is None else day.until_ms - day.known_since_ms
+    ok = day.cycles > 0 and known >= _NEARLY_MS
+    return Check(
+        name="a day of recommendations",
+        ok=ok,
+        detail=f"{numbered(day.cycles, 'cycle')} in the last {known / 3_600_000:.1f} hours",
+        fix="" if ok else "run in mode `recommend` for a day, and keep the journal over restarts (`journal.path`)",
+    )
+
+
+def _would_do(day: SummaryView, plan: Plan | None) -> Check:
+    """What acting would have come to. Moving in most cycles would mean that plans chase noise."""
+    often = day.cycles > 0 and day.recommended > day.cycles / 2
+    if day.recommended:
+        detail = f"{day.recommended} of {numbered(day.cycles, 'cycle')} recommended moves, "
+        detail += f"{day.recommended_moves} at most in one"
+    else:
+        detail = "no move was recommended"
+    if plan is not None and plan.moves:
+        before, after = (
+            imbalance([getattr(load, name) for load in plan.loads]) for name in ("score_before", "score_after")
+        )
+        if before is not None and after is not None:
+            detail += f"; the last plan: {numbered(len(plan.moves), 'move')}, max/mean {before:.2f} to {after:.2f}"
+    fix = "see `bundlekeel summary` and `bundlekeel plan`: what is not carried out is recommended again"
+    return Check(name="what acting would do", ok=not often, detail=detail, fix=fix if often else "", severity="warning")

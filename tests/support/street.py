@@ -1,0 +1,120 @@
+"""`bundlekeel run` over fakes, as far as its first move: `python -m tests.support.street` prints a line for each frame
+of ours from the entry point to the call of the admin port, file and function."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import bundlekeel
+from bundlekeel.adapters.admin.client import HttpQuotaAdmin
+from bundlekeel.core.model.errors import AdminRefused
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
+from bundlekeel.ports.commands import Permit, UnloadAnswer
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.wiring import main
+from bundlekeel.wiring.outside import Outside, open_outside
+from tests.support.memory_admin import MemoryAdmin
+from tests.support.memory_coordination import MemoryCoordination
+from tests.support.memory_feed import MemoryFeed
+from tests.support.world import FakeCluster
+
+_OURS = Path(bundlekeel.__file__).parent
+# Frames that nobody calls, and that Python 3.12 has no more.
+_NO_CALLS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+# Eager, and at once: the fake brokers' figures stay as they are.
+_SETTINGS = """\
+metadata_store: zk:127.0.0.1:2181
+mode: act
+api: {port: 0, socket: null}
+journal: {path: null}
+cycle: {interval: 1s}
+parameters: {avg_hit_count_low: 1, avg_hit_count_high: 1}
+"""
+
+
+class _Frames:
+    """Frames of ours on the way to a place, across the tasks that were made on the way."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._before: dict[asyncio.Task[Any], list[str]] = {}
+
+    def task(self, loop: asyncio.AbstractEventLoop, body: Coroutine[Any, Any, Any], **given: Any) -> asyncio.Task[Any]:
+        """A task factory that keeps the way to each task."""
+        task = asyncio.Task(body, loop=loop, **given)
+        self._before[task] = self.here(sys._getframe(1))
+        return task
+
+    def here(self, frame: FrameType | None) -> list[str]:
+        """The way to this frame, outermost first: that to its task, then the frames since."""
+        since: list[str] = []
+        while frame is not None and not frame.f_code.co_filename.endswith("asyncio/events.py"):
+            path = Path(frame.f_code.co_filename)
+            if path.is_relative_to(_OURS) and frame.f_code.co_name not in _NO_CALLS:
+                since.append(f"{path.relative_to(_OURS)} {frame.f_code.co_qualname}")
+            frame = frame.f_back
+        task = asyncio.current_task(self._loop)
+        before = self._before.get(task, []) if task is not None else []
+        if frame is not None and not before:
+            # The first task, which runs inside of the frames that began it.
+            before = self.here(frame.f_back)
+        return [*before, *reversed(since)]
+
+
+class _LastAdmin(MemoryAdmin):
+    """Prints the way to the first unload, refuses it, and ends the process as SIGTERM does."""
+
+    frames: _Frames
+    quotas: HttpQuotaAdmin
+    ended = False
+
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
+        if not self.ended:
+            self.ended = True
+            sys.stdout.write("".join(f"{line}\n" for line in self.frames.here(sys._getframe(1))))
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise AdminRefused("the way ends here")
+
+
+def _opened(loaded: LoadedSettings) -> Outside:
+    """The real adapters, none of them connected, with fakes in place of those that a move needs."""
+    out, cluster = open_outside(loaded), FakeCluster()
+    admin = _LastAdmin(cluster.model)
+    loop = asyncio.get_running_loop()
+    admin.frames = _Frames(loop)
+    admin.quotas = out.admin.quotas
+    loop.set_task_factory(admin.frames.task)  # type: ignore[arg-type]
+    source = ClusterSource(
+        registry=cluster.source,
+        feed=MemoryFeed(out.clock),
+        admin=admin,
+        clock=out.clock,
+        telemetry=out.telemetry,
+        options=ExtensibleOptions(),
+    )
+    fakes: dict[str, Any] = {
+        "coordination": MemoryCoordination(cluster.store),
+        "ownership": cluster.model,
+        "metadata": cluster.metadata,
+        "admin": admin,
+    }
+    config = BrokerConfig(admin, out.clock, cluster="local")
+    return replace(out, source=source, config=config, **fakes)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "bundlekeel.yaml"
+        config.write_text(_SETTINGS, encoding="utf-8")
+        sys.argv = ["bundlekeel", "run", "-c", str(config)]
+        main(_opened)

@@ -1,0 +1,224 @@
+"""The pictures of the documentation: ten brokers and four tenants, in the situations that the documents tell of.
+
+`python -m dev.ui screenshots` keeps them; the test itself looks whether each shows what its caption says.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Callable
+from itertools import cycle, islice
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.settings.quotas import QuotaSettings
+from tests.support.page_world import ServedSidecar
+from tests.support.security import Tokens
+from tests.ui.conftest import WIDE, Open, ask_for_a_plan, sign_in, view
+
+PHONE = {"width": 360, "height": 740}
+TALL = {"width": 1120, "height": 820}
+LARGEST_BYTES = 120_000
+QUALITY = 80
+# Four tenants; what a bundle of each namespace keeps busy, in turn.
+NAMESPACES = {
+    "checkout/orders": (0.062, 0.041, 0.028),
+    "checkout/payments": (0.034, 0.022),
+    "telemetry/devices": (0.052, 0.031, 0.017),
+    "telemetry/vehicles": (0.036, 0.012),
+    "media/uploads": (0.044, 0.018),
+    "ledger/bookings": (0.030, 0.014, 0.009),
+}
+# How much each broker carries, in percent of its capacity: two too much, one is new.
+CARRIED = (84, 71, 52, 49, 47, 44, 41, 38, 30, 3)
+NAMES = tuple(f"broker-{number}.pulsar:8080" for number in range(len(CARRIED)))
+HOT, CALM, DRAINED, CORDONED = NAMES[0], NAMES[7], NAMES[8], NAMES[6]
+DEMAND = {
+    "persistent://checkout/orders/created": 900.0,
+    "persistent://checkout/orders/shipped": 240.0,
+    "persistent://checkout/payments/cards": 310.0,
+    **{f"persistent://telemetry/devices/readings-partition-{number}": 160.0 for number in range(4)},
+    "persistent://telemetry/vehicles/positions": 280.0,
+    "persistent://media/uploads/thumbnails": 45.0,
+    "persistent://ledger/bookings/entries": 120.0,
+}
+GROUPS = {
+    "checkout": {"members": ("t:checkout",), "publish_messages": 1000, "dispatch_messages": 6000},
+    "telemetry": {"members": ("t:telemetry",), "publish_messages": 1500, "publish_bytes": "5MB"},
+    "media": {"members": ("n:media/uploads",), "publish_bytes": "80kB"},
+}
+PARAMETERS = Parameters(avg_hit_count_low=500, avg_hit_count_high=500)
+Shoot = Callable[[Page, str], None]
+
+
+def loads() -> dict[str, list[tuple[str, float]]]:
+    """Of each broker its bundles: the namespaces in turn, until it carries what it is to carry."""
+    rows = cycle(
+        [
+            (name, share)
+            for round_ in range(3)
+            for name, shares in NAMESPACES.items()
+            for share in shares[round_ : round_ + 1]
+        ]
+    )
+    made: dict[str, list[tuple[str, float]]] = {}
+    for broker, percent in zip(NAMES, CARRIED, strict=True):
+        made[broker] = []
+        while sum(share for _, share in made[broker]) < percent / 100 - 0.02:
+            made[broker] += islice(rows, 1)
+        made[broker] += [("telemetry/devices", 0.0008)] * 6
+    return made
+
+
+@pytest.fixture
+def shoot() -> Shoot:
+    """Keeps a picture where `python -m dev.ui screenshots` says so; none may be large."""
+    folder = os.environ.get("UI_PICTURES")
+
+    def keep(page: Page, name: str) -> None:
+        page.mouse.move(0, 0)
+        page.wait_for_timeout(300)
+        debugger = page.context.new_cdp_session(page)
+        taken = debugger.send("Page.captureScreenshot", {"format": "webp", "quality": QUALITY})
+        picture = base64.b64decode(taken["data"])
+        assert len(picture) <= LARGEST_BYTES, (name, len(picture))
+        if folder is not None:
+            Path(folder, f"{name}.webp").write_bytes(picture)
+
+    return keep
+
+
+def to_top(place: Locator) -> None:
+    """Scroll until it is at the top of the picture."""
+    place.evaluate("element => element.scrollIntoView()")
+
+
+def change(served: ServedSidecar, method: str, path: str, **body: object) -> None:
+    """As an operator of the command line."""
+    assert served.tokens is not None
+    headers = served.tokens.headers("operator")
+    answer = httpx.request(
+        method, f"{served.url}/api/v1/{path}", json={"reason": "rack 3 gets new disks", **body}, headers=headers
+    )
+    answer.raise_for_status()
+
+
+def test_pictures(tokens: Tokens, open_page: Open, shoot: Shoot) -> None:
+    """From what is unbalanced to a plan carried out; what is asked of brokers; quotas; doctor; the API."""
+    with ServedSidecar(
+        loads=loads(),
+        demand=DEMAND,
+        quotas=QuotaSettings.model_validate({"enforcer": "policies", "groups": GROUPS}),
+        tokens=tokens,
+        params=PARAMETERS,
+        pace=0.3,
+        live=True,
+        name="bundlekeel-0",
+    ) as served:
+        pinned = next(name for name, owner in served.cluster.model.owners.items() if owner.broker_id == DRAINED)
+        change(served, "PUT", f"pins/{pinned}", seconds=7 * 86400)
+        change(served, "POST", f"brokers/{DRAINED}/drain", execute=True)
+        change(served, "POST", f"brokers/{CORDONED}/cordon")
+        served.cluster.metadata.topic_names |= {
+            f"persistent://{name}/topic-{n}" for name in NAMESPACES for n in range(200)
+        }
+        page = open_page(served.url, size=TALL)
+        sign_in(page, tokens, "operator")
+        bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+        expect(bars.filter(has_text=DRAINED)).to_contain_text("drain blocked, 1 left", timeout=60_000)
+        cluster(page, served, open_page, shoot)
+        asking(page, served, open_page, shoot)
+        planning(page, shoot)
+        others(page, shoot)
+
+
+def cluster(page: Page, served: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
+    """In light and dark, and on a phone."""
+    assert served.tokens is not None
+    dark, phone = open_page(served.url, scheme="dark", size=TALL), open_page(served.url, size=PHONE)
+    for other, name in ((dark, "page-cluster-dark"), (phone, "page-cluster-phone")):
+        sign_in(other, served.tokens, "operator")
+        expect(other.locator("#verdict")).to_contain_text(HOT)
+        other.get_by_role("button", name=CORDONED).scroll_into_view_if_needed()
+        expect(other.get_by_text("cordoned")).to_be_visible()
+        shoot(other, name)
+    expect(page.get_by_text(re.compile("live [0-9]+ s")).first).to_be_visible()
+    shoot(page, "page-cluster-light")
+    page.set_viewport_size(WIDE)
+
+
+def asking(page: Page, served: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
+    """What a drain would do, wide and on a phone; and a bundle to be moved."""
+    assert served.tokens is not None
+    phone = open_page(served.url, size=PHONE)
+    sign_in(phone, served.tokens, "operator")
+    for shown, name in ((page, "page-drain"), (phone, "page-drain-phone")):
+        shown.get_by_role("button", name=CALM).click()
+        shown.get_by_role("button", name="Drain", exact=True).click()
+        expect(shown.get_by_role("region", name="Dry run")).to_contain_text("leave")
+        shown.get_by_label("Reason").fill("rack 3 gets new disks")
+        shoot(shown, name)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name=re.compile("^Move ")).first.click()
+    expect(page.get_by_role("region", name="Dry run")).to_be_visible()
+    shoot(page, "page-move")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def planning(page: Page, shoot: Shoot) -> None:
+    """A plan, why, a what-if, and the plan carried out."""
+    ask_for_a_plan(page)
+    shoot(page, "page-plan")
+    page.get_by_role("button", name=re.compile("^Why .* moves$")).first.click()
+    why = page.get_by_role("dialog", name="Why this move")
+    expect(why).to_contain_text("The bundle now")
+    expect(why.get_by_text("Asking the sidecar")).to_have_count(0)
+    shoot(page, "page-why")
+    page.keyboard.press("Escape")
+    view(page, "What if")
+    page.get_by_label("Brokers added").fill("2")
+    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_role("button", name="Plan with these changes").click()
+    expect(page.get_by_text("This is a what-if")).to_be_visible()
+    to_top(page.get_by_role("button", name="Plan with these changes"))
+    shoot(page, "page-what-if")
+    ask_for_a_plan(page)
+    page.get_by_label(re.compile("^Carry out")).fill("even it out before the sale")
+    page.get_by_role("button", name="Execute this plan").click()
+    task = page.get_by_role("main").locator(".task").first
+    expect(task).to_contain_text(re.compile("[1-9][0-9]* of [0-9]+ moves? ended"))
+    shoot(page, "page-execution")
+    expect(task.get_by_role("heading")).to_contain_text("done", timeout=60_000)
+    view(page, "Journal")
+    page.get_by_label("Show").select_option("moves")
+    expect(page.locator(".entry.move").first).to_be_visible()
+    to_top(page.get_by_role("heading", name="Journal"))
+    shoot(page, "page-journal")
+
+
+def others(page: Page, shoot: Shoot) -> None:
+    """Quotas, doctor, the API."""
+    view(page, "Quotas")
+    card = page.get_by_role("listitem", name="checkout", exact=True)
+    expect(card).to_contain_text("held back now")
+    card.get_by_text("Busiest topics").click()
+    expect(page.get_by_role("region", name="Busiest topics of checkout")).to_be_visible()
+    to_top(page.get_by_role("heading", name="Quotas"))
+    shoot(page, "page-quotas")
+    view(page, "Doctor")
+    expect(page.get_by_role("region", name="Checks")).to_be_visible()
+    shoot(page, "page-doctor")
+    view(page, "API")
+    page.get_by_label("Show routes with").fill("/drain")
+    page.locator("details.route summary").click()
+    expect(page.get_by_role("region", name="Fields of the request")).to_be_visible()
+    to_top(page.get_by_role("heading", name="API"))
+    shoot(page, "page-api")

@@ -1,0 +1,111 @@
+"""What a nightly run says while it runs, and what it leaves behind. No Spark starts here."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from py4j.protocol import Py4JError
+
+from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.jobs.__main__ import Screen
+from bundlekeel.jobs.places import OutputFolder
+from bundlekeel.jobs.session import crash_told, far, watched
+
+
+class Terminal(io.StringIO):
+    """What is a terminal, or a file."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        """As asked for."""
+        return self.terminal
+
+
+def test_a_step_tells_count_rate_and_time_left() -> None:
+    """Nothing is reckoned before the first task has ended."""
+    assert far(0, 96, 12.0) == "0 of 96 tasks"
+    assert far(31, 96, 12.4) == "31 of 96 tasks, 2.5 a second, 26 s left"
+    assert far(1, 1000, 2.0) == "1 of 1000 tasks, 0.5 a second, 33 min left"
+
+
+def test_on_a_terminal_one_line_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that stay take its place."""
+    screen, stream = Screen(), Terminal(terminal=True)
+    monkeypatch.setattr("sys.stderr", stream)
+    for text in ("1 of 3 tasks", "2 of 3 tasks"):
+        screen.show(text)
+    screen.tell("24 blocks")
+    shown = stream.getvalue().split("\r\x1b[K")
+    assert shown[:3] == ["", "1 of 3 tasks", "2 of 3 tasks"] and re.fullmatch(r"[\d:]{8} 24 blocks\n", shown[3])
+
+
+def test_elsewhere_lines_stay_and_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One each half minute, and no control character."""
+    screen, stream = Screen(), Terminal(terminal=False)
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr("time.monotonic", iter([1e9, 1e9, 1e9 + 1, 1e9 + 31, 1e9 + 31]).__next__)
+    for text in ("1 of 3 tasks", "2 of 3 tasks", "3 of 3 tasks"):
+        screen.show(text)
+    assert re.fullmatch(r"[\d:]{8} 1 of 3 tasks\n[\d:]{8} 3 of 3 tasks\n", stream.getvalue())
+
+
+class StageInfo(NamedTuple):
+    """As Spark has it."""
+
+    numCompletedTasks: int
+    numTasks: int
+
+
+class Tracker:
+    """A stage that goes on, and one that Spark has forgotten."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def getActiveStageIds(self) -> list[int]:
+        """Both."""
+        return [4, 5]
+
+    def getStageInfo(self, stage: int) -> StageInfo | None:
+        """One task more at each look."""
+        self.done += stage == 5
+        return StageInfo(self.done, 8) if stage == 5 else None
+
+
+def test_what_spark_computes_is_watched_until_it_ends() -> None:
+    """And no longer."""
+    told: list[str] = []
+    with watched(Tracker(), told.append, 0.005):
+        while len(told) < 3:
+            pass
+    count = len(told)
+    assert [text.partition(",")[0] for text in told[:2]] == ["1 of 8 tasks", "2 of 8 tasks"]
+    assert len(told) == count
+
+
+def test_what_spark_said_is_shown_after_a_crash_alone() -> None:
+    """Its last words; a refusal of ours needs none of them."""
+    told: list[str] = []
+    for error, shown in ((HistoryError("too little"), []), (Py4JError("gone"), ["java.lang.OutOfMemoryError"])):
+        with pytest.raises(type(error)), crash_told(io.BytesIO(b"java.lang.OutOfMemoryError"), told.append):
+            raise error
+        assert told == shown
+
+
+def test_a_folder_that_was_made_for_one_run_is_gone_with_it(tmp_path: Path) -> None:
+    """That of another run, which is not over, stays; so does what is not ours."""
+    place = OutputFolder(str(tmp_path))
+    for name in ("_work/one/a", "_work/two/b", "2026-11-24/report.html"):
+        place.write(name, b"x")
+    place.remove("_work/one")
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["b", "report.html"]
+    place.remove("_work/two")
+    place.remove("_work/two")
+    assert [path.name for path in tmp_path.iterdir()] == ["2026-11-24"]

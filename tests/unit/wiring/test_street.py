@@ -1,0 +1,19 @@
+"""How far it is from the command to the request that moves a bundle, on the graph the product itself builds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dev.sizes import figures, street
+
+
+def test_the_way_to_a_move_does_not_grow() -> None:
+    """A reader follows it from the entry point to the call of the admin port; the table tells the same figures."""
+    root = Path(__file__).resolve().parents[3]
+    frames = street(root)
+    assert frames[0] == "wiring/__init__.py main"
+    assert frames[-1] == "daemon/execution/move.py MoveState.unload"
+    files = {frame.split()[0] for frame in frames}
+    assert len(frames) <= 21 and len(files) <= 11
+    told = figures(root)
+    assert (told["frames from run to request"], told["files from run to request"]) == (len(frames), len(files))

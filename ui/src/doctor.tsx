@@ -1,0 +1,91 @@
+// Every connection and permission, as `bundlekeel doctor` tests them: asked when somebody wants to know, not at every change.
+
+import { useEffect, useState } from "preact/hooks";
+import type { Check } from "./answers";
+import { Problem, ask } from "./api";
+import { ProblemNotice, Said } from "./parts";
+import { count } from "./words";
+
+const RESULTS = [
+  { name: "failed", sign: "✕", kind: "bad" },
+  { name: "warning", sign: "!", kind: "warn" },
+  { name: "ok", sign: "✓", kind: "good" },
+];
+
+function resultOf(row: Check): number {
+  return row.ok ? 2 : row.severity === "warning" ? 1 : 0;
+}
+
+function Checks(props: { rows: Check[] }) {
+  // The sort is stable: within a result the order stays, which is that in which one would fix things.
+  const rows = [...props.rows].sort((a, b) => resultOf(a) - resultOf(b));
+  const many = RESULTS.map((result, place) => `${rows.filter((row) => resultOf(row) === place).length} ${result.name}`);
+  return (
+    <>
+      <p class="planline" role="status">
+        {count(rows.length, "check")}: {many.join(", ")}
+      </p>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Checks">
+        <table class="stacked">
+          <thead>
+            <tr>
+              <th scope="col">Result</th>
+              <th scope="col">Check</th>
+              <th scope="col">What was found</th>
+              <th scope="col">What to do next</th>
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map((row, place) => {
+              const result = RESULTS[resultOf(row)];
+              return (
+                <tr key={`${row.name} ${place}`}>
+                  <td class={`result ${result.kind}`}>
+                    <span aria-hidden="true">{result.sign}</span> {result.name}
+                  </td>
+                  <th scope="row">{row.name}</th>
+                  <td>
+                    <Said text={row.detail} />
+                  </td>
+                  <td data-label="Next: ">{row.fix ? <Said text={row.fix} /> : <span class="quiet">nothing</span>}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </>
+  );
+}
+
+export function DoctorView() {
+  const [forAct, setForAct] = useState(false);
+  const [asked, setAsked] = useState(0);
+  const [rows, setRows] = useState<Check[] | null>(null);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  useEffect(() => {
+    const abort = new AbortController();
+    setRows(null);
+    setProblem(null);
+    ask<Check[]>("GET", `doctor?for_act=${forAct}`, undefined, abort.signal).then(setRows, (error) => {
+      if (!abort.signal.aborted) setProblem(error as Problem);
+    });
+    return () => abort.abort();
+  }, [forAct, asked]);
+  return (
+    <>
+      <p>Every connection and permission of the sidecar that answers, tested when you open this view. Nothing is changed.</p>
+      <div class="fields">
+        <button type="button" class="primary" disabled={!rows && !problem} onClick={() => setAsked(asked + 1)}>
+          Check again
+        </button>
+        <label class="check">
+          <input type="checkbox" checked={forAct} onChange={() => setForAct(!forAct)} />
+          Also what must hold before the mode is set to act
+        </label>
+      </div>
+      {problem && <ProblemNotice problem={problem} what="The checks did not run:" />}
+      {rows ? <Checks rows={rows} /> : !problem && <p class="waiting">Checking; this may take ten seconds …</p>}
+    </>
+  );
+}

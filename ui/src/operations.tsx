@@ -1,0 +1,307 @@
+// What a person does to brokers and bundles: one dialog says first what would happen, asks why, does it, and shows the result.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { ManualMoveView, OperationsView, RelocationView } from "./answers";
+import { type Broker, Problem, type State, type WhoAmI, ask, part } from "./api";
+import { BundleName, askedOf } from "./bars";
+import { refresh, useAnswer } from "./live";
+import { Drawer, Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
+import { count, duration, moment, percent, rate, sentence, words } from "./words";
+
+type Preview = RelocationView | ManualMoveView;
+/** Of a move: its task, or the review that it waits for. */
+type Accepted = Partial<Pick<ManualMoveView, "task" | "review">>;
+
+/** A request that changes something. */
+export interface Operation {
+  title: string;
+  /** What it does, in plain words. */
+  says: string;
+  /** On the button that does it. */
+  does: string;
+  path: string;
+  body?: Record<string, unknown>;
+  /** Whether the route has a dry run. */
+  dry?: boolean;
+  /** Shown when it was accepted. */
+  done: string;
+}
+
+const drain = (name: string): Operation => ({
+  title: `Drain ${name}`,
+  says: "Its bundles move to the other brokers, as many after each cycle as the budgets allow. It is kept empty until somebody ends the drain.",
+  does: "Drain this broker",
+  path: `brokers/${part(name)}/drain`,
+  dry: true,
+  done: "The drain is asked for. The broker's bar shows how many bundles are left.",
+});
+
+const warm = (name: string): Operation => ({
+  title: `Warm ${name}`,
+  says: "Bundles come from the most loaded brokers, a few after each cycle, until it carries its share. Then the warm ends by itself.",
+  does: "Warm this broker",
+  path: `brokers/${part(name)}/warm`,
+  dry: true,
+  done: "The warm is asked for. The broker's bar shows it until it ends.",
+});
+
+const cordon = (name: string): Operation => ({
+  title: `Cordon ${name}`,
+  says: "Bundlekeel moves no bundle to it from now on. What it carries stays. Pulsar may still place new bundles on it.",
+  does: "Cordon this broker",
+  path: `brokers/${part(name)}/cordon`,
+  done: "The broker is cordoned.",
+});
+
+/** `what`: all that was asked of it, since one request ends it all. */
+const uncordon = (name: string, what: string): Operation => ({
+  title: `End ${what} of ${name}`,
+  says: "Bundles may come to it again. None moves back at once.",
+  does: `End ${what}`,
+  path: `brokers/${part(name)}/uncordon`,
+  done: `Ended: ${what}. Bundles may come to the broker again.`,
+});
+
+/** What a dry run answers: where what goes, what stays and why. */
+function Shown(props: { preview: Preview }) {
+  const { preview } = props;
+  const by = "moves" in preview ? preview : { moves: preview.move ? [preview.move] : [], eta_seconds: null };
+  const targets = new Map<string, number>();
+  for (const move of by.moves) targets.set(move.target, (targets.get(move.target) ?? 0) + 1);
+  return (
+    <section class="preview" aria-label="Dry run">
+      <p>
+        <strong>Dry run.</strong> <Said text={sentence(preview.sentence)} />
+        {by.eta_seconds !== null && by.moves.length > 0 && ` The moves take about ${duration(by.eta_seconds)}.`}
+        {"detail" in preview && preview.detail && ` ${sentence(preview.detail)}`}
+      </p>
+      {by.moves.length > 1 && (
+        <p>
+          {count(by.moves.length, "move")}: {[...targets].sort((a, b) => b[1] - a[1]).map(([target, many]) => `${many} to ${target}`).join(", ")}.
+        </p>
+      )}
+      {by.moves.length > 0 && (
+        <ol class="moving" tabIndex={0} aria-label="Moves">
+          {by.moves.map((move) => (
+            <li key={move.bundle}>
+              <BundleName bundle={move.bundle} /> <span class="number">{rate(move.traffic[2] + move.traffic[3])}</span>{" "}
+              <span>
+                <span class="whole">{move.source}</span>{" "}
+                <span class="whole">
+                  <span class="arrow" aria-label="to">→</span> {move.target}
+                </span>
+              </span>
+            </li>
+          ))}
+        </ol>
+      )}
+      {preview.refusals.length > 0 && (
+        <>
+          <h3>What does not move now, and why</h3>
+          <Refusals rows={preview.refusals} />
+        </>
+      )}
+      {"candidates" in preview && preview.candidates.length > 0 && <Candidates rows={preview.candidates} />}
+    </section>
+  );
+}
+
+function Candidates(props: { rows: ManualMoveView["candidates"] }) {
+  return (
+    <details>
+      <summary>What each broker would carry with it</summary>
+      <ul>
+        {props.rows.map((row) => (
+          <li key={row.broker}>
+            {row.broker}:{" "}
+            {row.code
+              ? `not there (${words(row.code)}): ${sentence(row.explanation)}`
+              : `${percent(row.score_before, 1)} → ${percent(row.score_after, 1)}`}
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+/** Who carries it out, where that is not the sidecar that answers; and what keeps moves back now. */
+function Standing(props: { state: State | null; moves: boolean }) {
+  const { state } = props;
+  if (!state) return null;
+  return (
+    <>
+      {state.role !== "leader" && (
+        <p class="quiet">
+          {state.leader
+            ? `${state.member} answers here and passes this on: the leader, ${state.leader.id}, acts.`
+            : "No sidecar leads now. What you ask for waits until one is elected."}
+        </p>
+      )}
+      {props.moves && state.mode !== "act" && (
+        <Notice kind="warn">The mode is {state.mode}: the dry run is shown, but nothing is carried out until an operator sets it to act.</Notice>
+      )}
+      {props.moves && state.paused && <Notice kind="warn">Moving is paused: nothing moves until somebody resumes it.</Notice>}
+    </>
+  );
+}
+
+/** `children`: further fields of the form, which the operation's body already has. */
+export function OperationDialog(props: { operation: Operation; children?: ComponentChildren; onClose: () => void }) {
+  const { operation } = props;
+  const [preview, setPreview] = useState<Preview | null>(null);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [done, setDone] = useState<Accepted | null>(null);
+  const [asked, setAsked] = useState(0);
+  const state = useAnswer<State>("state").data;
+  const close = useRef<HTMLButtonElement>(null);
+  const body = JSON.stringify(operation.body ?? {});
+  useEffect(() => {
+    if (!operation.dry) return;
+    const abort = new AbortController();
+    setPreview(null);
+    setProblem(null);
+    ask<Preview>("POST", operation.path, { ...JSON.parse(body), execute: false }, abort.signal).then(setPreview, (error) => {
+      if (!abort.signal.aborted) setProblem(error as Problem);
+    });
+    return () => abort.abort();
+  }, [operation.path, body, asked]);
+  // The form that had the focus is gone by then.
+  useLayoutEffect(() => close.current?.focus(), [done]);
+  const run = async (reason: string) => {
+    const answer = await ask<Accepted>("POST", operation.path, {
+      ...operation.body,
+      ...(operation.dry && { execute: true }),
+      reason,
+    });
+    refresh();
+    setDone(answer);
+  };
+  const refused = preview !== null && "candidates" in preview && preview.refusals.length > 0;
+  return (
+    <Drawer small title={operation.title} onClose={props.onClose}>
+      <p>{operation.says}</p>
+      {done ? (
+        <>
+          <Notice kind="good">
+            {done.review ? "It is proposed. A second person has to approve it in the view Executions." : operation.done}
+            {done.task && ` It is task ${done.task}, to be followed in the view Executions.`}
+          </Notice>
+          <button type="button" class="primary" ref={close} onClick={props.onClose}>
+            Done
+          </button>
+        </>
+      ) : (
+        <>
+          <Standing state={state} moves={operation.dry ?? false} />
+          <ReasonForm label="Reason" does={operation.does} disabled={refused || (operation.dry && (!preview || state?.mode !== "act"))} run={run}>
+            {props.children}
+            {operation.dry && !preview && !problem && <p class="waiting">Asking for a dry run …</p>}
+            {problem && (
+              <>
+                <ProblemNotice problem={problem} what="Refused:" />
+                <button type="button" onClick={() => setAsked(asked + 1)}>
+                  Ask again
+                </button>
+              </>
+            )}
+            {preview && <Shown preview={preview} />}
+            {refused && <Notice kind="warn">It cannot be carried out as it stands: the guard refuses it.</Notice>}
+          </ReasonForm>
+        </>
+      )}
+    </Drawer>
+  );
+}
+
+/** One bundle to another broker. */
+export function TransferDialog(props: { bundle: string; source: string | null; onClose: () => void }) {
+  const brokers = useAnswer<Broker[]>("brokers");
+  const [to, setTo] = useState("");
+  const [override, setOverride] = useState(false);
+  const targets = (brokers.data ?? []).filter((row) => row.broker !== props.source);
+  const operation: Operation = {
+    title: "Move a bundle",
+    says: "The bundle leaves its broker and goes to another one. Its clients connect again.",
+    does: "Move this bundle",
+    path: `bundles/${part(props.bundle)}/${to ? "transfer" : "unload"}`,
+    body: { ...(to && { to }), override_cool_down: override },
+    dry: true,
+    done: "The move is asked for.",
+  };
+  return (
+    <OperationDialog operation={operation} onClose={props.onClose}>
+      <p>
+        <BundleName bundle={props.bundle} />
+        {props.source && <span class="quiet"> on {props.source}</span>}
+      </p>
+      <div class="fields">
+        <label>
+          <span>To broker</span>
+          <select value={to} onChange={(event) => setTo(event.currentTarget.value)}>
+            <option value="">the broker with most room</option>
+            {targets.map((row) => (
+              <option key={row.broker} value={row.broker}>
+                {row.broker}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label class="check">
+          <input type="checkbox" checked={override} onChange={() => setOverride(!override)} />
+          Move it although it moved lately
+        </label>
+      </div>
+    </OperationDialog>
+  );
+}
+
+/** By whom, since when and how far, of everything that was asked of a broker. */
+export function Requests(props: { broker: string; operations: OperationsView | null }) {
+  return (
+    <>
+      {askedOf(props.broker, props.operations).map(({ what, how, row }) => (
+        <Notice key={what} kind="info">
+          <strong>{what}</strong> by {row.by} since {moment(row.since_ms)}: {row.reason} ({how})
+        </Notice>
+      ))}
+    </>
+  );
+}
+
+/** What was asked of a broker, and the buttons to ask for more; without the right to, why there are none. */
+export function BrokerOperations(props: { broker: string; who: WhoAmI | null; operations: OperationsView | null }) {
+  const { broker } = props;
+  // Kept while its dialog is open: what may be asked for changes as soon as it is carried out.
+  const [operation, setOperation] = useState<Operation | null>(null);
+  const asked = askedOf(broker, props.operations);
+  const is = (what: string) => asked.some((item) => item.what === what);
+  const ends = ["Drain", "Cordon", "Warm"].filter(is).join(" and ").toLowerCase();
+  const offers = [
+    !is("Drain") && { label: "Drain", operation: drain(broker) },
+    !is("Cordon") && !is("Drain") && { label: "Cordon", operation: cordon(broker) },
+    !ends && { label: "Warm", operation: warm(broker) },
+    ends && { label: `End ${ends}`, operation: uncordon(broker, ends) },
+  ];
+  const refused = mayNotChange(props.who, "Draining, cordoning or warming a broker", "bundlekeel drain, cordon or warm");
+  return (
+    <>
+      <Requests broker={broker} operations={props.operations} />
+      {refused ? (
+        <p class="quiet">{refused}</p>
+      ) : (
+        <p class="actions">
+          {offers.map(
+            (offer) =>
+              offer && (
+                <button key={offer.label} type="button" onClick={() => setOperation(offer.operation)}>
+                  {offer.label}
+                </button>
+              ),
+          )}
+        </p>
+      )}
+      {operation && <OperationDialog operation={operation} onClose={() => setOperation(null)} />}
+    </>
+  );
+}
