@@ -260,6 +260,13 @@ def test_what_was_measured_later_is_a_hit_at_once(seconds: int, high: int) -> No
     assert {hit.high for hit in turn(measured(0), 0, memory, **fast).memory.hits.values()} == {high}
 
 
+def test_what_some_brokers_measured_is_no_hit_beside_old_reports() -> None:
+    """Rule: a new leader reads one broker after the other; until all were read, some figures are minutes old."""
+    memory = turn(FAR, -2_000, Memory()).memory
+    half = [replace(written(FAR, 0)[0], interval_ms=15_000), FAR[1]]
+    assert {hit.high for hit in turn(half, 0, memory).memory.hits.values()} == {1}
+
+
 def test_a_change_of_the_coldest_partner_does_not_stop_the_count() -> None:
     """Rule: of two nearly idle brokers now one is the coldest and now the other; the hot one is hot all the time."""
 
