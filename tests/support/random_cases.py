@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,13 @@ def random_case(rng: np.random.Generator) -> PlanInput:
     return PlanInput(
         snapshot=seen, params=params, memory=made.memory, ledger=books, guard=guard, policies=made.policies
     )
+
+
+def random_plans(cases: int, seed: int) -> Iterator[str]:
+    """A digest of each of so many plans, to the last figure and letter."""
+    rng = np.random.default_rng(seed)
+    for _ in range(cases):
+        yield hashlib.sha256(repr(plan(random_case(rng)).plan).encode()).hexdigest()
 
 
 def _snapshot(rng: np.random.Generator) -> Snapshot:

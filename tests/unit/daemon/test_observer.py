@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.core.model.load import BrokerReport, BundleAverages
 from bundlekeel.daemon.sources.observer import FORGET_SECONDS, RESTORED_AT_ONCE, Observer
 from bundlekeel.ports import Picture
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster
@@ -44,3 +45,19 @@ async def test_a_checkpoint_is_taken_over_a_part_at_a_time() -> None:
     await asyncio.gather(observer.restore(kept), look())
     assert known[-2:] == [RESTORED_AT_ONCE, 2 * RESTORED_AT_ONCE]
     assert [observer.averages.of(item.bundle) for item in kept] == kept
+
+
+async def test_what_was_measured_begins_a_cycle_once() -> None:
+    """Also where the averages know a later moment; the same figures in a report that is made anew are no news."""
+    observer = Observer(MemoryLoadSource(RealClock()), RealClock(), PrometheusTelemetry(), ())
+    (told,) = cluster([[0.2]])
+
+    async def news(report: BrokerReport) -> bool:
+        observer.fresh.clear()
+        await observer.absorb(
+            Picture(wall_ms=NOW_MS, boot=0.0, generation=1, mode="modular", reports=(report,), endpoints={})
+        )
+        return observer.fresh.is_set()
+
+    earlier = replace(told, last_update=told.last_update - 5000, interval_ms=15_000)
+    assert [await news(item) for item in (told, earlier, replace(earlier))] == [True, True, False]

@@ -41,6 +41,7 @@ class Context:
     guard: GuardState = field(default_factory=GuardState)
     booked: frozenset[str] = frozenset()
     _mean: float | None = None
+    _all_measured: bool | None = None
 
     def full(self) -> bool:
         """Whether the plan looks far enough ahead: ten cycles' budget. The rest is planned when it may be done."""
@@ -57,6 +58,13 @@ class Context:
             scores = self.draft.score[~closed if not closed.all() else slice(None)].tolist()
             self._mean = math.fsum(scores) / len(scores)
         return self._mean
+
+    @property
+    def all_measured(self) -> bool:
+        """Whether the figures of all brokers were measured."""
+        if self._all_measured is None:
+            self._all_measured = self.snapshot.slowest_seconds is not None
+        return self._all_measured
 
     def concerned(self) -> Bools:
         """Brokers (mask) that can be evened out with others: not those that take nothing and have nothing to give."""
@@ -90,10 +98,11 @@ class Candidates:
 def measured_since(context: Context, row: int, reported: int) -> bool:
     """Whether a broker's figures were measured (`BrokerReport.interval_ms`) and are not those of `reported`, in ms:
     they are of a time that was mostly not over then. Figures that ended before it are of another source: a report has
-    the moment at which it was heard."""
-    interval = context.snapshot.intervals[row] if context.snapshot.intervals else 0
+    the moment at which it was heard. False while figures of any broker are its own: those may be minutes older."""
+    if not context.all_measured:
+        return False
     last = int(context.snapshot.brokers.last_update[row])
-    return bool(interval) and not reported <= last < reported + interval / 2
+    return not reported <= last < reported + context.snapshot.intervals[row] / 2
 
 
 def candidates(context: Context, source: int) -> Candidates:

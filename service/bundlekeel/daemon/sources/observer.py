@@ -47,6 +47,7 @@ class Observer:
         self.picture: Picture | None = None
         self._all_read_ms = 0
         self.in_transit: frozenset[str] = frozenset()
+        self._measured: dict[str, int] = {}
         self.fresh = asyncio.Event()
         # Recent splits by parent.
         self.divisions: dict[str, RecentSplit] = {}
@@ -88,8 +89,10 @@ class Observer:
                 self._telemetry.count("excluded_reports_total", code=item.code)
         self.picture = picture
         # The averages may know a later moment: a report's is the one at which it was heard.
-        if changed or any(report.interval_ms for report in reports):
+        measured = {report.broker_id: report.last_update for report in picture.reports if report.interval_ms}
+        if changed or not measured.items() <= self._measured.items():
             self.fresh.set()
+        self._measured = measured
         return changed
 
     def _reports_to_read(self, picture: Picture) -> Sequence[BrokerReport]:
