@@ -55,7 +55,7 @@ def test_it_contends_for_at_most_three_seats_and_writes_where_it_may(case: str, 
     """Everything the sidecar writes is below a mounted folder: its own file system is read-only."""
     settings = _loaded(case, tmp_path).settings
     assert settings.leadership.seats <= 3
-    written = [settings.api.socket, settings.journal.path, *([settings.records.wal] if settings.records.uri else [])]
+    written = [settings.api.socket, settings.journal.path, *([settings.history.wal] if settings.history.uri else [])]
     for path in written:
         assert path is not None
         assert str(path).startswith(WRITABLE), path

@@ -81,7 +81,7 @@ def concrete(query: str) -> str:
     """A panel query as Grafana sends it."""
     for variable in ("$cluster", "$job", "$instance"):
         query = query.replace(variable, ".*")
-    return query.replace("$__rate_interval", "1m")
+    return query.replace("$__rate_interval", "1m").replace("$__range", "5m")
 
 
 async def until(http: httpx.AsyncClient, query: str) -> None:

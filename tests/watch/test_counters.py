@@ -65,8 +65,8 @@ async def test_scrapes_become_readings(tools: dict[str, Path], tmp_path: Path) -
             # By name it is the host's addresses that tell which target it is, and the port.
             for port in (first, second):
                 readings = await source.counters(endpoint(port))
-                assert len(readings) == 2
-                load = measured(readings[0], readings[1], EDGES)
+                assert len(readings) == 3
+                load = measured(readings[1], readings[2], EDGES)
                 assert load is not None
                 assert load.traffic[0, RATE_IN] == pytest.approx(100.0, rel=0.1)
                 assert load.traffic[0, THROUGHPUT_OUT] == pytest.approx(3000.0, rel=0.1)

@@ -23,6 +23,7 @@ CHOSEN = {
     ("admin_request_seconds", "route"): "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
     ("admin_requests_total", "code"): "503",
     ("moves_helped_total", "result"): "helped",
+    ("moves_by_rule_total", "outcome"): "done",
     ("feed_up", "state"): "ok",
 }
 SCRAPES = 4
