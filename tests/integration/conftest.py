@@ -60,11 +60,8 @@ class RealWorld:
         self.store.start()
         self.configuration.start()
         await self.coordination.start()
-
-        async def connected() -> bool:
-            return self.store.connected and self.configuration.connected and self.coordination.connected
-
-        await eventually(connected, within=15.0)
+        parts = (self.store, self.configuration, self.coordination)
+        await eventually(lambda: all(part.connected for part in parts), within=15.0)
         epoch = await self.coordination.campaign(Member(id="test"))
         assert epoch is not None
         self.epoch = epoch
