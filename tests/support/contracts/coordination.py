@@ -39,9 +39,9 @@ class World(Protocol):
 
 
 @overload
-async def eventually(condition: Callable[[], Awaitable[T]], *, within: float = ...) -> T: ...
+async def eventually(condition: Callable[[], Awaitable[T | None]], *, within: float = ...) -> T: ...
 @overload
-async def eventually(condition: Callable[[], T], *, within: float = ...) -> T: ...
+async def eventually(condition: Callable[[], T | None], *, within: float = ...) -> T: ...
 async def eventually(condition: Callable[[], Any], *, within: float = 10.0) -> Any:
     """Wait until the condition holds, and what it gave; a store that does not answer, or has nothing yet, counts as
     no."""
@@ -68,9 +68,7 @@ def member(name: str) -> Member:
 
 async def lead(who: Coordination, name: str) -> int:
     """Make `who` the leader as soon as the place is free; its epoch."""
-    epoch = await eventually(lambda: who.campaign(member(name)))
-    assert epoch is not None
-    return epoch
+    return await eventually(lambda: who.campaign(member(name)))
 
 
 class CoordinationContract:

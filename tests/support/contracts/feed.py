@@ -74,9 +74,7 @@ def heard_all(kit: FeedKit, tables: LoadTables) -> bool:
 
 async def tables_where(kit: Patient, feed: Feed[H_co], condition: Callable[[H_co], bool]) -> H_co:
     """The first tables of a feed of which this holds."""
-    found = await eventually(lambda: condition(tables := feed.tables()) and tables, within=kit.patience)
-    assert found is not False
-    return found
+    return await eventually(lambda: tables if condition(tables := feed.tables()) else None, within=kit.patience)
 
 
 class FeedContract:
