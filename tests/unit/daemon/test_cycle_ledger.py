@@ -1,4 +1,4 @@
-"""The books of a cycle: stored before anything is called, of one term only, and rid of what came to nothing."""
+"""The ledger of a cycle: stored before anything is called, of one term only, without moves that came to nothing."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ async def test_the_ledger_is_stored_before_the_first_unload() -> None:
     assert sidecar.seen[0] >= {move.bundle for move in report.plan.moves}
 
 
-async def test_a_term_won_amid_a_turn_is_not_the_one_of_the_standing() -> None:
-    """The standing of the term before must not be acted on, nor stored over what was taken over."""
+async def test_a_term_won_during_a_cycle_is_not_that_of_its_state() -> None:
+    """The state of the term before must not be acted on, nor stored over what was taken over."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    await sidecar.cycle.turn()
+    made = (await sidecar.cycle.turn()).plan
+    assert made is not None
     first, stored = sidecar.cycle.epoch, sidecar.shared_state.shared
     unloads = len(sidecar.cluster.model.unloads)
 
@@ -67,7 +68,7 @@ async def test_a_term_won_amid_a_turn_is_not_the_one_of_the_standing() -> None:
         sidecar.clock.offset += 60.0
         await sidecar.leadership.turn()
         assert sidecar.leadership.leading and sidecar.leadership.epoch != first
-        return (), None
+        return made.moves, None
 
     with pytest.raises(LeadershipLost):
         await sidecar.cycle.execute(lost_and_won_again)
@@ -77,13 +78,13 @@ async def test_a_term_won_amid_a_turn_is_not_the_one_of_the_standing() -> None:
 
 
 async def outcome(**known: Any) -> tuple[FakeSidecar, int]:
-    """A leader that heard of this outcome of a move it had booked, and when."""
+    """A leader that booked this outcome of a move of its own, and when."""
     sidecar = await FakeSidecar(FakeCluster(), params=with_params(cool_down_seconds=COOL_DOWN_MS / 1000)).lead()
     report = await sidecar.cycle.turn()
     move = report.outcomes[0]
     entry = next(item for item in sidecar.cycle.cycle_state.ledger.entries if item.bundle == move.bundle)
     ledger = replace(sidecar.cycle.cycle_state.ledger, entries=(replace(entry, landed_ms=0),))
-    sidecar.cycle.cycle_state = replace(sidecar.cycle.cycle_state, ledger=ledger, recent={})
+    sidecar.cycle.adopt(replace(sidecar.cycle.cycle_state, ledger=ledger, recent={}), sidecar.cycle.epoch)
     ended = MoveOutcome(bundle=move.bundle, source=move.source, destination=move.destination, **known)
     if known.get("landed_on") == "source":
         ended = replace(ended, landed_on=move.source)
