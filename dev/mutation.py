@@ -48,7 +48,7 @@ def _each(pattern: str, words: str) -> tuple[str, ...]:
 
 _UNIT, _LAWS, _TESTS_OF_CORE = "unit/*/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
 _MOVES = _each(_UNIT, "executor* h_execution split_executor split_extensible split_settle move_record transfers rows")
-_TERMS = _each(_UNIT, "leadership terms h_terms h_clocks cycle cycle_ledger")
+_TERMS = _each(_UNIT, "leadership terms h_terms h_clocks cycle transitions")
 GROUPS = (
     Group(
         "guard",
