@@ -150,7 +150,7 @@ async def _members(context: DoctorContext) -> Check:
         members, leader = await context.coordination.members(), await context.coordination.leader()
     except StoreError as error:
         return Check(name="sidecars", ok=False, detail=str(error), fix="try again")
-    text = f"{len(members)} seats taken, {'led by ' + leader.id if leader else 'no leader'}"
+    text = f"{numbered(len(members), 'seat')} taken, {'led by ' + leader.id if leader else 'no leader'}"
     return Check(name="sidecars", ok=True, detail=text)
 
 
