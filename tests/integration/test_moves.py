@@ -9,8 +9,9 @@ from collections import Counter
 
 import pytest
 
-from bundlekeel.daemon.execution.executor import Executor, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.move import LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.daemon.operations.takeover import SHEDDING
 from dev.traffic import Traffic, TrafficSpec
 from dev.traffic.admin import ensure_namespace, place_all_on
@@ -73,7 +74,7 @@ async def test_moves_under_traffic(real_world: RealWorld, moves: int) -> None:
         await asyncio.to_thread(traffic.start)
         while len(outcomes) < moves:
             requests = (await requests_for(real_world, bundles, rng))[: moves - len(outcomes)]
-            for outcome in await executor.execute(requests):
+            for outcome in await asyncio.gather(*map(executor.move, requests)):
                 outcomes.append(outcome)
                 if outcome.outcome == "done":
                     assert await owner_of(real_world, outcome.bundle) == outcome.destination
