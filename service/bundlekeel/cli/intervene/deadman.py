@@ -35,16 +35,14 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     def deadman(
         after: Annotated[
             str,
-            typer.Option("--after", metavar="DURATION", help="The sidecars are dead after this time without a cycle."),
+            typer.Option("--after", metavar="DURATION", help="The sidecars are dead after so long without a cycle."),
         ] = "10m",
         confirm: Annotated[
             str,
-            typer.Option(
-                "--confirm", metavar="DURATION", help="Watch this long before restoring: clocks may be wrong."
-            ),
+            typer.Option("--confirm", metavar="DURATION", help="Watch so long before restoring: clocks may be wrong."),
         ] = f"{CONFIRM_SECONDS:g}s",
         every: Annotated[
-            str, typer.Option("--every", metavar="DURATION", help="Look again and again, this often; without it: once.")
+            str, typer.Option("--every", metavar="DURATION", help="Look this often; without it: once.")
         ] = "",
         _once: Annotated[bool, typer.Option("--once", hidden=True)] = False,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
