@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.security import StoreIdentity
+from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.core.model.errors import ConfigError, StoreError
 from bundlekeel.tls import ClientTls
 from tests.support.contracts.coordination import eventually

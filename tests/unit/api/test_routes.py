@@ -12,7 +12,6 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
-from bundlekeel.api.routes import overview
 from bundlekeel.core.model.errors import (
     AdminFault,
     ConfigError,
@@ -31,6 +30,7 @@ from bundlekeel.daemon.answers.picture import (
     Check,
     CycleVerdict,
     JournalRecord,
+    OverviewView,
     Place,
     Setting,
     State,
@@ -75,7 +75,7 @@ READS: dict[str, Any] = {
     "where?name=orders": list[Place],
     "where?name=orders&listener=external": list[Place],
     "doctor": list[Check],
-    "drawing?largest=3": overview.OverviewView,
+    "drawing?largest=3": OverviewView,
     "channel": ChannelSummary,
     "channel/bundles": list[UnitView],
     "channel/bundles?state=Releasing&limit=1&after=shop": list[UnitView],

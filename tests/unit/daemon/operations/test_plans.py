@@ -17,7 +17,7 @@ from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.planner import parameters_of
 from bundlekeel.daemon.operations.executions import request_of
-from bundlekeel.daemon.operations.plans import Plans, PlansParts
+from bundlekeel.daemon.operations.plans import Plans
 from bundlekeel.daemon.state.documents import Desired, Pause
 from bundlekeel.ports import Member
 from tests.support.builders import bundle_name
@@ -62,7 +62,7 @@ class Replicas:
 
     def join(self, sidecar: FakeSidecar, url: str) -> Plans:
         """The plans of this sidecar, which the others find under the URL."""
-        parts = PlansParts(
+        self.plans[url] = Plans(
             gate=sidecar.gate,
             leadership=sidecar.leadership,
             shared_state=sidecar.shared_state,
@@ -70,7 +70,6 @@ class Replicas:
             peers=self,
             operator_requests=operator_requests(sidecar),
         )
-        self.plans[url] = Plans(parts)
         return self.plans[url]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.codec.chain import ChainVerifier
 from bundlekeel.core.model.errors import ConfigError
