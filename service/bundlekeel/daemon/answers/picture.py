@@ -456,6 +456,21 @@ class Check(Answer):
     fix: Annotated[str, Doc("what to do; empty: nothing")] = ""
     severity: Annotated[str, Doc("error or warning, of what does not hold")] = "error"
 
+    @classmethod
+    def passed(cls, name: str, detail: str) -> Check:
+        """It holds."""
+        return cls(name=name, ok=True, detail=detail)
+
+    @classmethod
+    def failed(cls, name: str, detail: str, fix: str) -> Check:
+        """It does not hold."""
+        return cls(name=name, ok=False, detail=detail, fix=fix)
+
+    @classmethod
+    def warned(cls, name: str, detail: str, fix: str) -> Check:
+        """It does not hold, and a person may know better."""
+        return cls(name=name, ok=False, detail=detail, fix=fix, severity="warning")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeView(Answer):

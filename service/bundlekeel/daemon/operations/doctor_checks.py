@@ -63,14 +63,14 @@ async def document_check(coordination: Coordination) -> Check:
         if state:
             look(lambda chunks: decode_state(chunks, what=STATE), state)
     except StoreError as error:
-        return Check(name="documents", ok=False, detail=str(error), fix="try again")
+        return Check.failed("documents", str(error), "try again")
     try:
         await OwnedLimits(coordination).load()
     except StoreError as error:
         bad.append(f"{HELD} or {NATIVE}: {error}")
     if bad:
-        return Check(name="documents", ok=False, detail="; ".join(bad[:5]), fix=_FIX)
-    return Check(name="documents", ok=True, detail="everything below our root can be read")
+        return Check.failed("documents", "; ".join(bad[:5]), _FIX)
+    return Check.passed("documents", "everything below our root can be read")
 
 
 def _bundle(found: Document) -> str:
@@ -107,12 +107,11 @@ async def channel_checks(watch: ChannelWatch, clock: Clock, *, within: float = 1
 
 def _followed(watch: ChannelWatch) -> Check:
     if watch.view is not None and watch.followed:
-        return Check(name="ownership channel", ok=True, detail=f"followed, {len(watch.view.units)} bundles")
-    return Check(
-        name="ownership channel",
-        ok=False,
-        detail=watch.fault,
-        fix="let this host reach the brokers' service and web ports, and the metadata store; its identity must be "
+        return Check.passed("ownership channel", f"followed, {len(watch.view.units)} bundles")
+    return Check.failed(
+        "ownership channel",
+        watch.fault,
+        "let this host reach the brokers' service and web ports, and the metadata store; its identity must be "
         "allowed to read the brokers' settings and to consume in the namespace pulsar/system",
     )
 
@@ -169,12 +168,10 @@ def _seats(members: int) -> Check:
 
 
 def _failsafe() -> Check:
-    return Check(
-        name="failsafe job",
-        ok=False,
-        detail="it leaves no trace that a sidecar could see",
-        fix="see that `bundlekeel deadman` runs as a CronJob or timer (docs/operations/deadman.md)",
-        severity="warning",
+    return Check.warned(
+        "failsafe job",
+        "it leaves no trace that a sidecar could see",
+        "see that `bundlekeel deadman` runs as a CronJob or timer (docs/operations/deadman.md)",
     )
 
 

@@ -412,8 +412,8 @@ class ForcedEntries:
 
 
 class UnreachableOwners:
-    """Since when which registered broker refuses connections, as the picture says (`AdminUnreachable`): most likely it is
-    dead, some seconds before its registration ends with its session."""
+    """Since when registered brokers refuse connections, as the picture says (`AdminUnreachable`): most likely they are
+    dead, some seconds before their registrations end with their sessions."""
 
     def __init__(self) -> None:
         self._since: dict[str, int] = {}
