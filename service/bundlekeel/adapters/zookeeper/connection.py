@@ -1,5 +1,5 @@
-"""How ZooKeeper is reached: its address as Pulsar writes it, our identity (SASL DIGEST-MD5, TLS client certificate), and
-how its servers are verified (TLS).
+"""How ZooKeeper is reached: its address as Pulsar writes it, our identity (SASL DIGEST-MD5, TLS client certificate),
+and how its servers are verified (TLS).
 
 kazoo's own TLS trusts the system's certificates besides the file it is given, and does not check host names unless
 told so: the socket is made here instead. kazoo connects anew after each failure, and so renewed certificates are taken.
