@@ -148,7 +148,7 @@ async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service:
     assert (await http.get(f"/api/v1/plans/{HASH}")).json() == made
 
 
-async def test_j08_where_by_a_listener(http: httpx.AsyncClient) -> None:
+async def test_where_by_a_listener(http: httpx.AsyncClient) -> None:
     """Its address; an unknown one is a value out of range, with those that exist."""
     (row, _) = (await http.get("/api/v1/where", params={"name": "orders", "listener": "external"})).json()
     assert (row["service_url"], row["listener"]) == ("pulsar://example.com:31000", "external")

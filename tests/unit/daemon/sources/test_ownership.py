@@ -70,7 +70,7 @@ async def test_the_owner_right_after_each_step() -> None:
     assert await stage.ownership.owner(BUNDLE) is None
 
 
-async def test_j08_the_listeners_of_an_extensible_owner_are_those_it_registered() -> None:
+async def test_the_listeners_of_an_extensible_owner_are_those_it_registered() -> None:
     """The channel names the broker only."""
     stage = ChannelStage()
     listeners = (AdvertisedListener("external", "pulsar://example.com:31000"),)
