@@ -61,7 +61,7 @@ class TopicChannel:
         the topic has not been read for some seconds."""
         reason = self._process.detail or self._lost
         if not self._shown:
-            raise SnapshotError("the channel has not been read through yet" + (f": {reason}" if reason else ""))
+            raise SnapshotError("the channel has not been read to its end yet" + (f": {reason}" if reason else ""))
         if self._process.state != "ok" or not self._followed:
             raise StoreError(f"the channel is not being read: {reason or 'its process starts'}")
         if self._unsure_since is not None:
@@ -77,7 +77,7 @@ class TopicChannel:
         await self._process.sync(UNIT_SECONDS)
         if not self._followed:
             # The answer was for who listened before; nothing has been told to this one yet.
-            raise StoreError("the channel has not been read through yet")
+            raise StoreError("the channel has not been read to its end yet")
         return self._table.units.get(bundle)
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:

@@ -68,7 +68,8 @@ class StoreIdentity:
             try:
                 authenticate(*args, **options)
             except KazooException as error:
-                note(f"SASL as {self.username} failed ({type(error).__name__}): wrong user, password, or none is asked")
+                why = "wrong user or password, or the server does not ask for it"
+                note(f"SASL as {self.username} failed ({type(error).__name__}): {why}")
                 raise
             note("")
 
@@ -162,7 +163,7 @@ def parse_store_url(url: str, *, field: str = "metadata_store") -> tuple[str, st
     names = [_host(name.strip(), url, field) for name in hosts.split(",")]
     parts = [part for part in chroot.split("/") if part]
     if {".", ".."} & set(parts):
-        raise ConfigError(f"{field}: the chroot of {url!r} is no path", field=field, value=url, allowed=_ALLOWED)
+        raise ConfigError(f"{field}: the chroot of {url!r} is not a path", field=field, value=url, allowed=_ALLOWED)
     return ",".join(names), "".join(f"/{part}" for part in parts)
 
 
@@ -170,5 +171,5 @@ def _host(name: str, url: str, field: str) -> str:
     match = _HOST.match(name)
     port = int(match["port"] or DEFAULT_PORT) if match is not None else 0
     if match is None or not 0 < port < 65536:
-        raise ConfigError(f"{field}: {name!r} in {url!r} is no host:port", field=field, value=url, allowed=_ALLOWED)
+        raise ConfigError(f"{field}: {name!r} in {url!r} is not host:port", field=field, value=url, allowed=_ALLOWED)
     return name if match["port"] else f"{name}:{DEFAULT_PORT}"

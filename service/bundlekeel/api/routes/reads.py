@@ -49,7 +49,7 @@ PROBLEMS = documented(
 NOT_FOUND = documented({404: "not known here"})
 NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
 
-Limit = Annotated[int, Query(ge=1, le=10_000, description="at most so many")]
+Limit = Annotated[int, Query(ge=1, le=10_000, description="at most this many")]
 
 Kind = Literal[
     "cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings"
@@ -105,7 +105,7 @@ async def bundles(
     service: Backend,
     broker: schemas.OfBroker = None,
     namespace: schemas.OfNamespace = None,
-    limit: Annotated[int, Query(ge=1, le=1_000_000, description="at most so many")] = 1000,
+    limit: Annotated[int, Query(ge=1, le=1_000_000, description="at most this many")] = 1000,
 ) -> Response:
     """Bundles by short-term throughput, largest first."""
     return reply(service.bundles(broker=broker, namespace=namespace, limit=limit))
@@ -240,5 +240,5 @@ async def channel_bundles(
 
 @channels.get("/channel/findings", response_model=list[FindingView])
 async def channel_findings(service: Backend, limit: Limit = 1000) -> Response:
-    """What is wrong in the ownership channel, since when, by when brokers should have mended it, and what would."""
+    """Findings in the ownership channel: since when, until when brokers should repair them, and how to fix them."""
     return reply(service.channel_findings()[:limit])

@@ -195,7 +195,7 @@ class QuotasService(Protocol):
     """Quota groups: what holds, how they fare, and changing them. Raises NotFound, ConfigError, StoreError."""
 
     async def view(self) -> QuotasView:
-        """All groups, and how enforcing them goes."""
+        """All groups, and how they are enforced."""
 
     async def group(self, name: str) -> GroupDetailView:
         """One of the groups, with its busiest topics."""

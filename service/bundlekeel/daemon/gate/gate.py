@@ -39,7 +39,7 @@ class GateCheck(Enum):
     REQUEST = "the drain or warm-up that asks for it has not ended"
     MODE = "the settings file and people at run time say `act`"
     PAUSE = "there is no pause of everything"
-    LEASE = "whoever asks leads, in the very term it asks for"
+    LEASE = "this sidecar leads, in the very term that is asked about"
     OUTAGE = "brokers have settled after an outage of the metadata store"
     PUT_ASIDE = "the failsafe job has not ended the takeover"
     SECOND_BALANCER = "no other balancer keeps undoing our moves"

@@ -1,13 +1,13 @@
 """The failsafe job: gives the brokers their own shedding back when no sidecar has completed a cycle for too long.
 
-After a takeover nobody but us balances. When all sidecars are gone, or one leads and all its cycles fail, the cluster
+After a takeover only Bundlekeel balances. When all sidecars are gone, or one leads and all its cycles fail, the cluster
 is worse off than before the takeover. `judge` needs no sidecar: it reads the takeover's record and the moment of the
 last completed cycle (`LeaderState.completed_ms`) from the shared state and restores what the record says.
 
-It never restores on doubt. What cannot be read is an error, not a death; and the moment is one of another machine's
-clock, so before anything is restored the state is watched for `confirm_seconds`: any cycle completed meanwhile, also
-one of a leader whose clock is wrong or that has just come back after an outage, calls it off. It is looked at once
-more right before each write to the brokers: reading their settings first may take long.
+It never restores when in doubt. What cannot be read is an error, and no sign that the sidecars are gone. The moment is
+one of another machine's clock, so before anything is restored the state is watched for `confirm_seconds`: any cycle
+completed meanwhile, also one of a leader whose clock is wrong or that has just come back after an outage, calls it off.
+The state is read once more right before each write to the brokers: reading their settings first may take long.
 """
 
 from __future__ import annotations

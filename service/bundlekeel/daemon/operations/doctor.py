@@ -73,7 +73,7 @@ class DoctorContext:
 
 
 async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check]:
-    """All checks, in the order in which one would mend things. Stops early where the rest cannot be tested."""
+    """All checks, in the order in which one would fix them. Stops early where the rest cannot be tested."""
     checks = [await _store(context, within)]
     if not checks[0].ok:
         return checks
@@ -199,7 +199,7 @@ def _unheard(context: DoctorContext, item: ExcludedBroker, tables: LoadTables) -
     """A broker that has not published since we began to listen. That is wrong only after its longest silence."""
     longest = context.used(context.config.values(item.broker_id) or {})[0].report_max_interval_seconds
     listened = (context.clock.wall_ms() - tables.since_ms) / 1000
-    silence = f"a quiet broker does every {longest:g} s"
+    silence = f"a broker without changes publishes every {longest:g} s"
     if tables.state == "ok" and listened <= longest:
         detail = f"{item.broker_id} has published no load yet, in {max(0.0, listened):.0f} s; {silence}"
         return Check.passed("reports", detail)
@@ -236,7 +236,7 @@ def _admin(context: DoctorContext, picture: Picture) -> list[Check]:
 
 
 def _reporting(context: DoctorContext, picture: Picture) -> list[Check]:
-    """How each broker measures and reports; a plan reckons with the largest of each figure (`BrokerConfig`)."""
+    """How each broker measures and reports; a plan uses the largest of each figure (`BrokerConfig`)."""
     alike: dict[str, list[str]] = {}
     for broker in sorted(picture.endpoints):
         params, origins = context.used(context.config.values(broker) or {})
@@ -253,7 +253,9 @@ def _reporting(context: DoctorContext, picture: Picture) -> list[Check]:
 def _load_manager(picture: Picture) -> Check:
     kinds = sorted({endpoint.load_manager.rpartition(".")[2] or "unknown" for endpoint in picture.endpoints.values()})
     ok = picture.mode in ACTED_ON
-    fix = "" if ok else "only ModularLoadManagerImpl and ExtensibleLoadManagerImpl are acted on; all else is observed"
+    fix = (
+        "" if ok else "only ModularLoadManagerImpl and ExtensibleLoadManagerImpl are acted on; all others are observed"
+    )
     if picture.mode == "mixed":
         fix = "finish the migration; `force_mixed` acts among the brokers of the class that started last"
     return Check(name="load manager", ok=ok, detail=", ".join(kinds), fix=fix, severity="error" if ok else "warning")
@@ -283,7 +285,7 @@ async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
 def _shedding(context: DoctorContext, picture: Picture, partial_takeover: tuple[str, ...]) -> Check:
     on = sorted(broker for broker in picture.endpoints if context.config.sheds(broker))
     if not on:
-        return Check.passed("brokers' own shedding", "off on every broker that could be asked")
+        return Check.passed("brokers' own shedding", "off on every broker that answered")
     if all(left_to_us(context.config.values(broker), partial_takeover) for broker in on):
         return Check.passed("brokers' own shedding", f"on, but leaves {', '.join(partial_takeover)} to us")
     return Check(
@@ -299,7 +301,7 @@ def _splitting(context: DoctorContext, picture: Picture, record: TakeoverRecord 
     name = "brokers' own splits"
     on = sorted(broker for broker in picture.endpoints if context.config.splits(broker))
     if not on:
-        return Check.passed(name, "off on every broker that could be asked")
+        return Check.passed(name, "off on every broker that answered")
     unloads = any(context.config.unloads_splits(broker) for broker in on)
     detail = f"on at {', '.join(on)}" + ("; they unload what they split" if unloads else "")
     if not turned_off(record):
@@ -313,7 +315,7 @@ async def _leader(context: DoctorContext) -> Check:
         leader = await context.metadata.metadata_leader()
     except BundlekeelError as error:
         return Check.failed("Pulsar's leader broker", str(error), "try again in a few seconds")
-    fix = "" if leader else "no broker leads the load manager: transfers need it; look at the brokers' logs"
+    fix = "" if leader else "no broker leads the load manager, which transfers need; look at the brokers' logs"
     return Check(name="Pulsar's leader broker", ok=leader is not None, detail=leader or "none", fix=fix)
 
 
@@ -348,7 +350,7 @@ def _shared_machine(context: DoctorContext, picture: Picture) -> Check:
     traffic = [float(report.traffic.sum()) for report in reports]
     alike = len(reports) > 1 and len(limits) == 1 and max(usage) - min(usage) <= CPU_ALIKE_SHARE * max(limits)
     if not alike or max(usage, default=0.0) <= 0 or max(traffic) < 2 * min(traffic) or max(traffic) <= 0:
-        return Check.passed("CPU figures", "nothing says that brokers share a CPU")
+        return Check.passed("CPU figures", "no sign that brokers share a CPU")
     return Check.warned(
         "CPU figures",
         f"{len(reports)} brokers report the same CPU at very different traffic: they seem to share a machine",
@@ -361,7 +363,7 @@ def _clock(context: DoctorContext, picture: Picture) -> Check:
     ahead = {r.broker_id: (r.last_update - now) / 1000 for r in picture.reports}
     worst = max(ahead, key=lambda broker: ahead[broker], default="")
     if not worst or ahead[worst] < _SKEW_LIMIT_SECONDS:
-        return Check.passed("clocks", "no report comes from the future")
+        return Check.passed("clocks", "no broker's clock is ahead of ours")
     return Check.warned("clocks", f"{worst} is {ahead[worst]:.0f} s ahead of us", "synchronise the clocks (NTP)")
 
 
@@ -376,7 +378,7 @@ async def _policies(context: DoctorContext, picture: Picture) -> Check:
         await context.clock.sleep(0.2)  # the configuration store's session may be a moment later
         found = await book.read(named)
     if found.unknown:
-        fix = "check `configuration_store` in the settings; nothing moves meanwhile"
+        fix = "check `configuration_store` in the settings; nothing moves until then"
         return Check.failed("policies", f"could not be read: {found.unknown}", fix)
     texts = [text for policy in found.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
     foreign = [repr(text) for text in texts if java_pattern(text) is None]
@@ -388,8 +390,8 @@ async def _policies(context: DoctorContext, picture: Picture) -> Check:
         )
         return Check.warned("policies", detail, fix)
     if found.unreadable:
-        detail = f"{len(found.unreadable)} namespaces' own cannot be read, e.g. {min(found.unreadable)}"
-        fix = "mend their local policies (`pulsar-admin namespaces`); their bundles do not move meanwhile"
+        detail = f"policies of {len(found.unreadable)} namespaces cannot be read, e.g. {min(found.unreadable)}"
+        fix = "repair their local policies (`pulsar-admin namespaces`); their bundles do not move until then"
         return Check.warned("policies", detail, fix)
     grouped = len(found.anti_affinity)
     return Check.passed("policies", f"{len(found.isolation)} isolation policies, {grouped} in groups")
@@ -397,7 +399,7 @@ async def _policies(context: DoctorContext, picture: Picture) -> Check:
 
 def _placement(context: DoctorContext, picture: Picture) -> Check:
     if picture.mode == "extensible":
-        detail = "the extensible load manager has one of its own and ignores loadBalancerLoadPlacementStrategy"
+        detail = "the extensible load manager has its own placement and ignores loadBalancerLoadPlacementStrategy"
         return Check.passed("placement of new bundles", detail)
     values = context.config.adoptable()
     placement = values.get("loadBalancerLoadPlacementStrategy", "")

@@ -25,7 +25,7 @@ from bundlekeel.daemon.state.takeover_record import TAKEOVER, decode_takeover
 from bundlekeel.ports import Clock, Coordination, Document
 
 _FIX: Final = (
-    "it is left out, or read as the safe thing (paused, frozen); look who may write below our root, then delete that "
+    "it is ignored, or read as the safe state (paused, frozen); check who may write below our root, then delete that "
     "node (`desired`: `bundlekeel resume` writes it anew)"
 )
 _SINGLE: Final[Mapping[str, Callable[[Document], object]]] = {
@@ -134,7 +134,7 @@ def _findings(watch: ChannelWatch) -> Check:
         name="channel findings",
         ok=not found,
         detail=text or "nothing wrong",
-        fix="`bundlekeel channel` lists them with what mends each" if found else "",
+        fix="`bundlekeel channel` lists each with its remedy" if found else "",
         severity="warning" if found else "error",
     )
 
@@ -157,21 +157,25 @@ def go_live(
 
 def _mode(ceiling: str) -> Check:
     ok = ceiling == "act"
-    fix = "" if ok else "when all else holds: `mode: act` in the settings file, then restart the sidecars one by one"
+    fix = (
+        ""
+        if ok
+        else "when all other checks hold: `mode: act` in the settings file, then restart the sidecars one by one"
+    )
     return Check(name="mode", ok=ok, detail=f"the settings file says {ceiling}", fix=fix, severity="warning")
 
 
 def _seats(members: int) -> Check:
     ok = members > 1
-    fix = "" if ok else "run a second sidecar: without one nobody takes over from a leader that is gone"
+    fix = "" if ok else "run a second sidecar, which takes over when the leader fails"
     return Check(name="replicas", ok=ok, detail=f"{numbered(members, 'sidecar')} running", fix=fix, severity="warning")
 
 
 def _failsafe() -> Check:
     return Check.warned(
         "failsafe job",
-        "it leaves no trace that a sidecar could see",
-        "see that `bundlekeel deadman` runs as a CronJob or timer (docs/operations/deadman.md)",
+        "a sidecar cannot see whether it runs",
+        "make sure that `bundlekeel deadman` runs as a CronJob or timer (docs/operations/deadman.md)",
     )
 
 

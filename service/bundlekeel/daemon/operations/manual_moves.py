@@ -57,7 +57,7 @@ from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.ports import BrokerAdmin, Metadata, Ownership, TopicLoad
 
-UNREADABLE: Final = "the request cannot be read; another version of Bundlekeel left it?"
+UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
 # What `flow_or_qps_equally_divide` goes by, with Pulsar's defaults: msg/s, MiB/s, per cent.
 FLOW_LIMITS: Final = {
     "loadBalancerNamespaceBundleMaxMsgRate": "30000",

@@ -387,7 +387,7 @@ class OperatorRequests:
             try:
                 owned[broker] = await self._p.operations.listed(broker)
             except (AdminApiError, TimeoutError) as error:
-                detail = f"{broker} did not say what it owns ({error}); its report counts"
+                detail = f"{broker} did not list its bundles ({error}); its load report is used"
         given = cycle.plan_input(with_owned(snapshot, owned))
         guard = replace(
             given.guard,

@@ -184,7 +184,7 @@ class Reviews:
     async def _decide(self, id_: str, change: Callable[[ReviewProposal], ReviewProposal]) -> ReviewProposal:
         def changed(items: list[ReviewProposal]) -> list[ReviewProposal]:
             if not any(item.id == id_ for item in items):
-                raise NotFound(f"nothing is proposed as {id_}; see `bundlekeel review list`")
+                raise NotFound(f"no proposal {id_}; see `bundlekeel review list`")
             return [change(item) if item.id == id_ else item for item in items]
 
         return next(item for item in await self._change(changed) if item.id == id_)

@@ -227,7 +227,7 @@ class NotificationTexts:
 
     def _obstacle(self, code: str, record: Mapping[str, Any]) -> Notification:
         if not code:
-            text = f"what stopped the leader is over ({self._stopped})"
+            text = f"the leader acts again; before, it was stopped by {self._stopped}"
             return self._made("stops", "info", "ActsAgain", text, record, ("cycle", "epoch"))
         known = Code(code) if code in set(Code) else None
         text = f"nothing is carried out: {EXPLANATIONS[known] if known is not None else code}"

@@ -185,7 +185,7 @@ class Recorder:
         self._unwritten = dropped + taken.skipped + 1
         try:
             if wal.size > self._wal_max_bytes:
-                raise StoreError("the local log is full: the history store takes nothing")
+                raise StoreError("the local log is full: the history store does not accept files")
             wal.append(taken.epoch, record)
         except StoreError as error:
             self._telemetry.count("history_cycles_total", outcome="dropped_disk")

@@ -79,7 +79,7 @@ class ChannelWatch:
         self._unreachable = UnreachableOwners()
         self.view: ChannelView | None = None
         self.deadlines = Deadlines()
-        self.fault = "nothing has been looked at yet"
+        self.fault = "the channel has not been read yet"
 
     async def run(self) -> None:
         """Look again and again; ends only by being cancelled."""

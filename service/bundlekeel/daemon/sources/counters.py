@@ -171,7 +171,7 @@ class LiveLoads:
 
     def _count(self, topics: int) -> None:
         if self._topics <= self._options.max_topics < topics:
-            _log.info("counters are not read: too many topics; reports stay in charge", topics=topics)
+            _log.info("counters are not read: too many topics; load reports are used", topics=topics)
         self._topics = topics
 
     def _begin_anew(self) -> None:
@@ -211,7 +211,7 @@ class LiveLoads:
             await self._take(known, readings)
         except (AdminApiError, StoreError) as error:
             if not known.refused:
-                _log.info("counters could not be read; reports stay in charge", broker=broker, error=str(error))
+                _log.info("counters could not be read; load reports are used", broker=broker, error=str(error))
             known.refused = True
             known.forget()
         finally:

@@ -223,13 +223,15 @@ class ExtensibleBrokers:
             score = self._guess(known, stats, scale)
             if score is not None:
                 return _made(known, _imputed(known, stats, score), stats, ())
-            return _left_out(known, Code.NO_LOAD_DATA, "not heard since we listen, and nobody with traffic was")
+            return _left_out(
+                known, Code.NO_LOAD_DATA, "no load data since we listen, and none of another broker with traffic"
+            )
         if load is not None and scored and now.boot - self._feed_ok_boot <= self._fresh_seconds:
             marks = ((Code.TOP_BUNDLES_ONLY.value, "bundles"),) if self._bundles == "all" else ()
             return _made(known, load, known.heard.bundles or NO_BUNDLES, marks)
         if load is not None or stats is not None:
             return _left_out(known, Code.OUT_DATED_DATA, known.error or "its load data are too old")
-        code, detail = known.heard.fault or (Code.NO_LOAD_DATA.value, known.error or "not heard nor asked yet")
+        code, detail = known.heard.fault or (Code.NO_LOAD_DATA.value, known.error or "no load data and no answer yet")
         return _left_out(known, code, detail)
 
     def _uses_stats(self, known: KnownBroker, now: Instant) -> bool:

@@ -87,5 +87,5 @@ class RateSignals:
             async with asyncio.timeout(ASK_SECONDS):
                 return await self._admin.client_signs(broker)
         except (AdminApiError, TimeoutError) as error:
-            _log.debug("how clients fare could not be asked", broker=broker, error=str(error))
+            _log.debug("client signals could not be read", broker=broker, error=str(error))
             return None

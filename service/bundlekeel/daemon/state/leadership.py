@@ -80,7 +80,7 @@ class Leadership:
         at all.
         """
         if not self._acts:
-            raise Forbidden("the mode of the settings file lets nothing be changed at the brokers")
+            raise Forbidden("the mode in the settings file allows no change at the brokers")
         if epoch != self.epoch:
             raise LeadershipLost(f"the term of epoch {epoch} is over")
         if not self.leading:
@@ -125,7 +125,7 @@ class Leadership:
             try:
                 await self._coordination.resign(lease.epoch)
             except StoreError as error:
-                _log.info("could not resign; the session's end will", error=str(error))
+                _log.info("could not resign; leadership ends with the session", error=str(error))
 
     async def _renew(self, lease: Lease) -> None:
         sent = self._clock.boot()

@@ -432,7 +432,7 @@ def _averages_from(averages: Averages, start: int, wall_ms: int) -> bytes:
 
 
 def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
-    return task | {"state": "failed", "detail": "its leader is gone; the journal's moves say how far it came"}
+    return task | {"state": "failed", "detail": "its leader is gone; the moves in the journal show how far it got"}
 
 
 def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

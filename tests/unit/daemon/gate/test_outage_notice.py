@@ -98,7 +98,7 @@ async def test_what_people_are_told(cluster: FakeCluster) -> None:
     assert view.until_ms == cluster.clock.wall_ms() + 715_000
     assert view.sentence == (
         "the metadata store did not answer for 12 s; waiting for b2:8080, b3:8080, then 180 s without a change of "
-        "the registry; given up at 22:25:35Z"
+        "the registry; at the latest at 22:25:35Z"
     )
     assert sidecar.metric("settling_after_outage_seconds").endswith(" 715.0")
     cluster.publish()

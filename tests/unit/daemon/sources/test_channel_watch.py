@@ -204,7 +204,7 @@ async def test_without_channel_answers_are_a_conflict() -> None:
 async def test_before_the_first_look_nothing_is_known() -> None:
     """Neither a finding nor a claim that all is well."""
     stage = ChannelStage()
-    with pytest.raises(StoreError, match="nothing has been looked at yet"):
+    with pytest.raises(StoreError, match="the channel has not been read yet"):
         stage.watch.findings()
     assert stage.watch.summary().up is False
 
