@@ -52,7 +52,7 @@ def _each(pattern: str, words: str) -> tuple[str, ...]:
 
 _UNIT, _LAWS, _TESTS_OF_CORE = "unit/**/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
 _MOVES = _each(_UNIT, "*executor* split_extensible split_settle move_record transfers rows")
-_TERMS = _each(_UNIT, "leadership terms leases clocks cycle cycle_ledger")
+_TERMS = _each(_UNIT, "leadership terms leases clocks cycle transitions")
 GROUPS = (
     Group(
         "guard",
