@@ -21,7 +21,7 @@ from bundlekeel.ports import ChannelView, Clock
 from bundlekeel.ports.generations import Generations
 
 _TOPICS: Final[tuple[Topic, ...]] = ("channel",)
-# Within this limit the process must tell that the end of the topic is reached.
+# Within this limit the process must report that the end of the topic is reached.
 UNIT_SECONDS: Final = 5.0
 # The client comes back by itself from a connection that broke, and the view may be a moment old.
 GRACE_SECONDS: Final = 3.0
@@ -76,7 +76,7 @@ class TopicChannel:
         """One bundle's entry, when all published before this call was heard; StoreError otherwise."""
         await self._process.sync(UNIT_SECONDS)
         if not self._followed:
-            # The answer was for who listened before; nothing has been told to this one yet.
+            # The answer was for the listener before; nothing has been passed to this one yet.
             raise StoreError("the channel has not been read to its end yet")
         return self._table.units.get(bundle)
 
@@ -137,7 +137,7 @@ class TopicChannel:
         self._changed()
 
     def _show(self, fresh: ChannelTable) -> None:
-        """Show another table. What did not change keeps its age; what is known to have lost is not told twice."""
+        """Show another table. What did not change keeps its age; known losers of a conflict are not listed twice."""
         now, old = self._clock.wall_ms(), self._table
         for bundle, unit in fresh.units.items():
             same = old.units.get(bundle) == unit

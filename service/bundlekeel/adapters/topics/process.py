@@ -104,7 +104,7 @@ def joined(service_urls: Sequence[str]) -> str:
 
 
 class TopicsListener(Protocol):
-    """Who is told what a child says of its topics, in order and from the event loop; it must not raise."""
+    """Receives what a child reports of its topics, in order and from the event loop; it must not raise."""
 
     topics: tuple[Topic, ...]
 

@@ -74,7 +74,7 @@ class ThresholdInbox:
         return shown | named | {"values": self.document.values, "previous": self.document.previous}
 
     def close(self) -> None:
-        """Let go of the thread; it may hang in a store that does not answer."""
+        """Release the thread; it may hang in a store that does not answer."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _fetch(self) -> FoundDocument | None:

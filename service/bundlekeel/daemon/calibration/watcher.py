@@ -63,7 +63,7 @@ from bundlekeel.ports.calibration import CalibrationStore
 
 _log = structlog.get_logger(__name__)
 
-# By itself at most one adoption a night.
+# At most one automatic adoption a night.
 NIGHT_MS: Final = 20 * 3_600_000
 OURSELVES: Final = "bundlekeel"
 # A person may override these; the others mean that it cannot be right.
@@ -131,7 +131,7 @@ class Calibration:
         self._publish()
 
     async def close(self) -> None:
-        """Look for nothing any more."""
+        """Stop reading proposals."""
         self.inbox.close()
 
     def heard(
@@ -153,7 +153,7 @@ class Calibration:
             shared_state.realised, now, spread - 1, min(landed, planned), self._p.interval_seconds
         )
 
-    # --- by itself ---
+    # --- automatic adoption ---
 
     @property
     def _on_trial(self) -> bool:
@@ -181,7 +181,7 @@ class Calibration:
         await self._by_ourselves(kept, "kept", adopted.digest, found.sentence)
 
     async def _by_ourselves(self, change: Callable[[Desired], Desired], what: str, digest: str, sentence: str) -> None:
-        """A change made by the sidecar itself; whoever changed the same meanwhile goes first."""
+        """A change made by the sidecar itself; a change by somebody else meanwhile wins."""
         try:
             await self._p.shared_state.change_desired(change)
         except Conflict as error:
@@ -362,7 +362,7 @@ class Calibration:
             self._tell("reverted", digest, sentence, by=by, reason=reason)
         return ReversionView(digest=digest, sentence=sentence)
 
-    # --- telling ---
+    # --- reporting ---
 
     def _tell(
         self,

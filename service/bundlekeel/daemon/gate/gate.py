@@ -82,7 +82,7 @@ CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateQuestion:
-    """Who asks for what. `epoch`: the term it is to be done in, None for whoever does not lead. `bundle`, `source`,
+    """Who asks for what. `epoch`: the term it is to be done in, None for a follower. `bundle`, `source`,
     `target`: of a single move or split; without a bundle no bundle is asked about. `task`, `approved`: of a request."""
 
     action: Action

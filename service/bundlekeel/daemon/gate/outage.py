@@ -189,7 +189,7 @@ class OutageWatch:
         except (StoreError, SnapshotError):
             return None
 
-    # --- telling each other ---
+    # --- notices to the other sidecars ---
 
     async def _exchange(self, found: tuple[OutageRecord | None, int | None]) -> None:
         notice, version = found

@@ -96,7 +96,7 @@ class DrainTracker:
         )
 
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Refusal], *, acting: bool) -> None:
-        """Hear of a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
+        """Take in a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
         for broker, watch in self._watches.items():
             watch.planned = watch.left or frozenset()
             watch.blocked = {

@@ -92,7 +92,7 @@ class ManualMoves:
             return answer, {}
         target = made.move.target
         body = {"kind": kind, "bundle": whole.bundle, "source": owner, "target": target}
-        # `moves` tells releases that know only plans that this is none of theirs: they refuse it.
+        # Releases that know only plans read `moves`, find no such plan and refuse the request.
         return answer, body | {
             "override_cool_down": override_cool_down,
             "moves": [[whole.bundle, owner, target]],

@@ -76,7 +76,7 @@ class Plans:
         wanted = PlannedActions.told(answer)
         if not any(wanted):
             raise Conflict("the plan has no moves and no splits", difference=["nothing to carry out"])
-        # The leader plans again right before it acts. Asked now, whoever asks hears at once what is different.
+        # The leader plans again right before it acts. Planned now as well, the answer says at once what is different.
         changed = difference(wanted, await self._wanted_now(request))
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)

@@ -115,7 +115,7 @@ class Reviews:
         return self._shown(await self._decide(id_, left))
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Say no; also the proposer may. Conflict once it is being carried out, or over."""
+        """Discard it; the proposer may, too. Conflict once it is being carried out, or over."""
         return self._shown(
             await self._decide(id_, lambda item: self._decided(item, "discard", "discarded", reason, by))
         )

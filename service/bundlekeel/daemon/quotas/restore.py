@@ -21,7 +21,7 @@ from bundlekeel.ports.quotas import QuotaAdmin
 
 _ALL = 2**31
 _WHAT = "rates and resource groups of quotas"
-# So many places that are left are told one by one.
+# This many of the rates that are left are listed one by one.
 _MOST_NAMED = 20
 
 

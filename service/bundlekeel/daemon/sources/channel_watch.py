@@ -191,7 +191,7 @@ class ChannelWatch:
             try:
                 bounds = await self._p.metadata.boundaries(namespace)
             except BundlekeelError:
-                continue  # the remedy is then told without them
+                continue  # the remedy is then given without them
             if bounds:
                 known[namespace] = bounds
         return known
@@ -215,7 +215,7 @@ class ChannelWatch:
             )
         ]
 
-    # --- what is told --------------------------------------------------------------------------------------
+    # --- what is reported -----------------------------------------------------------------------------------
 
     def _note(self, rows: Sequence[FindingView]) -> None:
         """One journal line for all findings of a code that came, or went, together."""
@@ -397,7 +397,7 @@ class ForcedEntries:
     def findings(
         self, registered: Collection[str], gone_ms: Mapping[str, int], deadlines: Deadlines, now_ms: int
     ) -> list[ChannelFinding]:
-        """What was wrong with them, each told once. `gone_ms`: as of `Absences`."""
+        """What was wrong with them, each listed once. `gone_ms`: as of `Absences`."""
         units = {bundle: unit for bundle, (unit, _) in self._before.items()}
         seen = dict.fromkeys(units, 0)
         watching = Watching(gone_ms=gone_ms)

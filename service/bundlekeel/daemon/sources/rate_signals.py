@@ -18,7 +18,7 @@ from bundlekeel.ports import BrokerAdmin, Clock, Picture
 
 _log = structlog.get_logger(__name__)
 
-# A broker that does not answer in time tells nothing this time.
+# A broker that does not answer in time is left out this time.
 ASK_SECONDS: Final = 5.0
 # Brokers asked in one look; of more, those that gave or took lately, and the others in turn.
 MOST: Final = 50

@@ -132,7 +132,7 @@ class Leadership:
         if not await self._coordination.still_leading(lease.epoch):
             self._drop("somebody else leads")
         elif not lease.remaining(self._clock.boot()):
-            # Whoever asked for a permit meanwhile was told that this term is over. It is: a new one begins.
+            # Permits were refused meanwhile because this term was over. It is: a new one begins.
             self._drop("deadline passed")
         else:
             self.lease = self._lease_of(lease.epoch, sent)

@@ -399,7 +399,7 @@ class SharedState:
         raise StoreError("the desired state changes faster than it can be written; try again")
 
     async def leave_request(self, body: Mapping[str, Any]) -> str:
-        """Leave a request for the leader, whoever that is; returns its id. `left_ms` says when."""
+        """Leave a request for whichever sidecar leads; returns its id. `left_ms` says when."""
         data = msgspec.json.encode({**body, "left_ms": self.wall_ms()})
         path = await self._coordination.create_sequential(f"{REQUESTS}/req-", data)
         return path.rpartition("/")[2]
