@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
-from bundlekeel.daemon.operations.deadman import DeadManLimits, DeadManResult, read_activity, judge
+from bundlekeel.daemon.operations.deadman import DeadManLimits, DeadManResult, judge, read_activity
 from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, takeover
 from bundlekeel.daemon.state.takeover_record import SPLITTING, TAKEOVER
 from tests.support.memory_admin import Fault, MemoryAdmin

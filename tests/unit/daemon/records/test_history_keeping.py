@@ -14,7 +14,7 @@ import pytest
 from bundlekeel.adapters.history import ParquetStore
 from bundlekeel.core.history.record import SCHEMA, CycleRecord
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.records.history_keeping import GRACE_MS, tidy_store, set_torn_aside
+from bundlekeel.daemon.records.history_keeping import GRACE_MS, set_torn_aside, tidy_store
 from bundlekeel.daemon.records.history_reading import HistoryReading, check, listing, replayed
 from bundlekeel.ports.history import HOUR_MS, HistoryFile, in_force
 from tests.support.history_cases import START_MS, records_of, sequence
