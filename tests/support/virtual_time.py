@@ -118,7 +118,7 @@ def staged(run: Callable[[Scene], object]) -> Callable[[Scene], Callable[..., No
             run(functools.partial(scene, **given))
 
         functools.update_wrapper(test, scene)
-        del test.__wrapped__
+        del test.__wrapped__  # type: ignore[attr-defined]
         _, *others = inspect.signature(scene).parameters.values()
         test.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
         return test
