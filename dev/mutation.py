@@ -92,7 +92,7 @@ GROUPS = (
         "gate",
         _each("daemon/{}.py", "gate/* execution/leader_executor"),
         (
-            *_each(_UNIT, "gate gate_requests guard_state guard_windows outage* scopes pause splits move_record"),
+            *_each(_UNIT, "gate gate_requests guard_state guard_windows outage* scopes splits move_record"),
             *_each(_UNIT, "executor* leader_executor"),
             *_TERMS,
         ),
@@ -102,7 +102,7 @@ GROUPS = (
         _each("daemon/execution/{}.py", "executor move transfer_methods splits intents"),
         _MOVES,
     ),
-    Group("lease", _each("daemon/state/{}.py", "leadership"), _each(_UNIT, "leadership lease leases terms")),
+    Group("lease", _each("daemon/state/{}.py", "leadership"), _each(_UNIT, "leadership leases terms")),
     Group("auth", _each("api/{}.py", "auth shield"), _each("unit/api/test_{}.py", "auth_limits")),
 )
 
