@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.journal import follow_chain, rotated

@@ -22,7 +22,7 @@ from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.records import history_reading as reading
-from bundlekeel.daemon.records.history_keeping import weed
+from bundlekeel.daemon.records.history_keeping import set_torn_aside
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import load_settings
 
@@ -90,7 +90,7 @@ class HistoryCommands:
         """Read all of it: torn files, missing cycles, doubles, checksums. Exit code 1 when anything is wrong, and when
         nothing is recorded there."""
         place = self._store(config, uri)
-        moved = weed(place, place.files()) if aside else []
+        moved = set_torn_aside(place, place.files()) if aside else []
         answer = reading.check(place) | {"set_aside": moved}
         tell(answer, _checked, output)
         if not answer["ok"] or moved:
