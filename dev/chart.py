@@ -39,7 +39,8 @@ helm install bundlekeel deploy/helm/bundlekeel --namespace pulsar --set deployme
 ```
 
 No bundle is moved before mode `act` **and** `bundlekeel takeover`, unless the brokers' own shedding is off already.
-Quota groups (`settings.quotas`, off by default) are enforced in mode `act` with or without a takeover. Values for typical cases: `ci/`.
+Quota groups (`settings.quotas`, off by default) are enforced in mode `act` with or without a takeover.
+Values for typical cases: `ci/`.
 
 ## Values
 
