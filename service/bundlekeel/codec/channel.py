@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.codec.external_input import clean
+from bundlekeel.codec.external_input import clean, load_object
 from bundlekeel.codec.report import is_bundle
-from bundlekeel.codec.tolerant import load_object
 from bundlekeel.core.channel.states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from bundlekeel.codec.external_input import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
 from bundlekeel.codec.report import MAX_REPORT_BYTES, is_bundle
-from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from bundlekeel.codec.tolerant import Faults, Fields, load_object
+from bundlekeel.codec.external_input import Faults, Fields, load_object
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, BundleAverages, Owner

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import clean
-from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
+from bundlekeel.codec.external_input import MAX_INTEGER, MAX_NUMBER, Faults, Fields, clean, load_object
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import BrokerReport, Floats, Ints

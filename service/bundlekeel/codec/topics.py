@@ -10,9 +10,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import clean
+from bundlekeel.codec.external_input import MAX_INTEGER, MAX_NUMBER, Faults, clean
 from bundlekeel.codec.report import is_bundle
-from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import BundleLoads

@@ -17,12 +17,19 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameters import check_pair, compat_defaults
-from bundlekeel.settings.calibration import CalibrationSettings, ShadowSettings
-from bundlekeel.settings.counters import CountersSettings, PrometheusSettings
-from bundlekeel.settings.guard import RateSettings, Windows
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical
 from bundlekeel.settings.quotas import QuotaSettings
-from bundlekeel.settings.records import HistorySettings, NotifySettings, TraceSettings
+from bundlekeel.settings.sections import (
+    CalibrationSettings,
+    CountersSettings,
+    HistorySettings,
+    NotifySettings,
+    PrometheusSettings,
+    RateSettings,
+    ShadowSettings,
+    TraceSettings,
+    Windows,
+)
 from bundlekeel.settings.security import ApiAuthSettings, ApiTlsSettings, StoreSecuritySettings
 from bundlekeel.settings.types import (
     AllowedWords,

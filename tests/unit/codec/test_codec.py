@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bundlekeel import codec
-from bundlekeel.codec.tolerant import MAX_FAULTS
+from bundlekeel.codec.external_input import MAX_FAULTS
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 

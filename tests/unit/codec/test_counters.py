@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from bundlekeel.codec.counters import PageLines, decode_counters
+from bundlekeel.codec.broker_metrics import PageLines, decode_counters
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import CodecError
 

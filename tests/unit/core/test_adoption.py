@@ -29,7 +29,7 @@ from bundlekeel.core.calibration.adoption import (
     stretch,
     taken_back,
 )
-from bundlekeel.core.calibration.threshold_ranges import RANGES
+from bundlekeel.core.calibration.thresholds import RANGES
 from bundlekeel.core.calibration.thresholds_json import thresholds_of
 from bundlekeel.core.model.parameters import Parameters
 from tests.support.threshold_cases import NOW_MS, document, proposed

@@ -6,7 +6,7 @@ import json
 import random
 from dataclasses import replace
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES
+from bundlekeel.core.calibration.thresholds import RANGES
 from tests.support.memory_calibration import MemoryCalibration
 from tests.unit.daemon.test_calibration import LOW, PATH, proposal, ready
 

@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, stepped, steps_between, whole
-from bundlekeel.core.calibration.thresholds import AdoptionRules, Thresholds, checked, difference
+from bundlekeel.core.calibration.thresholds import (
+    RANGES,
+    AdoptionRules,
+    Thresholds,
+    checked,
+    difference,
+    searched,
+    stepped,
+    steps_between,
+    whole,
+)
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed, thresholds_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, ThresholdsError

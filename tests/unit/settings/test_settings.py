@@ -12,8 +12,7 @@ from pydantic import SecretStr, ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CapacityOverride, match_capacity
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
-from bundlekeel.settings.errors import ConfigErrors
-from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.load import ConfigErrors, LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.settings.schema import rows

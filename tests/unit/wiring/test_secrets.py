@@ -19,10 +19,9 @@ from bundlekeel.adapters.topics.wire import Setup, decode_to_child, encode
 from bundlekeel.adapters.zookeeper.security import StoreIdentity
 from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.settings.describe import describe
+from bundlekeel.settings.describe import describe, warnings_of
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.schema import HIDDEN, rows
-from bundlekeel.settings.warnings import warnings_of
 from bundlekeel.wiring.logs import Redactor, secrets_of
 from bundlekeel.wiring.security import access_of, broker_tls, peers_of, server_tls, store_identity
 from tests.support.security import Certificates, Issuer, SteppedClock, Tokens

@@ -22,9 +22,8 @@ from bundlekeel.cli.session import (
     UrlOption,
 )
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.settings.describe import as_tree, describe, parameter_rows
+from bundlekeel.settings.describe import as_tree, describe, parameter_rows, warnings_of
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.settings.warnings import warnings_of
 
 EXIT_CONFIG = 2
 _HEAD = "# What is not here has its default; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, whole
-from bundlekeel.core.calibration.thresholds import EQUAL, Number, Thresholds
+from bundlekeel.core.calibration.thresholds import EQUAL, RANGES, Number, Thresholds, whole
 from bundlekeel.core.model.parameters import Parameters
 
 TRIAL, KEPT = "trial", "kept"

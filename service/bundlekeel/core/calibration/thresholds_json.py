@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, whole
 from bundlekeel.core.calibration.thresholds import (
     FORMAT,
     MEASURES,
+    RANGES,
     BootstrapInterval,
     Data,
     Evidence,
@@ -27,6 +27,7 @@ from bundlekeel.core.calibration.thresholds import (
     Proposed,
     Thresholds,
     Unbroken,
+    whole,
 )
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, ThresholdsError

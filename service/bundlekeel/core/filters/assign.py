@@ -14,8 +14,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.filters.groups import domain_numbers, group_numbers, least_of_group, lives_on
-from bundlekeel.core.filters.isolation import FREE, AppliedIsolation, isolate
+from bundlekeel.core.filters.isolation import (
+    FREE,
+    AppliedIsolation,
+    domain_numbers,
+    group_numbers,
+    isolate,
+    least_of_group,
+    lives_on,
+)
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.names import namespace_of

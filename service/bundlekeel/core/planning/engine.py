@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bundlekeel.core.compat import COMPAT_SHEDDERS
-from bundlekeel.core.compat.shedder import shed_in_plan
-from bundlekeel.core.compat.transfer_plan import transfer_in_plan
+from bundlekeel.core.compat.in_plan import shed_in_plan, transfer_in_plan
 from bundlekeel.core.filters.allowed import AllowedTargets, limits_of, with_policies
 from bundlekeel.core.guard.budgets import admit
 from bundlekeel.core.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
