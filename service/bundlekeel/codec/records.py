@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from bundlekeel.codec.external_input import Faults, Fields, load_object
+from bundlekeel.codec.report import RATES
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, BundleAverages, Owner
@@ -20,7 +21,6 @@ from bundlekeel.core.model.policies import IsolationPolicy
 
 LoadManagerKind = Literal["modular", "simple", "extensible"]
 
-_RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 _QUOTA_RATES: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut")
 # A quota seeds both terms as if they were full (ModularLoadManagerImpl: "ample history").
 _SHORT_SAMPLES: Final = 10
@@ -73,8 +73,8 @@ def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages
     long = fields.child("longTermData", required=False)
     averages = BundleAverages(
         bundle=bundle,
-        short=_rates(short, _RATES),
-        long=_rates(long, _RATES),
+        short=_rates(short, RATES),
+        long=_rates(long, RATES),
         short_samples=short.integer("numSamples"),
         long_samples=long.integer("numSamples"),
         topics=fields.integer("topics"),

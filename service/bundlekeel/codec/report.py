@@ -29,9 +29,9 @@ _BUNDLE = re.compile(rf"{_PART}/{_PART}(?:/{_PART})?/0x([0-9a-fA-F]{{8}})_0x([0-
 # The same for all names of a report at once, one a line, in the only spelling that brokers use.
 _USUAL_BUNDLES = re.compile(r"(?:[!-.0-~]++/[!-.0-~]++/(?:[!-.0-~]++/)?+0x[0-9a-f]{8}_0x[0-9a-f]{8}\n)*+", re.ASCII)
 _USAGES: Final = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
-_RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
-_COUNTS: Final = ("topics", "consumerCount", "producerCount")
-_TELLING_FIELDS: Final = frozenset((*_USAGES, *_RATES, "lastStats", "lastUpdate"))
+RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
+COUNTS: Final = ("topics", "consumerCount", "producerCount")
+_TELLING_FIELDS: Final = frozenset((*_USAGES, *RATES, "lastStats", "lastUpdate"))
 
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Limit = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
@@ -43,7 +43,7 @@ class _Usage(msgspec.Struct, gc=False):
     limit: _Limit
 
 
-class _Stats(msgspec.Struct, gc=False, rename="camel"):
+class BundleStats(msgspec.Struct, gc=False, rename="camel"):
     msg_rate_in: _Amount
     msg_rate_out: _Amount
     msg_throughput_in: _Amount
@@ -74,7 +74,7 @@ class _LocalBrokerData(msgspec.Struct, gc=False, rename="camel"):
     msg_throughput_in: _Amount
     msg_throughput_out: _Amount
     last_update: _Count
-    last_stats: dict[str, _Stats]
+    last_stats: dict[str, BundleStats]
     bundles: list[str] = []
     num_topics: _Count = 0
     start_timestamp: _Count = 0
@@ -140,7 +140,7 @@ def _from_typed(broker_id: str, typed: _LocalBrokerData) -> BrokerReport:
     )
 
 
-def _columns(stats: Mapping[str, _Stats], idle: int) -> tuple[Floats, Ints]:
+def _columns(stats: Mapping[str, BundleStats], idle: int) -> tuple[Floats, Ints]:
     """One row per bundle, the idle ones last. Counts fit into doubles exactly (at most `MAX_INTEGER`)."""
     table = np.zeros((len(stats) + idle, 7))
     flat = chain.from_iterable(map(_FIGURES, stats.values()))
@@ -221,8 +221,8 @@ def _usage(fields: Fields, name: str) -> tuple[float, float]:
 def _traffic(fields: Fields, bundle_traffic: Floats) -> Floats:
     """The broker's sums; one that is absent is made from the bundles, as the broker makes it."""
     sums = bundle_traffic.sum(axis=0)
-    figures = [fields.number(rate) for rate in _RATES]
-    return np.array([figures[i] if fields.has(rate) else sums[i] for i, rate in enumerate(_RATES)])
+    figures = [fields.number(rate) for rate in RATES]
+    return np.array([figures[i] if fields.has(rate) else sums[i] for i, rate in enumerate(RATES)])
 
 
 def _bundles(fields: Fields, faults: Faults) -> tuple[tuple[str, ...], Floats, Ints]:
@@ -235,8 +235,8 @@ def _bundles(fields: Fields, faults: Faults) -> tuple[tuple[str, ...], Floats, I
             faults.add(Code.WRONG_TYPE, f"lastStats.{name}")
     children = [rows.child(name) for name in names]
     idle = _unreported(fields.items("bundles"), dict.fromkeys(names), faults)
-    rates = [[child.number(rate) for rate in _RATES] for child in children] + [[0.0] * 4] * len(idle)
-    counts = [[child.integer(count) for count in _COUNTS] for child in children] + [[0] * 3] * len(idle)
+    rates = [[child.number(rate) for rate in RATES] for child in children] + [[0.0] * 4] * len(idle)
+    counts = [[child.integer(count) for count in COUNTS] for child in children] + [[0] * 3] * len(idle)
     return (
         (*names, *idle),
         np.array(rates, dtype=np.float64).reshape(-1, 4),

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from bundlekeel.codec.extensible import bundle_loads
 from bundlekeel.codec.external_input import MAX_INTEGER, MAX_NUMBER, Faults, clean
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.model.codes import Code
@@ -127,13 +128,7 @@ def decode_bundle_stats(body: bytes) -> BundleLoads:
                 rows[bundle] = _summed(_DOMAINS.decode(raw), bundle, faults)
             except _UNREADABLE:
                 faults.add(Code.WRONG_TYPE, f"topics.{bundle}")
-    table = np.array(list(rows.values()), dtype=np.float64).reshape(-1, 7)
-    return BundleLoads(
-        names=tuple(rows),
-        traffic=np.ascontiguousarray(table[:, :4]),
-        counts=table[:, 4:].astype(np.int64),
-        faults=faults.as_tuple(),
-    )
+    return bundle_loads(rows, faults)
 
 
 def _parted(body: bytes) -> dict[str, dict[str, msgspec.Raw]]:

@@ -36,6 +36,7 @@ from bundlekeel.settings.types import (
     Compat,
     Duration,
     InvalidSetting,
+    Listed,
     Placement,
     Section,
     Shown,
@@ -230,7 +231,7 @@ class ApiSettings(Section):
     advertised_url: Annotated[str, Shown, AllowedWords("http(s)://host:port")] | None = Field(
         default=None, description="where other sidecars reach this one; null derives it from host and port"
     )
-    allowed_hosts: tuple[str, ...] = Field(
+    allowed_hosts: Annotated[tuple[str, ...], Listed] = Field(
         default=(), description="further Host headers to accept (names of Services and proxies); others get 421"
     )
     max_concurrent: int = Field(
@@ -248,13 +249,6 @@ class ApiSettings(Section):
         if value is not None and re.fullmatch(r"https?://[^\s/]+/?", value) is None:
             raise InvalidSetting("not an address of a web server")
         return value.rstrip("/") if value else None
-
-    @field_validator("allowed_hosts", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return [part.strip() for part in value.split(",") if part.strip()]
-        return value
 
 
 class JournalSettings(Section):

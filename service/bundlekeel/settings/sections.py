@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
@@ -13,7 +12,18 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from bundlekeel.core.calibration.thresholds import AdoptionRules
 from bundlekeel.ports.records import EVENTS, Event, Severity
-from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Place, Section, Shown, Strategy
+from bundlekeel.settings.types import (
+    AllowedWords,
+    Duration,
+    Http,
+    InvalidSetting,
+    Listed,
+    Place,
+    Section,
+    Shown,
+    Strategy,
+    http_address,
+)
 
 WINDOWS_WORDS = AllowedWords("list of windows {cron, time_zone, minutes, allow}")
 
@@ -90,8 +100,8 @@ class WebhookSettings(Section):
     @field_validator("url")
     @classmethod
     def _is_url(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not is_http_url(value.get_secret_value()):
-            raise InvalidSetting("not an http(s) address")
+        if value is not None:
+            http_address(value.get_secret_value())
         return value
 
     @model_validator(mode="after")
@@ -124,31 +134,15 @@ class NotifySettings(Section):
         return _unlike(value)
 
 
-def is_http_url(text: str) -> bool:
-    """Whether this is an absolute http or https address without spaces."""
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and " " not in text
-
-
 class TraceSettings(Section):
     """Each cycle, its plan and its moves as an OpenTelemetry trace. Off by default; needs the extra `otel`."""
 
-    otlp_endpoint: Annotated[str, Shown] | None = Field(
+    otlp_endpoint: Annotated[str, Shown, Http] | None = Field(
         default=None,
         description="where spans are sent by OTLP over HTTP, e.g. http://collector:4318/v1/traces; null: no traces",
     )
     timeout: Duration = Field(default=5.0, ge=0.1, le=60, description="until the collector must have answered")
     tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
-
-    @field_validator("otlp_endpoint")
-    @classmethod
-    def _is_url(cls, value: str | None) -> str | None:
-        if value is not None and not is_http_url(value):
-            raise InvalidSetting("not an http(s) address")
-        return value
 
 
 class HistorySettings(Section):
@@ -201,7 +195,7 @@ class CountersSettings(Section):
 class PrometheusSettings(Section):
     """Your Prometheus, where brokers' counters are read with `counters.source: prometheus`."""
 
-    url: Annotated[str, Shown, AllowedWords("http(s)://host[:port][/path]")] | None = Field(
+    url: Annotated[str, Shown, Http, AllowedWords("http(s)://host[:port][/path]")] | None = Field(
         default=None, description="its address, below which /api/v1 is"
     )
     labels: dict[str, str] = Field(
@@ -220,13 +214,6 @@ class PrometheusSettings(Section):
     token_file: Path | None = Field(default=None, description="file with the token, read again when it changes")
     tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
     tls_verify: bool = Field(default=True, description="check its certificate and host name")
-
-    @field_validator("url")
-    @classmethod
-    def _is_url(cls, value: str | None) -> str | None:
-        if value is not None and not is_http_url(value):
-            raise InvalidSetting("not an http(s) address")
-        return value
 
     @model_validator(mode="after")
     def _one_token(self) -> PrometheusSettings:
@@ -279,16 +266,9 @@ class CalibrationSettings(Section):
 class ShadowSettings(Section):
     """Strategies that plan every cycle along with the one in force, and are only compared with it."""
 
-    strategies: tuple[Strategy, ...] = Field(
+    strategies: Annotated[tuple[Strategy, ...], Listed] = Field(
         default=(), description="names of strategies; what they would have done is in metrics and history"
     )
-
-    @field_validator("strategies", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return [part.strip() for part in value.split(",") if part.strip()]
-        return value
 
     @field_validator("strategies")
     @classmethod

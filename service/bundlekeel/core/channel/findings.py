@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final
+from typing import Final, Self
 
 from bundlekeel.core.channel.states import IN_FLIGHT, Ranges, RejectedUnit, ServiceUnit, UnitState, owner_of
 from bundlekeel.core.model.names import parse_bundle
@@ -25,29 +25,35 @@ _SETTLED_MS: Final = 2_000
 
 
 class FindingCode(StrEnum):
-    """What can be wrong with the entry of a bundle."""
+    """What can be wrong with the entry of a bundle, and its explanation."""
 
-    IN_FLIGHT_TOO_LONG = "InFlightTooLong"
-    OWNER_NOT_ALIVE = "OwnerNotAlive"
-    TARGET_NOT_ALIVE = "TargetNotAlive"
-    SPLIT_CHILDREN_MISSING = "SplitChildrenMissing"
-    TOMBSTONE_OVERDUE = "TombstoneOverdue"
-    OWNED_TWICE = "OwnedTwice"
+    explanation: str
+
+    def __new__(cls, word: str, explanation: str = "") -> Self:
+        """`explanation` is "" only where a member is looked up by its word."""
+        made = str.__new__(cls, word)
+        made._value_ = word
+        made.explanation = explanation
+        return made
+
+    IN_FLIGHT_TOO_LONG = (
+        "InFlightTooLong",
+        "the bundle is assigned, released or split for longer than brokers allow",
+    )
+    OWNER_NOT_ALIVE = (
+        "OwnerNotAlive",
+        "the broker that owns, releases or splits the bundle is not registered",
+    )
+    TARGET_NOT_ALIVE = "TargetNotAlive", "the bundle is on its way to a broker that is not registered"
+    SPLIT_CHILDREN_MISSING = "SplitChildrenMissing", "the bundle was split, but no broker has taken over its children"
+    TOMBSTONE_OVERDUE = "TombstoneOverdue", "the entry of a bundle without owner should have been removed by now"
+    OWNED_TWICE = "OwnedTwice", "two entries, or two brokers, claim the same hashes at the same time"
     # about brokers, not single bundles; told by the daemon
-    OWNER_UNREACHABLE = "OwnerUnreachable"
-    VARIANT_DISAGREES = "VariantDisagrees"
+    OWNER_UNREACHABLE = "OwnerUnreachable", "a broker that owns bundles is registered, but refuses connections"
+    VARIANT_DISAGREES = "VariantDisagrees", "brokers keep the channel in different places, or it is being migrated"
 
 
-FINDINGS: Final[dict[FindingCode, str]] = {
-    FindingCode.IN_FLIGHT_TOO_LONG: "the bundle is being assigned, released or split for longer than brokers allow",
-    FindingCode.OWNER_NOT_ALIVE: "the broker that owns the bundle, or is to release or split it, is not registered",
-    FindingCode.TARGET_NOT_ALIVE: "the bundle is on its way to a broker that is not registered",
-    FindingCode.SPLIT_CHILDREN_MISSING: "the bundle was split, but no broker has taken over its children",
-    FindingCode.TOMBSTONE_OVERDUE: "the entry of a bundle without owner should have been removed by now",
-    FindingCode.OWNED_TWICE: "two entries, or two brokers, claim the same hashes at the same time",
-    FindingCode.OWNER_UNREACHABLE: "a broker that owns bundles is registered, but refuses connections",
-    FindingCode.VARIANT_DISAGREES: "brokers keep the channel in different places, or it is being migrated",
-}
+FINDINGS: Final = {code: code.explanation for code in FindingCode}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -318,16 +318,15 @@ def _coerce_names(spec: ParameterSpec, value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [part.strip() for part in value.strip("[]").split(",") if part.strip()]
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise ConfigError(f"{spec.name}: {value!r} is no list of names", field=spec.name, value=value, allowed=allowed)
+        raise _refused(spec, value, "is not a list of names", allowed)
     wrong = [item for item in value if spec.pattern and not re.fullmatch(spec.pattern, item)]
     if wrong:
-        raise ConfigError(
-            f"{spec.name}: {wrong[0]!r} is not allowed; expected {allowed}",
-            field=spec.name,
-            value=wrong[0],
-            allowed=allowed,
-        )
+        raise _refused(spec, wrong[0], f"is not allowed; expected {allowed}", allowed)
     return tuple(value)
+
+
+def _refused(spec: ParameterSpec, value: object, why: str, allowed: str) -> ConfigError:
+    return ConfigError(f"{spec.name}: {value!r} {why}", field=spec.name, value=value, allowed=allowed)
 
 
 def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: bool) -> float | int:
@@ -336,20 +335,13 @@ def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: b
     allowed = f"{'a whole number' if whole else 'a number'} {low}{high} ({spec.unit})"
     try:
         if isinstance(value, bool):
-            raise TypeError("true/false is no number")
+            raise TypeError
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(
-            f"{spec.name}: {value!r} is no number", field=spec.name, value=value, allowed=allowed
-        ) from None
+        raise _refused(spec, value, "is not a number", allowed) from None
     in_range = (spec.minimum is None or number >= spec.minimum) and (spec.maximum is None or number <= spec.maximum)
     if (ranged and not in_range) or not math.isfinite(number) or (whole and number != int(number)):
-        raise ConfigError(
-            f"{spec.name}: {value!r} is not allowed; expected {allowed}",
-            field=spec.name,
-            value=value,
-            allowed=allowed,
-        )
+        raise _refused(spec, value, f"is not allowed; expected {allowed}", allowed)
     return int(number) if whole else number
 
 
@@ -383,4 +375,4 @@ def _read(spec: ParameterSpec, key: str, raw: object, *, ranged: bool) -> object
     try:
         return coerce(spec.name, float(raw) * spec.factor, ranged=ranged)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{key}: {raw!r} is no number", field=key, value=raw, allowed=spec.unit) from None
+        raise ConfigError(f"{key}: {raw!r} is not a number", field=key, value=raw, allowed=spec.unit) from None

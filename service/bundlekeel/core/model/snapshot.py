@@ -184,7 +184,7 @@ def build_snapshot(
         )
         names, rows = [name for name, kept in zip(names, marks.tolist(), strict=True) if kept], rows[marks]
     bundles = _bundle_table(ordered, keep, _Named(names, rows, averages), quantise=quantise)
-    _freeze(brokers, bundles)
+    freeze(brokers, bundles)
     return Snapshot(
         wall_ms=wall_ms,
         mode=mode,
@@ -197,7 +197,8 @@ def build_snapshot(
     )
 
 
-def _freeze(*tables: BrokerTable | BundleTable) -> None:
+def freeze(*tables: BrokerTable | BundleTable) -> None:
+    """Make all arrays read-only."""
     for table in tables:
         for item in fields(table):
             value = getattr(table, item.name)
@@ -347,6 +348,26 @@ def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows:
         np.fromiter((claimed[n] == row for n in report.bundle_names), dtype=bool, count=len(report.bundle_names))
         for row, report in enumerate(reports)
     ]
+
+
+def grouped(bundles: BundleTable, owner: Ints, brokers: int) -> BundleTable:
+    """The bundles grouped by these owners, rows of as many brokers."""
+    order = np.argsort(owner, kind="stable")
+    starts = np.zeros(brokers + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owner, minlength=brokers), out=starts[1:])
+    return replace(
+        bundles,
+        names=tuple(bundles.names[row] for row in order.tolist()),
+        starts=starts,
+        owner=owner[order],
+        namespace=bundles.namespace[order],
+        latest=bundles.latest[order],
+        short=bundles.short[order],
+        long=bundles.long[order],
+        samples=bundles.samples[order],
+        counts=bundles.counts[order],
+        system=bundles.system[order],
+    )
 
 
 def digest_of(brokers: BrokerTable, bundles: BundleTable, excluded: tuple[ExcludedBroker, ...]) -> str:
