@@ -295,5 +295,5 @@ def decode_cpu_load(body: bytes) -> float:
     told = [bean.metrics.get(name) for bean in beans if bean.dimensions.bean == _BEAN for name in _LOADS]
     loads = [float(load) for load in told if isinstance(load, int | float) and 0.0 <= load <= 1.0]
     if not loads:
-        raise CodecError(f"{_BEAN} tells no CPU load", code=Code.NO_LOAD_DATA)
+        raise CodecError(f"{_BEAN} reports no CPU load", code=Code.NO_LOAD_DATA)
     return max(loads)

@@ -45,7 +45,7 @@ GROWTH_BYTES: Final = 64 * 1024 * 1024
 
 # Nobody nests deeper than 12; Python's own recursion ends near 1,000.
 MAX_DEPTH: Final = 64
-# A Java long has 19 digits and a sign. Longer numbers become floats: whoever wants a whole number refuses those.
+# A Java long has 19 digits and a sign. Longer numbers become floats: who wants a whole number refuses those.
 _MAX_DIGITS: Final = 20
 _LONG: Final = b"0" * _MAX_DIGITS
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
@@ -129,7 +129,7 @@ def cleaned(value: Any, *, text: Callable[[str], str] = clean, finite: bool = Fa
     if isinstance(value, str):
         return text(value)
     if finite and isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is no number")
+        raise ValueError(f"{value} is not a number")
     if not isinstance(value, dict | list):
         return value
     if not depth:

@@ -123,7 +123,7 @@ def decode_boundaries(data: bytes | msgspec.Raw) -> list[int]:
         boundaries = [int(text, 16) for text in texts]
     except (TypeError, ValueError):
         raise CodecError(
-            "a boundary is no hexadecimal number", code=Code.WRONG_TYPE, field="bundles.boundaries"
+            "a boundary is not a hexadecimal number", code=Code.WRONG_TYPE, field="bundles.boundaries"
         ) from None
     ascending = all(low < high for low, high in itertools.pairwise(boundaries))
     if len(boundaries) < 2 or boundaries[0] != FULL_LOWER or boundaries[-1] != FULL_UPPER or not ascending:

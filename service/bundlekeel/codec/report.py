@@ -23,7 +23,7 @@ from bundlekeel.core.model.load import BrokerReport, Floats, Ints
 MAX_REPORT_BYTES: Final = 1_048_576
 
 # Stricter than `core.model.names.parse_bundle` in one point: a name that could not be written out again
-# (whitespace, control characters, lone surrogates), or that holds what stands for such, is no name.
+# (whitespace, control characters, lone surrogates), or that holds what stands for such, is not a valid name.
 _PART = r"[^/\s\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]+"
 _BUNDLE = re.compile(rf"{_PART}/{_PART}(?:/{_PART})?/0x([0-9a-fA-F]{{8}})_0x([0-9a-fA-F]{{8}})")
 # The same for all names of a report at once, one a line, in the only spelling that brokers use.
@@ -149,7 +149,7 @@ def _columns(stats: Mapping[str, BundleStats], idle: int) -> tuple[Floats, Ints]
 
 
 def _bad_names(names: Collection[str]) -> list[str]:
-    """The names that are no bundles. Usually none, which one pass over all of them tells."""
+    """The names that are not bundles. Usually none, which one pass over all of them tells."""
     lines = "\n".join((*names, ""))
     usual = lines.count("\n") == len(names) and _USUAL_BUNDLES.fullmatch(lines) is not None
     if usual:  # fixed width and lower case: bounds compare as text

@@ -141,7 +141,7 @@ def _parted(body: bytes) -> dict[str, dict[str, msgspec.Raw]]:
         return _BROKER.decode(body)
     except _UNREADABLE:
         pass
-    raise CodecError("the answer is no topic statistics", code=Code.NOT_JSON)
+    raise CodecError("the answer does not contain topic statistics", code=Code.NOT_JSON)
 
 
 def _summed(domains: dict[str, dict[str, _Topic]], bundle: str, faults: Faults) -> list[float]:

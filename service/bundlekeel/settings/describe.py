@@ -122,17 +122,17 @@ def warnings_of(settings: Settings) -> list[str]:
 def _of_security(settings: Settings) -> list[str]:
     api, found = settings.api, []
     if api.auth.on and not api.tls.on and api.host not in LOOPBACK:
-        found.append(f"api.auth without api.tls on {api.host}: tokens travel readable; set api.tls.cert_file")
+        found.append(f"api.auth without api.tls on {api.host}: tokens are sent unencrypted; set api.tls.cert_file")
     if api.auth.on and api.auth.peer_token_file is None:
         found.append(
             "api.auth without api.auth.peer_token_file: a follower cannot pass a dry run on to the leader and makes it "
-            "from its own picture"
+            "from its own snapshot"
         )
     for section, name in (("admin", "brokers"), ("store", "ZooKeeper")):
         if not getattr(settings, section).tls_verify:
-            found.append(f"{section}.tls_verify is false: whoever stands in between can pose as {name}")
+            found.append(f"{section}.tls_verify is false: an attacker in between can pose as {name}")
     if settings.store.sasl_username is not None and not settings.store.tls:
-        found.append("store.sasl_username without store.tls: what is read and written travels readable and unsigned")
+        found.append("store.sasl_username without store.tls: data is sent unencrypted and unsigned")
     return found
 
 

@@ -107,7 +107,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str):
             raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key!r} is no text; put it in quotes", key_node.start_mark
+                None, None, f"the key {key!r} is not a text; put it in quotes", key_node.start_mark
             )
         if key in found:
             raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
@@ -151,7 +151,7 @@ _Layer = dict[_Path, tuple[object, str]]
 class LoadedSettings:
     """Settings with the origin of every key: `default`, `file:...`, `env:...`, `secret:...` or `cli`.
 
-    `again` reads the same sources anew (ConfigErrors as `load_settings`).
+    `again` reads the same sources again (ConfigErrors as `load_settings`).
     """
 
     settings: Settings
@@ -168,7 +168,7 @@ class LoadedSettings:
     def unreadable_files(self) -> list[str]:
         """A sentence for every file that is named (tokens, certificates, keys) and that this process cannot read."""
         return [
-            f"{key} = {str(file)!r}: {self.located(file)} is no file that can be read"
+            f"{key} = {str(file)!r}: {self.located(file)} is not a readable file"
             for key, file in _named_files(self.settings.__dict__, "")
             if (place := self.located(file)) is None or not place.is_file() or not os.access(place, os.R_OK)
         ]

@@ -32,7 +32,9 @@ class WindowSettings(Section):
     """A time in which bundles may, or may not, be moved."""
 
     cron: str = Field(description="when it opens: minute hour day-of-month month day-of-week, as in crontab")
-    time_zone: str = Field(default="UTC", description="IANA name, such as Europe/Berlin; its clock changes are heeded")
+    time_zone: str = Field(
+        default="UTC", description="IANA name, such as Europe/Berlin; daylight saving time is observed"
+    )
     minutes: int = Field(ge=1, le=10_080, description="how long it stays open")
     allow: Literal["act", "overload", "nothing"] = Field(
         default="act", description="everything, only relief of overloaded brokers, or nothing while it is open"
@@ -62,13 +64,17 @@ class WindowSettings(Section):
 
 
 class RateSettings(Section):
-    """Fewer moves when the brokers' clients fare worse after some (core/guard/rate.py)."""
+    """Fewer moves when latency or errors of clients rise after moves (core/guard/rate.py)."""
 
     adaptive: bool = Field(
-        default=False, description="halve the moves a cycle when clients fare worse, then one more at a time"
+        default=False,
+        description="halve the moves a cycle when latency or errors of clients rise, then add one at a time",
     )
     interval: Duration = Field(
-        default=30.0, ge=5, le=3600, description="how often the brokers are asked how their clients fare"
+        default=30.0,
+        ge=5,
+        le=3600,
+        description="how often the brokers are asked for latency and errors of their clients",
     )
 
 
@@ -93,9 +99,9 @@ class WebhookSettings(Section):
     kind: Literal["generic", "slack"] = Field(default="generic", description="the form of the body")
     events: tuple[Event, ...] = Field(default=EVENTS, description="what is notified")
     min_severity: Severity = Field(default="info", description="the least severity that is notified")
-    timeout: Duration = Field(default=5.0, ge=0.1, le=60, description="until it must have answered")
+    timeout: Duration = Field(default=5.0, ge=0.1, le=60, description="time limit of a request")
     tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
-    use_proxy: bool = Field(default=False, description="heed HTTPS_PROXY and NO_PROXY of the environment")
+    use_proxy: bool = Field(default=False, description="use HTTPS_PROXY and NO_PROXY of the environment")
 
     @field_validator("url")
     @classmethod
@@ -141,7 +147,7 @@ class TraceSettings(Section):
         default=None,
         description="where spans are sent by OTLP over HTTP, e.g. http://collector:4318/v1/traces; null: no traces",
     )
-    timeout: Duration = Field(default=5.0, ge=0.1, le=60, description="until the collector must have answered")
+    timeout: Duration = Field(default=5.0, ge=0.1, le=60, description="time limit of a request")
     tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
 
 
@@ -149,7 +155,7 @@ class HistorySettings(Section):
     """The record of what every cycle saw and decided, for replay and for the nightly recalibration."""
 
     uri: Place | None = Field(
-        default=None, description="where history is kept, for all sidecars the same; null records nothing"
+        default=None, description="where history is kept; the same for all sidecars; null records nothing"
     )
     wal: Path = Field(
         default=Path("bundlekeel-history"),
@@ -175,7 +181,7 @@ class CountersSettings(Section):
         " Prometheus scraped (`prometheus.url`); off: reports only",
     )
     interval: Duration = Field(
-        default=15.0, ge=1, le=3600, description="how often a broker is read while loads stay as they are"
+        default=15.0, ge=1, le=3600, description="how often a broker is read while loads do not change"
     )
     quick_interval: Duration = Field(
         default=3.0, ge=1, le=60, description="how often while something changes: a new leader, a broker, moves, a load"
@@ -184,7 +190,7 @@ class CountersSettings(Section):
         default=300_000,
         ge=0,
         le=100_000_000,
-        description="of more topics in all brokers reports alone are used: reading them would take too long",
+        description="with more topics in all brokers only reports are used: reading would take too long",
     )
     extensible: bool = Field(
         default=True,
@@ -199,17 +205,18 @@ class PrometheusSettings(Section):
         default=None, description="its address, below which /api/v1 is"
     )
     labels: dict[str, str] = Field(
-        default_factory=dict, description="what all series of this cluster's brokers have, such as {cluster: eu-1}"
+        default_factory=dict,
+        description="labels that all series of this cluster's brokers have, such as {cluster: eu-1}",
     )
     broker_label: str = Field(
         default="instance",
         pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$",
-        description="the label that tells brokers apart; its values are host:port, hosts, pods' names or addresses",
+        description="the label that identifies brokers; its values are host:port, hosts, pods' names or addresses",
     )
     window: Duration = Field(
         default=120.0, ge=5, le=3600, description="how far back scrapes are looked for: at least two scrape intervals"
     )
-    timeout: Duration = Field(default=10.0, ge=0.1, le=60, description="until it must have answered")
+    timeout: Duration = Field(default=10.0, ge=0.1, le=60, description="time limit of a request")
     token: SecretStr | None = Field(default=None, description="bearer token; better kept in token_file or a secret")
     token_file: Path | None = Field(default=None, description="file with the token, read again when it changes")
     tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
@@ -227,10 +234,10 @@ class CalibrationSettings(Section):
 
     mode: Literal["off", "recommend", "adopt"] = Field(
         default="off",
-        description="off: neither read nor in force; recommend: shown, people adopt; adopt: comes into force by itself",
+        description="off: not read; recommend: shown, a person adopts it; adopt: comes into force automatically",
     )
     uri: Place | None = Field(
-        default=None, description="where the job leaves DATE/thresholds.json, for all sidecars the same"
+        default=None, description="where the job writes DATE/thresholds.json; the same for all sidecars"
     )
     interval: Duration = Field(default=300.0, ge=1, le=86_400, description="how often a new proposal is looked for")
     max_steps: float = Field(
@@ -243,7 +250,7 @@ class CalibrationSettings(Section):
         default=21_600.0,
         ge=0,
         le=86_400,
-        description="how long what was adopted is watched while acting, and reverted if worse than promised; 0: never",
+        description="trial: how long adopted thresholds are watched; reverted if worse than predicted; 0: no trial",
     )
 
     @property

@@ -274,7 +274,7 @@ def checked(document: Thresholds, current: Parameters, rules: AdoptionRules, now
         detail = f"format {document.format}; this release reads up to {FORMAT}"
         return (Objection(code=Code.FUTURE_FORMAT, field="format", detail=detail),)
     if document.cluster and rules.cluster and document.cluster != rules.cluster:
-        detail = f"it rests on the history of cluster {document.cluster}, and this is cluster {rules.cluster}"
+        detail = f"it is based on the history of cluster {document.cluster}, and this is cluster {rules.cluster}"
         return (Objection(code=Code.OTHER_CLUSTER, field="cluster", detail=detail),)
     off = _off_range(document)
     if not off and not difference(current, document) and document.strategy == current.strategy:
@@ -326,10 +326,10 @@ def _about_time(document: Thresholds, rules: AdoptionRules, now_ms: int) -> list
 def _about_data(data: Data, rules: AdoptionRules) -> list[Objection]:
     found = []
     if len(set(data.days)) < rules.min_days:
-        detail = f"{len(set(data.days))} usable days; at least {rules.min_days} are asked for"
+        detail = f"{len(set(data.days))} usable days; at least {rules.min_days} are required"
         found.append(Objection(code=Code.TOO_LITTLE_HISTORY, field="data.days", detail=detail))
     if data.coverage < rules.min_coverage:
-        detail = f"{data.coverage:.1%} of the time is recorded; at least {rules.min_coverage:.1%} are asked for"
+        detail = f"{data.coverage:.1%} of the time is recorded; at least {rules.min_coverage:.1%} is required"
         found.append(Objection(code=Code.POOR_COVERAGE, field="data.coverage", detail=detail))
     return found
 
@@ -358,7 +358,7 @@ def _too_far(document: Thresholds, current: Parameters, rules: AdoptionRules) ->
         steps = steps_between(name, getattr(current, name), row.value)
         if steps > rules.max_steps + _DUST:
             detail = (
-                f"{name} {getattr(current, name):g} -> {row.value:g} is {steps:.1f} steps, {rules.max_steps:g} may be"
+                f"{name} {getattr(current, name):g} -> {row.value:g} is {steps:.1f} steps, {rules.max_steps:g} allowed"
             )
             found.append(Objection(code=Code.STEP_TOO_LARGE, field=f"parameters.{name}.value", detail=detail))
     return found
@@ -385,7 +385,7 @@ def _not_better(evidence: Evidence) -> list[Objection]:
         return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=f"worse: {', '.join(worse)}")]
     gains = (evidence.difference.imbalance, evidence.difference.moves_per_hour)
     if all(item.high >= 0 for item in (*gains, evidence.difference.overloaded_minutes_per_day)):
-        detail = "neither imbalance, moves nor overload is lower for certain: each interval reaches 0"
+        detail = "neither imbalance, moves nor overload is significantly lower: each interval reaches 0"
         return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=detail)]
     return []
 

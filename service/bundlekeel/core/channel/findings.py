@@ -1,10 +1,10 @@
-"""What is wrong in the ownership channel (PIP-192), since when, and what would mend it.
+"""What is wrong in the ownership channel (PIP-192), since when, and what would repair it.
 
 **Whose clock.** A writer's clock may be wrong by any amount; ours is not asked to agree with it. An entry that arrived
 while the channel was being followed is as old as our own clock says (`seen_ms`). One that was there when following
 began (`seen_ms` <= `Watching.from_ms`) is older than that; how much older only its writer knows, whose time counts
 unless it lies later. So nothing is found too early because a clock is slow, and nothing waits for its deadline again
-because this process was started again. Brokers, too, go by the writer's time when they mend.
+because this process was started again. Brokers, too, go by the writer's time when they repair.
 
 Source: `ServiceUnitStateChannelImpl.monitorOwnerships`, `handleBrokerDeletionEvent`, `overrideOwnership`.
 """
@@ -61,7 +61,7 @@ class ChannelFinding:
     """One fault of the channel. It says the same from call to call for as long as it lasts.
 
     `brokers`: those concerned, the one at fault first. `since_ms`: wall clock since when. `deadline_ms`: wall clock by
-    which Pulsar itself should have mended it (0: it never does); before that `remedy` is to wait, afterwards what a
+    which Pulsar itself should have repaired it (0: it never does); before that `remedy` is to wait, afterwards what a
     person can do.
     """
 
@@ -271,7 +271,7 @@ class _Watch:
     def _too_long(self, bundle: str, unit: ServiceUnit, since: int) -> ChannelFinding:
         deadline = since + self.deadlines.in_flight_ms + self.deadlines.monitor_ms
         brokers = tuple(broker for broker in (unit.source, unit.destination) if broker)
-        begins_anew = "begins the split anew on another broker"
+        begins_anew = "starts the split again on another broker"
         return ChannelFinding(
             code=FindingCode.IN_FLIGHT_TOO_LONG,
             bundle=bundle,
@@ -308,7 +308,7 @@ class _Watch:
         limits = self.deadlines
         if unit.state is UnitState.SPLITTING:
             deadline = since + limits.in_flight_ms + limits.monitor_ms
-            remedy = self._monitor(deadline, "begins the split anew on another broker")
+            remedy = self._monitor(deadline, "starts the split again on another broker")
         elif self._is_bundle(bundle) is False:
             deadline, remedy = 0, "nothing: the next lookup of a topic in them assigns them"
         else:
@@ -347,7 +347,7 @@ class _Watch:
         if self.now_ms <= deadline:
             return f"nothing: the leader broker's monitor (every {_seconds(self.deadlines.monitor_ms)}) {does}"
         return (
-            f"{instead}restart the leader broker, whose monitor should have mended it (pulsar-admin brokers "
+            f"{instead}restart the leader broker, whose monitor should have repaired it (pulsar-admin brokers "
             "leader-broker names it): the monitor of a new leader runs at once"
         )
 
@@ -360,7 +360,7 @@ class _Watch:
     def _which_is_left_over(self, first: str, second: str, owners: Sequence[str]) -> str:
         for bundle, other, broker in ((first, second, owners[0]), (second, first, owners[-1])):
             if self._is_bundle(bundle) is False and self._is_bundle(other):
-                return f"restart {broker}, which gives {bundle} up: it is no bundle of the namespace any more"
+                return f"restart {broker}, which gives {bundle} up: it is not a bundle of the namespace any more"
         return (
             f"pulsar-admin namespaces bundles {parse_bundle(first).namespace} tells which of the two exists; "
             "restart the broker that owns the other"

@@ -49,7 +49,7 @@ _BOUND: Final = frozenset({Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.SYS
 
 
 def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
-    """The snapshot as Pulsar's classes see a cluster; rows stay rows. `recent`: rows of bundles unloaded lately.
+    """The snapshot as Pulsar's classes see a cluster; rows stay rows. `recent`: rows of bundles unloaded recently.
 
     Capacity overrides count as far as they are about resources that Pulsar knows.
     """

@@ -304,7 +304,7 @@ VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
 def version_key(text: str) -> VersionKey | None:
-    """What versions are ordered by (semver.org, section 11), or None for a text that is no version."""
+    """What versions are ordered by (semver.org, section 11), or None for a text that is not a version."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return None

@@ -202,9 +202,9 @@ def _over(budget: _Budget, name: str, used: int) -> Refusal:
 def _frees(budget: _Budget) -> str:
     if budget.limit == 0 and budget.code is not Code.ADAPTIVE_RATE:
         return "it allows none"
-    return f"frees at {clock_text(budget.frees_ms)}" if budget.frees_ms else "frees with the next cycle"
+    return f"free again at {clock_text(budget.frees_ms)}" if budget.frees_ms else "free again in the next cycle"
 
 
 def _over_share(move: Move, used: float, limit: float) -> Refusal:
-    detail = f"limit {limit:.0%} of what {move.source} carries a cycle, {used:.0%} used, frees with the next cycle"
+    detail = f"limit {limit:.0%} of what {move.source} carries a cycle, {used:.0%} used, free again in the next cycle"
     return Refusal(Code.BUDGET_OF_TRAFFIC, detail=detail, limit=limit, used=used)

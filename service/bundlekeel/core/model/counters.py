@@ -121,7 +121,7 @@ def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDAr
     known = old[row] == new if len(old) else np.zeros(len(new), dtype=bool)
     passed = after.counters.copy()
     passed[known] -= before.counters[row[known]]
-    # A topic that was unloaded and came back counts anew.
+    # A topic that was unloaded and came back counts again.
     again = (passed < 0).any(axis=1)
     passed[again] = after.counters[again]
     return passed, known & ~again

@@ -33,14 +33,14 @@ class Parameters(StrategyParameters):
         unit="seconds (Pulsar: minutes)",
         factor=60.0,
         used_by="guard",
-        why="a bundle that moved is left alone this long",
+        why="a bundle that moved is not moved again for this long",
     )
     cool_down_limited_factor: float = parameter(
         2.0,
         unit="factor",
         minimum=1.0,
         used_by="guard",
-        why="so many times longer rests a bundle of a namespace in a quota group that is enforced; 1: like any other",
+        why="factor on the cool-down of bundles whose quota group is enforced; 1: no difference",
     )
     max_moves_per_cycle: int = parameter(
         10,
@@ -78,7 +78,7 @@ class Parameters(StrategyParameters):
         unit="moves",
         minimum=-1.0,
         used_by="guard",
-        why="moves begun within any hour, also before a change of leader; -1: no limit",
+        why="moves started within any hour, those of earlier leaders too; -1: no limit",
     )
     max_traffic_share_per_cycle: float = parameter(
         1.0,
@@ -91,13 +91,13 @@ class Parameters(StrategyParameters):
         3600.0,
         unit="seconds",
         used_by="guard",
-        why="a bundle does not go back so soon to the broker it left; other targets stay open to it; 0: disabled",
+        why="how long a bundle does not return to the broker it left; other targets are allowed; 0: disabled",
     )
     blast_window_seconds: float = parameter(
         60.0,
         unit="seconds",
         used_by="guard",
-        why="brokers that came, went or restarted within it count as changed at once; 0 turns that off",
+        why="brokers that started, stopped or restarted within this time count as changed at once; 0: disabled",
     )
     blast_radius_ratio: float = parameter(
         0.5,
@@ -117,7 +117,7 @@ class Parameters(StrategyParameters):
         60.0,
         unit="seconds",
         used_by="guard",
-        why="after a broker came, went or restarted, only overload is relieved for this long; 0 turns that off",
+        why="after a broker started, stopped or restarted, only overload is relieved for this long; 0: disabled",
     )
     min_complete_ratio: float = parameter(
         0.5,
@@ -149,20 +149,20 @@ class Parameters(StrategyParameters):
         (),
         unit="names or globs",
         used_by="guard",
-        why="when not empty, bundles of other namespaces never move: a gentle beginning",
+        why="when not empty, bundles of other namespaces never move (for a first, limited use)",
     )
     # operations
     drain_max_moves_per_cycle: int = parameter(
         12,
         unit="moves",
         used_by="drain",
-        why="budget of all drains in one cycle, beside that of the strategy; the next cycle follows at once",
+        why="budget of all drains in one cycle, in addition to the strategy's; the next cycle follows at once",
     )
     warm_max_moves_per_cycle: int = parameter(
         2,
         unit="moves a broker",
         used_by="warm",
-        why="so many bundles a cycle come to a broker that is being warmed",
+        why="most bundles that move to a broker under warm-up in one cycle",
     )
     warm_until_share: float = parameter(
         0.9,
@@ -277,9 +277,11 @@ def add_choice(parameter: str, name: str) -> None:
     """Let `strategy` or `placement` be this name as well. ConfigError when the name is bad or taken."""
     if _NAME.fullmatch(name) is None:
         allowed = "a-z, 0-9 and _, beginning with a letter, at most 40 of them"
-        raise ConfigError(f"{name!r} is no name for a {parameter}", field=parameter, value=name, allowed=allowed)
+        raise ConfigError(
+            f"{name!r} is not a valid name for a {parameter}", field=parameter, value=name, allowed=allowed
+        )
     if name in choices(parameter):
-        raise ConfigError(f"the {parameter} {name!r} is there already", field=parameter, value=name)
+        raise ConfigError(f"the {parameter} {name!r} exists already", field=parameter, value=name)
     _ADDED.setdefault(parameter, []).append(name)
 
 

@@ -128,7 +128,7 @@ class BundleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One frozen picture. `registered` counts live brokers, with or without a usable report. `intervals`: how old, in
+    """One frozen snapshot. `registered` counts live brokers, with or without a usable report. `intervals`: how old, in
     ms, a broker's figures may be at its `last_update` where they come from counters, 0 where it reported them itself;
     by row, empty where all of them did."""
 

@@ -174,7 +174,7 @@ def relocate(given: Request) -> Relocation:
 
 
 def _warmed(given: Request, draft: Draft, limits: AllowedTargets | None, closed: frozenset[str]) -> dict[str, bool]:
-    """Fill the warming brokers, with bundles that the shedder may move too, and with those that left them lately."""
+    """Fill the warming brokers, with bundles that the shedder may move too, and with those that left them recently."""
     under_way = given.ledger.under_way()
     warming = given.guard.warming
     recent = {name: moved for name, moved in given.guard.recent.items() if moved.source not in warming}

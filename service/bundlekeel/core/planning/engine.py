@@ -191,9 +191,7 @@ def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict |
             sentence=f"{snapshot.brokers.ids[0]} is the only broker: nothing to balance",
         )
     if params.strategy != "uniform" and not draft.score.any():
-        text = (
-            "the average load is zero: either there is no traffic, or the reports are blind (see `bundlekeel doctor`)"
-        )
+        text = "the average load is zero: no traffic, or reports without resource limits (see `bundlekeel doctor`)"
         return Verdict(code=Code.ZERO_AVERAGE, sentence=text)
     return None
 
