@@ -244,9 +244,7 @@ def decode_signs(body: bytes) -> ClientSigns:
     if opened is None:
         raise CodecError(f"the metrics hold no {_OPENED}", code=Code.NO_LOAD_DATA)
     return ClientSigns(
-        latency_ms=waited / stored if stored > 0 else None,
-        failures=int(failed),
-        connections=int(opened),
+        latency_ms=waited / stored if stored > 0 else None, failures=int(failed), connections=int(opened)
     )
 
 

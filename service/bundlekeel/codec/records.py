@@ -106,11 +106,7 @@ def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
     service_url = fields.text("nativeUrl") or fields.text("nativeUrlTls")
     _refuse(faults)
     return Owner(
-        broker_id=broker_id,
-        disabled=disabled,
-        web_url=web_url,
-        service_url=service_url,
-        listeners=_listeners(fields),
+        broker_id=broker_id, disabled=disabled, web_url=web_url, service_url=service_url, listeners=_listeners(fields)
     )
 
 

@@ -91,12 +91,7 @@ class _LocalBrokerData(msgspec.Struct, gc=False, rename="camel"):
 _DECODER: Final = msgspec.json.Decoder(_LocalBrokerData)
 
 
-def decode_report(
-    broker_id: str,
-    data: bytes | msgspec.Raw,
-    *,
-    max_bytes: int = MAX_REPORT_BYTES,
-) -> BrokerReport:
+def decode_report(broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES) -> BrokerReport:
     """Decode one broker's report. Raises CodecError only; single bad fields end up in `faults` instead."""
     if len(data) > max_bytes:
         raise CodecError(f"the report has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)

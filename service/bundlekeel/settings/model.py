@@ -273,12 +273,10 @@ class LoggingSettings(Section):
     """What is logged to stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info",
-        description="lowest level that is shown",
+        default="info", description="lowest level that is shown"
     )
     format: Literal["json", "console", "auto"] = Field(
-        default="auto",
-        description="auto: console on a terminal, else json",
+        default="auto", description="auto: console on a terminal, else json"
     )
 
     @field_validator("level", mode="before")
@@ -296,8 +294,7 @@ class Settings(Section):
         description="the brokers' clusterName: under any other name the sidecar does not start",
     )
     mode: Literal["observe", "recommend", "act"] = Field(
-        default="recommend",
-        description="observe and recommend change nothing, act carries plans out; also a ceiling",
+        default="recommend", description="observe and recommend change nothing, act carries plans out; also a ceiling"
     )
     review: Literal["off", "required"] = Field(
         default="off", description="required: what a person asks to be carried out waits until another one approves"

@@ -97,10 +97,7 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], lis
 
 
 def to_parameters(
-    settings: Settings,
-    brokers: Mapping[str, str] | None = None,
-    *,
-    origins: Mapping[str, str] | None = None,
+    settings: Settings, brokers: Mapping[str, str] | None = None, *, origins: Mapping[str, str] | None = None
 ) -> MergedParameters:
     """What `plan()` runs with, and where each value is from: `default`, `broker` or the origin of the setting.
 

@@ -14,8 +14,7 @@ class ApiAuthSettings(Section):
     """Who may use the API over TCP. With neither tokens nor JWT there is no mutating route there."""
 
     tokens_file: Path | None = Field(
-        default=None,
-        description="lines `name role hash` made by `bundlekeel token new`; read again when it changes",
+        default=None, description="lines `name role hash` made by `bundlekeel token new`; read again when it changes"
     )
     jwt_key_file: Path | None = Field(
         default=None,

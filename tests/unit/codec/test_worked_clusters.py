@@ -20,16 +20,7 @@ from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import CompatMemory, History, Memory
 from bundlekeel.core.strategies.placement import PLACEMENTS
-from tests.support.builders import (
-    EAGER,
-    NOW_MS,
-    averages_of,
-    broker,
-    cluster,
-    eager,
-    run,
-    snapshot,
-)
+from tests.support.builders import EAGER, NOW_MS, averages_of, broker, cluster, eager, run, snapshot
 from tests.support.pulsar import Pulsar
 
 MINUTE = 60_000

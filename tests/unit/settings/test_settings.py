@@ -328,10 +328,7 @@ class TestParameters:
     @pytest.mark.parametrize(("current", "old", "expected"), [("1.0", "0.5", 0.5), ("0.7", "0.5", 0.7), ("1", "1", 1)])
     def test_brokers_report_both_spellings(self, current: str, old: str, expected: float) -> None:
         """Like a broker, take the old spelling only where the current one stands at its default."""
-        adopted = {
-            "loadBalancerBandwidthInResourceWeight": current,
-            "loadBalancerBandwithInResourceWeight": old,
-        }
+        adopted = {"loadBalancerBandwidthInResourceWeight": current, "loadBalancerBandwithInResourceWeight": old}
         assert to_parameters(Settings(adopt_broker_settings=True), adopted)[0].bandwidth_in_weight == expected
 
     def test_a_layer_overrides_another_whatever_the_spelling(self, tmp_path: Path) -> None:

@@ -204,10 +204,7 @@ def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interva
     last = buckets[-1] if buckets and buckets[-1].at_ms == at else Bucket(at_ms=at)
     before = buckets[:-1] if buckets and buckets[-1].at_ms == at else buckets
     grown = Bucket(
-        at_ms=at,
-        seconds=last.seconds + seconds,
-        weighted=last.weighted + imbalance * seconds,
-        moves=last.moves + moves,
+        at_ms=at, seconds=last.seconds + seconds, weighted=last.weighted + imbalance * seconds, moves=last.moves + moves
     )
     earlier = tuple(bucket for bucket in before if bucket.at_ms < at)
     return Realised(buckets=(*earlier, grown)[-KEPT_BUCKETS:], last_ms=now_ms)

@@ -36,14 +36,8 @@ class FindingCode(StrEnum):
         made.explanation = explanation
         return made
 
-    IN_FLIGHT_TOO_LONG = (
-        "InFlightTooLong",
-        "the bundle is assigned, released or split for longer than brokers allow",
-    )
-    OWNER_NOT_ALIVE = (
-        "OwnerNotAlive",
-        "the broker that owns, releases or splits the bundle is not registered",
-    )
+    IN_FLIGHT_TOO_LONG = ("InFlightTooLong", "the bundle is assigned, released or split for longer than brokers allow")
+    OWNER_NOT_ALIVE = ("OwnerNotAlive", "the broker that owns, releases or splits the bundle is not registered")
     TARGET_NOT_ALIVE = "TargetNotAlive", "the bundle is on its way to a broker that is not registered"
     SPLIT_CHILDREN_MISSING = "SplitChildrenMissing", "the bundle was split, but no broker has taken over its children"
     TOMBSTONE_OVERDUE = "TombstoneOverdue", "the entry of a bundle without owner should have been removed by now"

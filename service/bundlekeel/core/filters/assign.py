@@ -168,10 +168,7 @@ class _Run:
         serves = brokers.takes_non_persistent() if self.non_persistent else brokers.takes_persistent()
         refused = Code.NON_PERSISTENT_DISABLED if self.non_persistent else Code.PERSISTENT_DISABLED
         self._step(
-            "policies",
-            keep & serves,
-            lambda row: isolation.code(0, int(places[row])) if serves[row] else refused,
-            note,
+            "policies", keep & serves, lambda row: isolation.code(0, int(places[row])) if serves[row] else refused, note
         )
 
     def _without_report(self) -> tuple[str, ...]:

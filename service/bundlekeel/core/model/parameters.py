@@ -14,12 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameter_table import (
-    STRATEGY_CLASSES,
-    ParameterSpec,
-    StrategyParameters,
-    parameter,
-)
+from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES, ParameterSpec, StrategyParameters, parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,36 +37,18 @@ class Parameters(StrategyParameters):
         used_by="guard",
         why="factor on the cool-down of bundles whose quota group is enforced; 1: no difference",
     )
-    max_moves_per_cycle: int = parameter(
-        10,
-        unit="moves",
-        used_by="guard",
-        why="budget of one cycle; 0 allows none",
-    )
+    max_moves_per_cycle: int = parameter(10, unit="moves", used_by="guard", why="budget of one cycle; 0 allows none")
     max_moves_per_source: int = parameter(
-        4,
-        unit="moves",
-        used_by="guard",
-        why="budget of one source broker in a cycle",
+        4, unit="moves", used_by="guard", why="budget of one source broker in a cycle"
     )
     max_moves_per_target: int = parameter(
-        4,
-        unit="moves",
-        used_by="guard",
-        why="budget of one target broker in a cycle",
+        4, unit="moves", used_by="guard", why="budget of one target broker in a cycle"
     )
     max_moves_per_namespace: int = parameter(
-        10,
-        unit="moves",
-        used_by="guard",
-        why="budget of one namespace in a cycle",
+        10, unit="moves", used_by="guard", why="budget of one namespace in a cycle"
     )
     max_moves_per_tenant: int = parameter(
-        -1,
-        unit="moves",
-        minimum=-1.0,
-        used_by="guard",
-        why="budget of one tenant in a cycle; -1: none of its own",
+        -1, unit="moves", minimum=-1.0, used_by="guard", why="budget of one tenant in a cycle; -1: none of its own"
     )
     max_moves_per_hour: int = parameter(
         1000,
@@ -134,16 +111,10 @@ class Parameters(StrategyParameters):
         why="namespaces whose bundles never move (PIP-380)",
     )
     excluded_tenants: tuple[str, ...] = parameter(
-        (),
-        unit="names or globs",
-        used_by="guard",
-        why="tenants whose bundles never move",
+        (), unit="names or globs", used_by="guard", why="tenants whose bundles never move"
     )
     excluded_brokers: tuple[str, ...] = parameter(
-        (),
-        unit="broker ids or globs",
-        used_by="guard",
-        why="brokers that neither give nor take a bundle",
+        (), unit="broker ids or globs", used_by="guard", why="brokers that neither give nor take a bundle"
     )
     included_namespaces: tuple[str, ...] = parameter(
         (),
@@ -159,10 +130,7 @@ class Parameters(StrategyParameters):
         why="budget of all drains in one cycle, in addition to the strategy's; the next cycle follows at once",
     )
     warm_max_moves_per_cycle: int = parameter(
-        2,
-        unit="moves a broker",
-        used_by="warm",
-        why="most bundles that move to a broker under warm-up in one cycle",
+        2, unit="moves a broker", used_by="warm", why="most bundles that move to a broker under warm-up in one cycle"
     )
     warm_until_share: float = parameter(
         0.9,

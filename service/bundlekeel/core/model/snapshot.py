@@ -301,8 +301,7 @@ def _bundle_table(
     sizes = [len(r.bundle_names) if k is None else int(k.sum()) for r, k in zip(reports, keep, strict=True)]
     starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     latest = _stack(
-        [r.bundle_traffic if k is None else r.bundle_traffic[k] for r, k in zip(reports, keep, strict=True)],
-        4,
+        [r.bundle_traffic if k is None else r.bundle_traffic[k] for r, k in zip(reports, keep, strict=True)], 4
     )
     counts = _stack(
         [r.bundle_counts if k is None else r.bundle_counts[k] for r, k in zip(reports, keep, strict=True)], 3

@@ -188,11 +188,7 @@ def _warmed(given: Request, draft: Draft, limits: AllowedTargets | None, closed:
         limits=limits,
     )
     return warm(
-        draft,
-        eligible.mask,
-        targets=warming - closed,
-        closed=closed,
-        budget=given.params.warm_max_moves_per_cycle,
+        draft, eligible.mask, targets=warming - closed, closed=closed, budget=given.params.warm_max_moves_per_cycle
     )
 
 
@@ -204,12 +200,7 @@ def by_person(given: Request) -> tuple[Bools, Eligibility]:
     blunt = replace(given.guard, recent={}, recent_brokers={}, last_hour=(), quarantined={})
     limits = limits_of(given.snapshot, given.policies, given.ledger)
     found = eligibility(
-        given.snapshot,
-        blunt,
-        given.params,
-        given.snapshot.wall_ms,
-        given.ledger.under_way(),
-        limits=limits,
+        given.snapshot, blunt, given.params, given.snapshot.wall_ms, given.ledger.under_way(), limits=limits
     )
     movable = found.mask.copy()
     movable[np.array(found.codes.rows_with([Code.IDLE]), dtype=np.int64)] = True

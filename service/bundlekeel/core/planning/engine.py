@@ -187,8 +187,7 @@ def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict |
         return Verdict(code=Code.INCOMPLETE_PICTURE, sentence=incomplete.detail)
     if count == 1:
         return Verdict(
-            code=Code.SOLE_BROKER,
-            sentence=f"{snapshot.brokers.ids[0]} is the only broker: nothing to balance",
+            code=Code.SOLE_BROKER, sentence=f"{snapshot.brokers.ids[0]} is the only broker: nothing to balance"
         )
     if params.strategy != "uniform" and not draft.score.any():
         text = "the average load is zero: no traffic, or reports without resource limits (see `bundlekeel doctor`)"
