@@ -136,7 +136,7 @@ def _spread(values: list[float]) -> Spread:
     return Spread(min(values), statistics.median(values), max(values))
 
 
-def rows_of(brokers: int, bundles: int, console: Console, *, context: bool) -> tuple[list[Row], float]:
+def rows_of(brokers: int, bundles: int, console: Console, *, all_java: bool) -> tuple[list[Row], float]:
     """All strategies at one size, and our peak memory in MB."""
     modular, size, total = turn_line(brokers, bundles), f"{brokers:,} x {bundles}", brokers * bundles
     found: list[Row] = []
@@ -154,7 +154,7 @@ def rows_of(brokers: int, bundles: int, console: Console, *, context: bool) -> t
                 compat = measured(ours, reset | {"compat": "4.2"}, turn, OUR_TURNS[total]) if native else None
             java = (
                 measured(oracle, reset | kind, turn, JAVA_TURNS[total])
-                if native and (context or total < 300_000)
+                if native and (all_java or total < 300_000)
                 else None
             )
             found.append(Row(size, row, corrected, compat, java))
@@ -212,14 +212,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m dev.bench", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     parser.add_argument("--size", choices=[f"{b}x{n}" for b, n in SIZES], action="append", help="only this size")
-    parser.add_argument("--patient", action="store_true", help="Java at the largest size too: minutes a turn")
+    parser.add_argument("--all-java", action="store_true", help="Java at the largest size too: minutes a turn")
     chosen = parser.parse_args()
     console = Console(highlight=False, width=130)
     sizes = [(b, n) for b, n in SIZES if not chosen.size or f"{b}x{n}" in chosen.size]
     rows: list[Row] = []
     memory: list[list[str]] = []
     for brokers, bundles in sizes:
-        found, peak = rows_of(brokers, bundles, console, context=chosen.context)
+        found, peak = rows_of(brokers, bundles, console, all_java=chosen.all_java)
         rows += found
         memory.append([f"{brokers:,} x {bundles}", f"{peak:.0f}"])
     tables = {

@@ -50,9 +50,9 @@ def _each(pattern: str, words: str) -> tuple[str, ...]:
     return tuple(pattern.format(word) for word in words.split())
 
 
-_UNIT, _LAWS, _TESTS_OF_CORE = "unit/*/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
-_MOVES = _each(_UNIT, "executor* h_execution split_executor split_extensible split_settle move_record transfers rows")
-_TERMS = _each(_UNIT, "leadership terms h_terms h_clocks cycle cycle_ledger")
+_UNIT, _LAWS, _TESTS_OF_CORE = "unit/**/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
+_MOVES = _each(_UNIT, "*executor* split_extensible split_settle move_record transfers rows")
+_TERMS = _each(_UNIT, "leadership terms leases clocks cycle transitions")
 GROUPS = (
     Group(
         "guard",
@@ -88,8 +88,8 @@ GROUPS = (
         "gate",
         _each("daemon/{}.py", "gate/* execution/leader_executor"),
         (
-            *_each(_UNIT, "gate gate_requests guard_memory guard_windows outage* scopes pause splits move_record"),
-            *_each(_UNIT, "executor* h_execution"),
+            *_each(_UNIT, "gate gate_requests guard_state guard_windows outage* scopes pause splits move_record"),
+            *_each(_UNIT, "executor* leader_executor"),
             *_TERMS,
         ),
     ),
@@ -98,7 +98,7 @@ GROUPS = (
         _each("daemon/execution/{}.py", "executor move transfer_methods splits intents"),
         _MOVES,
     ),
-    Group("lease", _each("daemon/state/{}.py", "leadership"), _each(_UNIT, "leadership lease h_terms terms")),
+    Group("lease", _each("daemon/state/{}.py", "leadership"), _each(_UNIT, "leadership lease leases terms")),
     Group("auth", _each("api/{}.py", "auth shield"), _each("unit/api/test_{}.py", "auth_limits")),
 )
 

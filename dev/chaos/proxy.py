@@ -6,12 +6,10 @@ The recorder (dev/recorder) parses HTTP and records it; this one knows bytes onl
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dev.loop_thread import LoopThread
+from dev.loop_thread import LoopThread, reset
 
 Direction = Literal["up", "down"]
 _CHUNK_BYTES = 1 << 14
@@ -117,7 +115,7 @@ class TcpProxy(LoopThread):
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._faults.refuse:
-            _reset(writer)
+            reset(writer)
             return
         link = _Link(self, reader, writer)
         self._links.add(link)
@@ -167,9 +165,9 @@ class _Link:
             up.close()
         except (OSError, asyncio.CancelledError):
             # An ordinary end of a connection that is broken on purpose; the peers must see that it is broken.
-            _reset(self._writer)
+            reset(self._writer)
             if self._up is not None:
-                _reset(self._up)
+                reset(self._up)
 
     async def _both_ways(self, up_reader: asyncio.StreamReader, up_writer: asyncio.StreamWriter) -> None:
         pumps = [
@@ -195,11 +193,3 @@ class _Link:
                 self.spoilt = True
         if sink.can_write_eof() and not self.spoilt:
             sink.write_eof()
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection with a reset, which no peer takes for an orderly end."""
-    if not writer.is_closing():
-        linger = struct.pack("ii", 1, 0)
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    writer.transport.abort()

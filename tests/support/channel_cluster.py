@@ -52,16 +52,12 @@ class BrokerCluster:
 
     async def look_up(self, topic: str) -> str:
         """The owner of a persistent topic's bundle, assigned now if it had none; brokers that start are waited for."""
-        found: list[str] = []
 
-        async def answered() -> bool:
+        async def answered() -> str:
             answer = await self.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
-            if answer.is_success:
-                found.append(answer.json()["httpUrl"].removeprefix("http://"))
-            return answer.is_success
+            return str(answer.json()["httpUrl"]).removeprefix("http://") if answer.is_success else ""
 
-        await eventually(answered, within=60)
-        return found[-1]
+        return await eventually(answered, within=60)
 
     async def transfer(self, bundle: str, destination: str) -> None:
         """Unload with a destination; done when this returns."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Self
 
-from bundlekeel.core.model.errors import BundlekeelError, StoreError
+from bundlekeel.core.model.errors import StoreError
 from bundlekeel.daemon.execution.executor import (
     Executor,
     ExecutorHooks,
@@ -18,6 +18,7 @@ from bundlekeel.daemon.execution.executor import (
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.ports import DocumentChange, Member, commands
 from bundlekeel.ports.commands import UnloadAnswer
+from tests.support.contracts.admin import Permit
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
@@ -54,16 +55,6 @@ class VirtualClock:
                     self.now = wake
         finally:
             self._wakes.remove(wake)
-
-
-class Permit:
-    """Raises what it is told."""
-
-    error: BundlekeelError | None = None
-
-    def __call__(self) -> None:
-        if self.error is not None:
-            raise self.error
 
 
 class World:

@@ -19,9 +19,8 @@ from bundlekeel.daemon.answers.picture import Mode, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
-from bundlekeel.daemon.cycle.parts import CycleParts
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor, move_record
+from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
 from bundlekeel.daemon.gate.gate import Gate, GateParts
 from bundlekeel.daemon.gate.guard_state import GuardMemory
@@ -188,7 +187,7 @@ class FakeSidecar:
         self.gate = self._gate(mode)
         self.executor = self.employ(self._world())
         self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
-        self.cycle = Cycle(self._parts(params, revert))
+        self.cycle = self._cycle(params, revert)
         self.planner = Planner(self.cycle, self.clock.wall_ms, eta=self.operations.eta, interval_seconds=30.0)
         self.executions = self._executions()
         self.leadership.on_won = self._won
@@ -283,7 +282,7 @@ class FakeSidecar:
         """Its hand."""
         return LeaderExecutor(world, self.leadership, self.shared_state, self.limits, self.gate)
 
-    def _parts(self, params: Parameters, revert: bool = False) -> CycleParts:
+    def _cycle(self, params: Parameters, revert: bool) -> Cycle:
         self.effects = Effects(self.journal.append, self.telemetry, revert=revert)
         self.operations = DrainTracker(self.shared_state, self.admin, self.config, self.clock, self.telemetry)
         self.policies = PolicyCache(self.cluster.metadata, self.config)
@@ -292,23 +291,22 @@ class FakeSidecar:
             lambda _brokers: MergedParameters(params, dict.fromkeys(BY_NAME, "settings")),
             lambda: self.shared_state.desired.adopted,
         )
-        return CycleParts(
+        return Cycle(
             observer=self.observer,
             admin=self.admin,
             config=self.config,
             policies=self.policies,
             executor=self.executor,
-            term=self.shared_state,
+            shared_state=self.shared_state,
             journal=self.journal,
             telemetry=self.telemetry,
             clock=self.clock,
             parameters=self.effective_parameters,
-            describe=move_record,
             requests=self.operations,
             guard_memory=GuardMemory(lambda: self.shared_state.moves, self.calendar),
             gate=self.gate,
             effects=self.effects,
-            history=self.history,
+            listeners=(self.history,),
             shadow=self.shadow,
             external_moves=ExternalMoveWatch(self.cluster.model, self.journal.append, self.telemetry),
         )
@@ -324,7 +322,7 @@ class FakeSidecar:
 
     async def _won(self, epoch: int) -> None:
         await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
-        self.cycle.cycle_state = self.shared_state.cycle_state()
+        self.cycle.adopt(self.shared_state.cycle_state(), self.cycle.epoch)
 
     async def lead(self) -> FakeSidecar:
         """Connect and take one leadership turn."""

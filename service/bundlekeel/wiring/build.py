@@ -14,12 +14,11 @@ from bundlekeel.adapters.files import FileJournal
 from bundlekeel.api.server import ApiServer
 from bundlekeel.core.planning.effects import EffectRules
 from bundlekeel.daemon.calibration.watcher import Calibration
-from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.cycle import Cycle, CycleListener
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
-from bundlekeel.daemon.cycle.parts import Chronicle, CycleParts, every
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor, move_record
+from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
 from bundlekeel.daemon.gate.gate import Gate, GateParts
 from bundlekeel.daemon.gate.guard_state import GuardMemory
@@ -95,7 +94,7 @@ class Build:
         self.effective_parameters = effective_parameters_of(loaded, self.shared_state)
         self.shadow_strategies = shadow_strategies(loaded, self.outside.telemetry, self.outside.clock)
         self.calibration = self._calibration()
-        self.cycle = Cycle(self._cycle_parts())
+        self.cycle = self._cycle()
         self.quotas = self._quotas()
         self.guard_memory.limited = self.quotas.quotas.limited
         self.planner = self._planner()
@@ -252,36 +251,31 @@ class Build:
             session_seconds=settings.store.session_timeout,
         )
 
-    def _cycle_parts(self) -> CycleParts:
-        return CycleParts(
+    def _cycle(self) -> Cycle:
+        listeners: list[CycleListener] = [self.recorder.take] if self.recorder is not None else []
+        if self.shadow_strategies is not None:
+            listeners.append(self.shadow_strategies.heard)
+        if self.loaded.settings.calibration.mode != "off":
+            listeners.append(self.calibration.heard)
+        return Cycle(
             observer=self.observer,
             admin=self.outside.admin,
             config=self.config,
             policies=self.policies,
             executor=self.executor,
-            term=self.shared_state,
+            shared_state=self.shared_state,
             journal=self.journal,
             telemetry=self.outside.telemetry,
             clock=self.outside.clock,
             parameters=self.effective_parameters,
-            describe=move_record,
             requests=self.operations,
             guard_memory=self.guard_memory,
             gate=self.gate,
             effects=self._effects(),
             external_moves=self._external_moves(),
-            history=self._chronicle(),
+            listeners=listeners,
             shadow=self.shadow_strategies.news if self.shadow_strategies is not None else dict,
         )
-
-    def _chronicle(self) -> Chronicle:
-        """Who hears of every cycle."""
-        heard: list[Chronicle] = [self.recorder.take] if self.recorder is not None else []
-        if self.shadow_strategies is not None:
-            heard.append(self.shadow_strategies.heard)
-        if self.loaded.settings.calibration.mode != "off":
-            heard.append(self.calibration.heard)
-        return every(*heard)
 
     def _runtime_parts(self) -> RuntimeParts:
         out = self.outside

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bundlekeel.core.calibration.thresholds import RANGES
 from tests.support.memory_calibration import MemoryCalibration
-from tests.unit.daemon.test_calibration import LOW, PATH, proposal, ready
+from tests.unit.daemon.calibration.test_calibration import LOW, PATH, proposal, ready
 
 
 def damaged(whole: bytes, seed: int) -> bytes:

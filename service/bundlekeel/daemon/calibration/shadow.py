@@ -47,7 +47,7 @@ class ShadowStrategies:
     def heard(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """A cycle is over (`cycle.parts.Chronicle`). Returns at once."""
+        """A cycle is over (`daemon.cycle.cycle.CycleListener`). Returns at once."""
         if epoch is None or given is None or result is None:
             return
         if self.busy:

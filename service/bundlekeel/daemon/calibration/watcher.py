@@ -127,8 +127,8 @@ class Calibration:
     def heard(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """Hear of a cycle (`cycle.parts.Chronicle`). Only what we balance ourselves tells how good the thresholds are:
-        not a follower's cycles, none that something stopped, none while brokers are drained."""
+        """A cycle is over (`daemon.cycle.cycle.CycleListener`). Only what we balance ourselves tells how good the
+        thresholds are: not a follower's cycles, none that something stopped, none while brokers are drained."""
         if epoch is None or result is None or record["obstacle"] is not None or record.get("operations"):
             return
         scores = [load.score_before for load in result.plan.loads]

@@ -59,10 +59,6 @@ class Effects:
         owners = {table.names[row]: ids[int(table.owner[row])] for row in table.rows_named(back)} if back else {}
         return tuple(move for bundle, move in back.items() if owners.get(bundle) == move.source)
 
-    def begun(self, book: EffectRecords, moves: Sequence[Move], plan: Plan | None, now_ms: int) -> EffectRecords:
-        """These moves are carried out now. Without a plan (a person's own) nothing was predicted."""
-        return core.begun(book, moves, plan, now_ms) if plan is not None else book
-
     def _tell(self, effect: Effect) -> None:
         self._telemetry.count("moves_helped_total", len(effect.bundles), result=effect.word)
         self._telemetry.gauge("effect_error_ratio", effect.predicted - effect.realised)

@@ -77,13 +77,6 @@ class CycleReport:
             **({"shadow": dict(self.shadow)} if self.shadow else {}),
         }
 
-    @staticmethod
-    def of(made: Plan, cycle: int) -> CycleReport:
-        """The report of a cycle that has planned, and nothing else yet."""
-        return CycleReport(
-            cycle=cycle, wall_ms=made.wall_ms, plan=made, code=made.verdict.code, sentence=made.verdict.sentence
-        )
-
     @property
     def completed(self) -> bool:
         """Whether the cycle did its work: it could decide, and what it began was not refused by every broker.

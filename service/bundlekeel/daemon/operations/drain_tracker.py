@@ -55,7 +55,7 @@ class _Watch:
 
 
 class DrainTracker:
-    """Implements `cycle.parts.BrokerRequests`, and watches over what drains are to keep empty."""
+    """Implements `daemon.cycle.cycle.BrokerRequests`, and watches over what drains are to keep empty."""
 
     def __init__(
         self, shared_state: SharedState, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry

@@ -21,7 +21,7 @@ from bundlekeel.daemon.execution.intents import (
 from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.ports import Document, DocumentChange, Owner
 from tests.support.executor_bench import BUNDLE, TOPIC, A, B, C
-from tests.unit.daemon.test_executor_intents import MARGIN, Successor, intent
+from tests.unit.daemon.execution.test_executor_intents import MARGIN, Successor, intent
 
 # --- intents of earlier terms ----------------------------------------------------------------------------------
 

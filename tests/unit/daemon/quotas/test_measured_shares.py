@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.quota_world import QuotaCluster, leading
 from tests.support.world import BROKERS
-from tests.unit.daemon.test_quotas_steady import Deaf
+from tests.unit.daemon.quotas.test_steady_limits import Deaf
 
 TOPIC = "persistent://acme/orders/t0"
 FEW = {f"persistent://acme/orders/t{number}": rate for number, rate in enumerate([40.0, 30.0, 20.0])}

@@ -14,7 +14,7 @@ from tests.support.memory_admin import Fault
 from tests.support.services import doctor_context
 from tests.support.transfer import moves, now
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
-from tests.unit.daemon.test_doctor import named
+from tests.unit.daemon.operations.test_doctor import named
 
 CHANGE, SHORTEST, LONGEST = (
     f"loadBalancerReportUpdate{name}" for name in ("ThresholdPercentage", "MinIntervalMillis", "MaxIntervalMinutes")

@@ -23,7 +23,7 @@ from bundlekeel.ports import Member
 from tests.support.builders import bundle_name
 from tests.support.services import operator_requests
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
-from tests.unit.daemon.test_splits import CHILDREN, PARENT, hot_cluster
+from tests.unit.daemon.cycle.test_splits import CHILDREN, PARENT, hot_cluster
 
 WHO: dict[str, Any] = {"reason": "even it out", "by": "ann"}
 # By itself it never sees a difference often enough: what moves, a person asked for.

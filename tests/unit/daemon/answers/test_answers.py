@@ -228,7 +228,7 @@ async def test_why_tells_when_a_cool_down_ends() -> None:
     moved = {entry.bundle for entry in state.ledger.entries}
     bundle = next(name for name in snapshot.bundles.names if name not in moved)
     recent = {**state.recent, bundle: RecentMove(at_ms=snapshot.wall_ms, source="")}
-    sidecar.cycle.cycle_state = replace(state, recent=recent)
+    sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
     answer = await sidecar.why(bundle)
     ends = snapshot.wall_ms + int(1000 * sidecar.cycle.params.cool_down_seconds)
     told = answer.codes[0]
@@ -454,7 +454,7 @@ async def test_a_full_hour_and_rested_pairs_tell_their_end(code: str, most: int)
         pairs = tuple(
             PairRecord(source=BROKERS[0], target=to, useless=3, at_ms=now, until_ms=end) for to in BROKERS[1:]
         )
-        sidecar.cycle.cycle_state = replace(state, effects=EffectRecords(pairs=pairs))
+        sidecar.cycle.adopt(replace(state, effects=EffectRecords(pairs=pairs)), sidecar.cycle.epoch)
     report = await sidecar.cycle.turn()
     assert report.plan is not None
     name = next(item.bundle for item in report.plan.refusals if item.code.value == code)

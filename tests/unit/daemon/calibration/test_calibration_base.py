@@ -14,7 +14,7 @@ from bundlekeel.settings.parameters import MergedParameters
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import as_bytes, document, proposed
 from tests.support.world import FakeCluster, WallClock
-from tests.unit.daemon.test_calibration import CANARY_SECONDS, LOW, NEXT, PATH, Calibrated, proposal, ready
+from tests.unit.daemon.calibration.test_calibration import CANARY_SECONDS, LOW, NEXT, PATH, Calibrated, proposal, ready
 
 
 class Erring(MemoryCalibration):

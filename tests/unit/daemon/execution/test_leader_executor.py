@@ -18,7 +18,7 @@ from tests.support.builders import bundle_name
 from tests.support.memory_admin import BrokerModel, Fault
 from tests.support.virtual_time import LoopClock, run_virtually
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.unit.daemon.test_h_terms import BUNDLE, FIRST, SECOND, SOURCE, carry_out, move, ready
+from tests.unit.daemon.cycle.test_leases import BUNDLE, FIRST, SECOND, SOURCE, carry_out, move, ready
 
 
 def test_how_long_a_landing_is_waited_for() -> None:

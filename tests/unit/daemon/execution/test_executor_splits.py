@@ -19,7 +19,7 @@ from tests.support.executor_bench import B, C
 from tests.support.memory_admin import Fault, MemoryAdmin
 from tests.support.split_bench import BUNDLE, CHILDREN, EDGES, POSITION, Bench, topic
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.unit.daemon.test_h_terms import ready
+from tests.unit.daemon.cycle.test_leases import ready
 
 LOWER, UPPER = 0x00000000, 0x40000000
 HALF = 0x20000000

@@ -24,7 +24,7 @@ from tests.support.executor_bench import BUNDLE, B, C, VirtualClock
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.world import FakeCluster, FakeSidecar, TestClock, with_params
-from tests.unit.daemon.test_deadman import AFTER, Watchman, taken_over
+from tests.unit.daemon.operations.test_deadman import AFTER, Watchman, taken_over
 
 HOUR_MS = 3_600_000
 

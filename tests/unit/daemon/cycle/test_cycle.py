@@ -1,16 +1,22 @@
-"""One cycle of the daemon over fakes: what it does, refuses, books and says."""
+"""One cycle of the daemon over fakes: what it does, refuses, records, and stores before it acts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminTimeout
+from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost
 from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.daemon.state.documents import Desired, Pause
-from tests.support.memory_admin import Fault
+from bundlekeel.core.model.plan import Move, Plan, Refusal
+from bundlekeel.daemon.state.documents import Desired, LeaderState, Pause, decode, join
+from bundlekeel.daemon.state.shared_state import STATE
+from bundlekeel.ports.commands import Permit, UnloadAnswer
+from tests.support.builders import bundle_name
+from tests.support.memory_admin import Fault, MemoryAdmin
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 
@@ -150,7 +156,7 @@ async def test_unknown_outcome_is_never_repeated() -> None:
     assert stuck not in sidecar.cycle.cycle_state.ledger.bundles()
 
 
-async def test_fresh_standing_survives_a_change_of_leader() -> None:
+async def test_fresh_state_survives_a_change_of_leader() -> None:
     """Cool-downs, ledger and cycle number are taken over by the next leader; nothing is moved again."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
@@ -208,3 +214,76 @@ async def test_a_plan_cut_off_by_the_budgets_of_a_cycle_is_to_go_on() -> None:
     roomy = await FakeSidecar(other).lead()
     assert (await roomy.cycle.turn()).outcomes
     assert not roomy.cycle.cut_off
+
+
+class _Reading(MemoryAdmin):
+    """Reads what is stored whenever it is asked to unload."""
+
+    read: Any
+
+    async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
+        await self.read()
+        return await super().unload(bundle, destination=destination, at=at, permit=permit)
+
+
+class Watched(FakeSidecar):
+    """Notes the stored ledger at each unload."""
+
+    def reach(self) -> MemoryAdmin:
+        """How it reaches the brokers."""
+        admin = _Reading(self.cluster.model)
+        admin.read, self.seen = self._read, list[frozenset[str]]()
+        return admin
+
+    async def _read(self) -> None:
+        state = decode(join(await self.coordination.read_tree(STATE)), LeaderState)
+        self.seen.append(frozenset(state.ledger.bundles()) if state is not None else frozenset())
+
+
+async def test_the_ledger_is_stored_before_the_first_unload() -> None:
+    """Whoever leads next must know what may be under way."""
+    sidecar = Watched(FakeCluster())
+    await sidecar.lead()
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None and report.plan.moves
+    assert sidecar.seen[0] >= {move.bundle for move in report.plan.moves}
+
+
+async def test_a_term_won_during_a_cycle_is_not_that_of_its_state() -> None:
+    """The state of the term before must not be acted on, nor stored over what was taken over."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    made = (await sidecar.cycle.turn()).plan
+    assert made is not None
+    first, stored = sidecar.cycle.epoch, sidecar.shared_state.shared
+    unloads = len(sidecar.cluster.model.unloads)
+
+    async def lost_and_won_again() -> tuple[tuple[Move, ...], Plan | None]:
+        sidecar.clock.offset += 60.0
+        await sidecar.leadership.turn()
+        assert sidecar.leadership.leading and sidecar.leadership.epoch != first
+        return made.moves, None
+
+    with pytest.raises(LeadershipLost):
+        await sidecar.cycle.execute(lost_and_won_again)
+    assert not sidecar.cycle.leads
+    assert len(sidecar.cluster.model.unloads) == unloads
+    assert sidecar.shared_state.shared.wall_ms == stored.wall_ms
+
+
+@pytest.mark.parametrize(
+    ("codes", "at_once"),
+    [
+        ({Code.BUDGET_PER_CYCLE}, True),
+        ({Code.BUDGET_PER_CYCLE, Code.BUDGET_OF_TRAFFIC}, False),
+        ({Code.BUDGET_PER_CYCLE, Code.ADAPTIVE_RATE}, False),
+        ({Code.NO_GAIN}, False),
+    ],
+)
+async def test_what_a_gentle_budget_holds_back_is_not_hurried(codes: set[Code], at_once: bool) -> None:
+    """The rest of a plan follows at once where a cycle's own budgets cut it off, and later where traffic does."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None and report.outcomes
+    refusals = tuple(Refusal(code=code, bundle=bundle_name(0)) for code in codes)
+    report.plan = replace(report.plan, refusals=refusals)
+    assert sidecar.cycle.cut_off is at_once

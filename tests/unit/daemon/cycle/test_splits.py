@@ -175,7 +175,7 @@ async def test_an_unknown_outcome_is_not_repeated() -> None:
     assert (await sidecar.cycle.turn()).splits == []
     await sidecar.leadership.stop()
     other = await FakeSidecar(cluster, "b", params=EAGER).lead()
-    other.cycle.cycle_state = other.shared_state.cycle_state()
+    other.cycle.adopt(other.shared_state.cycle_state(), other.cycle.epoch)
     report = await other.cycle.turn()
     assert report.plan is not None
     assert [(item.code.value, item.detail) for item in report.plan.split_refusals] == [("SplitFailed", "NoAnswer")]

@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.services import operator_requests
-from tests.unit.daemon.test_operator_requests import B1, BUNDLE, WHO, both
+from tests.unit.daemon.operations.test_operator_requests import B1, BUNDLE, WHO, both
 
 
 async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:

@@ -34,7 +34,7 @@ from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryMetadata, RealClock
 from tests.support.world import FakeCluster, FakeSidecar, TestClock
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 BUNDLE, OTHER = "t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"
 
 

@@ -16,7 +16,7 @@ from tests.support.executor_bench import BUNDLE, A, B, Bench, C
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.unit.daemon.test_h_terms import FIRST, carry_out, later, move, ready
+from tests.unit.daemon.cycle.test_leases import FIRST, carry_out, later, move, ready
 
 
 async def test_moves_of_an_earlier_term_are_not_begun() -> None:
