@@ -124,7 +124,7 @@ BAD = {
     "broken = keel_gone:shed": "cannot be loaded: ModuleNotFoundError: No module named 'keel_gone'",
     "number = keel_extra:NOT_CALLABLE": "is no callable but of type int",
     "avg = keel_extra:to_the_last": "the strategy 'avg' is there already",
-    "No-Name = keel_extra:to_the_last": "'No-Name' is no name for a strategy (allowed: a-z",
+    "No-Name = keel_extra:to_the_last": "'No-Name' is not a valid name for a strategy (allowed: a-z",
 }
 
 

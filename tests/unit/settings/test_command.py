@@ -66,7 +66,7 @@ class TestCommand:
         file.write_text(f"metadata_store: zk:127.0.0.1:2181\n{admin}\n")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout) == (2, "")
-        assert f"admin.token_file = 'token': {tmp_path / 'token'} is no file" in bad.stderr
+        assert f"admin.token_file = 'token': {tmp_path / 'token'} is not a readable file" in bad.stderr
         assert "admin.tls_trust_certs_file = '/none/ca.pem'" in bad.stderr and "--elsewhere" in bad.stderr
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
         (tmp_path / "token").write_text("x")

@@ -119,7 +119,7 @@ class TestSources:
         [
             ("a: [", "line 1"),
             ("mode: act\nmode: observe", "line 2, column 1: the key 'mode' is given twice"),
-            ("api: {1: 2}", "the key 1 is no text"),
+            ("api: {1: 2}", "the key 1 is not a text"),
             ("- a", "holds a list"),
             ("5", "holds a int"),
             ("a: \x00", "not YAML"),
@@ -189,7 +189,7 @@ class TestRefusals:
             ("capacity: {b: {cores: 0}}", "capacity.b.cores", "number > 0"),
             ("capacity: {b.c: {nic_gbps: -1}}", "capacity.b.c.nic_gbps", "number > 0"),
             ("capacity: {b: {nic_gbits: 1}}", "capacity.b.nic_gbits", "did you mean 'nic_gbps'?"),
-            ("capacity: {b: {}}", "capacity.b", "says nothing"),
+            ("capacity: {b: {}}", "capacity.b", "sets nothing"),
             ("capacity: {b: 5}", "capacity.b", "nic_gbps, cores"),
             ("capacity: {b: {cores: 1, cpu: ignore}}", "capacity.b.cores", "cpu is ignored"),
             ("capacity: {'/[/': {cores: 1}}", "capacity./[/", "not a regular expression"),

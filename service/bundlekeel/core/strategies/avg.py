@@ -185,7 +185,7 @@ def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active
         elif abs(score - mean) >= low:
             # The other one of its pair is the same, or there is none: that makes it no less out of line.
             code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
-            text = f"{score:.1%} against a mean of {mean:.1%}; its partner has the same score"
+            text = f"{score:.1%} against a mean of {mean:.1%}; no partner differs enough"
         found.append(
             Verdict(
                 code=code,
