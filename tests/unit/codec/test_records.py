@@ -111,7 +111,7 @@ class TestOwnershipAndNames:
             ("text", ()),
         ],
     )
-    def test_j08_advertised_listeners(self, advertised: Any, expected: tuple[AdvertisedListener, ...]) -> None:
+    def test_advertised_listeners(self, advertised: Any, expected: tuple[AdvertisedListener, ...]) -> None:
         """In the ownership node and the registry's; what is wrong with one hides neither the owner nor the broker."""
         record = {"httpUrl": "http://h:8080", "webServiceUrl": "http://h:8080", "advertisedListeners": advertised}
         assert codec.decode_ephemeral(encode(record)).listeners == expected

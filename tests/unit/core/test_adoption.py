@@ -142,7 +142,7 @@ def test_time_is_weighed_and_gaps_are_not_counted() -> None:
     assert seen.moves_per_hour == pytest.approx(3 * 3600 / 80)
 
 
-def test_j12_a_trial_ends_where_cycles_are_long() -> None:
+def test_a_trial_ends_where_cycles_are_long() -> None:
     """A cycle every ten minutes: the time between two of them counts. It did not, so that no trial ever ended."""
     adopted = replace(adopt({LOW: 20.0}), since_ms=NOW_MS, trial_seconds=6 * 3600.0)
     found, now = Realised(), NOW_MS

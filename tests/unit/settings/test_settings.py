@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,6 @@ from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.settings.schema import rows
 from bundlekeel.settings.types import format_duration, parse_duration
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands read the real environment: none of ours may leak into a test."""
-    for name in os.environ:
-        if name.startswith("BUNDLEKEEL"):
-            monkeypatch.delenv(name)
 
 
 def load(tmp_path: Path, text: str = "", overrides: dict[str, Any] | None = None, /, **environ: str) -> LoadedSettings:
@@ -280,7 +271,7 @@ class TestParameters:
         assert set(origins) == set(BY_NAME)
         assert set(origins.values()) == {"default"}
 
-    def test_jtable_16_the_shedding_interval_is_no_parameter(self, tmp_path: Path) -> None:
+    def test_the_shedding_interval_is_no_parameter(self, tmp_path: Path) -> None:
         """Cycles come every 10 s by a setting of ours; Pulsar's minutes would be taken for something they are not."""
         assert load(tmp_path).settings.cycle.interval == 10.0
         (problem,) = problems(tmp_path, "parameters: {loadBalancerSheddingIntervalMinutes: 1}")
@@ -401,7 +392,7 @@ def test_relative_files_belong_to_the_folder_of_the_settings_file(tmp_path: Path
     assert LoadedSettings.defaults().located(Path("keel.sock")) == Path("keel.sock")
 
 
-def test_h24_a_leader_keeps_a_margin(tmp_path: Path) -> None:
+def test_a_leader_keeps_a_margin(tmp_path: Path) -> None:
     """With none it would act until the very moment at which the store lets another one lead."""
     for given in ("0", "0.01"):
         (problem,) = problems(tmp_path, f"leadership:\n  margin_ratio: {given}\n")
