@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
-from bundlekeel.api.openapi import openapi_document
+from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import STATUSES, TYPE_PREFIX
 from bundlekeel.api.shield import REQUEST_SECONDS
 from dev import NOTE

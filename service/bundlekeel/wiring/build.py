@@ -10,7 +10,7 @@ import structlog
 
 from bundlekeel import __version__
 from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.api.server import ApiServer
 from bundlekeel.core.planning.effects import EffectRules
 from bundlekeel.daemon.calibration.watcher import Calibration
@@ -26,7 +26,7 @@ from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
-from bundlekeel.daemon.operations.manual_moves import ManualMoves, ManualMovesParts
+from bundlekeel.daemon.operations.manual_moves import ManualMoves
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests, OperatorRequestsParts
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
@@ -185,14 +185,12 @@ class Build:
 
     def _manual_moves(self) -> ManualMoves:
         return ManualMoves(
-            ManualMovesParts(
-                cycle=self.cycle,
-                policies=self.policies,
-                metadata=self.outside.metadata,
-                ownership=self.outside.ownership,
-                admin=self.outside.admin,
-                config=self.config,
-            )
+            cycle=self.cycle,
+            policies=self.policies,
+            metadata=self.outside.metadata,
+            ownership=self.outside.ownership,
+            admin=self.outside.admin,
+            config=self.config,
         )
 
     def _external_moves(self) -> ExternalMoveWatch:

@@ -15,12 +15,12 @@ from bundlekeel.cli.wiring import Split
 from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.daemon.listings import row_of
 from bundlekeel.daemon.operations.deadman import DeadManLimits, judge
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.takeover import BrokerRow, TakeoverContext, TakeoverResult, handback, takeover
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
-from bundlekeel.daemon.sources.channel_tables import row_of
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.describe import warnings_of

@@ -12,7 +12,7 @@ from fastapi.routing import iter_route_contexts
 
 from bundlekeel.api import create_app
 from bundlekeel.api.admission import MAX_BODY_BYTES
-from bundlekeel.api.openapi import openapi_document, openapi_text
+from bundlekeel.api.app import openapi_document, openapi_text
 from dev.api_page import api_page
 from tests.support.fake_service import FakeService
 from tests.unit.api.test_routes import client
@@ -116,7 +116,7 @@ async def test_without_authentication_nothing_on_tcp_changes_anything(http: http
 
 
 def test_the_committed_document_does_not_drift(pytestconfig: pytest.Config) -> None:
-    """config/openapi.json is what the code says; `python -m bundlekeel.api.openapi config/openapi.json` mends it."""
+    """config/openapi.json is what the code says; `python -m dev.docs write` writes it."""
     committed = (pytestconfig.rootpath / "config" / "openapi.json").read_text(encoding="utf-8")
     assert committed == openapi_text()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.execution.intents import MoveOutcome

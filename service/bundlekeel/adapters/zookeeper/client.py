@@ -37,6 +37,7 @@ from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KazooState
 from kazoo.retry import KazooRetry
 
+from bundlekeel.adapters.zookeeper.connection import ANONYMOUS, StoreIdentity, cut, parse_store_url
 from bundlekeel.adapters.zookeeper.records import (
     Connection,
     Fault,
@@ -47,8 +48,6 @@ from bundlekeel.adapters.zookeeper.records import (
     TransactionStep,
     VersionMismatch,
 )
-from bundlekeel.adapters.zookeeper.security import ANONYMOUS, StoreIdentity, cut
-from bundlekeel.adapters.zookeeper.url import parse_store_url
 from bundlekeel.core.model.errors import StoreError
 
 __all__ = ["ZkClient", "parse_store_url"]

@@ -112,10 +112,10 @@ class SplitBody(OperationBody):
 
 
 class LastingBody(schemas.ReasonBody):
-    """For a while, or for good."""
+    """For some time, or until a person ends it."""
 
     seconds: float | None = Field(
-        default=None, gt=0, le=365 * 86400, strict=True, description="absent: for good", examples=[86400]
+        default=None, gt=0, le=365 * 86400, strict=True, description="absent: until a person ends it", examples=[86400]
     )
 
 
@@ -265,11 +265,11 @@ async def stop(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody)
 
 @changes.post("/reviews/{id}/approve", response_model=ReviewView)
 async def approve(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Let what another person proposed be carried out."""
+    """Approve what another person proposed: it is carried out."""
     return reply(await service.requests.approve(id, reason=body.reason, by=body.by))
 
 
 @changes.post("/reviews/{id}/discard", response_model=ReviewView)
 async def discard(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Say no to what somebody proposed."""
+    """Discard what somebody proposed: it is not carried out."""
     return reply(await service.requests.discard(id, reason=body.reason, by=body.by))

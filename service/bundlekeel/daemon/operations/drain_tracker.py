@@ -1,7 +1,7 @@
 """Drains, cordons and warms while they last: what a cycle needs of them, and how far they are.
 
 A broker that is drained is asked what it owns (`owned_bundles`), because bundles without topics are in no load report
-and a report may be minutes old. What cannot be asked is never taken for empty.
+and a report may be minutes old. A broker that does not answer is never counted as empty.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class DrainTracker:
         )
 
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Refusal], *, acting: bool) -> None:
-        """Hear of a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
+        """Take in a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
         for broker, watch in self._watches.items():
             watch.planned = watch.left or frozenset()
             watch.blocked = {
@@ -172,7 +172,7 @@ class DrainTracker:
         try:
             watch.left, watch.detail = await self.listed(broker), ""
         except (AdminApiError, TimeoutError) as error:
-            watch.left, watch.detail = None, str(error) or "it did not say in time what it owns"
+            watch.left, watch.detail = None, str(error) or "it did not list its bundles in time"
             return
         watch.asked_boot = self._clock.boot()
         if before:

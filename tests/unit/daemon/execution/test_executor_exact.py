@@ -370,3 +370,13 @@ async def test_when_a_slow_transfer_is_looked_at() -> None:
     outcome = await bench.move()
     assert outcome.outcome == "done"
     assert times == [0.0, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.2]
+
+
+async def test_a_source_that_does_not_end_its_unload() -> None:
+    """The call was answered, but up to the deadline the source only gives the bundle away: the outcome names it."""
+    bench = await Bench().lead()
+    giving_away = {BUNDLE: Owner(broker_id=B, disabled=True)}
+    bench.model.after_unload = lambda _bundle: bench.model.owners.update(giving_away)
+    bench.admin.fail("claim", *[Fault(error=AdminRefused("no"))] * 30)
+    outcome = await bench.move()
+    assert (outcome.code, outcome.error) == (Code.STILL_IN_FLIGHT, f"{B} is unloading it")
