@@ -123,7 +123,7 @@ BAD = {
     "missing = keel_extra:nothing_there": "cannot be loaded: AttributeError",
     "broken = keel_gone:shed": "cannot be loaded: ModuleNotFoundError: No module named 'keel_gone'",
     "number = keel_extra:NOT_CALLABLE": "is no callable but of type int",
-    "avg = keel_extra:to_the_last": "the strategy 'avg' is there already",
+    "avg = keel_extra:to_the_last": "the strategy 'avg' exists already",
     "No-Name = keel_extra:to_the_last": "'No-Name' is not a valid name for a strategy (allowed: a-z",
 }
 

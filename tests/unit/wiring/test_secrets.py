@@ -316,7 +316,7 @@ def test_nodes_belong_to_whoever_has_an_identity(given: dict[str, Any], owned: b
     [
         ({}, ""),
         ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p"}, ""),
-        ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p", "api.host": "0.0.0.0"}, "readable"),
+        ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p", "api.host": "0.0.0.0"}, "unencrypted"),
         ({"api.auth.tokens_file": "t"}, "peer_token_file"),
         ({"admin.tls_verify": False}, "admin.tls_verify"),
         ({"store.tls_verify": False}, "store.tls_verify"),
