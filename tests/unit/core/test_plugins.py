@@ -146,4 +146,4 @@ def test_two_distributions_with_one_name(folder: Path) -> None:
     install(folder, GOOD)
     install(folder, GOOD, name="keel-other")
     done = keel(folder, "decide")
-    assert done.returncode == 2 and done.stderr.count("'to_the_last' is there already") == 1
+    assert done.returncode == 2 and done.stderr.count("'to_the_last' exists already") == 1

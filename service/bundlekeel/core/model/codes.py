@@ -42,7 +42,7 @@ class Code(StrEnum):
     UNSPLITTABLE = "Unsplittable", "one bundle carries more than may be moved; splitting it would help"
     FROZEN_REPORTS = "FrozenReports", "the brokers run with loadBalancerEnabled=false: their reports never change"
     UNSUPPORTED_LOAD_MANAGER = "UnsupportedLoadManager", "the brokers run a load manager that is observed only"
-    MIXED_LOAD_MANAGERS = "MixedLoadManagers", "brokers run different load managers: observed, never acted on"
+    MIXED_LOAD_MANAGERS = "MixedLoadManagers", "brokers run different load managers, and `force_mixed` is false"
     BROKERS_SHED_THEMSELVES = "BrokersShedThemselves", "the brokers shed load themselves; run `bundlekeel takeover`"
     CHANNEL_NOT_FOLLOWED = "ChannelNotFollowed", "the owners of bundles are unknown: see `bundlekeel channel`"
     LOAD_AWAITED = "LoadAwaited", "the first load reports of some brokers have not arrived yet"
