@@ -189,8 +189,8 @@ def test_the_lower_mode_is_in_force(ceiling: str, asked_for: str | None, found: 
 
 async def test_a_mode_that_was_not_lowered_names_no_way_back(sidecar: FakeSidecar) -> None:
     """The settings file says it; and `recommend` is told apart from `observe`."""
-    parts = replace((await asked(sidecar, Action.PLAN, ()))[0]._p, ceiling="recommend")
-    found = Gate(parts).check(GateQuestion(action=Action.ORDER))
+    gate, _ = await asked(sidecar, Action.PLAN, ())
+    found = replace(gate, ceiling="recommend").check(GateQuestion(action=Action.ORDER))
     assert found == Obstacle(code=Code.RECOMMEND_ONLY, detail="")
 
 
