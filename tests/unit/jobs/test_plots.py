@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bundlekeel.jobs.report import plots
+from bundlekeel.jobs import report_plots as plots
 
 DATES = [f"2026-11-{day:02d}" for day in range(1, 31)]
 

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from bundlekeel.core.calibration.thresholds import BootstrapInterval, HeldOutMeasures, Objection, Thresholds
 from bundlekeel.core.model.text_format import figure
+from bundlekeel.jobs import report_plots as plots
 from bundlekeel.jobs.evidence import share
-from bundlekeel.jobs.report import plots
+from bundlekeel.jobs.report_plots import Point
 from bundlekeel.jobs.rules import JudgedDay
+from bundlekeel.sim import page as html
 
 MOST_ROWS: Final = 60
 _TITLES: Final = {
@@ -28,33 +30,13 @@ _HOW_TO_READ: Final = (
     "Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds</code> shows and adopts it."
 )
 _STYLE: Final = """
-:root { color-scheme: light dark; --text: #1c2733; --soft: #5b6877; --back: #fff; --card: #f6f8fa; --grid: #d8dee5;
-  --bad: #b42318; --good: #1a7f4b; --blue: #2f6fde; --orange: #d9730d; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6ebf1; --soft: #9aa7b5; --back: #12171d; --card: #1b222a;
-  --grid: #313b46; --bad: #ff8a7a; --good: #5ed39a; --blue: #7aa7ff; --orange: #ffab5e; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1120px; padding: 24px; background: var(--back); color: var(--text);
-  font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 0 0 6px; }
-p { margin: 4px 0 12px; color: var(--soft); max-width: 90ch; }
-section { margin: 24px 0; padding: 18px; background: var(--card); border-radius: 10px; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 4px 14px 4px 0; text-align: right; border-bottom: 1px solid var(--grid); vertical-align: top; }
-th { color: var(--soft); font-weight: 600; }
-th:first-child, td:first-child, td.text, th.text { text-align: left; }
-b.good, td.good { color: var(--good); } b.bad, td.bad { color: var(--bad); }
-small { color: var(--soft); }
-svg { width: 100%; height: auto; display: block; }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
-.grid { stroke: var(--grid); } .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
-circle.far { fill: var(--soft); opacity: .35; } circle.near { fill: var(--blue); opacity: .6; }
-circle.present { fill: var(--orange); } circle.chosen { fill: var(--good); }
-.line.present { stroke: var(--orange); } .line.chosen { stroke: var(--good); }
+body { max-width: 1120px; }
+circle.far { fill: var(--soft); opacity: .35; } circle.near { fill: var(--c0); opacity: .6; }
+circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
+.line.present { stroke: var(--c1); } .line.chosen { stroke: var(--good); }
 rect.good { fill: var(--good); } rect.partial { fill: var(--soft); } rect.bad { fill: var(--bad); }
-rect.heat { fill: var(--blue); }
-.key span { margin-right: 18px; } .key i { display: inline-block; width: 10px; height: 10px; border-radius: 5px;
-  margin-right: 6px; }
+rect.heat { fill: var(--c0); }
+.key i { width: 10px; height: 10px; border-radius: 5px; }
 """
 
 
@@ -64,7 +46,7 @@ class ReportInputs:
     `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`."""
 
     judged: Sequence[JudgedDay] = ()
-    points: Sequence[plots.Point] = ()
+    points: Sequence[Point] = ()
     blocks: tuple[Sequence[str], Sequence[float], Sequence[float]] = ((), (), ())
     capacity: Sequence[Mapping[str, Any]] = ()
     week: Sequence[float | None] = ()
@@ -79,7 +61,7 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
     state = f'<b class="good">{len(changed)} thresholds to change</b>' if changed else "<b>nothing to change</b>"
     days = document.data.days
     parts = [
-        f"<h1>Bundlekeel recalibration</h1><p>{state}. {escape(shown.reason)} Strategy {escape(document.strategy)}; "
+        f"<p>{state}. {escape(shown.reason)} Strategy {escape(document.strategy)}; "
         f"{len(days)} days, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
         f"<p>{_HOW_TO_READ}</p>",
@@ -93,30 +75,17 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         _capacity(shown.capacity),
         _advice(document.advice),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Bundlekeel recalibration</title><style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
-    )
+    return html.page("Bundlekeel recalibration", _STYLE, "".join(parts))
 
 
 def _section(title: str, about: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2><p>{escape(about)}</p>{body}</section>" if body else ""
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML. The first column is text."""
-    if not rows:
-        return ""
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
-
-
 def _objections(found: Sequence[Objection]) -> str:
     rows = [[escape(item.code.value), escape(item.field), escape(item.detail)] for item in found]
     about = "The daemon would not adopt this document by itself, for these reasons."
-    return _section("What speaks against it", about, _table(("code", "field", "detail"), rows))
+    return _section("What speaks against it", about, html.table(("code", "field", "detail"), rows))
 
 
 def _parameters(document: Thresholds) -> str:
@@ -131,7 +100,7 @@ def _parameters(document: Thresholds) -> str:
         for name, row in sorted(document.parameters.items(), key=lambda item: item[1].value == item[1].previous)
     ]
     about = "All that was searched; the changed ones first."
-    return _section("Thresholds", about, _table(("parameter", "in force", "proposed", "range", "evidence"), rows))
+    return _section("Thresholds", about, html.table(("parameter", "in force", "proposed", "range", "evidence"), rows))
 
 
 def _evidence(document: Thresholds) -> str:
@@ -152,7 +121,7 @@ def _evidence(document: Thresholds) -> str:
         f"Intervals of {evidence.confidence:.0%}, by drawing whole blocks of hours anew; each block begins where "
         "bundles were recorded to be. Unbroken: one course over all of these days."
     )
-    return _section("Evidence", about, _table(("", *columns), rows))
+    return _section("Evidence", about, html.table(("", *columns), rows))
 
 
 def _interval(value: BootstrapInterval) -> str:
@@ -163,9 +132,9 @@ def _candidates(shown: ReportInputs) -> str:
     labels, before, after = shown.blocks
     rows = [("present", "in force", before), ("chosen", "proposed", after)]
     key = (
-        '<p class="key"><span><i style="background:var(--orange)"></i>in force</span>'
+        '<p class="key"><span><i style="background:var(--c1)"></i>in force</span>'
         '<span><i style="background:var(--good)"></i>proposed</span>'
-        '<span><i style="background:var(--blue)"></i>within one night\'s reach</span>'
+        '<span><i style="background:var(--c0)"></i>within one night\'s reach</span>'
         '<span><i style="background:var(--soft)"></i>other</span></p>'
     )
     body = plots.candidates(shown.points) + plots.lines(labels, rows, "imbalance")
@@ -189,7 +158,7 @@ def _quality(judged: Sequence[JudgedDay]) -> str:
         for item in judged[-MOST_ROWS:]
     ]
     heads = ("day", "verdict", "recorded", "cycles", "longest gap (min)", "imbalance", "moves", "")
-    return _section("Days", "What is recorded, and whether it was used.", bars + _table(heads, rows))
+    return _section("Days", "What is recorded, and whether it was used.", bars + html.table(heads, rows))
 
 
 def _week(values: Sequence[float | None]) -> str:
@@ -212,7 +181,7 @@ def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
     ]
     traffic = ("namespace", "MB/s", "highest hour", "volatility", "growth a day")
     about = f"The {MOST_ROWS} with the most traffic. Volatility: standard deviation of the hours over their mean."
-    return _section("Namespaces", about, _table((*traffic, "clients", "moves a day", "clients moved a day"), rows))
+    return _section("Namespaces", about, html.table((*traffic, "clients", "moves a day", "clients moved a day"), rows))
 
 
 def _percent(share: float | None) -> str:
@@ -235,7 +204,7 @@ def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
     heads = ("broker", "resource", "limit", "base", "per MB/s", "per 1000 msg/s", "error (% of the limit)")
     about = "Usage by traffic, robust regression; the error is the median in hours that the fit did not see."
     more = f" The first {MOST_ROWS} of {len(found)} rows." if len(found) > MOST_ROWS else ""
-    return _section("Capacity", about + more, _table(heads, rows))
+    return _section("Capacity", about + more, html.table(heads, rows))
 
 
 def _advice(found: Sequence[str]) -> str:

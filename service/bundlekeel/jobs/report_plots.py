@@ -9,7 +9,9 @@ from html import escape
 from bundlekeel.core.model.text_format import figure
 from bundlekeel.jobs.evidence import EvidenceInput
 from bundlekeel.jobs.selection import Selection
+from bundlekeel.sim import page as html
 from bundlekeel.sim.backtest import CandidateMeasures
+from bundlekeel.sim.page import Axis
 
 WIDTH, HEIGHT = 720, 280
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 12, 40
@@ -28,41 +30,14 @@ class Point:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """Values to pixels."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def at(self, value: float) -> float:
-        """The pixel of a value."""
-        width = self.high - self.low
-        return self.start + (self.end - self.start) * ((value - self.low) / width if width > 0 else 0.5)
-
-    def ticks(self, count: int = 4) -> list[float]:
-        """Some values along it."""
-        return [self.low + (self.high - self.low) * number / count for number in range(count + 1)]
-
-
 def _axis(values: Sequence[float], start: float, end: float) -> Axis:
     low, high = min(values), max(values)
     room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     return Axis(max(0.0, low - room) if low >= 0 else low - room, high + room, start, end)
 
 
-def _svg(body: str, label: str, height: int = HEIGHT) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
-
-
 def _frame(x: Axis, y: Axis, across: str, up: str, marks: Sequence[str] | None = None) -> str:
-    parts = []
-    for value in y.ticks():
-        at = y.at(value)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{figure(value, 3)}</text>')
+    parts = [html.grid(x, y, [(value, figure(value, 3)) for value in y.ticks()])]
     if marks is None:
         parts += [_mark(x.at(value), HEIGHT - 22, figure(value, 3)) for value in x.ticks(5)]
     else:
@@ -95,7 +70,8 @@ def candidates(points: Sequence[Point]) -> str:
         f'r="{6 if ranks[point.kind] > 1 else 3.5}"><title>{escape(point.label)}</title></circle>'
         for point in sorted(points, key=lambda point: ranks[point.kind])
     )
-    return _svg(_frame(x, y, "moves an hour", "imbalance") + dots, "imbalance over moves, one point a candidate")
+    label = "imbalance over moves, one point a candidate"
+    return html.svg(_frame(x, y, "moves an hour", "imbalance") + dots, label, WIDTH, HEIGHT)
 
 
 def lines(labels: Sequence[str], rows: Sequence[tuple[str, str, Sequence[float]]], up: str) -> str:
@@ -104,11 +80,8 @@ def lines(labels: Sequence[str], rows: Sequence[tuple[str, str, Sequence[float]]
     if not values or len(labels) < 2:
         return ""
     x, y = Axis(0, len(labels) - 1, LEFT, WIDTH - RIGHT), _axis(values, HEIGHT - BOTTOM, TOP)
-    body = ""
-    for kind, title, row in rows:
-        path = "L".join(f"{x.at(at):.1f},{y.at(value):.1f}" for at, value in enumerate(row))
-        body += f'<path class="line {kind}" d="M{path}"><title>{escape(title)}</title></path>'
-    return _svg(_frame(x, y, "", up, labels) + body, f"{up} over time")
+    body = "".join(html.path(f"line {kind}", title, x, y, enumerate(row)) for kind, title, row in rows)
+    return html.svg(_frame(x, y, "", up, labels) + body, f"{up} over time", WIDTH, HEIGHT)
 
 
 def days(rows: Sequence[tuple[str, float, str]]) -> str:
@@ -125,7 +98,7 @@ def days(rows: Sequence[tuple[str, float, str]]) -> str:
             f'height="{tall:.1f}"><title>{escape(date)}: {share:.1%}, {escape(verdict)}</title></rect>'
         )
     parts += [_mark(LEFT + (place + 0.5) * step, 110, rows[place][0]) for place in _places(len(rows), 2)]
-    return _svg("".join(parts), "recorded share of each day", height)
+    return html.svg("".join(parts), "recorded share of each day", WIDTH, height)
 
 
 def week(values: Sequence[float | None]) -> str:
@@ -148,13 +121,10 @@ def week(values: Sequence[float | None]) -> str:
         parts.append(f'<text x="{LEFT - 6}" y="{top + day * tall + 14}" text-anchor="end">{name}</text>')
     for hour in range(0, 24, 6):
         parts.append(f'<text x="{LEFT + hour * side:.1f}" y="{top + 7 * tall + 16}">{hour:02d}:00</text>')
-    return _svg("".join(parts), "traffic by hour of the week", top + 7 * tall + 24)
+    return html.svg("".join(parts), "traffic by hour of the week", WIDTH, top + 7 * tall + 24)
 
 
-# What the report's plots show of the candidates. No Spark.
-
-
-# The rest would hide one another.
+# More points would hide one another.
 _MOST = 600
 
 
