@@ -24,7 +24,7 @@ from bundlekeel.cli.session import (
     YesOption,
     login,
 )
-from bundlekeel.cli.wiring import Wiring
+from bundlekeel.cli.wiring import Split, Wiring
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import AssignmentView, Check, Place
 from bundlekeel.settings.load import LoadedSettings, load_settings
