@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bundlekeel.cli.exit_codes import guarded
+from bundlekeel.cli.exit_codes import readable
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.settings.load import load_settings
@@ -22,7 +22,6 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put it into the app."""
 
     @app.command()
-    @guarded
     def run(
         config: ConfigOption = None,
         mode: Annotated[
@@ -39,5 +38,6 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     ) -> None:
         """Run the sidecar until SIGTERM. In mode `recommend`, the default, it changes nothing in the cluster."""
         given = {"mode": mode, "force_mixed": True if force_mixed else None}
-        settings = load_settings(config, given)
-        raise typer.Exit(wiring().run_daemon(settings))
+        with readable():
+            code = wiring().run_daemon(load_settings(config, given))
+        raise typer.Exit(code)
