@@ -22,8 +22,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from bundlekeel import codec
-from bundlekeel.adapters.admin.answers import RawAnswer, error_of, json_object, text_map
 from bundlekeel.adapters.admin.hosts import KnownHosts
+from bundlekeel.adapters.admin.transport import RawAnswer, error_of, json_object, text_map
 from bundlekeel.adapters.history.rows import records_of
 from bundlekeel.adapters.history.wal import whole_payloads
 from bundlekeel.adapters.zookeeper.coordination import _decode as decode_member
