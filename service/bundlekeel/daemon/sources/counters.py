@@ -313,7 +313,9 @@ class LiveLoads:
         if not known.load.bundles and report.num_topics > 0 and oldest_ms > known.topics_ms:
             return report
         if known.shown is None or known.shown[0] is not report or known.shown[1] is not known.load:
-            made = with_measured(report, known.load, self._lately(known.load.bundles, max(oldest_ms, known.load.to_ms - lag_ms)))
+            made = with_measured(
+                report, known.load, self._lately(known.load.bundles, max(oldest_ms, known.load.to_ms - lag_ms))
+            )
             known.shown = report, known.load, made or report
         return known.shown[2]
 

@@ -370,7 +370,9 @@ async def test_a_bundle_whose_topics_come_and_go(stage: Stage) -> None:
     assert stage.rate("a:8080") == pytest.approx(200.0)
 
 
-@pytest.mark.parametrize(("had_topics", "reported_seconds", "rate"), [(False, 0, 50.0), (True, 0, 0.0), (True, 200, 50.0)])
+@pytest.mark.parametrize(
+    ("had_topics", "reported_seconds", "rate"), [(False, 0, 50.0), (True, 0, 0.0), (True, 200, 50.0)]
+)
 def test_counters_of_no_topics(had_topics: bool, reported_seconds: int, rate: float) -> None:
     """A broker whose report has topics is empty when it had some before and its report cannot know yet: otherwise
     whoever collects its counters dropped them."""
