@@ -55,7 +55,7 @@ from bundlekeel.daemon.operations.executions import task_of
 from bundlekeel.daemon.operations.manual_moves import ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.operations.where import whole_bundles
-from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause, request_record
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
 
@@ -363,11 +363,7 @@ class OperatorRequests:
         self._record(what, reason, by)
 
     def _record(self, what: str, reason: str, by: str) -> None:
-        now = self.clock.wall_ms()
-        sentence = f"{by} asked for the {what}: {reason}"
-        self.journal.append(
-            {"kind": "wish", "what": what, "wall_ms": now, "reason": reason, "by": by, "sentence": sentence}
-        )
+        self.journal.append(request_record(what, reason=reason, by=by, wall_ms=self.clock.wall_ms()))
 
     async def _preview(self, broker: str, *, draining: bool, dry_run: bool) -> RelocationView:
         """What the very next plans would do for this request, without budgets."""
