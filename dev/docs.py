@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX
-from bundlekeel.api.openapi import openapi_text
+from bundlekeel.api.app import openapi_text
 from bundlekeel.core.channel.findings import FINDINGS
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.gate.gate import CHECKS, Action, GateCheck

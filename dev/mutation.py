@@ -21,12 +21,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+import psutil
+
 from dev.mutants import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "mutation.md"
 CODE = "service/bundlekeel"
 AIM = 0.85
+# Below this share of the time tests are idle: an event loop that waits still looks at its timers.
+IDLE_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ def _each(pattern: str, words: str) -> tuple[str, ...]:
 
 
 _UNIT, _LAWS, _TESTS_OF_CORE = "unit/**/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
-_MOVES = _each(_UNIT, "*executor* split_extensible split_settle move_record transfers rows")
+_MOVES = _each(_UNIT, "*executor* split_extensible split_settle splits transfers rows")
 _TERMS = _each(_UNIT, "leadership terms leases clocks cycle transitions")
 GROUPS = (
     Group(
@@ -86,19 +90,18 @@ GROUPS = (
     ),
     Group(
         "gate",
-        _each("daemon/{}.py", "gate/* execution/leader_executor"),
+        ("daemon/gate/*.py",),
         (
-            *_each(_UNIT, "gate gate_requests guard_state guard_windows outage* scopes pause splits move_record"),
-            *_each(_UNIT, "executor* leader_executor"),
+            *_each(_UNIT, "gate gate_requests guard_state guard_windows outage* scopes splits *executor*"),
             *_TERMS,
         ),
     ),
     Group(
         "execution",
-        _each("daemon/execution/{}.py", "executor move transfer_methods splits intents"),
-        _MOVES,
+        _each("daemon/execution/{}.py", "executor durations move splits intents"),
+        (*_MOVES, *_TERMS),
     ),
-    Group("lease", _each("daemon/state/{}.py", "leadership"), _each(_UNIT, "leadership lease leases terms")),
+    Group("lease", _each("daemon/state/{}.py", "leadership"), _each(_UNIT, "leadership leases terms")),
     Group("auth", _each("api/{}.py", "auth shield"), _each("unit/api/test_{}.py", "auth_limits")),
 )
 
@@ -109,6 +112,7 @@ class Verdict(Enum):
     SURVIVED = "SURVIVED"
     KILLED = "killed"
     CPU_LIMIT = "killed (CPU limit)"
+    IDLE = "killed (waits for ever)"
     NOT_JUDGED = "NOT JUDGED (wall-clock limit)"
 
 
@@ -126,20 +130,22 @@ class Result:
 
     @property
     def killed(self) -> int:
-        """Mutants that a test noticed: it failed, or needed far more CPU time than without the change."""
-        return len(self.having(Verdict.KILLED, Verdict.CPU_LIMIT))
+        """Mutants that a test noticed: it failed, needed far more CPU time than without the change, or hung."""
+        return len(self.having(Verdict.KILLED, Verdict.CPU_LIMIT, Verdict.IDLE))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run of tests may take. A busy machine costs wall-clock time, but no CPU time."""
+    """What one run of tests may take: CPU time of each process, and seconds in which none of them runs or waits for a
+    processor. A busy machine costs neither; `wall_s` is the last resort."""
 
     cpu_s: int
-    wall_s: int
+    wall_s: float
+    idle_s: float = 60.0
 
     @classmethod
     def from_unmutated(cls, cpu_s: float) -> Limits:
-        """Four times the CPU time of the code as it is; the wall-clock limit only ends tests that wait forever."""
+        """Four times the CPU time of the code as it is."""
         limit = 30 + round(4 * cpu_s)
         return cls(limit, 600 + 10 * limit)
 
@@ -150,16 +156,41 @@ def judged(command: Sequence[str | Path], root: Path, env: dict[str, str], limit
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(limited, cwd=root, env=env, stdout=output, start_new_session=True)
         try:
-            code = process.wait(limits.wall_s)
-        except subprocess.TimeoutExpired:
-            return Verdict.NOT_JUDGED, ""
+            verdict = _verdict(process, limits)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         output.seek(0)
-        by_code = {0: Verdict.SURVIVED, -signal.SIGXCPU: Verdict.CPU_LIMIT}
-        return by_code.get(code, Verdict.KILLED), output.read()
+        return verdict, output.read()
+
+
+def _verdict(process: subprocess.Popen[bytes], limits: Limits) -> Verdict:
+    started = seen_at = time.monotonic()
+    seen = 0.0
+    while (now := time.monotonic()) - started < limits.wall_s:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(min(limits.idle_s / 5, limits.wall_s))
+            return {0: Verdict.SURVIVED, -signal.SIGXCPU: Verdict.CPU_LIMIT}.get(code, Verdict.KILLED)
+        active = _active_s(process.pid)
+        if active is None or abs(active - seen) > IDLE_SHARE * limits.idle_s:
+            seen, seen_at = active or 0.0, now
+        elif now - seen_at >= limits.idle_s:
+            return Verdict.IDLE
+    return Verdict.NOT_JUDGED
+
+
+def _active_s(pid: int) -> float | None:
+    """Seconds that the threads of a process and of those below it ran or waited for a processor; None: not told."""
+    total = 0
+    try:
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+            for thread in Path(f"/proc/{process.pid}/task").iterdir():
+                ran, waited, _ = (thread / "schedstat").read_text().split()
+                total += int(ran) + int(waited)
+    except (OSError, psutil.NoSuchProcess):
+        return None
+    return total / 1e9
 
 
 class Copy:
@@ -265,16 +296,18 @@ def page(results: dict[str, Result], given: argparse.Namespace, copy: Copy) -> s
         "In a copy of the code one place at a time is changed (a comparison, a boundary, `and`/`or`, a constant,",
         "`min`/`max`, a call or an assignment left out), drawn by a seed; then the unit and property tests of the",
         "group have to fail. A mutant is also killed where its tests need more than four times the CPU time of the",
-        "unchanged code (and 30 s); how busy the machine is does not matter. Where the tests wait until a wall-clock",
-        "limit, the mutant is not judged: it counts as tried and not as killed. Some survivors make no difference",
-        f"that anybody could see; the aim is {AIM:.0%}. Seed {given.seed}.\n",
-        "| group | modules | possible mutants | tried | killed | of these by the CPU limit | not judged | share |",
-        "|---|---|---|---|---|---|---|---|",
+        "unchanged code (and 30 s), or where for a minute none of their processes runs or waits for a processor; how",
+        "busy the machine is does not matter. Where a wall-clock limit ends the tests, the mutant is not judged: it",
+        "counts as tried and not as killed. Some survivors make no difference that anybody could see; the aim is",
+        f"{AIM:.0%}. Seed {given.seed}.\n",
+        "| group | modules | possible mutants | tried | killed | by the CPU limit | by waiting | not judged | share |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, found in results.items():
-        tried, slow, open_ = len(found.verdicts), found.having(Verdict.CPU_LIMIT), found.having(Verdict.NOT_JUDGED)
+        tried = len(found.verdicts)
+        ends = [len(found.having(verdict)) for verdict in (Verdict.CPU_LIMIT, Verdict.IDLE, Verdict.NOT_JUDGED)]
         share = f"{found.killed / tried:.0%}" if tried else "-"
-        row = (name, found.modules, f"{found.mutants:,}", tried, found.killed, len(slow), len(open_), share)
+        row = (name, found.modules, f"{found.mutants:,}", tried, found.killed, *ends, share)
         lines.append(f"| {' | '.join(map(str, row))} |")
     for title, verdict in (("Survivors", Verdict.SURVIVED), ("Not judged", Verdict.NOT_JUDGED)):
         listed = [f"- {name}: {copy.where(item)}" for name, found in results.items() for item in found.having(verdict)]

@@ -22,7 +22,7 @@ import pytest
 from cryptography import x509
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.security import StoreIdentity
+from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.settings.credentials import new_token
 from bundlekeel.tls import ClientTls

@@ -302,6 +302,8 @@ class MemoryAdmin:
                 to_ms=time.time_ns() // 1_000_000,
                 namespaces=tuple(namespaces),
                 namespace=np.array([namespaces.index(name.namespace) for name in names], dtype=np.int64),
+                keys=np.array([name.hash for name in names], dtype=np.uint64),
+                topic=np.ones(len(names), dtype=bool),
                 hashes=np.array([name.hash for name in names], dtype=np.int64),
                 counters=table[:, :4],
                 sessions=table[:, 4:].astype(np.int64),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.load import CapacityOverride, TopicLoad
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
@@ -20,7 +20,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
 from bundlekeel.daemon.gate.gate import Gate, GateParts
 from bundlekeel.daemon.gate.guard_state import GuardMemory
@@ -28,7 +28,7 @@ from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
-from bundlekeel.daemon.operations.manual_moves import ManualMoves, ManualMovesParts
+from bundlekeel.daemon.operations.manual_moves import ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.runtime import begin_term
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
@@ -215,14 +215,12 @@ class FakeSidecar:
 
     def _executions(self) -> Executions:
         self.manual_moves = ManualMoves(
-            ManualMovesParts(
-                cycle=self.cycle,
-                policies=self.policies,
-                metadata=self.cluster.metadata,
-                ownership=self.cluster.model,
-                admin=self.admin,
-                config=self.config,
-            )
+            cycle=self.cycle,
+            policies=self.policies,
+            metadata=self.cluster.metadata,
+            ownership=self.cluster.model,
+            admin=self.admin,
+            config=self.config,
         )
         return Executions(
             self.shared_state,

@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 
-from bundlekeel.cli.exit_codes import guarded
+from bundlekeel.cli.exit_codes import readable
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.settings.load import load_settings
 
 ConfigOption = Annotated[
-    Path | None,
-    typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The sidecar's settings file.", show_default=False),
+    Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The sidecar's settings file.")
 ]
 
 
@@ -23,12 +22,9 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put it into the app."""
 
     @app.command()
-    @guarded
     def run(
         config: ConfigOption = None,
-        mode: Annotated[
-            Mode | None, typer.Option("--mode", help="Instead of the file's mode; also a ceiling.", show_default=False)
-        ] = None,
+        mode: Annotated[Mode | None, typer.Option("--mode", help="Instead of the file's mode; also a ceiling.")] = None,
         force_mixed: Annotated[
             bool,
             typer.Option(
@@ -39,5 +35,6 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     ) -> None:
         """Run the sidecar until SIGTERM. In mode `recommend`, the default, it changes nothing in the cluster."""
         given = {"mode": mode, "force_mixed": True if force_mixed else None}
-        settings = load_settings(config, given)
-        raise typer.Exit(wiring().run_daemon(settings))
+        with readable():
+            code = wiring().run_daemon(load_settings(config, given))
+        raise typer.Exit(code)

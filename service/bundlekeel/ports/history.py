@@ -106,7 +106,7 @@ def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, 
         except HistoryError:
             return ""
         except StoreError:
-            # A leader may keep house meanwhile: what it put together or deleted is gone.
+            # A leader may tidy the store meanwhile: what it put together or deleted is gone.
             if file.path in {item.path for item in store.files()}:
                 raise
             return ""

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.peers import HttpPeers
-from bundlekeel.adapters.zookeeper.security import StoreIdentity
+from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.server import Protection

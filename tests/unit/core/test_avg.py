@@ -385,6 +385,8 @@ def test_a_closed_empty_broker_is_no_difference(strategy: str, said: str) -> Non
     guard = GuardState(cordoned=frozenset({broker(2)}))
     verdict = run(cluster([[0.1] * 4, [0.1] * 4, []]), guard=guard, strategy=strategy, **EAGER).plan.verdict
     assert verdict.code is Code.BALANCED and said in verdict.sentence
+    moves = run(cluster([[0.1] * 6, [0.1], []]), guard=guard, strategy=strategy, **EAGER).plan.moves
+    assert {(move.source, move.target) for move in moves} == {(broker(0), broker(1))}
 
 
 def test_brokers_of_one_load_have_one_verdict() -> None:

@@ -15,7 +15,7 @@ import pytest
 import trustme
 from structlog.testing import capture_logs
 
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
 from bundlekeel.core.channel.findings import FindingCode

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from bundlekeel.adapters.topics.process import TopicsOptions
 from bundlekeel.adapters.topics.wire import Setup, decode_to_child, encode
-from bundlekeel.adapters.zookeeper.security import StoreIdentity
+from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.describe import describe

@@ -37,6 +37,7 @@ from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KazooState
 from kazoo.retry import KazooRetry
 
+from bundlekeel.adapters.zookeeper.connection import ANONYMOUS, StoreIdentity, cut, parse_store_url
 from bundlekeel.adapters.zookeeper.records import (
     Connection,
     Fault,
@@ -47,8 +48,6 @@ from bundlekeel.adapters.zookeeper.records import (
     TransactionStep,
     VersionMismatch,
 )
-from bundlekeel.adapters.zookeeper.security import ANONYMOUS, StoreIdentity, cut
-from bundlekeel.adapters.zookeeper.url import parse_store_url
 from bundlekeel.core.model.errors import StoreError
 
 __all__ = ["ZkClient", "parse_store_url"]
@@ -84,9 +83,9 @@ class ZkClient:
         session_seconds: float,
         call_timeout_seconds: float,
         identity: StoreIdentity = ANONYMOUS,
-        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._loop = loop if loop is not None else asyncio.get_running_loop()
+        # The loop that `start` is called on; nothing is asked or answered before.
+        self._loop: asyncio.AbstractEventLoop
         self.hosts = hosts
         self.chroot = chroot
         self._call_timeout = call_timeout_seconds
@@ -136,6 +135,7 @@ class ZkClient:
         """Connect in the background, for ever, with growing pauses. Never raises for an unreachable store."""
         if not self._started:
             self._started = True
+            self._loop = asyncio.get_running_loop()
             self._kazoo.start_async()
 
     async def close(self) -> None:

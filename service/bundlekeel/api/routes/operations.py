@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
+from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes.mutations import REFUSALS
 from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
@@ -37,6 +38,10 @@ from bundlekeel.daemon.answers.plans import (
 )
 
 HASH_MAX = 0xFFFFFFFF
+LAST_BROKER = documented(
+    {409: "it is the last broker that is neither cordoned nor drained; uncordon another one first"}
+)
+CLOSED = documented({409: "the broker is cordoned or drained; uncordon it first"})
 Namespace = Annotated[schemas.InPath, Path(description="tenant/namespace", examples=["shop/orders"])]
 Pattern = Annotated[
     schemas.InPath,
@@ -112,10 +117,10 @@ class SplitBody(OperationBody):
 
 
 class LastingBody(schemas.ReasonBody):
-    """For a while, or for good."""
+    """For some time, or until a person ends it."""
 
     seconds: float | None = Field(
-        default=None, gt=0, le=365 * 86400, strict=True, description="absent: for good", examples=[86400]
+        default=None, gt=0, le=365 * 86400, strict=True, description="absent: until a person ends it", examples=[86400]
     )
 
 
@@ -141,19 +146,19 @@ async def reviews(service: Backend) -> Response:
     return reply(await service.requests.reviews())
 
 
-@changes.post("/brokers/{broker}/drain", response_model=RelocationView)
+@changes.post("/brokers/{broker}/drain", response_model=RelocationView, responses=LAST_BROKER)
 async def drain(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
     """Empty a broker and keep it empty until it is uncordoned."""
     return reply(await service.requests.drain(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
-@changes.post("/brokers/{broker}/warm", response_model=RelocationView)
+@changes.post("/brokers/{broker}/warm", response_model=RelocationView, responses=CLOSED)
 async def warm(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
     """Fill a new or restarted broker, gently, until it carries its share."""
     return reply(await service.requests.warm(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
-@changes.post("/brokers/{broker}/cordon", response_model=CordonedView)
+@changes.post("/brokers/{broker}/cordon", response_model=CordonedView, responses=LAST_BROKER)
 async def cordon(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
     """Stop moving bundles to a broker. Brokers still place bundles on it."""
     return reply(await service.requests.cordon(broker, reason=body.reason, by=body.by))
@@ -265,11 +270,11 @@ async def stop(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody)
 
 @changes.post("/reviews/{id}/approve", response_model=ReviewView)
 async def approve(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Let what another person proposed be carried out."""
+    """Approve what another person proposed: it is carried out."""
     return reply(await service.requests.approve(id, reason=body.reason, by=body.by))
 
 
 @changes.post("/reviews/{id}/discard", response_model=ReviewView)
 async def discard(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Say no to what somebody proposed."""
+    """Discard what somebody proposed: it is not carried out."""
     return reply(await service.requests.discard(id, reason=body.reason, by=body.by))

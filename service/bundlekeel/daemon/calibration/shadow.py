@@ -68,13 +68,13 @@ class ShadowStrategies:
         return found
 
     async def run(self) -> None:
-        """Plan along until cancelled."""
+        """Plan each cycle that was taken, until cancelled."""
         while True:
             await self._arrived.wait()
             await self.play()
 
     async def close(self) -> None:
-        """Play no more."""
+        """Stop planning."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def play(self) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +19,8 @@ import structlog
 from bundlekeel.core.calibration.adoption import KEPT as STAYS
 from bundlekeel.core.calibration.adoption import (
     TRIAL,
+    Adopted,
+    TimeStretch,
     adoption,
     before_and_after,
     judged,
@@ -27,23 +29,31 @@ from bundlekeel.core.calibration.adoption import (
     reverted_before,
     taken_back,
 )
-from bundlekeel.core.calibration.thresholds import AdoptionRules, Objection, Thresholds, checked
-from bundlekeel.core.model.codes import Code
+from bundlekeel.core.calibration.thresholds import (
+    AdoptionRules,
+    Number,
+    Objection,
+    Thresholds,
+    checked,
+    difference,
+)
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.daemon.answers.operations import AdoptionView, ReversionView, ThresholdsView
-from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
-from bundlekeel.daemon.calibration.view import (
-    adopted_view,
-    changes_of,
-    changes_text,
-    document_view,
-    objections_view,
-    reverted_view,
-    sentence_of,
+from bundlekeel.daemon.answers.operations import (
+    AdoptedView,
+    AdoptionView,
+    ChangeView,
+    ObjectionView,
+    ReversionView,
+    RevertedView,
+    ThresholdsView,
+    TrialView,
 )
+from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
@@ -53,7 +63,7 @@ from bundlekeel.ports.calibration import CalibrationStore
 
 _log = structlog.get_logger(__name__)
 
-# By itself at most one adoption a night.
+# At most one automatic adoption a night.
 NIGHT_MS: Final = 20 * 3_600_000
 OURSELVES: Final = "bundlekeel"
 # A person may override these; the others mean that it cannot be right.
@@ -121,7 +131,7 @@ class Calibration:
         self._publish()
 
     async def close(self) -> None:
-        """Look for nothing any more."""
+        """Stop reading proposals."""
         self.inbox.close()
 
     def heard(
@@ -143,7 +153,7 @@ class Calibration:
             shared_state.realised, now, spread - 1, min(landed, planned), self._p.interval_seconds
         )
 
-    # --- by itself ---
+    # --- automatic adoption ---
 
     @property
     def _on_trial(self) -> bool:
@@ -171,7 +181,7 @@ class Calibration:
         await self._by_ourselves(kept, "kept", adopted.digest, found.sentence)
 
     async def _by_ourselves(self, change: Callable[[Desired], Desired], what: str, digest: str, sentence: str) -> None:
-        """A change made by the sidecar itself; whoever changed the same meanwhile goes first."""
+        """A change made by the sidecar itself; a change by somebody else meanwhile wins."""
         try:
             await self._p.shared_state.change_desired(change)
         except Conflict as error:
@@ -188,7 +198,7 @@ class Calibration:
             return
         objections, known_by = self.objections(), seen.digest or seen.found.path
         if self._p.mode == "adopt" and seen.document is not None and not objections:
-            said = changes_text(self._p.effective_parameters.current, seen.document)
+            said = _changes_text(self._p.effective_parameters.current, seen.document)
             sentence = f"{said}, by {len(seen.document.data.days)} days of history"
             change = self._adopting(seen.document, seen.digest, by=OURSELVES, reason=sentence)
             await self._by_ourselves(change, "adopted", seen.digest, sentence)
@@ -201,7 +211,7 @@ class Calibration:
             said = "; ".join(f"{item.code.value}: {item.detail}" for item in objections)
             self._tell("refused", seen.digest, said, codes=codes)
         elif seen.document is not None:
-            self._tell("recommended", seen.digest, changes_text(self._p.effective_parameters.current, seen.document))
+            self._tell("recommended", seen.digest, _changes_text(self._p.effective_parameters.current, seen.document))
 
     def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
         """What speaks against the newest proposal; empty also when there is none. `person`: somebody asks for it, so it
@@ -249,20 +259,28 @@ class Calibration:
         standing = None
         if adopted is not None:
             before, after = before_and_after(self._p.shared_state.realised, adopted, self._p.clock.wall_ms())
-            standing = adopted_view(adopted, self._p.effective_parameters.values, before, after)
-        said = changes_text(self._p.effective_parameters.current, seen.document) if seen.document is not None else ""
+            standing = _adopted_view(adopted, self._p.effective_parameters.values, before, after)
+        said = _changes_text(self._p.effective_parameters.current, seen.document) if seen.document is not None else ""
         return ThresholdsView(
             mode=self._p.mode,
-            sentence=sentence_of(
+            sentence=_sentence(
                 self._p.mode, seen, adopted if self._p.effective_parameters.values else None, objections, said
             ),
             error=seen.error,
             read_ms=seen.read_ms,
-            document=document_view(seen),
-            changes=changes_of(self._p.effective_parameters.current, seen.document),
-            objections=objections_view(objections),
+            document=seen.view(),
+            changes=_changes(self._p.effective_parameters.current, seen.document),
+            objections=[
+                ObjectionView(
+                    code=item.code.value, field=item.field, detail=item.detail, explanation=EXPLANATIONS[item.code]
+                )
+                for item in objections
+            ],
             adopted=standing,
-            reverted=reverted_view(desired),
+            reverted=[
+                RevertedView(digest=digest, by=item.by, reason=item.reason, since_ms=item.since_ms)
+                for digest, item in sorted(desired.reverted.items(), key=lambda pair: pair[1].since_ms)
+            ],
         )
 
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
@@ -281,8 +299,8 @@ class Calibration:
         if standing or seen.document is None:
             why = [f"{item.code.value}: {item.detail}" for item in standing]
             raise Conflict("the proposal does not come into force", difference=why)
-        changes = changes_of(self._p.effective_parameters.current, seen.document)
-        said = changes_text(self._p.effective_parameters.current, seen.document)
+        changes = _changes(self._p.effective_parameters.current, seen.document)
+        said = _changes_text(self._p.effective_parameters.current, seen.document)
         change = self._adopting(seen.document, seen.digest, by=by, reason=reason, force=force)
         await self._p.shared_state.change_desired(change)
         sentence = f"{by} adopted {seen.digest}: {said} ({reason})"
@@ -344,7 +362,7 @@ class Calibration:
             self._tell("reverted", digest, sentence, by=by, reason=reason)
         return ReversionView(digest=digest, sentence=sentence)
 
-    # --- telling ---
+    # --- reporting ---
 
     def _tell(
         self,
@@ -380,3 +398,58 @@ class Calibration:
         if self.inbox.document is not None:
             age = (self._p.clock.wall_ms() - self.inbox.document.created_ms) / 1000
             telemetry.gauge("thresholds_age_seconds", age)
+
+
+# --- for people ---
+
+
+def _changes(current: Parameters, document: Thresholds | None) -> list[ChangeView]:
+    """The rows of the difference."""
+    return [] if document is None else [ChangeView(**asdict(row)) for row in difference(current, document)]
+
+
+def _changes_text(current: Parameters, document: Thresholds) -> str:
+    """The difference in words."""
+    rows = difference(current, document)
+    return ", ".join(f"{row.parameter} {row.current:g} -> {row.proposed:g}" for row in rows)
+
+
+def _adopted_view(adopted: Adopted, values: dict[str, Number], before: TimeStretch, after: TimeStretch) -> AdoptedView:
+    """What is adopted, and how its trial goes. `values`: those that are in force."""
+    trial = TrialView(
+        seconds=after.seconds,
+        needed_seconds=adopted.trial_seconds,
+        imbalance=after.imbalance,
+        imbalance_promised=adopted.imbalance_high,
+        imbalance_before=before.imbalance if before.seconds else None,
+        moves_per_hour=after.moves_per_hour,
+        moves_promised=adopted.moves_high,
+        moves_before=before.moves_per_hour if before.seconds else None,
+    )
+    return AdoptedView(
+        digest=adopted.digest,
+        strategy=adopted.strategy,
+        by=adopted.by,
+        reason=adopted.reason,
+        since_ms=adopted.since_ms,
+        state=adopted.state,
+        values=values,
+        instead_of=dict(adopted.instead_of),
+        trial=trial if adopted.state == TRIAL else None,
+    )
+
+
+def _sentence(
+    mode: str, inbox: ThresholdInbox, adopted: Adopted | None, objections: Sequence[Objection], changes: str
+) -> str:
+    """How things stand, in a sentence. `adopted`: None also while none of it is in force. `changes`: in words."""
+    if mode == "off":
+        return "calibration is off (calibration.mode)"
+    if adopted is not None and adopted.digest and adopted.digest == inbox.digest:
+        return f"the newest proposal is in force, {'on trial' if adopted.state == TRIAL else 'for good'}"
+    if objections:
+        return f"the newest proposal does not come into force: {', '.join(item.code.value for item in objections)}"
+    if inbox.document is None:
+        return inbox.error or "there is no proposal yet"
+    how = "it comes into force by itself" if mode == "adopt" else "`bundlekeel thresholds adopt`"
+    return f"proposed: {changes}; {how}"

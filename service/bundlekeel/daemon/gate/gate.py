@@ -39,7 +39,7 @@ class GateCheck(Enum):
     REQUEST = "the drain or warm-up that asks for it has not ended"
     MODE = "the settings file and people at run time say `act`"
     PAUSE = "there is no pause of everything"
-    LEASE = "whoever asks leads, in the very term it asks for"
+    LEASE = "this sidecar leads, in the very term that is asked about"
     OUTAGE = "brokers have settled after an outage of the metadata store"
     PUT_ASIDE = "the failsafe job has not ended the takeover"
     SECOND_BALANCER = "no other balancer keeps undoing our moves"
@@ -82,7 +82,7 @@ CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateQuestion:
-    """Who asks for what. `epoch`: the term it is to be done in, None for whoever does not lead. `bundle`, `source`,
+    """Who asks for what. `epoch`: the term it is to be done in, None for a follower. `bundle`, `source`,
     `target`: of a single move or split; without a bundle no bundle is asked about. `task`, `approved`: of a request."""
 
     action: Action

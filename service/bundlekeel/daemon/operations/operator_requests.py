@@ -166,7 +166,7 @@ class OperatorRequests:
         return shown
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
-        """Let nothing come to a broker."""
+        """Stop moving bundles to a broker."""
         self._known(broker)
 
         def cordoned(found: Desired) -> Desired:
@@ -337,7 +337,7 @@ class OperatorRequests:
         return answer
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Say no to a proposal."""
+        """Discard a proposal: it is not carried out."""
         answer = await self._p.reviews.discard(id_, reason=reason, by=by)
         self._record(f"discard of {id_}", reason, by)
         return answer
@@ -387,7 +387,7 @@ class OperatorRequests:
             try:
                 owned[broker] = await self._p.operations.listed(broker)
             except (AdminApiError, TimeoutError) as error:
-                detail = f"{broker} did not say what it owns ({error}); its report counts"
+                detail = f"{broker} did not list its bundles ({error}); its load report is used"
         given = cycle.plan_input(with_owned(snapshot, owned))
         guard = replace(
             given.guard,

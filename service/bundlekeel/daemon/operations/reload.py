@@ -100,7 +100,7 @@ def _is_live(key: str) -> bool:
 
 
 def _text_of(path: Path) -> bytes:
-    """The file as it is; what cannot be read is told by whoever loads it."""
+    """The file as it is; empty when it cannot be read, which loading it reports."""
     try:
         return path.read_bytes()
     except OSError:

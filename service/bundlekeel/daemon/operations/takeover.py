@@ -133,7 +133,7 @@ def _wanted(
         raise Conflict("the whole cluster is taken over already; `bundlekeel handback` first", difference=[known.by])
     old = sorted(broker for broker, settings in before.items() if EXCLUDED not in settings)
     if old:
-        text = f"{', '.join(old)} know no {EXCLUDED} (Pulsar 4.2 and later): take the whole cluster over instead"
+        text = f"{', '.join(old)} do not know {EXCLUDED} (Pulsar 4.2 and later): take the whole cluster over instead"
         raise Conflict(text, difference=old)
     # What was excluded before for another reason stays excluded: it is not in our record, so we leave it alone too.
     there = name_set(stored.get(EXCLUDED, "")).union(*(name_set(settings[EXCLUDED]) for settings in before.values()))

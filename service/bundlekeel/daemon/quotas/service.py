@@ -59,7 +59,7 @@ class QuotaService:
     # --- looking ---
 
     async def view(self) -> QuotasView:
-        """All groups, and how enforcing them goes."""
+        """All groups, and how they are enforced."""
         report = await self._report()
         found = self._declared()
         seen = {row["name"]: row for row in report.get("groups", ())}
@@ -116,7 +116,7 @@ class QuotaService:
                     return _topic_why(topic, group["name"], row)
         raise NotFound(
             f"no group is known to limit {topic}, or it is not among the busiest of its group (the leader, which knows "
-            f"all, did not tell); {_names(self._declared())}"
+            f"all topics, did not answer); {_names(self._declared())}"
         )
 
     async def _by_leader(self, topic: str) -> QuotaWhyView | None:

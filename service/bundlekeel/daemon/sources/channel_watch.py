@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from bundlekeel.core.channel.findings import Absences, ChannelFinding, Deadlines, FindingCode, Watching, findings
-from bundlekeel.core.channel.states import IN_FLIGHT, UnitState
+from bundlekeel.core.channel.states import IN_FLIGHT, ServiceUnit, UnitState, owner_of
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import BundlekeelError, Conflict, SnapshotError, StoreError
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.daemon.answers.channel import ChannelSummary, DeadlinesView, FindingView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_owners import BY_REGISTRY, ForcedEntries, UnreachableOwners
 from bundlekeel.daemon.sources.ownership import WITH_CHANNEL, ChannelByVariant, channel_brokers
 from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Metadata, Picture, Telemetry
 
@@ -36,6 +36,13 @@ _NAMESPACES_ASKED: Final = 20
 # Findings whose remedy depends on which bundles the namespace has.
 _BOUNDARIES_HELP: Final = frozenset({FindingCode.OWNED_TWICE, FindingCode.SPLIT_CHILDREN_MISSING})
 REGISTRY_LAG_MS: Final = 1000
+BY_REGISTRY: Final = frozenset({FindingCode.OWNER_NOT_ALIVE, FindingCode.TARGET_NOT_ALIVE})
+# How long an entry that was replaced by force is remembered.
+REMEMBERED_MS: Final = 10_000
+_UNREACHABLE_REMEDY: Final = (
+    "look at the broker's process and log; its bundles have no other owner before its metadata session ends, then the "
+    "leader broker gives them away"
+)
 _VARIANT_REMEDY: Final = (
     "finish the migration: the same loadManagerServiceUnitStateTableViewClassName on every broker, and afterwards "
     "loadBalancerServiceUnitTableViewSyncer=None; nothing is moved until then"
@@ -72,7 +79,7 @@ class ChannelWatch:
         self._unreachable = UnreachableOwners()
         self.view: ChannelView | None = None
         self.deadlines = Deadlines()
-        self.fault = "nothing has been looked at yet"
+        self.fault = "the channel has not been read yet"
 
     async def run(self) -> None:
         """Look again and again; ends only by being cancelled."""
@@ -184,7 +191,7 @@ class ChannelWatch:
             try:
                 bounds = await self._p.metadata.boundaries(namespace)
             except BundlekeelError:
-                continue  # the remedy is then told without them
+                continue  # the remedy is then given without them
             if bounds:
                 known[namespace] = bounds
         return known
@@ -208,7 +215,7 @@ class ChannelWatch:
             )
         ]
 
-    # --- what is told --------------------------------------------------------------------------------------
+    # --- what is reported -----------------------------------------------------------------------------------
 
     def _note(self, rows: Sequence[FindingView]) -> None:
         """One journal line for all findings of a code that came, or went, together."""
@@ -364,3 +371,71 @@ def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
         tombstone_ms=max(item.tombstone_ms for item in known),
         load_data_ms=max(item.load_data_ms for item in known),
     )
+
+
+class ForcedEntries:
+    """Entries that were replaced by force lately.
+
+    The leader broker gives the bundles of a dead broker away within some tenths of a second after its registration is
+    gone, often before that is known here. So these entries are remembered for a moment, and counted as findings once
+    the broker that had them is missed.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[ServiceUnit, int]] = {}
+
+    def note(self, previous: ChannelView | None, view: ChannelView, now_ms: int) -> None:
+        """Compare two looks at the channel."""
+        self._before = {b: (unit, at) for b, (unit, at) in self._before.items() if now_ms - at < REMEMBERED_MS}
+        if previous is None or previous.variant != view.variant or previous.generation == view.generation:
+            return
+        for bundle, unit in view.units.items():
+            before = previous.units.get(bundle)
+            if unit.force and before is not None and before.version != unit.version:
+                self._before[bundle] = (before, now_ms)
+
+    def findings(
+        self, registered: Collection[str], gone_ms: Mapping[str, int], deadlines: Deadlines, now_ms: int
+    ) -> list[ChannelFinding]:
+        """What was wrong with them, each listed once. `gone_ms`: as of `Absences`."""
+        units = {bundle: unit for bundle, (unit, _) in self._before.items()}
+        seen = dict.fromkeys(units, 0)
+        watching = Watching(gone_ms=gone_ms)
+        found = [
+            item
+            for item in findings(units, seen, (), registered, deadlines, now_ms, watching=watching)
+            if item.code in BY_REGISTRY and item.brokers[0] in gone_ms
+        ]
+        for item in found:
+            self._before.pop(item.bundle, None)
+        return found
+
+
+class UnreachableOwners:
+    """Since when registered brokers refuse connections, as the picture says (`AdminUnreachable`): most likely they are
+    dead, some seconds before their registrations end with their sessions."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
+
+    def rows(self, picture: Picture, units: Mapping[str, ServiceUnit], now_ms: int) -> list[FindingView]:
+        """One finding a broker that owns bundles by the channel, as `channel_watch` tells them; by broker."""
+        dead = {item.broker_id: item.detail for item in picture.excluded if item.code == Code.ADMIN_UNREACHABLE}
+        self._since = {broker: self._since.get(broker, now_ms) for broker in dead}
+        if not dead:
+            return []
+        owners = Counter(found.broker_id for unit in units.values() if (found := owner_of(unit)) is not None)
+        return [
+            FindingView(
+                code=FindingCode.OWNER_UNREACHABLE.value,
+                bundle="",
+                brokers=[broker],
+                state=None,
+                since_ms=self._since[broker],
+                deadline_ms=0,
+                detail=f"{broker} owns {owners[broker]} bundles and cannot be reached: {dead[broker]}",
+                remedy=_UNREACHABLE_REMEDY,
+            )
+            for broker in sorted(dead)
+            if owners[broker]
+        ]

@@ -38,7 +38,7 @@ ATTENTION_SECONDS: Final = 30.0
 CHANGED_SHARE: Final = 0.1
 # A load that went up and down within this time is a wave, and its mean over this time is what to go by.
 WAVE_SECONDS: Final = 120.0
-# A broker that does not tell is asked again after this long.
+# A broker that refuses is asked again after this long.
 REFUSED_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
 # The older ones of several readings that are there at once are shown for so long: a cycle sees each of them.
@@ -61,7 +61,7 @@ class CounterOptions:
 class _Known:
     """One broker in its present life: its readings of the last `WAVE_SECONDS`, the newest one begun at `asked` by the
     boot clock and made in `took` seconds; `totals`: what it carried between each two of them; `load`: what they say.
-    `shown`: the report, the load and what was made of both last. `refused`: it did not tell."""
+    `shown`: the report, the load and what was made of both last. `refused`: it gave none."""
 
     endpoint: BrokerEndpoint
     readings: list[CounterReading] = field(default_factory=list)
@@ -79,7 +79,7 @@ class _Known:
 
 
 class LiveLoads:
-    """Owned by one `ClusterSource`, which tells it of brokers and bundles and asks it for figures.
+    """Owned by one `ClusterSource`, which passes it brokers and bundles and reads its figures.
 
     `wanted`: whether readings are worth it now; `moving`: whether moves of ours do not show yet; `in_flight`: whether
     some of them are being carried out. `statistics_seconds`:
@@ -171,7 +171,7 @@ class LiveLoads:
 
     def _count(self, topics: int) -> None:
         if self._topics <= self._options.max_topics < topics:
-            _log.info("counters are not read: too many topics; reports stay in charge", topics=topics)
+            _log.info("counters are not read: too many topics; load reports are used", topics=topics)
         self._topics = topics
 
     def _begin_anew(self) -> None:
@@ -211,7 +211,7 @@ class LiveLoads:
             await self._take(known, readings)
         except (AdminApiError, StoreError) as error:
             if not known.refused:
-                _log.info("counters could not be read; reports stay in charge", broker=broker, error=str(error))
+                _log.info("counters could not be read; load reports are used", broker=broker, error=str(error))
             known.refused = True
             known.forget()
         finally:

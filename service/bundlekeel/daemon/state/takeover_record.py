@@ -88,10 +88,10 @@ def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
     said = {
         "takeover": f"{who} turned the brokers' own shedding off: {why}",
         "handback": f"{who} gave the shedding back to the brokers: {why}",
-        "deadman": f"{who} put the sidecars aside, the brokers shed again: {why}",
+        "deadman": f"{who} gave the shedding back to the brokers, the sidecars act no more: {why}",
     }
     if ended is not None and not record.by:
-        said["handback"] = f"{who} put quotas aside until the next takeover (there was none): {why}"
+        said["handback"] = f"{who} suspended quotas until the next takeover (there was none): {why}"
     return {"kind": "wish", "what": what, "wall_ms": at, "reason": why, "by": who, "sentence": said[what]}
 
 

@@ -91,7 +91,7 @@ def test_drains_are_no_disagreement() -> None:
     assert compared(drains, drains).agreement == "both_rest" and compared(drains, drains).moves == 0
 
 
-async def test_j07_a_shadow_of_avg_shedder_has_a_placement_of_its_own() -> None:
+async def test_a_shadow_of_avg_shedder_has_a_placement_of_its_own() -> None:
     """In `compat` the other shedders plan along with Pulsar's default placement: half of AvgShedder is no pair."""
     params = replace(EAGER, strategy="avg", placement="avg", compat="4.2")
     sidecar = Playing(FakeCluster(clock=WallClock()), "threshold", params=params)

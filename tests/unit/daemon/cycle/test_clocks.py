@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.guard.state import RecentMove

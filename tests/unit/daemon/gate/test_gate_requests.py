@@ -42,7 +42,7 @@ async def asked(sidecar: FakeSidecar, *, review: bool = False) -> dict[str, Any]
 # --- review ------------------------------------------------------------------------------------------------------
 
 
-async def test_h21_the_leader_decides_whether_a_request_needs_approval() -> None:
+async def test_the_leader_decides_whether_a_request_needs_approval() -> None:
     """A replica whose own settings do not ask for review leaves a request at once; the leader's settings do."""
     cluster = still()
     leader = await Reviewing(cluster, "a").lead()
@@ -57,7 +57,7 @@ async def test_h21_the_leader_decides_whether_a_request_needs_approval() -> None
     assert "a second person has to approve it" in task["detail"]
 
 
-async def test_h21_a_split_needs_approval_alike() -> None:
+async def test_a_split_needs_approval_alike() -> None:
     """Whatever kind of request it is."""
     cluster = still()
     cluster.put_topics(BUNDLE, 0.05, 0.05)
@@ -71,7 +71,7 @@ async def test_h21_a_split_needs_approval_alike() -> None:
     assert [task["state"] for task in leader.shared_state.tasks] == ["failed"]
 
 
-async def test_h21_what_somebody_else_approved_is_carried_out() -> None:
+async def test_what_somebody_else_approved_is_carried_out() -> None:
     """The same request by way of a proposal, wherever it was approved."""
     cluster = still()
     leader = await Reviewing(cluster, "a").lead()

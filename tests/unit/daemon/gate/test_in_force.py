@@ -39,7 +39,7 @@ async def test_a_broker_never_heard_of_is_unknown() -> None:
     assert await asked(sidecar) == [None, False, False]
 
 
-async def test_j14_the_clusters_name_is_the_brokers() -> None:
+async def test_the_clusters_name_is_the_brokers() -> None:
     """One broker of our name is enough, none that shows a name too; only other names are refused, with what to set."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     static = sidecar.cluster.model.static

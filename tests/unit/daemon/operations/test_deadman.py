@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
-from bundlekeel.daemon.operations.deadman import DeadManLimits, DeadManResult, feel, judge
+from bundlekeel.daemon.operations.deadman import DeadManLimits, DeadManResult, judge, read_activity
 from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, takeover
 from bundlekeel.daemon.state.takeover_record import SPLITTING, TAKEOVER
 from tests.support.memory_admin import Fault, MemoryAdmin
@@ -105,7 +105,7 @@ async def test_alive_while_cycles_are_completed() -> None:
     assert (await sidecar.cycle.turn()).completed
     cluster.clock.offset += AFTER - 10
     found = await watchman.judge()
-    assert (found.state, found.pulse.epoch) == ("alive", sidecar.leadership.epoch)
+    assert (found.state, found.activity.epoch) == ("alive", sidecar.leadership.epoch)
     assert not watchman.admin.calls
 
 
@@ -224,7 +224,7 @@ async def test_never_restores_what_it_cannot_read() -> None:
     cluster.store.thaw()
     await watchman.coordination.write_shared("state/leader/0000", b"\0\0\0\1from the future", version=None)
     with pytest.raises(CodecError):
-        await feel(watchman.coordination, watchman.clock)
+        await read_activity(watchman.coordination, watchman.clock)
     assert not watchman.changes()
 
 
@@ -283,4 +283,4 @@ async def test_a_sidecar_that_runs_writes_down_that_it_was_put_aside() -> None:
     await sidecar.shared_state.refresh()
     (line,) = sidecar.journal.tail(10, kind="wish")
     assert (line["what"], line["by"]) == ("deadman", "deadman (test)")
-    assert "put the sidecars aside" in line["sentence"] and "no cycle was ever completed" in line["reason"]
+    assert "the sidecars act no more" in line["sentence"] and "no cycle was ever completed" in line["reason"]

@@ -1,4 +1,4 @@
-"""`doctor` over fakes: it finds what is wrong and says how to mend it."""
+"""`doctor` over fakes: it finds what is wrong and says how to fix it; with `--for act`, whether to go."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.daemon.answers.summary import Period
 from bundlekeel.daemon.operations.doctor import examine
+from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
 from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, TAKEOVER, TakeoverRecord
+from bundlekeel.daemon.summary import summary
 from bundlekeel.ports import DocumentChange, FeedState, LoadTables
 from tests.support.builders import report
 from tests.support.services import doctor_context
@@ -24,7 +27,7 @@ def named(checks: list[Check], name: str) -> Check:
     return next(check for check in checks if check.name == name)
 
 
-async def test_j14_another_clusters_name_is_told() -> None:
+async def test_another_clusters_name_is_told() -> None:
     """With the name to set; the other checks go on."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     assert named(await examine(doctor_context(sidecar)), "cluster name").detail == "local"
@@ -36,7 +39,7 @@ async def test_j14_another_clusters_name_is_told() -> None:
     assert checks[-1].name == "policies"
 
 
-async def test_h10_documents_that_cannot_be_read_are_named() -> None:
+async def test_documents_that_cannot_be_read_are_named() -> None:
     """Each by its path, with why; without any the check passes."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await sidecar.shared_state.change_desired(lambda wanted: wanted)
@@ -151,7 +154,7 @@ def listening(clock: TestClock, seconds: float, state: FeedState = "ok") -> Load
 
 
 @pytest.mark.parametrize(("seconds", "ok"), [(2.0, True), (899.0, True), (1000.0, False)])
-async def test_j12_a_healthy_silent_extensible_cluster_is_not_wrong(seconds: float, ok: bool) -> None:
+async def test_a_healthy_silent_extensible_cluster_is_not_wrong(seconds: float, ok: bool) -> None:
     """Asked once, nobody has had a reason to publish yet; only longer than its longest silence it should have."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
@@ -166,7 +169,7 @@ async def test_j12_a_healthy_silent_extensible_cluster_is_not_wrong(seconds: flo
     assert "no load yet" in quiet.detail if ok else "has published no load" in quiet.detail
 
 
-async def test_j12_doctor_waits_until_the_load_topics_are_followed() -> None:
+async def test_doctor_waits_until_the_load_topics_are_followed() -> None:
     """A process that has just started is still connecting; that is no fault of the cluster's."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
@@ -203,3 +206,33 @@ async def test_shedding_that_leaves_the_partial_takeover_alone_is_fine() -> None
     cluster.model.dynamic[EXCLUDED] = "t/ns"
     found = named(await examine(doctor_context(sidecar, mode="act")), "brokers' own shedding")
     assert found.ok and "leaves t/ns to us" in found.detail
+
+
+NOW_MS = 10 * DAY_MS
+
+
+async def test_a_day_of_recommendations_is_needed_and_told_of() -> None:
+    """Hours, cycles, and what the plans would have done; a sidecar alone, and mode recommend, are warnings."""
+    sidecar = await FakeSidecar(FakeCluster({BROKERS[0]: [0.3] * 3, BROKERS[1]: [0.0], BROKERS[2]: [0.0]})).lead()
+    await sidecar.cycle.turn()
+    report = sidecar.cycle.report
+    assert report is not None and report.plan is not None and report.plan.moves
+    cycle = {"kind": "cycle", "code": "Balanced", "sentence": "", "planned": 2, "wall_ms": NOW_MS - DAY_MS}
+    records = [cycle, cycle | {"planned": 0, "wall_ms": NOW_MS - 5}, cycle | {"planned": 0, "wall_ms": NOW_MS}]
+    day = summary(Period(since_ms=NOW_MS - DAY_MS), NOW_MS, records, [], [])
+    found = {item.name: item for item in go_live([], mode_ceiling="recommend", members=1, day=day, plan=report.plan)}
+    assert all(item.ok or item.fix for item in found.values())
+    assert [name for name, item in found.items() if not item.ok] == ["mode", "replicas", "failsafe job"]
+    assert found["a day of recommendations"].detail == "3 cycles in the last 24.0 hours"
+    done = found["what acting would do"].detail
+    assert done.startswith("1 of 3 cycles recommended moves, 2 at most in one; the last plan: ")
+    assert "max/mean" in done
+    late = summary(Period(since_ms=NOW_MS - DAY_MS), NOW_MS, records[1:], [], [])
+    found = {item.name: item for item in go_live([], mode_ceiling="act", members=2, day=late, plan=None)}
+    day_check = found["a day of recommendations"]
+    assert (day_check.ok, day_check.severity) == (False, "error")
+    assert found["mode"].ok and found["replicas"].ok
+    assert found["what acting would do"].detail == "no move was recommended"
+    often = replace(late, recommended=2, recommended_moves=1)
+    (told,) = go_live([], mode_ceiling="act", members=2, day=often, plan=None)[-1:]
+    assert not told.ok and "bundlekeel plan" in told.fix

@@ -15,7 +15,7 @@ from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, Snapshot
 from bundlekeel.daemon import listings
 from bundlekeel.daemon.answers.plans import Stopping
 from bundlekeel.daemon.answers.service import PlanRequest
-from bundlekeel.daemon.execution.leader_executor import GUESS_SECONDS
+from bundlekeel.daemon.execution.durations import GUESS_SECONDS
 from bundlekeel.daemon.operations.drain_tracker import PARALLEL
 from bundlekeel.daemon.operations.executions import REQUEST_MAX_AGE_MS
 from bundlekeel.daemon.operations.reviews import EXPIRES_MS
@@ -83,7 +83,7 @@ async def test_the_last_broker_is_not_drained() -> None:
         await service.warm(B2, dry_run=False, **WHO)
 
 
-async def test_j12_the_last_open_broker_is_not_cordoned() -> None:
+async def test_the_last_open_broker_is_not_cordoned() -> None:
     """Drains count as cordons do; what is stored decides, also where a replica has not read of it yet."""
     leader, other = await both()
     await operator_requests(leader).drain(B1, dry_run=False, **WHO)
@@ -98,7 +98,7 @@ async def test_j12_the_last_open_broker_is_not_cordoned() -> None:
     assert (await operator_requests(other).cordon(B3, **WHO)).state == "cordoned"
 
 
-async def test_j12_cordons_asked_at_two_replicas_at_once_leave_one_broker() -> None:
+async def test_cordons_asked_at_two_replicas_at_once_leave_one_broker() -> None:
     """As with drains: each looked when another was still open."""
     leader, other = await both()
     faces = {B1: operator_requests(leader), B2: operator_requests(other), B3: operator_requests(other)}

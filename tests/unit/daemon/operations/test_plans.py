@@ -17,7 +17,7 @@ from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.planner import parameters_of
 from bundlekeel.daemon.operations.executions import request_of
-from bundlekeel.daemon.operations.plans import Plans, PlansParts
+from bundlekeel.daemon.operations.plans import Plans
 from bundlekeel.daemon.state.documents import Desired, Pause
 from bundlekeel.ports import Member
 from tests.support.builders import bundle_name
@@ -62,7 +62,7 @@ class Replicas:
 
     def join(self, sidecar: FakeSidecar, url: str) -> Plans:
         """The plans of this sidecar, which the others find under the URL."""
-        parts = PlansParts(
+        self.plans[url] = Plans(
             gate=sidecar.gate,
             leadership=sidecar.leadership,
             shared_state=sidecar.shared_state,
@@ -70,7 +70,6 @@ class Replicas:
             peers=self,
             operator_requests=operator_requests(sidecar),
         )
-        self.plans[url] = Plans(parts)
         return self.plans[url]
 
 
@@ -152,7 +151,7 @@ async def test_a_plan_whose_inputs_changed_is_refused_at_once(at: str, away: set
     assert await leader.shared_state.take_requests() == [] and leader.cluster.model.unloads == []
 
 
-async def test_j12_the_splits_of_a_plan_are_carried_out_too() -> None:
+async def test_the_splits_of_a_plan_are_carried_out_too() -> None:
     """They were left out, and a plan of splits alone was refused as one of nothing. Once done, it is another plan."""
     replicas, leader, _ = await two(hot_cluster())
     plans = replicas.plans["http://b"]
@@ -170,7 +169,7 @@ async def test_j12_the_splits_of_a_plan_are_carried_out_too() -> None:
     assert f"{PARENT} would no longer be split" in caught.value.difference
 
 
-async def test_j12_a_pause_amid_a_plan_leaves_its_other_splits() -> None:
+async def test_a_pause_amid_a_plan_leaves_its_other_splits() -> None:
     """The gate is asked before each; the task says how far it came."""
     cluster = FakeCluster({BROKERS[0]: [0.4, 0.4], BROKERS[1]: [0.1], BROKERS[2]: []})
     for bundle in (PARENT, bundle_name(1)):

@@ -60,7 +60,7 @@ async def at_work(reload: Reload) -> AsyncIterator[None]:
             await task
 
 
-async def test_j04_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
+async def test_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
     """With their origin, over the environment no less than at the start; the journal has what changed."""
     run = Running(tmp_path / "c.yaml", {"BUNDLEKEEL__PARAMETERS__DIRECT_MEMORY_WEIGHT": "0.3"})
     text = f"{NAMED}strategy: threshold\nparameters: {{maxUnloadPercentage: 0.3, direct_memory_weight: 0.7}}\n"
@@ -81,7 +81,7 @@ async def test_j04_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
     assert run.metric("settings_read_total").endswith('{outcome="applied"} 1.0')
 
 
-async def test_j04_what_needs_a_restart_is_named(tmp_path: Path) -> None:
+async def test_what_needs_a_restart_is_named(tmp_path: Path) -> None:
     """Every time, until the file says again what the sidecar was started with. Secrets are named, never shown."""
     run = Running(tmp_path / "c.yaml")
     record = await run.read(
@@ -111,7 +111,7 @@ async def test_j04_what_needs_a_restart_is_named(tmp_path: Path) -> None:
         None,
     ],
 )
-async def test_j04_a_file_that_would_not_do_changes_nothing(tmp_path: Path, text: str | None) -> None:
+async def test_a_file_that_would_not_do_changes_nothing(tmp_path: Path, text: str | None) -> None:
     """Refused whole, with every problem in the journal, also one that an editor has emptied for a moment; the next good
     one is taken."""
     run = Running(tmp_path / "c.yaml")
@@ -127,7 +127,7 @@ async def test_j04_a_file_that_would_not_do_changes_nothing(tmp_path: Path, text
     assert run.effective_parameters({}, ()).cpu_weight == 0.5
 
 
-async def test_j04_the_file_is_watched(tmp_path: Path) -> None:
+async def test_the_file_is_watched(tmp_path: Path) -> None:
     """A mounted ConfigMap is replaced by turning a link; what only asks (SIGHUP) has the same file read again."""
     first, second, file = tmp_path / "1.yaml", tmp_path / "2.yaml", tmp_path / "c.yaml"
     run = Running(file)

@@ -1,4 +1,4 @@
-"""Item J8: a bundle is split by a chosen algorithm of Pulsar, the largest one is found, and its children may leave."""
+"""A bundle is split by a chosen algorithm of Pulsar, the largest one is found, and its children may leave."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def cut_at(answer: dict[str, Any]) -> list[int]:
     ],
     ids=["range", "topic count", "positions", "positions alone", "flow", "by load"],
 )
-async def test_j08_each_algorithm_cuts_where_its_dry_run_says(
+async def test_each_algorithm_cuts_where_its_dry_run_says(
     options: SplitOptions, positions: list[int], sent: tuple[int, ...] | None
 ) -> None:
     """The range's middle is asked for by name, since brokers take no positions for fewer than two topics."""
@@ -102,7 +102,7 @@ async def test_j08_each_algorithm_cuts_where_its_dry_run_says(
     assert record["positions"] == positions
 
 
-async def test_j08_only_halving_the_range_splits_what_has_no_topics() -> None:
+async def test_only_halving_the_range_splits_what_has_no_topics() -> None:
     """As brokers do it."""
     sidecar = await seeing()
     sidecar.cluster.model.topics[BUNDLE] = []
@@ -112,7 +112,7 @@ async def test_j08_only_halving_the_range_splits_what_has_no_topics() -> None:
     assert (await asked(sidecar, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
 
 
-async def test_j08_flow_below_the_brokers_limits_finds_no_boundary() -> None:
+async def test_flow_below_the_brokers_limits_finds_no_boundary() -> None:
     """It names what the bundle carries, and the limits its broker has (Pulsar's defaults where it tells none)."""
     sidecar = await seeing(loadBalancerNamespaceBundleMaxBandwidthMbytes="77")
     sidecar.cluster.model.loads = {
@@ -124,7 +124,7 @@ async def test_j08_flow_below_the_brokers_limits_finds_no_boundary() -> None:
     assert "8 msg/s" in refusal.detail and "30,000 msg/s or 77 MiB/s, and 10 % more" in refusal.detail
 
 
-async def test_j08_what_a_release_or_its_settings_lack_is_said() -> None:
+async def test_what_a_release_or_its_settings_lack_is_said() -> None:
     """Pulsar 2.11 has no split by rates; a cluster may allow less still. Both before anything is sent."""
     older = "[range_equally_divide, topic_count_equally_divide, specified_positions_divide]"
     sidecar = await seeing(**{SUPPORTED: older})
@@ -147,14 +147,14 @@ async def test_j08_what_a_release_or_its_settings_lack_is_said() -> None:
         (by(SplitAlgorithm.RANGE, 0x900), "range_equally_divide takes no positions"),
     ],
 )
-async def test_j08_positions_go_with_one_algorithm(options: SplitOptions, said: str) -> None:
+async def test_positions_go_with_one_algorithm(options: SplitOptions, said: str) -> None:
     """Nothing is guessed."""
     sidecar = await seeing()
     with pytest.raises(ConfigError, match=said):
         await operator_requests(sidecar).manual_move("split", BUNDLE, options=options, **WHO)
 
 
-async def test_j08_a_request_with_an_algorithm_of_another_release_is_refused_with_those_there_are() -> None:
+async def test_a_request_with_an_algorithm_of_another_release_is_refused_with_those_there_are() -> None:
     """The leader may be older than the sidecar that was asked."""
     sidecar = await seeing()
     _, operator_request = await sidecar.manual_moves.split(BUNDLE, by(SplitAlgorithm.RANGE))
@@ -165,7 +165,7 @@ async def test_j08_a_request_with_an_algorithm_of_another_release_is_refused_wit
     assert "'thirds'" in found["detail"] and ", ".join(SplitAlgorithm) in found["detail"]
 
 
-async def test_j08_largest_is_the_bundle_with_most_load() -> None:
+async def test_largest_is_the_bundle_with_most_load() -> None:
     """By messages and bytes, not by topics as in Pulsar; by topics where nothing has traffic. The answer says it."""
     sidecar = await seeing()
     busy = bundle_name(2)
@@ -184,7 +184,7 @@ async def test_j08_largest_is_the_bundle_with_most_load() -> None:
     assert answer.bundle == bundle_name(1) and "3 topics, nothing of t/ns has traffic" in answer.sentence
 
 
-async def test_j08_largest_of_nothing_and_hot_are_refused() -> None:
+async def test_largest_of_nothing_and_hot_are_refused() -> None:
     """No topic of that name is split instead."""
     sidecar = await seeing()
     service = operator_requests(sidecar)
@@ -197,7 +197,7 @@ async def test_j08_largest_of_nothing_and_hot_are_refused() -> None:
         await service.manual_move("split", "t/new/LARGEST", **WHO)
 
 
-async def test_j08_children_leave_after_the_split_within_the_budgets() -> None:
+async def test_children_leave_after_the_split_within_the_budgets() -> None:
     """After the next picture, each to the broker with most room; the task runs until then and may be stopped."""
     sidecar = await seeing()
     task = await asked(sidecar, BUNDLE, by(SplitAlgorithm.TOPIC_COUNT, unload=True))
@@ -231,7 +231,7 @@ async def test_j08_children_leave_after_the_split_within_the_budgets() -> None:
         ("modular", len(EDGES), Code.NAMESPACE_MAXIMUM, f"{len(EDGES) - 1} bundles"),
     ],
 )
-async def test_j08_several_positions_need_room_and_the_modular_load_manager(
+async def test_several_positions_need_room_and_the_modular_load_manager(
     mode: str, most: int, code: Code, said: str
 ) -> None:
     """One more bundle would do in the namespace, two do not; the broker is not asked."""

@@ -1,4 +1,4 @@
-"""Item J8: a whole namespace is unloaded, dry first, within the budgets of each cycle, and may be stopped."""
+"""A whole namespace is unloaded, dry first, within the budgets of each cycle, and may be stopped."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shown(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
     return found
 
 
-async def test_j08_dry_run_of_a_namespace_shows_every_bundle_and_moves_none() -> None:
+async def test_dry_run_of_a_namespace_shows_every_bundle_and_moves_none() -> None:
     """Each bundle with its target, largest first, as if no budget were; and how many of them fit into one cycle."""
     sidecar = await seeing()
     answer = await operator_requests(sidecar).unload_namespace(NAMESPACE, **WHO)
@@ -62,7 +62,7 @@ async def test_j08_dry_run_of_a_namespace_shows_every_bundle_and_moves_none() ->
     assert (answer.task, answer.state, sidecar.cluster.model.unloads) == (None, "planned", [])
 
 
-async def test_j08_unload_of_a_namespace_goes_on_cycle_by_cycle() -> None:
+async def test_unload_of_a_namespace_goes_on_cycle_by_cycle() -> None:
     """Two a cycle, never twice in one cycle; each bundle leaves its broker once, and the task tells how far it is."""
     sidecar = await seeing()
     before = sidecar.cluster.owners()
@@ -87,7 +87,7 @@ async def test_j08_unload_of_a_namespace_goes_on_cycle_by_cycle() -> None:
     assert len(sidecar.moves()) == 5
 
 
-async def test_j08_many_bundles_that_go_the_other_way_are_no_swap() -> None:
+async def test_many_bundles_that_go_the_other_way_are_no_swap() -> None:
     """Two brokers: what leaves each comes to the other, and each bundle counts by itself. Admitted as one swap, which
     is whole or not at all, they fitted no cycle, for ever."""
     context = with_params(avg_hit_count_low=100_000, avg_hit_count_high=100_000, split_enabled=False)
@@ -102,7 +102,7 @@ async def test_j08_many_bundles_that_go_the_other_way_are_no_swap() -> None:
 
 
 @pytest.mark.parametrize("queued", [1, 3])
-async def test_j08_a_read_that_fails_ends_no_unload_and_queueing_makes_none_too_old(queued: int) -> None:
+async def test_a_read_that_fails_ends_no_unload_and_queueing_makes_none_too_old(queued: int) -> None:
     """The next cycle goes on. Taken in time, it may wait for its turn."""
     sidecar = await seeing()
     tasks = [await asked(sidecar) for _ in range(queued)]
@@ -123,7 +123,7 @@ async def test_j08_a_read_that_fails_ends_no_unload_and_queueing_makes_none_too_
     assert not any("too old" in detail for detail in details)
 
 
-async def test_j08_unload_of_a_namespace_is_stopped_between_cycles() -> None:
+async def test_unload_of_a_namespace_is_stopped_between_cycles() -> None:
     """What is not begun by then is refused with that code, and no cycle goes on with it."""
     sidecar = await seeing()
     task = await asked(sidecar)
@@ -139,7 +139,7 @@ async def test_j08_unload_of_a_namespace_is_stopped_between_cycles() -> None:
     assert len(sidecar.moves()) == 2
 
 
-async def test_j08_two_unloads_share_the_budgets_of_a_cycle() -> None:
+async def test_two_unloads_share_the_budgets_of_a_cycle() -> None:
     """One has its turn after this cycle, the other one after the next."""
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=3, cool_down_seconds=0.001))
     first, second = await asked(sidecar), await asked(sidecar, override_cool_down=True)
@@ -153,7 +153,7 @@ async def test_j08_two_unloads_share_the_budgets_of_a_cycle() -> None:
     assert shown(sidecar, second)["detail"] == "2 of 5 left their brokers"
 
 
-async def test_j08_a_pause_ends_the_unload_of_a_namespace() -> None:
+async def test_a_pause_ends_the_unload_of_a_namespace() -> None:
     """As any other task: the rest is refused, with who paused."""
     sidecar = await seeing()
     task = await asked(sidecar)
@@ -167,7 +167,7 @@ async def test_j08_a_pause_ends_the_unload_of_a_namespace() -> None:
     assert "2 of 5 left their brokers" in found["detail"] and len(sidecar.moves()) == 2
 
 
-async def test_j08_what_binds_a_person_stays_and_is_said() -> None:
+async def test_what_binds_a_person_stays_and_is_said() -> None:
     """A pinned bundle, and one no broker owns, in the dry run and in the task; the others leave."""
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=10))
     await sidecar.shared_state.change_desired(
@@ -187,7 +187,7 @@ async def test_j08_what_binds_a_person_stays_and_is_said() -> None:
     assert (found["state"], found["detail"]) == ("done", "3 of 3 left their brokers")
 
 
-async def test_j08_a_bundle_that_left_meanwhile_is_not_moved_again() -> None:
+async def test_a_bundle_that_left_meanwhile_is_not_moved_again() -> None:
     """What was asked of it has come about; it is refused with its owner, and the others move."""
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=10))
     task = await asked(sidecar)
@@ -198,7 +198,7 @@ async def test_j08_a_bundle_that_left_meanwhile_is_not_moved_again() -> None:
     assert sidecar.cluster.owners()[bundle_name(0)] == B3
 
 
-async def test_j08_a_new_term_does_not_go_on_with_it() -> None:
+async def test_a_new_term_does_not_go_on_with_it() -> None:
     """Its task ends as those of any leader that is gone."""
     sidecar = await seeing()
     task = await asked(sidecar)
@@ -213,7 +213,7 @@ async def test_j08_a_new_term_does_not_go_on_with_it() -> None:
     assert shown(sidecar, task)["detail"].startswith("its leader is gone")
 
 
-async def test_j08_a_budget_of_zero_is_no_reason_to_wait() -> None:
+async def test_a_budget_of_zero_is_no_reason_to_wait() -> None:
     """It never frees: refused at once, by whoever is asked and by the leader."""
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=0))
     with pytest.raises(Conflict, match="BudgetPerCycle"):
@@ -227,7 +227,7 @@ async def test_j08_a_budget_of_zero_is_no_reason_to_wait() -> None:
     assert found["detail"] == "0 of 5 left their brokers"
 
 
-async def test_j08_an_anti_affinity_group_leaves_bundle_by_bundle() -> None:
+async def test_an_anti_affinity_group_leaves_bundle_by_bundle() -> None:
     """Where its others may go is known with the next picture only: they wait for it, a budget or none."""
     cluster = FakeCluster(LOADS)
     cluster.metadata.groups[NAMESPACE] = "g"
@@ -239,7 +239,7 @@ async def test_j08_an_anti_affinity_group_leaves_bundle_by_bundle() -> None:
     assert "4 wait: AntiAffinity" in found["detail"]
 
 
-async def test_j08_names_that_are_no_namespace_and_nothing_to_unload() -> None:
+async def test_names_that_are_no_namespace_and_nothing_to_unload() -> None:
     """Said before anything is left for the leader."""
     sidecar = await seeing()
     service = operator_requests(sidecar)

@@ -19,7 +19,7 @@ from bundlekeel.ports.quotas import NamespaceRates
 from tests.support.builders import report
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
-from tests.support.virtual_time import LoopClock, run_virtually
+from tests.support.virtual_time import LoopClock, in_virtual_time
 from tests.support.world import BROKERS, TestClock
 
 WHO = {"reason": "r", "by": "ann"}
@@ -248,60 +248,51 @@ async def test_renamed() -> None:
     assert quotas.attached == {EVENTS: "old"} and set(quotas.groups) == {"old", "old_settings"}
 
 
-def test_the_budget_of_writes() -> None:
+@in_virtual_time
+async def test_the_budget_of_writes() -> None:
     """So many a cycle, and a minute; one that always refuses keeps nobody from his turn."""
-
-    async def main() -> None:
-        sidecar, lease = await led(exchanging(30, LoopClock()), writes_per_minute=48)
-        attached = sidecar.quota_cluster.model.quotas.attached
-        sidecar.quota_admin.refused = {f"acme/more{number:03}": REFUSED for number in range(9)}
-        await sidecar.cycles(1)
-        view = await sidecar.service.view()
-        assert len(sidecar.quota_admin.begun()) == 7 and view.writes.planned == 33
-        assert view.left == {Code.BUDGET_OF_RATES.value: 25} and "25 still to come" in view.sentence
-        await sidecar.cycles(4)
-        assert len(attached) == 23 and len(sidecar.quota_admin.begun()) == 39
-        lease.cancel()
-
-    run_virtually(main())
+    sidecar, lease = await led(exchanging(30, LoopClock()), writes_per_minute=48)
+    attached = sidecar.quota_cluster.model.quotas.attached
+    sidecar.quota_admin.refused = {f"acme/more{number:03}": REFUSED for number in range(9)}
+    await sidecar.cycles(1)
+    view = await sidecar.service.view()
+    assert len(sidecar.quota_admin.begun()) == 7 and view.writes.planned == 33
+    assert view.left == {Code.BUDGET_OF_RATES.value: 25} and "25 still to come" in view.sentence
+    await sidecar.cycles(4)
+    assert len(attached) == 23 and len(sidecar.quota_admin.begun()) == 39
+    lease.cancel()
 
 
-def test_cycles_end_in_time() -> None:
+@in_virtual_time
+async def test_cycles_end_in_time() -> None:
     """What was not reached comes in the next one; what hangs is left alone until it has ended, and nobody waits."""
-
-    async def main() -> None:
-        sidecar, lease = await led(exchanging(98, LoopClock()), writes_per_minute=6000)
-        attached = sidecar.quota_cluster.model.quotas.attached
-        sidecar.quota_admin.seconds = 1.0
-        sidecar.quota_admin.hanging = frozenset({EVENTS, ORDERS})
-        await sidecar.cycles(1)
-        assert 0 < len(attached) < 98
-        assert (await sidecar.service.view()).left == {Code.RATE_NOT_REACHED.value: 100 - len(attached)}
-        await sidecar.cycles(2)
-        assert len(attached) == 98 and len(sidecar.quota_admin.begun()) == 100
-        await sidecar.cycles(5)
-        assert len(attached) == 100 and len(sidecar.quota_admin.begun()) == 100
-        # Also those that were done beside the cycles are counted.
-        written = [change for record in sidecar.told("resource_groups") for change in record["changes"]]
-        assert len(written) == 101
-        lease.cancel()
-
-    run_virtually(main())
+    sidecar, lease = await led(exchanging(98, LoopClock()), writes_per_minute=6000)
+    attached = sidecar.quota_cluster.model.quotas.attached
+    sidecar.quota_admin.seconds = 1.0
+    sidecar.quota_admin.hanging = frozenset({EVENTS, ORDERS})
+    await sidecar.cycles(1)
+    assert 0 < len(attached) < 98
+    assert (await sidecar.service.view()).left == {Code.RATE_NOT_REACHED.value: 100 - len(attached)}
+    await sidecar.cycles(2)
+    assert len(attached) == 98 and len(sidecar.quota_admin.begun()) == 100
+    await sidecar.cycles(5)
+    assert len(attached) == 100 and len(sidecar.quota_admin.begun()) == 100
+    # Also those that were done beside the cycles are counted.
+    written = [change for record in sidecar.told("resource_groups") for change in record["changes"]]
+    assert len(written) == 101
+    lease.cancel()
 
 
-def test_groups_that_are_read_slowly() -> None:
+@in_virtual_time
+async def test_groups_that_are_read_slowly() -> None:
     """An answer that comes beside the cycle counts in the next one."""
-
-    async def main() -> None:
-        sidecar, lease = await led(exchanging(clock=LoopClock()))
-        sidecar.quota_admin.group_seconds = 0.9 * CYCLE
-        await sidecar.cycles(1)
-        assert not sidecar.quota_cluster.model.quotas.groups
-        await sidecar.cycles(1)
-        assert set(sidecar.quota_cluster.model.quotas.groups) == {"acme"}
-        lease.cancel()
-
-    run_virtually(main())
+    sidecar, lease = await led(exchanging(clock=LoopClock()))
+    sidecar.quota_admin.group_seconds = 0.9 * CYCLE
+    await sidecar.cycles(1)
+    assert not sidecar.quota_cluster.model.quotas.groups
+    await sidecar.cycles(1)
+    assert set(sidecar.quota_cluster.model.quotas.groups) == {"acme"}
+    lease.cancel()
 
 
 async def test_a_dead_broker_is_known_to_the_next_leader() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
@@ -17,7 +16,7 @@ from bundlekeel.ports.quotas import NamespaceRates
 from bundlekeel.work import LEAST, PARALLEL, within
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
-from tests.support.virtual_time import LoopClock, run_virtually
+from tests.support.virtual_time import LoopClock, in_virtual_time, run_virtually
 from tests.support.world import BROKERS
 
 T = TypeVar("T")
@@ -113,86 +112,72 @@ async def led(cluster: QuotaCluster, **more: Any) -> tuple[SlowSidecar, asyncio.
     return sidecar, asyncio.create_task(keep())
 
 
-def story(main: Coroutine[Any, Any, T]) -> T:
-    """In virtual time, where what threads do takes none."""
-    return run_virtually(main)
-
-
-def test_a_hundred_new_topics_at_slow_brokers() -> None:
+@in_virtual_time
+async def test_a_hundred_new_topics_at_slow_brokers() -> None:
     """No cycle waits for all of them: each ends in time and tells what is still to come, the next goes on there, and
     nobody is read or written twice before all were once."""
-
-    async def main() -> None:
-        sidecar, lease = await led(with_new_topics(100))
-        sidecar.quota_admin.seconds = 1.0
-        rates, to_come = sidecar.quota_cluster.model.quotas.rates, []
-        for _ in range(12):
-            assert await sidecar.cycles(1) < [CYCLE]
-            view = await sidecar.service.view()
-            to_come.append(view.left.get(Code.RATE_NOT_REACHED.value, 0))
-            assert (f"{to_come[-1]} still to come" in view.sentence) == (to_come[-1] > 0)
-            reads = Counter(call[1] for call in sidecar.quota_admin.calls if call[0] == "topic_rate")
-            assert len(reads) == len(sidecar.quota_cluster.model.loads) - 3 or max(reads.values()) <= 2
-        assert to_come[0] > 50 and to_come[-1] == 0
-        assert to_come == sorted(to_come, reverse=True)
-        assert len(rates) == 116
-        # Reads and writes, each with those that their cycle did not wait for.
-        assert 1 < sidecar.quota_admin.most <= 2 * (PARALLEL + LEAST)
-        sidecar.quota_admin.seconds = 0.0
-        await sidecar.cycles(4)
-        assert sidecar.quota_cluster.total() == pytest.approx(LIMIT, rel=0.1)
-        lease.cancel()
-
-    story(main())
+    sidecar, lease = await led(with_new_topics(100))
+    sidecar.quota_admin.seconds = 1.0
+    rates, to_come = sidecar.quota_cluster.model.quotas.rates, []
+    for _ in range(12):
+        assert await sidecar.cycles(1) < [CYCLE]
+        view = await sidecar.service.view()
+        to_come.append(view.left.get(Code.RATE_NOT_REACHED.value, 0))
+        assert (f"{to_come[-1]} still to come" in view.sentence) == (to_come[-1] > 0)
+        reads = Counter(call[1] for call in sidecar.quota_admin.calls if call[0] == "topic_rate")
+        assert len(reads) == len(sidecar.quota_cluster.model.loads) - 3 or max(reads.values()) <= 2
+    assert to_come[0] > 50 and to_come[-1] == 0
+    assert to_come == sorted(to_come, reverse=True)
+    assert len(rates) == 116
+    # Reads and writes, each with those that their cycle did not wait for.
+    assert 1 < sidecar.quota_admin.most <= 2 * (PARALLEL + LEAST)
+    sidecar.quota_admin.seconds = 0.0
+    await sidecar.cycles(4)
+    assert sidecar.quota_cluster.total() == pytest.approx(LIMIT, rel=0.1)
+    lease.cancel()
 
 
-def test_some_that_never_answer_keep_nobody_waiting() -> None:
+@in_virtual_time
+async def test_some_that_never_answer_keep_nobody_waiting() -> None:
     """They are left alone while they hang and tried last; the others are read and written as ever."""
-
-    async def main() -> None:
-        sidecar, lease = await led(with_new_topics(40))
-        names = sorted(name for name in sidecar.quota_cluster.demand if "/more/" in name)
-        # More than are asked at a time, and the first by name.
-        sidecar.quota_admin.hanging = frozenset(names[:20])
-        assert max(await sidecar.cycles(4)) < CYCLE
-        rates = {place.topic for place in sidecar.quota_cluster.model.quotas.rates}
-        assert rates == {*names[20:], *(name for name in rates if "/more/" not in name)} and len(rates) == 36
-        left = (await sidecar.service.view()).left
-        assert left[Code.RATE_NOT_REACHED.value] == 20
-        sidecar.quota_admin.hanging = frozenset()
-        await sidecar.cycles(int(GIVEN_UP / CYCLE))
-        assert len(sidecar.quota_cluster.model.quotas.rates) == 56
-        lease.cancel()
-
-    story(main())
+    sidecar, lease = await led(with_new_topics(40))
+    names = sorted(name for name in sidecar.quota_cluster.demand if "/more/" in name)
+    # More than are asked at a time, and the first by name.
+    sidecar.quota_admin.hanging = frozenset(names[:20])
+    assert max(await sidecar.cycles(4)) < CYCLE
+    rates = {place.topic for place in sidecar.quota_cluster.model.quotas.rates}
+    assert rates == {*names[20:], *(name for name in rates if "/more/" not in name)} and len(rates) == 36
+    left = (await sidecar.service.view()).left
+    assert left[Code.RATE_NOT_REACHED.value] == 20
+    sidecar.quota_admin.hanging = frozenset()
+    await sidecar.cycles(int(GIVEN_UP / CYCLE))
+    assert len(sidecar.quota_cluster.model.quotas.rates) == 56
+    lease.cancel()
 
 
-def test_a_write_that_hangs_goes_on_beside_the_cycles() -> None:
+@in_virtual_time
+async def test_a_write_that_hangs_goes_on_beside_the_cycles() -> None:
     """Its topic is left alone until the outcome is known, and counts as still to come; the failure is told then."""
-
-    async def main() -> None:
-        sidecar, lease = await led(QuotaCluster(LoopClock()))
-        await sidecar.cycles(5)
-        place = PolicyKey(topic=HOT, side=PUBLISH)
-        sidecar.quota_cluster.demand[HOT] = 1.0
-        sidecar.quota_admin.fail("topic_rate")
-        await sidecar.cycles(1)
-        calls = sidecar.quota_admin.calls
-        before, rate = len(calls), sidecar.quota_cluster.model.quotas.rates[place]
-        slow = _SlowWrites(sidecar)
-        assert max(await sidecar.cycles(4)) < CYCLE
-        assert (await sidecar.service.view()).left[Code.RATE_NOT_REACHED.value] == 1
-        assert slow.begun == 1 and ("set_topic_rate", HOT, PUBLISH) not in calls[before:]
-        assert ("topic_rate", HOT, PUBLISH) not in calls[slow.since :]
-        await sidecar.cycles(8)
-        assert sidecar.told()[-1]["errors"] and slow.begun == 2
-        assert sidecar.quota_cluster.model.quotas.rates[place] == rate
-        sidecar.quota_admin.hanging = frozenset()
-        await sidecar.cycles(12)
-        assert sidecar.quota_cluster.model.quotas.rates[place] < rate
-        lease.cancel()
-
-    story(main())
+    sidecar, lease = await led(QuotaCluster(LoopClock()))
+    await sidecar.cycles(5)
+    place = PolicyKey(topic=HOT, side=PUBLISH)
+    sidecar.quota_cluster.demand[HOT] = 1.0
+    sidecar.quota_admin.fail("topic_rate")
+    await sidecar.cycles(1)
+    calls = sidecar.quota_admin.calls
+    before, rate = len(calls), sidecar.quota_cluster.model.quotas.rates[place]
+    slow = _SlowWrites(sidecar)
+    assert max(await sidecar.cycles(4)) < CYCLE
+    assert (await sidecar.service.view()).left[Code.RATE_NOT_REACHED.value] == 1
+    assert slow.begun == 1 and ("set_topic_rate", HOT, PUBLISH) not in calls[before:]
+    assert ("topic_rate", HOT, PUBLISH) not in calls[slow.since :]
+    await sidecar.cycles(8)
+    assert sidecar.told()[-1]["errors"] and slow.begun == 2
+    assert sidecar.quota_cluster.model.quotas.rates[place] == rate
+    sidecar.quota_admin.hanging = frozenset()
+    await sidecar.cycles(12)
+    assert sidecar.quota_cluster.model.quotas.rates[place] < rate
+    lease.cancel()
 
 
 class _SlowWrites:
@@ -214,71 +199,59 @@ class _SlowWrites:
         admin.set_topic_rate = hang  # type: ignore[method-assign]
 
 
-def test_namespaces_that_are_not_reached() -> None:
+@in_virtual_time
+async def test_namespaces_that_are_not_reached() -> None:
     """Their topics wait: without the namespace's rate nobody knows what may be written."""
-
-    async def main() -> None:
-        sidecar, lease = await led(QuotaCluster(LoopClock()))
-        sidecar.quota_admin.namespace_seconds = 0.9 * CYCLE
-        assert max(await sidecar.cycles(1)) < CYCLE
-        assert not sidecar.quota_cluster.model.quotas.rates
-        assert (await sidecar.service.view()).left == {Code.RATE_NOT_REACHED.value: 16}
-        # The answers have come beside the cycle by now.
-        assert max(await sidecar.cycles(1)) < CYCLE
-        assert len(sidecar.quota_cluster.model.quotas.rates) == 16
-        lease.cancel()
-
-    story(main())
+    sidecar, lease = await led(QuotaCluster(LoopClock()))
+    sidecar.quota_admin.namespace_seconds = 0.9 * CYCLE
+    assert max(await sidecar.cycles(1)) < CYCLE
+    assert not sidecar.quota_cluster.model.quotas.rates
+    assert (await sidecar.service.view()).left == {Code.RATE_NOT_REACHED.value: 16}
+    # The answers have come beside the cycle by now.
+    assert max(await sidecar.cycles(1)) < CYCLE
+    assert len(sidecar.quota_cluster.model.quotas.rates) == 16
+    lease.cancel()
 
 
-def test_the_budget_of_a_minute() -> None:
+@in_virtual_time
+async def test_the_budget_of_a_minute() -> None:
     """Cycles that follow each other faster than they should write no more for that."""
-
-    async def main() -> None:
-        sidecar, lease = await led(QuotaCluster(LoopClock()), writes_per_minute=12)
-        await sidecar.turn(8)
-        assert sidecar.answered()["set_topic_rate"] == 12
-        assert (await sidecar.service.view()).left[Code.BUDGET_OF_RATES.value] == 4
-        await asyncio.sleep(61)
-        await sidecar.turn(2)
-        assert len(sidecar.quota_cluster.model.quotas.rates) == 16
-        lease.cancel()
-
-    story(main())
+    sidecar, lease = await led(QuotaCluster(LoopClock()), writes_per_minute=12)
+    await sidecar.turn(8)
+    assert sidecar.answered()["set_topic_rate"] == 12
+    assert (await sidecar.service.view()).left[Code.BUDGET_OF_RATES.value] == 4
+    await asyncio.sleep(61)
+    await sidecar.turn(2)
+    assert len(sidecar.quota_cluster.model.quotas.rates) == 16
+    lease.cancel()
 
 
-def test_giving_back_goes_round() -> None:
+@in_virtual_time
+async def test_giving_back_goes_round() -> None:
     """Topics that never answer do not keep the others from getting back what was there."""
-
-    async def main() -> None:
-        sidecar, lease = await led(with_new_topics(20))
-        await sidecar.cycles(2)
-        names = sorted({place.topic for place in sidecar.quota_cluster.model.quotas.rates})
-        sidecar.quota_admin.hanging = frozenset(names[:17])
-        await sidecar.service.remove("acme", reason="r", by="ann")
-        assert max(await sidecar.cycles(4)) < CYCLE
-        assert {place.topic for place in sidecar.quota_cluster.model.quotas.rates} == set(names[:17])
-        lease.cancel()
-
-    story(main())
+    sidecar, lease = await led(with_new_topics(20))
+    await sidecar.cycles(2)
+    names = sorted({place.topic for place in sidecar.quota_cluster.model.quotas.rates})
+    sidecar.quota_admin.hanging = frozenset(names[:17])
+    await sidecar.service.remove("acme", reason="r", by="ann")
+    assert max(await sidecar.cycles(4)) < CYCLE
+    assert {place.topic for place in sidecar.quota_cluster.model.quotas.rates} == set(names[:17])
+    lease.cancel()
 
 
-def test_what_hangs_ends_with_the_sidecar() -> None:
+@in_virtual_time
+async def test_what_hangs_ends_with_the_sidecar() -> None:
     """Nothing goes on beside cycles that there are no more."""
-
-    async def main() -> None:
-        sidecar, lease = await led(QuotaCluster(LoopClock()))
-        sidecar.quota_admin.hanging = frozenset({HOT})
-        await sidecar.cycles(1)
-        hangs = asyncio.all_tasks()
-        task = asyncio.create_task(sidecar.quotas.run())
-        await asyncio.sleep(1)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert len(hangs) > 2 and asyncio.all_tasks() == {lease, asyncio.current_task()}
-        lease.cancel()
-
-    story(main())
+    sidecar, lease = await led(QuotaCluster(LoopClock()))
+    sidecar.quota_admin.hanging = frozenset({HOT})
+    await sidecar.cycles(1)
+    hangs = asyncio.all_tasks()
+    task = asyncio.create_task(sidecar.quotas.run())
+    await asyncio.sleep(1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(hangs) > 2 and asyncio.all_tasks() == {lease, asyncio.current_task()}
+    lease.cancel()
 
 
 class TestWithin:
@@ -298,7 +271,7 @@ class TestWithin:
             assert [task.done() for task in tasks] == [True] * 4 + [False] * 2
             return begun
 
-        assert story(main()) == [0, 1, 2, 3, 4, 5]
+        assert run_virtually(main()) == [0, 1, 2, 3, 4, 5]
 
     def test_the_first_always_begin(self) -> None:
         """Also without any time: so something is done in each cycle."""
@@ -306,7 +279,7 @@ class TestWithin:
         async def main() -> int:
             return len(await within([lambda: asyncio.sleep(1)] * 9, limit=3, seconds=0.0))
 
-        assert story(main()) == 3
+        assert run_virtually(main()) == 3
 
     def test_what_needs_no_time(self) -> None:
         """Is done in any case, as far as it begins: on a busy machine the time may be over before anything has run."""
@@ -318,7 +291,7 @@ class TestWithin:
             tasks = await within([job] * 9, limit=3, seconds=0.0)
             return [task.done() for task in tasks]
 
-        assert story(main()) == [True] * 3
+        assert run_virtually(main()) == [True] * 3
 
     def test_a_failure_ends_the_others(self) -> None:
         """And is raised."""
@@ -341,4 +314,4 @@ class TestWithin:
                 await within([fail, last], limit=2)
             return ended
 
-        assert story(main()) == ["cancelled"]
+        assert run_virtually(main()) == ["cancelled"]

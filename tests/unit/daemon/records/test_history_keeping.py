@@ -14,7 +14,7 @@ import pytest
 from bundlekeel.adapters.history import ParquetStore
 from bundlekeel.core.history.record import SCHEMA, CycleRecord
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.records.history_keeping import GRACE_MS, keep_house, weed
+from bundlekeel.daemon.records.history_keeping import GRACE_MS, set_torn_aside, tidy_store
 from bundlekeel.daemon.records.history_reading import HistoryReading, check, listing, replayed
 from bundlekeel.ports.history import HOUR_MS, HistoryFile, in_force
 from tests.support.history_cases import START_MS, records_of, sequence
@@ -35,10 +35,10 @@ def test_an_hour_is_put_together_only_when_it_is_over() -> None:
     """Not before its last minutes can have arrived; afterwards one file is left, with every cycle."""
     store = MemoryStore()
     filled(store)
-    assert keep_house(store, OVER_MS - 1, None).merged == 0
-    assert keep_house(store, OVER_MS, None).merged == 3
+    assert tidy_store(store, OVER_MS - 1, None).merged == 0
+    assert tidy_store(store, OVER_MS, None).merged == 3
     assert [file.name for file in store.files()] == ["1-1-3.parquet"]
-    assert keep_house(store, OVER_MS, None).merged == 0
+    assert tidy_store(store, OVER_MS, None).merged == 0
     assert replayed(store, "all")["same"] == 6
 
 
@@ -46,11 +46,11 @@ def test_a_segment_that_comes_late_is_not_stood_for() -> None:
     """Files are put together up to a missing segment; when that one comes after all, it counts."""
     store = MemoryStore()
     filled(store, cycles=10, leave_out=3)
-    keep_house(store, OVER_MS, None)
+    tidy_store(store, OVER_MS, None)
     assert {file.name for file in store.files()} == {"1-1-2.parquet", "1-4-5.parquet"}
     store.publish(1, 3, records_of(sequence(10, 1))[4:6])
     assert len(in_force(store.files())) == 3
-    keep_house(store, OVER_MS, None)
+    tidy_store(store, OVER_MS, None)
     assert [file.name for file in store.files()] == ["1-1-5.parquet"]
     assert replayed(store, "all")["same"] == 10
 
@@ -63,7 +63,7 @@ def test_a_crash_between_writing_and_deleting_doubles_nothing() -> None:
     assert len(store.files()) == 4
     found = check(store)
     assert (found["ok"], found["cycles"], found["superseded"]) == (True, 6, 3)
-    assert keep_house(store, OVER_MS, None).removed == 3
+    assert tidy_store(store, OVER_MS, None).removed == 3
     assert [file.name for file in store.files()] == ["1-1-3.parquet"]
 
 
@@ -74,7 +74,7 @@ def test_a_torn_large_file_does_not_take_its_parts_along(tmp_path: Path) -> None
     made = store.merge(parts)
     path = tmp_path / made.path
     path.write_bytes(path.read_bytes()[:-100])
-    done = keep_house(store, OVER_MS, None)
+    done = tidy_store(store, OVER_MS, None)
     assert (done.aside, done.merged) == ([f"_aside/{made.path}"], 3)
     assert (tmp_path / "_aside" / made.path).is_file()
     assert replayed(store, "all")["same"] == 6
@@ -89,7 +89,7 @@ def test_a_torn_minute_costs_its_hour_no_more_than_itself(tmp_path: Path) -> Non
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     before = check(store)
     assert [row["file"] for row in before["unreadable"]] == [second.path]
-    assert weed(store, store.files()) == [f"_aside/{second.path}"]
+    assert set_torn_aside(store, store.files()) == [f"_aside/{second.path}"]
     assert {file.path: (tmp_path / file.path).read_bytes() for file in store.files()} == kept
     found = check(store)
     assert (found["ok"], found["gaps"]) == (False, [{"epoch": 1, "after": 2, "before": 5, "missing": 2}])
@@ -104,8 +104,8 @@ def test_a_file_broken_in_the_middle_is_found_when_it_is_copied(tmp_path: Path) 
     data = bytearray(path.read_bytes())
     data[4 : len(data) // 2] = bytes(len(data) // 2 - 4)
     path.write_bytes(bytes(data))
-    assert keep_house(store, OVER_MS, None).aside == [f"_aside/{files[3].path}"]
-    keep_house(store, OVER_MS, None)
+    assert tidy_store(store, OVER_MS, None).aside == [f"_aside/{files[3].path}"]
+    tidy_store(store, OVER_MS, None)
     assert [file.name for file in store.files()] == ["1-1-3.parquet"]
 
 
@@ -114,9 +114,9 @@ def test_what_is_too_old_is_deleted() -> None:
     store = MemoryStore()
     filled(store)
     later = START_MS + 10 * 24 * HOUR_MS
-    assert keep_house(store, later, None).removed == 0
-    assert keep_house(store, later, 10).removed == 0
-    assert keep_house(store, later, 9).removed == 1
+    assert tidy_store(store, later, None).removed == 0
+    assert tidy_store(store, later, 10).removed == 0
+    assert tidy_store(store, later, 9).removed == 1
     assert store.files() == []
 
 
@@ -128,7 +128,7 @@ def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
     for path in foreign:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
-    keep_house(store, OVER_MS, 1)
+    tidy_store(store, OVER_MS, 1)
     assert len(store.files()) == 1
     assert [path.read_text() for path in foreign] == ["mine", "mine"]
 
@@ -170,8 +170,8 @@ def test_what_a_newer_release_recorded_stays_as_it_is(tmp_path: Path, columns: C
     newer, *_ = filled(store)
     path = tmp_path / newer.path
     whole = by_a_newer_release(path, columns, cluster="blue")
-    done = keep_house(store, OVER_MS, None)
-    assert (done.merged, done.aside, weed(store, store.files())) == (2, [], [])
+    done = tidy_store(store, OVER_MS, None)
+    assert (done.merged, done.aside, set_torn_aside(store, store.files())) == (2, [], [])
     assert path.read_bytes() == whole
     assert {file.name for file in store.files()} == {"1-1.parquet", "1-2-3.parquet"}
     assert [row["why"] for row in listing(store)] == ["", ""]
@@ -194,13 +194,13 @@ def test_foreign_columns_do_not_end_the_housekeeping(tmp_path: Path) -> None:
     later = records_of(sequence(4, 2, start_ms=START_MS + HOUR_MS), first=7)
     for seq in (4, 5):
         store.publish(1, seq, later[2 * seq - 8 : 2 * seq - 6])
-    done = keep_house(store, OVER_MS + HOUR_MS, None)
+    done = tidy_store(store, OVER_MS + HOUR_MS, None)
     assert (done.merged, done.aside) == (2, [])
     assert replayed(store, "all")["same"] == 10
 
 
 class Kept(MemoryStore):
-    """A leader keeps house after so many files have been read."""
+    """A leader tidies the store after so many files have been read."""
 
     def __init__(self, after: int, now_ms: int, keep_days: int | None = None) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class Kept(MemoryStore):
             self.reads += 1
             if self.reads > self.after:
                 self.reads = None
-                keep_house(self, self.now_ms, self.keep_days)
+                tidy_store(self, self.now_ms, self.keep_days)
         return super().records(file)
 
 

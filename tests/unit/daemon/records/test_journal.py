@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.codec.chain import ChainVerifier
 from bundlekeel.core.model.errors import ConfigError
@@ -115,7 +115,7 @@ def test_only_the_end_of_a_large_file_is_read_back(tmp_path: Path) -> None:
     again.close()
 
 
-def test_h15_a_rotation_that_fails_costs_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rotation_that_fails_costs_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records go on into the full file, no older file is lost, and the rotation is made up for later."""
     path = tmp_path / "journal.jsonl"
     really = os.replace
@@ -142,7 +142,7 @@ def test_h15_a_rotation_that_fails_costs_no_record(tmp_path: Path, monkeypatch: 
     assert left == ["older", "oldest"]
 
 
-def test_h15_a_character_that_is_none_costs_no_record(tmp_path: Path) -> None:
+def test_a_character_that_is_none_costs_no_record(tmp_path: Path) -> None:
     """Half a surrogate pair, as JSON of others may hold it, is no UTF-8: it is replaced, in the file and in memory."""
     path = tmp_path / "journal.jsonl"
     made, telemetry = journal(path)
@@ -154,7 +154,7 @@ def test_h15_a_character_that_is_none_costs_no_record(tmp_path: Path) -> None:
     assert b"journal_errors_total 0.0" in telemetry.render("text/plain")[0]
 
 
-def test_h15_a_second_writer_is_refused(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     """Two processes would break the hash chain; the file is locked also after a rotation, and free after the end."""
     path = tmp_path / "journal.jsonl"
     first, _ = journal(path, max_bytes=200, backups=9)
@@ -174,7 +174,7 @@ def test_h15_a_second_writer_is_refused(tmp_path: Path) -> None:
     assert verifier.result().lines == 6
 
 
-def test_h15_a_second_writer_amid_a_rotation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_writer_amid_a_rotation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It opened the file, which is renamed and given free before it is locked: it must not write into `NAME.1`."""
     path = tmp_path / "journal.jsonl"
     first, _ = journal(path, max_bytes=100)
@@ -194,7 +194,7 @@ def test_h15_a_second_writer_amid_a_rotation_is_refused(tmp_path: Path, monkeypa
     first.close()
 
 
-def test_h15_the_folder_is_synced_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_synced_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file whose name is not on the disk is lost with the power: a rotated one, and that of the end."""
     synced: list[str] = []
     really = os.fsync

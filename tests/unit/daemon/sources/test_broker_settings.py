@@ -31,7 +31,7 @@ async def asked(cluster: FakeCluster) -> FakeSidecar:
     return sidecar
 
 
-async def test_j05_a_plan_reckons_with_the_slowest_broker() -> None:
+async def test_a_plan_reckons_with_the_slowest_broker() -> None:
     """Also without `adopt_broker_settings`: facts about the brokers are no preference. Who shows none is stock."""
     cluster = FakeCluster()
     first, second, _ = (cluster.model.static[broker] for broker in BROKERS)
@@ -49,7 +49,7 @@ async def test_j05_a_plan_reckons_with_the_slowest_broker() -> None:
     assert (got.report_change_percent, got.report_max_interval_seconds) == (10.0, 900.0), "the third broker's"
 
 
-async def test_j05_doctor_shows_what_is_used_for_each_broker_and_from_where() -> None:
+async def test_doctor_shows_what_is_used_for_each_broker_and_from_where() -> None:
     """Read from the broker, or the default of its release because it shows none or did not answer."""
     cluster = FakeCluster()
     for broker in BROKERS[:2]:
@@ -66,7 +66,7 @@ async def test_j05_doctor_shows_what_is_used_for_each_broker_and_from_where() ->
     assert f"{LONGEST} 15 (default of its release)" in texts[BROKERS[2]]
 
 
-async def test_j05_doctor_names_brokers_that_report_alike_in_one_line() -> None:
+async def test_doctor_names_brokers_that_report_alike_in_one_line() -> None:
     """A hundred brokers are no hundred lines."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     found = named(await examine(doctor_context(sidecar)), "load reports of brokers")
@@ -74,14 +74,14 @@ async def test_j05_doctor_names_brokers_that_report_alike_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(("shown", "smallest"), [(10, 21), (20, 11), (0, 1)])
-def test_j05_pulsars_class_sees_as_many_bundles_as_the_brokers_publish(shown: int, smallest: int) -> None:
+def test_pulsars_class_sees_as_many_bundles_as_the_brokers_publish(shown: int, smallest: int) -> None:
     """Simulated on a modular picture it begins with the smallest that is published; 0: all are."""
     loads = [[0.001 * n for n in range(1, 31)], [0.01]]
     plan = now(loads, compat="4.2", transfer_target_std=0.05, report_max_bundles=shown)
     assert moves(plan)[0][0] == bundle_name(smallest - 1)
 
 
-def test_j05_stock_values_are_those_of_service_configuration() -> None:
+def test_stock_values_are_those_of_service_configuration() -> None:
     """10 %, 5 s, 15 min, 10 bundles; tests/parity/test_defaults.py reads them from each release's class."""
     stock = Parameters()
     assert (stock.report_change_percent, stock.report_min_interval_seconds) == (10.0, 5.0)
@@ -89,9 +89,7 @@ def test_j05_stock_values_are_those_of_service_configuration() -> None:
 
 
 @pytest.mark.parametrize(("shown", "most"), [(("-1", "10", "20"), 10), (("20", "-1", "0"), 20), (("-1", "-1", "0"), 0)])
-async def test_j05_a_plan_expects_the_bundles_of_the_broker_that_reports_fewest(
-    shown: tuple[str, ...], most: int
-) -> None:
+async def test_a_plan_expects_the_bundles_of_the_broker_that_reports_fewest(shown: tuple[str, ...], most: int) -> None:
     """0 or less: it reports all of them."""
     cluster = FakeCluster()
     for broker, value in zip(BROKERS, shown, strict=True):

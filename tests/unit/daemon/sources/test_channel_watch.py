@@ -9,8 +9,8 @@ import pytest
 
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.errors import Conflict, StoreError
+from bundlekeel.daemon.listings import row_of, unit_rows
 from bundlekeel.daemon.operations.doctor_checks import channel_checks
-from bundlekeel.daemon.sources.channel_tables import row_of, unit_rows
 from bundlekeel.daemon.sources.channel_watch import REGISTRY_LAG_MS, VARIANT_DISAGREES
 from tests.support.channel_stage import BROKERS, BUNDLE, OTHER, STORE_CLASS, TOPIC_CLASS, ChannelStage
 from tests.support.contracts.coordination import eventually
@@ -204,7 +204,7 @@ async def test_without_channel_answers_are_a_conflict() -> None:
 async def test_before_the_first_look_nothing_is_known() -> None:
     """Neither a finding nor a claim that all is well."""
     stage = ChannelStage()
-    with pytest.raises(StoreError, match="nothing has been looked at yet"):
+    with pytest.raises(StoreError, match="the channel has not been read yet"):
         stage.watch.findings()
     assert stage.watch.summary().up is False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, BrokerEndpoint, Broke
 from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterOptions, LiveLoads
 from bundlekeel.ports import Clock, Picture
 from tests.support.memory_source import MemoryMetadata
-from tests.support.virtual_time import LoopClock, run_virtually
+from tests.support.virtual_time import LoopClock, run_virtually, staged
 
 BUNDLE, FULL = "t/n/0x00000000_0xffffffff", 0xFFFFFFFF
 BROKERS = ("a:8080", "b:8080")
@@ -48,6 +49,8 @@ class Counting:
                 to_ms=self._clock.wall_ms(),
                 namespaces=("t/n",),
                 namespace=np.zeros(1, dtype=np.int64),
+                keys=np.array([7], dtype=np.uint64),
+                topic=np.ones(1, dtype=bool),
                 hashes=np.array([7], dtype=np.int64),
                 counters=np.array([[0.0, 0.0, self._bytes[broker_id], 0.0]]),
                 sessions=np.ones((1, 2), dtype=np.int64),
@@ -139,6 +142,11 @@ def play(scene: Any, *, seconds: float = 0.0) -> Stage:
     return run_virtually(whole())
 
 
+def played(*, seconds: float = 0.0) -> Any:
+    """The test is a scene that `play` runs."""
+    return staged(partial(play, seconds=seconds))
+
+
 def test_two_readings_take_the_place_of_an_old_report() -> None:
     """Traffic, CPU and the moment are those of the readings."""
 
@@ -176,15 +184,12 @@ async def _counted_later(stage: Stage) -> list[CounterReading]:
     return await stage.counting.counters(stage.endpoints["a:8080"])
 
 
-def test_readings_that_are_there_at_once_are_shown_one_after_the_other() -> None:
+@played()
+async def test_readings_that_are_there_at_once_are_shown_one_after_the_other(stage: Stage) -> None:
     """Of three scrapes the first two are shown for two seconds, so that a cycle sees them: a shedder's first hit."""
-
-    async def scene(stage: Stage) -> None:
-        stage.leads = False
-        await asyncio.sleep(1.0)
-        await _begin_with_three(stage)
-
-    play(scene)
+    stage.leads = False
+    await asyncio.sleep(1.0)
+    await _begin_with_three(stage)
 
 
 def test_one_reading_is_not_enough() -> None:
@@ -228,17 +233,14 @@ def test_quickly_while_moves_do_not_show_yet() -> None:
 
 
 @pytest.mark.parametrize(("topics", "readings"), [(0, 7), (150_000, 5), (300_000, 2), (300_001, 0)])
-def test_many_topics_are_read_less_often(topics: int, readings: int) -> None:
+@played(seconds=46.0)
+async def test_many_topics_are_read_less_often(stage: Stage, topics: int, readings: int) -> None:
     """Two minutes at leisure: what reading costs us is bounded, and above a limit reports stay in charge."""
-
-    async def scene(stage: Stage) -> None:
-        stage.topics = topics
-        stage.shown()
-        seen = len(stage.counting.moments("a:8080"))
-        await asyncio.sleep(105.0)
-        assert len(stage.counting.moments("a:8080")) - seen == readings
-
-    play(scene, seconds=46.0)
+    stage.topics = topics
+    stage.shown()
+    seen = len(stage.counting.moments("a:8080"))
+    await asyncio.sleep(105.0)
+    assert len(stage.counting.moments("a:8080")) - seen == readings
 
 
 async def _carried_out(stage: Stage) -> None:
@@ -257,172 +259,141 @@ def test_at_leisure_while_moves_are_carried_out() -> None:
 
 
 @pytest.mark.parametrize(("period", "off"), [(10.0, 0.1), (30.0, 0.2), (90.0, 0.35)])
-def test_a_square_wave_shows_its_mean(period: float, off: float) -> None:
+@played(seconds=10.0)
+async def test_a_square_wave_shows_its_mean(stage: Stage, period: float, off: float) -> None:
     """Between 500 and 1,500 bytes/s, half of the time each: after two of its turns nothing follows it up or down."""
-
-    async def scene(stage: Stage) -> None:
-        shown = []
-        for turn in range(int(600 / period)):
-            stage.counting.carry()
-            stage.counting.rates["a:8080"] = 500.0 if turn % 2 else 1500.0
-            for _ in range(5):
-                await asyncio.sleep(period / 10)
-                shown.append(stage.rate("a:8080"))
-        later = shown[len(shown) * 2 // 5 :]
-        assert np.abs(np.array(later) / 1000.0 - 1).max() < off
-
-    play(scene, seconds=10.0)
+    shown = []
+    for turn in range(int(600 / period)):
+        stage.counting.carry()
+        stage.counting.rates["a:8080"] = 500.0 if turn % 2 else 1500.0
+        for _ in range(5):
+            await asyncio.sleep(period / 10)
+            shown.append(stage.rate("a:8080"))
+    later = shown[len(shown) * 2 // 5 :]
+    assert np.abs(np.array(later) / 1000.0 - 1).max() < off
 
 
-def test_a_step_is_no_wave() -> None:
+@played(seconds=20.0)
+async def test_a_step_is_no_wave(stage: Stage) -> None:
     """A load that went up once is followed at once."""
-
-    async def scene(stage: Stage) -> None:
-        stage.counting.carry()
-        stage.counting.rates["a:8080"] = 2000.0
-        await asyncio.sleep(7.5)
-        assert stage.rate("a:8080") == pytest.approx(2000.0)
-
-    play(scene, seconds=20.0)
+    stage.counting.carry()
+    stage.counting.rates["a:8080"] = 2000.0
+    await asyncio.sleep(7.5)
+    assert stage.rate("a:8080") == pytest.approx(2000.0)
 
 
-def test_what_moves_change_is_no_wave() -> None:
+@played(seconds=20.0)
+async def test_what_moves_change_is_no_wave(stage: Stage) -> None:
     """Up by a step, down by a move of ours: what is carried after the move is shown at once."""
-
-    async def scene(stage: Stage) -> None:
-        stage.counting.carry()
-        stage.counting.rates["a:8080"] = 2000.0
-        await asyncio.sleep(9.0)
-        stage.counting.carry()
-        stage.counting.rates["a:8080"] = 1000.0
-        stage.moves = True
-        await asyncio.sleep(7.5)
-        assert stage.rate("a:8080") == pytest.approx(1000.0)
-
-    play(scene, seconds=20.0)
+    stage.counting.carry()
+    stage.counting.rates["a:8080"] = 2000.0
+    await asyncio.sleep(9.0)
+    stage.counting.carry()
+    stage.counting.rates["a:8080"] = 1000.0
+    stage.moves = True
+    await asyncio.sleep(7.5)
+    assert stage.rate("a:8080") == pytest.approx(1000.0)
 
 
-def test_only_who_leads_reads() -> None:
+@played(seconds=10.0)
+async def test_only_who_leads_reads(stage: Stage) -> None:
     """A follower costs brokers nothing and goes by reports; the first reading of a term is half of a measurement."""
-
-    async def scene(stage: Stage) -> None:
-        stage.leads = False
-        await asyncio.sleep(5.0)
-        seen = len(stage.counting.asked)
-        await asyncio.sleep(100.0)
-        assert (len(stage.counting.asked), stage.rate("a:8080")) == (seen, 50.0)
-        stage.leads = True
-        await asyncio.sleep(1.5)
-        assert len(stage.counting.asked) == seen + 2
-        assert stage.rate("a:8080") == 50.0
-
-    play(scene, seconds=10.0)
+    stage.leads = False
+    await asyncio.sleep(5.0)
+    seen = len(stage.counting.asked)
+    await asyncio.sleep(100.0)
+    assert (len(stage.counting.asked), stage.rate("a:8080")) == (seen, 50.0)
+    stage.leads = True
+    await asyncio.sleep(1.5)
+    assert len(stage.counting.asked) == seen + 2
+    assert stage.rate("a:8080") == 50.0
 
 
-def test_a_slow_broker_rests() -> None:
+@played()
+async def test_a_slow_broker_rests(stage: Stage) -> None:
     """A reading of two seconds is made every ten seconds at most, and every 42 at leisure."""
-
-    async def scene(stage: Stage) -> None:
-        stage.counting.takes = 2.0
-        await asyncio.sleep(200.0)
-        gaps = np.diff([at for at in stage.counting.moments("a:8080") if at > 10.0])
-        assert gaps.min() >= 10.0
-        assert gaps[-2:].min() >= 42.0
-
-    play(scene)
+    stage.counting.takes = 2.0
+    await asyncio.sleep(200.0)
+    gaps = np.diff([at for at in stage.counting.moments("a:8080") if at > 10.0])
+    assert gaps.min() >= 10.0
+    assert gaps[-2:].min() >= 42.0
 
 
-def test_a_broker_that_does_not_tell() -> None:
+@played()
+async def test_a_broker_that_does_not_tell(stage: Stage) -> None:
     """Its reports stay in charge, the others' do not, and it is asked again only a minute later."""
-
-    async def scene(stage: Stage) -> None:
-        stage.counting.faults = {"a:8080"}
-        await asyncio.sleep(20.0)
-        assert (stage.rate("a:8080"), len(stage.counting.moments("a:8080"))) == (50.0, 1)
-        assert stage.rate("b:8080") == pytest.approx(1000.0)
-        stage.counting.faults = set()
-        await asyncio.sleep(REFUSED_SECONDS)
-        assert stage.rate("a:8080") == pytest.approx(1000.0)
-
-    play(scene)
+    stage.counting.faults = {"a:8080"}
+    await asyncio.sleep(20.0)
+    assert (stage.rate("a:8080"), len(stage.counting.moments("a:8080"))) == (50.0, 1)
+    assert stage.rate("b:8080") == pytest.approx(1000.0)
+    stage.counting.faults = set()
+    await asyncio.sleep(REFUSED_SECONDS)
+    assert stage.rate("a:8080") == pytest.approx(1000.0)
 
 
-def test_a_restarted_broker_begins_anew() -> None:
+@played(seconds=60.0)
+async def test_a_restarted_broker_begins_anew(stage: Stage) -> None:
     """Counters of an earlier life are no half of a measurement."""
-
-    async def scene(stage: Stage) -> None:
-        stage.endpoints["a:8080"] = BrokerEndpoint(broker_id="a:8080", web_url="http://a:8080", start_timestamp=9)
-        stage.live.register(stage.endpoints)
-        assert stage.rate("a:8080") == 50.0
-        await asyncio.sleep(5.0)
-        assert stage.rate("a:8080") == pytest.approx(1000.0)
-
-    play(scene, seconds=60.0)
+    stage.endpoints["a:8080"] = BrokerEndpoint(broker_id="a:8080", web_url="http://a:8080", start_timestamp=9)
+    stage.live.register(stage.endpoints)
+    assert stage.rate("a:8080") == 50.0
+    await asyncio.sleep(5.0)
+    assert stage.rate("a:8080") == pytest.approx(1000.0)
 
 
 @pytest.mark.parametrize(("later_seconds", "rate"), [(100.0, 1000.0), (130.0, 50.0)])
-def test_an_older_figure_never_takes_the_place_of_a_newer_one(later_seconds: float, rate: float) -> None:
+@played(seconds=6.0)
+async def test_an_older_figure_never_takes_the_place_of_a_newer_one(
+    stage: Stage, later_seconds: float, rate: float
+) -> None:
     """What a broker reports is of the last two statistics intervals: readings from before them are older."""
-
-    async def scene(stage: Stage) -> None:
-        stage.counting.takes = 1000.0
-        await asyncio.sleep(1.0)
-        stage.reported_ms = stage.clock.wall_ms() + int(1000 * later_seconds)
-        assert stage.rate("a:8080") == pytest.approx(rate)
-
-    play(scene, seconds=6.0)
+    stage.counting.takes = 1000.0
+    await asyncio.sleep(1.0)
+    stage.reported_ms = stage.clock.wall_ms() + int(1000 * later_seconds)
+    assert stage.rate("a:8080") == pytest.approx(rate)
 
 
-def test_brokers_with_quick_statistics_are_not_read() -> None:
+@played(seconds=1.0)
+async def test_brokers_with_quick_statistics_are_not_read(stage: Stage) -> None:
     """Their reports are as good."""
-
-    async def scene(stage: Stage) -> None:
-        stage.live.statistics_seconds = lambda _broker: 1.0
-        seen = len(stage.counting.asked)
-        await asyncio.sleep(60.0)
-        assert len(stage.counting.asked) == seen
-
-    play(scene, seconds=1.0)
+    stage.live.statistics_seconds = lambda _broker: 1.0
+    seen = len(stage.counting.asked)
+    await asyncio.sleep(60.0)
+    assert len(stage.counting.asked) == seen
 
 
-def test_a_broker_without_known_cores_is_asked_for_a_share() -> None:
+@played()
+async def test_a_broker_without_known_cores_is_asked_for_a_share(stage: Stage) -> None:
     """With each reading; what it says of the second one holds."""
+    shares = iter((0.9, 0.25, 0.25))
 
-    async def scene(stage: Stage) -> None:
-        shares = iter((0.9, 0.25, 0.25))
+    async def share_of(broker: str) -> float | None:
+        return next(shares) if broker == "a:8080" else None
 
-        async def share_of(broker: str) -> float | None:
-            return next(shares) if broker == "a:8080" else None
-
-        stage.live.share_of = share_of
-        stage.cores = 0.0
-        await asyncio.sleep(4.5)
-        assert [item.usage[CPU] for item in stage.shown().values()] == [25.0, 5.0]
-        assert [item.interval_ms > 0 for item in stage.shown().values()] == [True, False]
-
-    play(scene)
+    stage.live.share_of = share_of
+    stage.cores = 0.0
+    await asyncio.sleep(4.5)
+    assert [item.usage[CPU] for item in stage.shown().values()] == [25.0, 5.0]
+    assert [item.interval_ms > 0 for item in stage.shown().values()] == [True, False]
 
 
-def test_a_divided_namespace_is_looked_up_anew() -> None:
+@played(seconds=5.0)
+async def test_a_divided_namespace_is_looked_up_anew(stage: Stage) -> None:
     """Once a report names bundles that the known boundaries do not give, the store is asked again."""
-
-    async def scene(stage: Stage) -> None:
-        assert stage.shown()["a:8080"].bundle_names == (BUNDLE,)
-        stage.metadata.bundle_boundaries["t/n"] = [0, 0x80000000, FULL]
-        lower = "t/n/0x00000000_0x80000000"
-        told = BrokerReport(
-            broker_id="b:8080",
-            usage=np.zeros(4),
-            limit=np.zeros(4),
-            traffic=np.zeros(4),
-            last_update=stage.reported_ms,
-            bundle_names=(lower,),
-            bundle_traffic=np.zeros((1, 4)),
-            bundle_counts=np.zeros((1, 3), dtype=np.int64),
-        )
-        picture = Picture(wall_ms=0, boot=0.0, generation=2, mode="modular", reports=(told,), endpoints=stage.endpoints)
-        stage.live.fused(picture)
-        await asyncio.sleep(5.0)
-        assert stage.shown()["a:8080"].bundle_names == (lower,)
-
-    play(scene, seconds=5.0)
+    assert stage.shown()["a:8080"].bundle_names == (BUNDLE,)
+    stage.metadata.bundle_boundaries["t/n"] = [0, 0x80000000, FULL]
+    lower = "t/n/0x00000000_0x80000000"
+    told = BrokerReport(
+        broker_id="b:8080",
+        usage=np.zeros(4),
+        limit=np.zeros(4),
+        traffic=np.zeros(4),
+        last_update=stage.reported_ms,
+        bundle_names=(lower,),
+        bundle_traffic=np.zeros((1, 4)),
+        bundle_counts=np.zeros((1, 3), dtype=np.int64),
+    )
+    picture = Picture(wall_ms=0, boot=0.0, generation=2, mode="modular", reports=(told,), endpoints=stage.endpoints)
+    stage.live.fused(picture)
+    await asyncio.sleep(5.0)
+    assert stage.shown()["a:8080"].bundle_names == (lower,)

@@ -9,9 +9,9 @@ import pytest
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.model.load import AdvertisedListener, Owner
+from bundlekeel.daemon.listings import row_of
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_tables import row_of
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, read_variant, serving
 from bundlekeel.ports import ChannelVariant
 from tests.support.builders import report
@@ -70,7 +70,7 @@ async def test_the_owner_right_after_each_step() -> None:
     assert await stage.ownership.owner(BUNDLE) is None
 
 
-async def test_j08_the_listeners_of_an_extensible_owner_are_those_it_registered() -> None:
+async def test_the_listeners_of_an_extensible_owner_are_those_it_registered() -> None:
     """The channel names the broker only."""
     stage = ChannelStage()
     listeners = (AdvertisedListener("external", "pulsar://example.com:31000"),)

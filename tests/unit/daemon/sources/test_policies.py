@@ -170,7 +170,7 @@ async def test_assignments_answer_without_touching_anything() -> None:
     assert sidecar.policies.current.anti_affinity == {}
 
 
-async def test_j06_assignments_follow_the_brokers_load_manager() -> None:
+async def test_assignments_follow_the_brokers_load_manager() -> None:
     """The same question to the same cluster, before and after its migration."""
     cluster = FakeCluster()
     cluster.metadata.bundle_boundaries["t/new"] = QUARTERS

@@ -40,7 +40,7 @@ def shown(loaded: LoadedSettings, effective_parameters: EffectiveParameters) -> 
 @pytest.mark.parametrize("adopt", [False, True])
 @pytest.mark.parametrize("adopted", [None, ADOPTED])
 @pytest.mark.parametrize("namespaces", [(), ("t/ns",)])
-def test_j02_settings_shown_are_those_of_the_plan(
+def test_settings_shown_are_those_of_the_plan(
     tmp_path: Path, adopt: bool, adopted: Adopted | None, namespaces: tuple[str, ...]
 ) -> None:
     """Whether or not brokers' settings are adopted, thresholds were, and a takeover is a partial one."""

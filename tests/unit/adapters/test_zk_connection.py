@@ -1,4 +1,4 @@
-"""TLS and SASL towards ZooKeeper, against a server of a few lines that speaks just enough of its protocol."""
+"""How ZooKeeper is reached: addresses, names that do not resolve, closed ports, SASL and TLS."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.security import StoreIdentity
+from bundlekeel.adapters.zookeeper.client import ZkClient, parse_store_url
+from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.core.model.errors import ConfigError, StoreError
 from bundlekeel.tls import ClientTls
 from tests.support.contracts.coordination import eventually
@@ -249,3 +251,88 @@ async def test_unusable_files_stop_the_start(tmp_path: Path) -> None:
             identity=StoreIdentity(tls=ClientTls(trust_certs=tmp_path / "none")),
         )
     assert told.value.field == "store.tls_trust_certs_file"
+
+
+def closed_port() -> int:
+    """A port of this machine where nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("127.0.0.1", "127.0.0.1: the connection is refused; nothing listens there"),
+        ("no-such-host.invalid", "no-such-host.invalid: the name cannot be resolved (DNS)"),
+    ],
+)
+async def test_a_name_that_is_unknown_and_a_port_that_is_closed_are_told_apart(host: str, told: str) -> None:
+    """And nothing is said of a client that was not started."""
+    client = ZkClient(f"{host}:{closed_port()}", "", session_seconds=2, call_timeout_seconds=0.5)
+    assert client.obstacle == ""
+
+    async def said() -> bool:
+        return client.obstacle == told
+
+    client.start()
+    try:
+        await eventually(said, within=15.0)
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("zk:h1:2181,h2:2182/pulsar", ("h1:2181,h2:2182", "/pulsar")),
+        ("zk:h1:2181", ("h1:2181", "")),
+        ("h1:2181,h2/a/b/", ("h1:2181,h2:2181", "/a/b")),
+        ("zk:h1,h2/", ("h1:2181,h2:2181", "")),
+        (" zk:h1:1, h2:2 ", ("h1:1,h2:2", "")),
+        ("metadata-store:zk:h:2181/pulsar", ("h:2181", "/pulsar")),
+        ("zk:[::1]:2181,[fe80::1]/p", ("[::1]:2181,[fe80::1]:2181", "/p")),
+        ("zk:2181/p", ("zk:2181", "/p")),
+        ("zookeeper-0.zk.svc:2181", ("zookeeper-0.zk.svc:2181", "")),
+    ],
+)
+def test_what_pulsar_writes_is_understood(url: str, expected: tuple[str, str]) -> None:
+    """Hosts get the default port, the chroot loses its last slash."""
+    assert parse_store_url(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("etcd:http://h:2379", "etcd"),
+        ("oxia://h:6648", "oxia"),
+        ("rocksdb:///tmp/x", "rocksdb"),
+        ("memory:local", "memory"),
+        ("http://h:2181", "http"),
+        ("zk://h:2181", "''"),
+        ("zk:", "''"),
+        ("", "''"),
+        ("h1:2181,,h2", "''"),
+        ("h:0", "h:0"),
+        ("h:70000", "h:70000"),
+        ("h:port", "h:port"),
+        ("h:2181/a/../b", "chroot"),
+    ],
+)
+def test_what_is_no_zookeeper_is_refused_by_name(url: str, named: str) -> None:
+    """The error names the setting, what is wrong with it and what is allowed."""
+    with pytest.raises(ConfigError, match=named) as caught:
+        parse_store_url(url, field="stores.metadata")
+    assert caught.value.field == "stores.metadata"
+    assert caught.value.value == url
+    assert "zk:" in caught.value.allowed
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    """No text does anything but parse or raise ConfigError, and what parses parses again to itself."""
+    try:
+        hosts, chroot = parse_store_url(text)
+    except ConfigError:
+        return
+    assert parse_store_url(hosts + chroot) == (hosts, chroot)
