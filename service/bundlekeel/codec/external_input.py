@@ -43,7 +43,7 @@ INFLATED_BYTES: Final = 4 * 1024 * 1024
 LARGE: Final = Limit(nbytes=32 * 1024 * 1024, values=2_500_000)
 GROWTH_BYTES: Final = 64 * 1024 * 1024
 
-# Nobody nests deeper than 12; Python's own recursion ends near 1,000.
+# Real records nest 12 deep at most; Python's own recursion ends near 1,000.
 MAX_DEPTH: Final = 64
 # A Java long has 19 digits and a sign. Longer numbers become floats: who wants a whole number refuses those.
 _MAX_DIGITS: Final = 20

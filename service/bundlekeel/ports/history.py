@@ -156,7 +156,7 @@ class HistoryStore(Protocol):
         """Delete a file; nothing happens when it is gone."""
 
     def set_aside(self, file: HistoryFile) -> str:
-        """Move a file to where nobody reads it; its new path."""
+        """Move a file to where it is not read; its new path."""
 
 
 class HistoryWal(Protocol):
