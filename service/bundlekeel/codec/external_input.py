@@ -6,6 +6,10 @@ is UTF-8 with replacement; control characters and lone surrogates are replaced, 
 again and shown on a terminal. No regular expression is used.
 
 What is read has at most `Limit.nbytes` bytes, and reading it takes at most `GROWTH_BYTES` beside them (for `DOCUMENT`).
+
+Pulsar's records are then read field by field (`Fields`): what is unusable becomes a default and a fault, a (code,
+field) pair; the reader of the record decides what a fault is worth. Jackson writes NaN and infinity as the strings
+`"NaN"` and `"Infinity"` and omits nulls; other writers quote numbers.
 """
 
 from __future__ import annotations
