@@ -40,6 +40,6 @@ async def test_one_value_for_two_brokers_of_a_host() -> None:
         source = PrometheusCounters(PrometheusOptions(url=f"http://127.0.0.1:{port}"), RealClock())
         assert [item.cpu_seconds for item in await source.counters(first)] == [1.0, 2.0]
         for broker in (second, first):
-            with pytest.raises(AdminFault, match="instance=127.0.0.1:8080 stands for 2 brokers"):
+            with pytest.raises(AdminFault, match=r"instance=127\.0\.0\.1:8080 stands for 2 brokers"):
                 await source.counters(broker)
         await source.close()

@@ -1,6 +1,7 @@
 """One split: where to cut, the intent, the call, and the boundaries read again.
 
-policy -> owner -> boundaries -> topics -> position -> policy -> intent -> permit -> split -> boundaries (-> ownership channel).
+policy -> owner -> boundaries -> topics -> position -> policy -> intent -> permit -> split -> boundaries
+(-> ownership channel).
 In extensible mode brokers refuse more than one position a call (412); one is all we ever ask for.
 The call is sent at most once, whatever its answer: an unknown outcome is settled by reading the boundaries, and so is
 what another epoch left open. Children stay where they are; moving them is the business of the next plan.
