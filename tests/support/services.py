@@ -1,4 +1,4 @@
-"""What stands on a sidecar over fakes: its runtime, and the face of operators' requests."""
+"""What stands on a sidecar over fakes: its runtime, and operators' requests."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def runtime_parts(sidecar: FakeSidecar, *, interval_seconds: float = 1.0) -> Run
 
 
 def operator_requests(sidecar: FakeSidecar, *, review: bool = False) -> OperatorRequests:
-    """The face of this sidecar's wishes."""
+    """What takes operators' requests on this sidecar."""
     return OperatorRequests(
         OperatorRequestsParts(
             shared_state=sidecar.shared_state,
