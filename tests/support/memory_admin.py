@@ -394,7 +394,7 @@ def _followed(at: str, query: Mapping[str, str], hop: Callable[[str, Mapping[str
 
 def _raise_for(reply: ModelReply) -> None:
     if reply.status >= 400:
-        # Extensible brokers refuse one thing with a 500 (adapters/admin/answers.py).
+        # Extensible brokers refuse one thing with a 500 (adapters/admin/transport.py).
         refused = "cannot be transfer to same broker" in reply.reason
         kind = AdminRefused if refused else HTTP_ERRORS[reply.status // 100]
         raise kind(reply.reason, status=reply.status, reason=reply.reason)

@@ -1,4 +1,4 @@
-"""The command that is the sidecar. What tables and requests take is not loaded for it."""
+"""`bundlekeel run`: the sidecar itself. What tables and requests need is not loaded for it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     def run(
         config: ConfigOption = None,
-        mode: Annotated[Mode | None, typer.Option("--mode", help="Instead of the file's mode; also a ceiling.")] = None,
+        mode: Annotated[
+            Mode | None,
+            typer.Option("--mode", help="Use this mode, not the one of the file; it is also the highest allowed."),
+        ] = None,
         force_mixed: Annotated[
             bool,
             typer.Option(
                 "--force-mixed",
-                help="Act although brokers run different load managers: among those of the class that started last.",
+                help="Act although brokers run different load managers: among brokers of the class that started last.",
             ),
         ] = False,
     ) -> None:

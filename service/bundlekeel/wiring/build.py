@@ -20,14 +20,14 @@ from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_bal
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
-from bundlekeel.daemon.gate.gate import Gate, GateParts
+from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
 from bundlekeel.daemon.operations.manual_moves import ManualMoves
-from bundlekeel.daemon.operations.operator_requests import OperatorRequests, OperatorRequestsParts
+from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.quotas.service import QuotaService
@@ -223,19 +223,17 @@ class Build:
 
     def _gate(self, settings: Settings) -> Gate:
         return Gate(
-            GateParts(
-                ceiling=settings.mode,
-                review_required=settings.reviewed,
-                shared=self.shared_state,
-                config=self.config,
-                clock=self.outside.clock,
-                outage=self.outage.obstacle,
-                second_balancer=lambda: second_balancer(
-                    self.cycle.cycle_state.external_moves, self.outside.clock.wall_ms()
-                ),
-                channel=self.channel.unfit,
-                windows=self.calendar.obstacle,
-            )
+            ceiling=settings.mode,
+            review_required=settings.reviewed,
+            shared=self.shared_state,
+            config=self.config,
+            clock=self.outside.clock,
+            outage=self.outage.obstacle,
+            second_balancer=lambda: second_balancer(
+                self.cycle.cycle_state.external_moves, self.outside.clock.wall_ms()
+            ),
+            channel=self.channel.unfit,
+            windows=self.calendar.obstacle,
         )
 
     def _outage(self, settings: Settings) -> OutageWatch:
@@ -359,18 +357,16 @@ class Build:
     def _operator_requests(self) -> OperatorRequests:
         out = self.outside
         return OperatorRequests(
-            OperatorRequestsParts(
-                shared_state=self.shared_state,
-                cycle=self.cycle,
-                operations=self.operations,
-                manual_moves=self.manual_moves,
-                reviews=self.reviews,
-                metadata=out.metadata,
-                ownership=out.ownership,
-                journal=self.journal,
-                clock=out.clock,
-                gate=self.gate,
-            )
+            shared_state=self.shared_state,
+            cycle=self.cycle,
+            drain_tracker=self.operations,
+            manual_moves=self.manual_moves,
+            proposals=self.reviews,
+            metadata=out.metadata,
+            ownership=out.ownership,
+            journal=self.journal,
+            clock=out.clock,
+            gate=self.gate,
         )
 
     async def _on_won(self, epoch: int) -> None:
