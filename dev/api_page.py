@@ -12,6 +12,7 @@ from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import STATUSES, TYPE_PREFIX
 from bundlekeel.api.shield import REQUEST_SECONDS
 from dev import NOTE
+from dev.markdown import table
 
 _INTRO = f"""\
 All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
@@ -34,10 +35,8 @@ httpx: [examples](api-examples.md).
 def api_page() -> str:
     """The page."""
     lines = ["# HTTP API", "", f"<!-- {NOTE} -->", "", _INTRO, ""]
-    lines += ["| route | where | parameters | answer |", "| --- | --- | --- | --- |"]
-    for path, item in openapi_document()["paths"].items():
-        for method, operation in item.items():
-            lines.append(_route(path, method, operation))
+    routes = ((path, *route) for path, item in openapi_document()["paths"].items() for route in item.items())
+    lines += table(["route", "where", "parameters", "answer"], (_route(*route) for route in routes))
     lines += [
         "",
         "## Problems",
@@ -45,20 +44,20 @@ def api_page() -> str:
         "Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`.",
     ]
     lines += ["A wrong value adds `field`, `value`, `allowed`; a conflict adds `difference`.", ""]
-    lines += ["| status | type | raised as |", "| --- | --- | --- |"]
-    lines += [f"| {status} | `{TYPE_PREFIX}{slug}` | {kind.__name__} |" for kind, status, slug in STATUSES]
-    lines.append(f"| 500 | `{TYPE_PREFIX}internal-error` | anything else; the log has the traceback |")
+    problems = [(status, f"`{TYPE_PREFIX}{slug}`", kind.__name__) for kind, status, slug in STATUSES]
+    problems.append((500, f"`{TYPE_PREFIX}internal-error`", "anything else; the log has the traceback"))
+    lines += table(["status", "type", "raised as"], problems)
     return "\n".join(lines) + "\n"
 
 
-def _route(path: str, method: str, operation: dict[str, Any]) -> str:
+def _route(path: str, method: str, operation: dict[str, Any]) -> tuple[str, ...]:
     where = "socket" if "mutations" in operation.get("tags", ()) else "both"
     given = [f"`{item['name']}`" for item in operation.get("parameters", ()) if item["in"] == "query"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if body is not None:
         given.append(f"body {_schema_name(body)}")
     said = " ".join(operation.get("description", "").split())
-    return f"| `{method.upper()} {path}` | {where} | {', '.join(given)} | {said} |"
+    return f"`{method.upper()} {path}`", where, ", ".join(given), said
 
 
 def _schema_name(schema: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from bundlekeel.core.quotas.groups import KINDS, PUBLISH_MESSAGES, Rates
 from bundlekeel.core.quotas.lines import AT_LIMIT, Lines
 from bundlekeel.core.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
 from bundlekeel.core.quotas.usage import Key, UsageLine
+from dev.markdown import table
 from dev.quota_stories import (
     Death,
     Move,
@@ -290,16 +291,13 @@ def _cell(story: Story, rule: Rule, since: int | None = None) -> str:
 
 def main() -> None:
     """Print the table."""
-    print(
-        "| Story | ours | `overcommit: 0.1` | PIP-82 as proposed | Pulsar 4.2 ResourceGroup | quota per bundle (16) |"
-    )
-    print("|---" * 6 + "|")
+    others = ["PIP-82 as proposed", "Pulsar 4.2 ResourceGroup", "quota per bundle (16)"]
+    rows = []
     for name, story in compared().items():
         since = 0 if name == "at rest" else _WHEN
         ours = [_cell(story, Fair(tuning), since) for tuning in (ShareTuning(), ShareTuning(overcommit=0.1))]
-        print(
-            "|", " | ".join([name, *ours, *(_cell(story, rule) for rule in (Proposed(), Native(), Bundled(16)))]), "|"
-        )
+        rows.append([name, *ours, *(_cell(story, rule) for rule in (Proposed(), Native(), Bundled(16)))])
+    print("\n".join(table(["Story", "ours", "`overcommit: 0.1`", *others], rows)))
 
 
 if __name__ == "__main__":
