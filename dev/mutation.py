@@ -56,7 +56,7 @@ def _each(pattern: str, words: str) -> tuple[str, ...]:
 
 
 _UNIT, _LAWS, _TESTS_OF_CORE = "unit/**/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
-_MOVES = _each(_UNIT, "*executor* split_extensible split_settle move_record transfers rows")
+_MOVES = _each(_UNIT, "*executor* split_extensible split_settle splits transfers rows")
 _TERMS = _each(_UNIT, "leadership terms leases clocks cycle transitions")
 GROUPS = (
     Group(
@@ -91,17 +91,16 @@ GROUPS = (
     ),
     Group(
         "gate",
-        _each("daemon/{}.py", "gate/* execution/leader_executor"),
+        ("daemon/gate/*.py",),
         (
-            *_each(_UNIT, "gate gate_requests guard_state guard_windows outage* scopes splits move_record"),
-            *_each(_UNIT, "executor* leader_executor"),
+            *_each(_UNIT, "gate gate_requests guard_state guard_windows outage* scopes splits *executor*"),
             *_TERMS,
         ),
     ),
     Group(
         "execution",
-        _each("daemon/execution/{}.py", "executor move transfer_methods splits intents"),
-        _MOVES,
+        _each("daemon/execution/{}.py", "executor durations move splits intents"),
+        (*_MOVES, *_TERMS),
     ),
     Group("lease", _each("daemon/state/{}.py", "leadership"), _each(_UNIT, "leadership leases terms")),
     Group("auth", _each("api/{}.py", "auth shield"), _each("unit/api/test_{}.py", "auth_limits")),

@@ -13,8 +13,8 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.splits import SplitRequest
 from bundlekeel.daemon.operations.takeover import SHEDDING, handback, read_record, takeover
 from bundlekeel.daemon.state.takeover_record import SPLITTING
@@ -87,7 +87,8 @@ async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutco
     executor, rng = world.executor(ExecutorLimits(max_in_flight_per_broker=2)), random.Random(7)
     outcomes: list[MoveOutcome] = []
     for first in range(0, len(bundles), BATCH):
-        ended = await executor.execute(await world.requests_for(bundles[first : first + BATCH], rng))
+        requests = await world.requests_for(bundles[first : first + BATCH], rng)
+        ended = await asyncio.gather(*map(executor.move, requests))
         for outcome in ended:
             said = f"{outcome.bundle}: {outcome.code} {outcome.error} {outcome.hops}"
             assert (outcome.outcome, await world.owner_of(outcome.bundle)) == ("done", outcome.destination), said

@@ -14,7 +14,8 @@ from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
-from bundlekeel.daemon.execution.executor import Executor, ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.daemon.execution.executor import Executor
+from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.daemon.operations.takeover import TakeoverContext
 from bundlekeel.ports import BrokerEndpoint, Member, Ownership
 from dev.cluster import Cluster, ClusterSpec, open_cluster

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from bundlekeel.daemon.execution.executor import MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.move import MoveRequest
 from bundlekeel.daemon.operations.takeover import SHEDDING
 from dev.traffic import Traffic
 from dev.traffic.admin import ensure_namespace, place_all_on
@@ -37,7 +37,7 @@ async def test_moves_under_traffic(real_world: RealWorld, moves: int) -> None:
         await asyncio.to_thread(traffic.start)
         while len(outcomes) < moves:
             requests = await real_world.requests_for(rng.sample(bundles, min(BATCH, moves - len(outcomes))), rng)
-            for outcome in await executor.execute(requests):
+            for outcome in await asyncio.gather(*map(executor.move, requests)):
                 outcomes.append(outcome)
                 if outcome.outcome == "done":
                     assert await real_world.owner_of(outcome.bundle) == outcome.destination

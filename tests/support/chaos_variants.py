@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from bundlekeel.core.model.errors import AdminApiError, LeadershipLost, StoreError
+from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.intents import INTENTS
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
 from bundlekeel.daemon.execution.move import MovePorts
 from bundlekeel.daemon.state.documents import Desired, decode, encode
 from bundlekeel.daemon.state.leadership import Leadership

@@ -7,15 +7,9 @@ from collections.abc import Sequence
 from typing import Self
 
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.execution.executor import (
-    Executor,
-    ExecutorHooks,
-    ExecutorLimits,
-    LeaderTerm,
-    MovePorts,
-    MoveRequest,
-)
+from bundlekeel.daemon.execution.executor import Executor, ExecutorHooks
 from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.ports import DocumentChange, Member, commands
 from bundlekeel.ports.commands import UnloadAnswer
 from tests.support.contracts.admin import Permit
@@ -141,6 +135,10 @@ class Bench(World):
         return await self.executor.move(
             MoveRequest(bundle=BUNDLE, source=source, destination=destination, cycle_id="9")
         )
+
+    async def execute(self, requests: Sequence[MoveRequest]) -> list[MoveOutcome]:
+        """Make these moves together."""
+        return await asyncio.gather(*map(self.executor.move, requests))
 
     def unloads(self) -> int:
         """Calls of unload, each counted once however many hops it took."""

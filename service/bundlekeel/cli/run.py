@@ -14,8 +14,7 @@ from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.settings.load import load_settings
 
 ConfigOption = Annotated[
-    Path | None,
-    typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The sidecar's settings file.", show_default=False),
+    Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The sidecar's settings file.")
 ]
 
 
@@ -26,9 +25,7 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @guarded
     def run(
         config: ConfigOption = None,
-        mode: Annotated[
-            Mode | None, typer.Option("--mode", help="Instead of the file's mode; also a ceiling.", show_default=False)
-        ] = None,
+        mode: Annotated[Mode | None, typer.Option("--mode", help="Instead of the file's mode; also a ceiling.")] = None,
         force_mixed: Annotated[
             bool,
             typer.Option(

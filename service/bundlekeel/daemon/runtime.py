@@ -16,7 +16,7 @@ import structlog
 
 from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions

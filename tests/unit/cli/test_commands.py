@@ -392,7 +392,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["plan", "--scale", "-1"], None, 2, "traffic_scale"),
     (["plan", "--add-broker", "a b"], None, 2, "add_brokers.0"),
     (["pause", "--reason", "r", "--for", "soon"], None, 2, "2h"),
-    (["pause", "--reason", "r", "--for", "0s"], None, 2, "longer"),
+    (["pause", "--reason", "r", "--for", "0s"], None, 2, "more than 0s"),
     (["brokers", "--nope"], None, 2, "--nope"),
     (["pause"], None, 2, "--reason"),
     (["brokers"], _fail("brokers", SnapshotError("no picture yet")), 3, "no picture yet"),

@@ -13,10 +13,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
-from bundlekeel.cli.output import Output, TableLayout, Watch, show, table
-from bundlekeel.cli.period import SinceOption, UntilOption, period
+from bundlekeel.cli.output import Output, TableLayout, table, tell
 from bundlekeel.cli.run import ConfigOption
-from bundlekeel.cli.session import OutputOption
+from bundlekeel.cli.session import OutputOption, SinceOption, UntilOption, period
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError
@@ -28,12 +27,10 @@ from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import load_settings
 
 StoreOption = Annotated[
-    str | None,
-    typer.Option("--history", metavar="URI", help="The store; that of the settings by default.", show_default=False),
+    str | None, typer.Option("--history", metavar="URI", help="The store; that of the settings by default.")
 ]
 CycleArgument = Annotated[
-    str,
-    typer.Argument(metavar="CYCLE", help="A cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05)."),
+    str, typer.Argument(metavar="CYCLE", help="A cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05).")
 ]
 
 
@@ -64,7 +61,7 @@ class HistoryCommands:
         found = reading.listing(self._store(config, uri))
         begin, end = span["since_ms"] or 0, span["until_ms"] or float("inf")
         answer = [row for row in found if row["why"] or (row["last_ms"] >= begin and row["first_ms"] <= end)]
-        show(lambda: answer, _listing, output, Watch())
+        tell(answer, _listing, output)
         if not answer:
             raise CliError("nothing is recorded of that time" if found else _NOTHING, BAD_NEWS)
 
@@ -78,7 +75,7 @@ class HistoryCommands:
     ) -> None:
         """What one cycle saw, decided and did. For a time: the last cycle up to it."""
         answer = reading.summary(reading.find(self._store(config, uri), cycle))
-        show(lambda: answer, _cycle, output, Watch())
+        tell(answer, _cycle, output)
 
     @guarded
     def check(
@@ -95,7 +92,7 @@ class HistoryCommands:
         place = self._store(config, uri)
         moved = set_torn_aside(place, place.files()) if aside else []
         answer = reading.check(place) | {"set_aside": moved}
-        show(lambda: answer, _checked, output, Watch())
+        tell(answer, _checked, output)
         if not answer["ok"] or moved:
             raise typer.Exit(BAD_NEWS)
 
@@ -103,7 +100,7 @@ class HistoryCommands:
     def export(
         self,
         cycle: CycleArgument,
-        file: Annotated[Path | None, typer.Option("--file", help="Write there.", show_default=False)] = None,
+        file: Annotated[Path | None, typer.Option("--file", help="Write there.")] = None,
         uri: StoreOption = None,
         config: ConfigOption = None,
     ) -> None:
@@ -129,7 +126,7 @@ class HistoryCommands:
         answer = reading.replayed(self._store(config, uri), cycle)
         if not answer["cycles"] and not answer["unreadable"]:
             raise HistoryError("there is no history yet")
-        show(lambda: answer, _replayed, output, Watch())
+        tell(answer, _replayed, output)
         if not answer["ok"]:
             raise typer.Exit(BAD_NEWS)
 

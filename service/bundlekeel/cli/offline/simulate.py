@@ -15,9 +15,15 @@ from bundlekeel.cli import completion
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.offline import sim_files
 from bundlekeel.cli.offline.simulate_html import page
-from bundlekeel.cli.offline.simulate_pairs import pairs_html, pairs_json, pairs_table
-from bundlekeel.cli.offline.simulate_report import as_json, as_table, counts
-from bundlekeel.cli.output import Output, TableLayout, Watch, show, table
+from bundlekeel.cli.offline.simulate_report import (
+    as_json,
+    as_table,
+    counts,
+    pairs_html,
+    pairs_json,
+    pairs_table,
+)
+from bundlekeel.cli.output import Output, TableLayout, table, tell
 from bundlekeel.cli.session import OutputOption
 from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
 from bundlekeel.sim.run import Contender, Run
@@ -34,20 +40,13 @@ class Against(StrEnum):
 FilesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SCENARIO]...",
-        help="A YAML file, or the name of a shipped one.",
-        show_default=False,
-        autocompletion=completion.scenarios,
+        metavar="[SCENARIO]...", help="A YAML file, or the name of a shipped one.", autocompletion=completion.scenarios
     ),
 ]
 StrategyOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--strategy",
-        "-s",
-        help="Repeat to compare several; avg by default.",
-        show_default=False,
-        autocompletion=completion.strategies,
+        "--strategy", "-s", help="Repeat to compare several; avg by default.", autocompletion=completion.strategies
     ),
 ]
 PairOption = Annotated[
@@ -56,7 +55,6 @@ PairOption = Annotated[
         "--pair",
         help="shedder+placement as brokers run it, repeatable; `all`: PIP-364's six, avg and transfer. Without a "
         "scenario: PIP-364's table of five properties, measured.",
-        show_default=False,
     ),
 ]
 
@@ -72,11 +70,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     suite: Annotated[bool, typer.Option("--suite", help="All shipped scenarios.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Name the shipped scenarios and stop.")] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Traffic, delays and losses come from it.")] = 1,
-    seeds: Annotated[str, typer.Option("--seeds", help="Several: 1-20, or 1,5,9.", show_default=False)] = "",
+    seeds: Annotated[str, typer.Option("--seeds", help="Several: 1-20, or 1,5,9.")] = "",
     output: OutputOption = Output.TABLE,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write a page with plots, complete in one file.", show_default=False)
-    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page with plots, complete in one file.")] = None,
 ) -> None:
     """Run scenarios on a virtual cluster and compare strategies. Exit code 1 when an expectation does not hold.
 
@@ -91,12 +87,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     contenders = _contenders(strategy or [], pair or [], against)
     runs = _run(scenarios, contenders, _seeds(seeds) or [seed])
     answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
-    show(
-        lambda: answer,
-        lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width),
-        output,
-        Watch(),
-    )
+    tell(answer, lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width), output)
     if html is not None:
         _write(html, page(runs, pairs_html(runs) if of_pairs else ""))
         typer.echo(f"report: {html}", err=True)
@@ -116,7 +107,7 @@ def _list(output: Output) -> None:
             made.add_row(row["name"], f"{row['minutes']:g}", row["title"])
         return made
 
-    show(lambda: rows, render, output, Watch())
+    tell(rows, render, output)
 
 
 def _scenarios(files: list[str], *, suite: bool, of_pairs: bool) -> list[Scenario]:

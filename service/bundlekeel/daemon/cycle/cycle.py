@@ -28,8 +28,8 @@ from bundlekeel.daemon.cycle import transitions
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, SplitWatch
 from bundlekeel.daemon.cycle.report import CycleReport, publish_plan
+from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor, move_record
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion, Obstacle
 from bundlekeel.daemon.gate.guard_state import GuardMemory
@@ -402,7 +402,7 @@ class Cycle:
         self.telemetry.count("moves_by_rule_total", rule=rule or "unknown", outcome=outcome.outcome)
         if outcome.landed_on:
             self.telemetry.time("move_duration_seconds", outcome.moving_seconds or outcome.seconds)
-        self.journal.append(move_record(outcome))
+        self.journal.append(outcome.record())
 
     def book_split(self, outcome: SplitOutcome) -> None:
         """Enter the outcome of a split into what the observer knows, state, journal and metrics."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -28,6 +28,9 @@ MARGIN_SECONDS: Final = 15.0
 # By then the brokers' leader has ended a transfer that got stuck: its monitor looks every 60 s for what is in flight
 # for more than 30 s, after 180 s without trouble with its own session.
 IN_FLIGHT_SECONDS: Final = 300.0
+
+# What a plan predicted for a move: scores (ratios) of its two brokers.
+PREDICTED: Final = ("source_before", "source_after", "target_before", "target_after")
 
 OutcomeWord = Literal["done", "landed_elsewhere", "released", "unknown", "refused"]
 
@@ -84,6 +87,33 @@ class MoveOutcome:
     cycle_id: str = ""
     moving_seconds: float = 0.0
     predicted: tuple[float, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """The journal line."""
+        landed = self.landed_on or "no broker"
+        return {
+            "kind": "move",
+            # When it ended: a move may have waited for its turn, and for its deadline, for many seconds.
+            "wall_ms": self.landed_wall_ms or self.started_wall_ms + round(1000 * self.seconds),
+            "bundle": self.bundle,
+            "source": self.source,
+            "destination": self.destination,
+            "landed_on": self.landed_on,
+            "outcome": self.outcome,
+            "code": self.code,
+            "error": self.error,
+            "started_ms": self.started_wall_ms,
+            "landed_ms": self.landed_wall_ms,
+            "seconds": round(self.seconds, 3),
+            "hops": list(self.hops),
+            "topic": self.topic,
+            "epoch": self.epoch,
+            "intent": self.intent_id,
+            "cycle": self.cycle_id,
+            "predicted": dict(zip(PREDICTED, (round(value, 5) for value in self.predicted), strict=False)),
+            "sentence": f"{self.bundle}: {self.source} -> {self.destination}, "
+            f"{self.outcome.replace('_', ' ')}, owned by {landed}",
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

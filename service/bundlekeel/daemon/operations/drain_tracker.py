@@ -22,7 +22,7 @@ from bundlekeel.core.model.names import is_system_bundle, parse_bundle
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.daemon.execution.leader_executor import GUESS_SECONDS
+from bundlekeel.daemon.execution.durations import GUESS_SECONDS
 from bundlekeel.daemon.gate.in_force import scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest

@@ -16,8 +16,8 @@ from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import Planner
+from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.operations.manual_moves import UNREADABLE, ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews

@@ -8,7 +8,7 @@ import pytest
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.effects import joined
-from bundlekeel.daemon.execution.leader_executor import ENOUGH, Durations
+from bundlekeel.daemon.execution.durations import ENOUGH, Durations
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 from tests.unit.core.test_effects import judged as an_effect

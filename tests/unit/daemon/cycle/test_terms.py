@@ -13,7 +13,6 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StaleWrite, StoreError
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.gate.in_force import pause_in_force
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.state import shared_state
@@ -155,9 +154,9 @@ async def test_state_is_stored_again_after_an_answer_was_lost() -> None:
 
 
 def _record(name: str) -> dict[str, Any]:
-    return move_record(
-        MoveOutcome(bundle=name, source="a", destination="b", outcome="done", intent_id=f"1.{name}", started_wall_ms=1)
-    )
+    return MoveOutcome(
+        bundle=name, source="a", destination="b", outcome="done", intent_id=f"1.{name}", started_wall_ms=1
+    ).record()
 
 
 async def _chunk(leader: FakeSidecar) -> list[str]:

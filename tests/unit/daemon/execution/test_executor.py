@@ -24,8 +24,8 @@ from bundlekeel.core.model.errors import (
     UnknownHostRedirect,
 )
 from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.executor import MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
+from bundlekeel.daemon.execution.move import MoveRequest
 from bundlekeel.ports import DocumentChange, Owner
 from tests.support.executor_bench import BUNDLE, TOPIC, A, B, Bench, C
 from tests.support.memory_admin import Fault
@@ -278,7 +278,7 @@ async def test_an_outcome_that_could_not_be_recorded_is_recorded_later(bench: Be
     await bench.executor.flush()
     assert list(bench.executor.unrecorded) == [outcome]
     bench.store.thaw()
-    assert await bench.executor.execute([]) == []
+    await bench.executor.flush()
     assert list(bench.executor.unrecorded) == []
     assert await bench.intents() == []
     assert set(recorded) == {outcome.intent_id}

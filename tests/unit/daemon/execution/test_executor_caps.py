@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
+from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest
 from tests.support.executor_bench import BUNDLE, B, Bench, C, SlowAdmin, fleet
 
 TWO_AT_A_BROKER = ExecutorLimits(max_in_flight_per_broker=2)
@@ -24,7 +24,7 @@ async def test_one_at_a_time_at_each_broker(bench: Bench) -> None:
     """As shipped: of three brokers two are busy with a move, so the third has to wait."""
     bench.admin = SlowAdmin(bench)
     bench.executor = bench.build()
-    outcomes = await bench.executor.execute(fleet(bench))
+    outcomes = await bench.execute(fleet(bench))
     assert [outcome.outcome for outcome in outcomes] == ["done"] * 12
     assert {len(together) for together in bench.admin.together} == {1}
 
@@ -36,7 +36,7 @@ async def test_caps_hold_and_equal_ranges_never_meet(bench: Bench) -> None:
     bench.executor = bench.build()
     requests = fleet(bench)
     brokers_of = {request.bundle: (request.source, request.destination) for request in requests}
-    outcomes = await bench.executor.execute(requests)
+    outcomes = await bench.execute(requests)
     assert [outcome.outcome for outcome in outcomes] == ["done"] * 12
     assert [outcome.bundle for outcome in outcomes] == [request.bundle for request in requests]
     for together in bench.admin.together:
@@ -53,7 +53,7 @@ async def test_the_same_bundle_twice(bench: Bench) -> None:
     bench.admin = SlowAdmin(bench)
     bench.executor = bench.build()
     request = MoveRequest(bundle=BUNDLE, source=B, destination=C)
-    first, second = await bench.executor.execute([request, request])
+    first, second = await bench.execute([request, request])
     assert (first.outcome, second.outcome, second.code) == ("done", "refused", Code.IN_TRANSIT)
 
 
@@ -61,7 +61,7 @@ async def test_stop_finishes_calls_in_flight_and_begins_no_more(bench: Bench) ->
     """What left is seen through; what waited is refused; afterwards nothing is admitted."""
     bench.admin = SlowAdmin(bench)
     bench.executor = bench.build()
-    batch = asyncio.ensure_future(bench.executor.execute(fleet(bench)))
+    batch = asyncio.ensure_future(bench.execute(fleet(bench)))
     while not bench.admin.together:  # noqa: ASYNC110
         await asyncio.sleep(0)
     begun = len(bench.executor.in_flight)
@@ -79,24 +79,8 @@ async def test_stop_is_bounded(bench: Bench) -> None:
     """A broker that never answers does not hold up the end; its bundle is named."""
     bench.admin = SlowAdmin(bench)
     bench.executor = bench.build()
-    batch = asyncio.ensure_future(bench.executor.execute([MoveRequest(bundle=BUNDLE, source=B, destination=C)]))
+    batch = asyncio.ensure_future(bench.execute([MoveRequest(bundle=BUNDLE, source=B, destination=C)]))
     while not bench.admin.together:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert await bench.executor.stop(0.5) == (BUNDLE,)
     await batch
-
-
-async def test_an_unexpected_error_of_one_move_leaves_none_unwatched(bench: Bench) -> None:
-    """A programming error ends one move; it is raised only when the others have ended and are booked."""
-    requests = fleet(bench)[:3]
-
-    async def policy(request: MoveRequest) -> None:
-        if request.bundle == requests[0].bundle:
-            raise ZeroDivisionError("a bug")
-
-    bench.admin = SlowAdmin(bench)
-    bench.executor = bench.build(policy=policy)
-    with pytest.raises(ZeroDivisionError):
-        await bench.executor.execute(requests)
-    assert {outcome.bundle for outcome in bench.heard} == {request.bundle for request in requests[1:]}
-    assert bench.executor.in_flight == ()

@@ -17,12 +17,11 @@ from bundlekeel.core.model.errors import (
     StoreError,
 )
 from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.intents import (
     MoveOutcome,
     intent_path,
 )
-from bundlekeel.daemon.execution.move import refusal_code
+from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest, refusal_code
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C, LosesAnAnswer, SlowAdmin, fleet
@@ -204,7 +203,7 @@ async def test_what_a_move_that_waited_for_its_turn_tells() -> None:
     bench.admin = SlowAdmin(bench)
     bench.executor = bench.build()
     requests = [MoveRequest(bundle=name, source=B, destination=C, predicted=(0.5,)) for name in (BUNDLE, other)]
-    first, second = await bench.executor.execute(requests)
+    first, second = await bench.execute(requests)
     assert [item.intent_id for item in (first, second)] == ["1.1", "1.2"]
     for item, seconds in ((first, 1.0), (second, 2.0)):
         assert (item.seconds, item.moving_seconds) == (pytest.approx(seconds, abs=0.11), pytest.approx(1.0, abs=0.06))
@@ -246,11 +245,11 @@ async def test_how_many_at_once(in_all: int, at_broker: int, pairs: Sequence[tup
         bundle = f"t/s/0x{number:x}0000000_0x{number + 1:x}0000000"
         bench.model.add(bundle, source, f"persistent://t/s/{number}")
         requests.append(MoveRequest(bundle=bundle, source=source, destination=destination))
-    assert {item.outcome for item in await bench.executor.execute(requests)} == {"done"}
+    assert {item.outcome for item in await bench.execute(requests)} == {"done"}
     assert most_together(bench) == most
     back = [MoveRequest(bundle=item.bundle, source=item.destination, destination=item.source) for item in requests]
     bench.admin.together.clear()
-    assert {item.outcome for item in await bench.executor.execute(back)} == {"done"}
+    assert {item.outcome for item in await bench.execute(back)} == {"done"}
     assert most_together(bench) == most
 
 
@@ -298,7 +297,7 @@ async def test_a_stop_ends_with_the_last_move() -> None:
     bench = await Bench().lead()
     bench.admin = SlowAdmin(bench)
     bench.executor = bench.build()
-    batch = asyncio.ensure_future(bench.executor.execute(fleet(bench)[:1]))
+    batch = asyncio.ensure_future(bench.execute(fleet(bench)[:1]))
     while not bench.admin.together:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert await bench.executor.stop(30.0) == ()

@@ -16,7 +16,6 @@ from bundlekeel.daemon.execution.intents import (
     intent_path,
     settle_intents,
 )
-from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.ports import Document, DocumentChange, Member, Owner
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryOwnership
@@ -148,7 +147,7 @@ async def test_settled_without_an_owner_ends_when_it_is_settled(successor: Succe
     successor.clock.now += 120 + MARGIN
     await successor.settle()
     (found,) = successor.outcomes
-    assert move_record(found)["wall_ms"] == successor.clock.wall_ms()
+    assert found.record()["wall_ms"] == successor.clock.wall_ms()
 
 
 async def test_on_its_way_is_no_outcome_yet(successor: Successor) -> None:

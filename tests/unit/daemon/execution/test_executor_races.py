@@ -7,8 +7,8 @@ from typing import Any
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.shared_state import MOVES, STATE
 from bundlekeel.ports import Document, DocumentChange, Owner

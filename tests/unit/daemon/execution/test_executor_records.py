@@ -18,7 +18,6 @@ from bundlekeel.daemon.execution.intents import (
     intent_path,
     settle_intents,
 )
-from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.ports import Document, DocumentChange, Owner
 from tests.support.executor_bench import BUNDLE, TOPIC, A, B, C
 from tests.unit.daemon.execution.test_executor_intents import MARGIN, Successor, intent
@@ -128,7 +127,7 @@ def test_the_whole_record_of_a_move() -> None:
         cycle_id="9",
         predicted=(0.1234567, 0.2),
     )
-    assert move_record(outcome) == {
+    assert outcome.record() == {
         "kind": "move",
         "wall_ms": 3_000,
         "bundle": BUNDLE,
@@ -149,3 +148,23 @@ def test_the_whole_record_of_a_move() -> None:
         "predicted": {"source_before": 0.12346, "source_after": 0.2},
         "sentence": f"{BUNDLE}: {B} -> {C}, landed elsewhere, owned by {A}",
     }
+
+
+BEGUN = 1_790_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("known", "ended_ms"),
+    [
+        ({"outcome": "done", "landed_on": "b", "landed_wall_ms": BEGUN + 11_000}, BEGUN + 11_000),
+        ({"outcome": "unknown"}, BEGUN + 12_000),
+        ({"outcome": "refused"}, BEGUN + 12_000),
+    ],
+)
+def test_when_a_record_says_that_a_move_ended(known: dict[str, Any], ended_ms: int) -> None:
+    """Cool-downs and the journal's order go by it. A landing is when the owner was seen, not when that was written
+    down; without one it is when the wait ended, not when it was admitted."""
+    outcome = MoveOutcome(
+        bundle="t/n/0x0_0x1", source="a", destination="b", started_wall_ms=BEGUN, seconds=12.0, **known
+    )
+    assert outcome.record()["wall_ms"] == ended_ms

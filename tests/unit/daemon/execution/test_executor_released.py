@@ -8,7 +8,6 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminFault, AdminTimeout
 from bundlekeel.core.planning.ledger import open_entries
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.state.cycle_state import CycleState
 from tests.support.executor_bench import BUNDLE, B, Bench, C
 from tests.support.memory_admin import Fault
@@ -87,5 +86,5 @@ async def test_the_next_leader_does_not_wait_for_it_either() -> None:
         started_wall_ms=now,
     )
     epoch = sidecar.shared_state.current_epoch()
-    await sidecar.coordination.write_fenced(epoch, sidecar.shared_state.move_change(move_record(outcome)))
+    await sidecar.coordination.write_fenced(epoch, sidecar.shared_state.move_change(outcome.record()))
     assert sidecar.shared_state.taken_over().ledger.entries == ()

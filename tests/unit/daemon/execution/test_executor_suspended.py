@@ -8,8 +8,8 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.execution.executor import LeaderTerm
 from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
+from bundlekeel.daemon.execution.move import LeaderTerm
 from bundlekeel.daemon.execution.split_intents import split_path
 from bundlekeel.ports import Document, DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer

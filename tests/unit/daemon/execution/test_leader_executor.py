@@ -1,14 +1,15 @@
-"""The leader's hand: what it learns of durations, under what it records moves, and what it found of earlier terms."""
+"""The leader's executor: durations it learns, under what it records moves, and what it found of earlier terms."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminRefused, CodecError
+from bundlekeel.core.model.errors import AdminRefused, CodecError, StoreError
 from bundlekeel.core.planning.ledger import LedgerEntry
 from bundlekeel.daemon.execution.intents import INTENTS, MoveOutcome, intent_path
 from bundlekeel.daemon.execution.split_intents import SPLITS, split_path
@@ -16,6 +17,7 @@ from bundlekeel.daemon.gate.gate import Action, GateQuestion
 from bundlekeel.ports import DocumentChange, Owner
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import BrokerModel, Fault
+from tests.support.memory_coordination import MemoryCoordination
 from tests.support.virtual_time import LoopClock, run_virtually
 from tests.support.world import FakeCluster, FakeSidecar
 from tests.unit.daemon.cycle.test_leases import BUNDLE, FIRST, SECOND, SOURCE, carry_out, move, ready
@@ -121,3 +123,47 @@ async def test_what_is_asked_after_a_stop_is_not_begun(stopped: bool) -> None:
         assert await sidecar.executor.stop(1.0) == ()
     found: Any = await carry_out(sidecar, move(FIRST))
     assert [item.code for item in found] == ([Code.STOPPING] if stopped else [""])
+
+
+async def test_an_unexpected_error_of_one_move_leaves_none_unwatched() -> None:
+    """A programming error ends one move; it is raised only when the others have ended and are booked."""
+    sidecar = await ready(FakeSidecar(FakeCluster()))
+    first, *others = bundles = [bundle_name(number) for number in range(3)]
+
+    async def forbids(bundle: str, _destination: str) -> None:
+        if bundle == first:
+            raise ZeroDivisionError("a bug")
+
+    sidecar.executor.forbids = forbids
+    booked: list[MoveOutcome] = []
+    moves = [replace(move(FIRST), bundle=bundle) for bundle in bundles]
+    with pytest.raises(ZeroDivisionError):
+        await sidecar.executor.carry_out(moves, epoch=1, cycle=1, on_outcome=booked.append)
+    assert sorted(outcome.bundle for outcome in booked) == others
+    assert sidecar.executor.in_flight == ()
+
+
+class LosesARemoval(MemoryCoordination):
+    """The store does not take the removal of the first intent."""
+
+    lost = False
+
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
+        if not self.lost and any(change.data is None and change.path.startswith(INTENTS) for change in changes):
+            self.lost = True
+            raise StoreError("connection lost")
+        await super().write_fenced(epoch, changes)
+
+
+class ForgetfulStore(FakeSidecar):
+    def connect(self) -> MemoryCoordination:
+        return LosesARemoval(self.cluster.store)
+
+
+async def test_what_the_store_did_not_take_is_written_before_the_next_moves() -> None:
+    """The intent of a move that is over would freeze its bundle for the next leader."""
+    sidecar = await ready(ForgetfulStore(FakeCluster()))
+    assert [item.outcome for item in await carry_out(sidecar, move(FIRST))] == ["done"]
+    assert len(await sidecar.coordination.read_tree(INTENTS)) == 1
+    await sidecar.executor.carry_out([], epoch=1, cycle=2, on_outcome=lambda _: None)
+    assert await sidecar.coordination.read_tree(INTENTS) == []

@@ -197,7 +197,7 @@ async def test_a_permit_lost_amid_a_batch_over_fakes(calls: int) -> None:
 
     bench.permit = permit  # type: ignore[assignment]
     bench.executor = bench.build()
-    outcomes = await bench.executor.execute(requests)
+    outcomes = await bench.execute(requests)
     assert len(outcomes) == len(requests) == len(bench.heard)
     assert bench.unloads() == calls
     lost = [item for item in outcomes if item.code == Code.NOT_LEADER]

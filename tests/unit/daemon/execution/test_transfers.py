@@ -21,9 +21,8 @@ from bundlekeel.core.model.errors import (
     LeadershipLost,
     RedirectLoop,
 )
-from bundlekeel.daemon.execution.executor import MoveRequest
 from bundlekeel.daemon.execution.intents import intent_path
-from bundlekeel.daemon.execution.move import ExecutorLimits
+from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest
 from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C, SlowAdmin, fleet
 from tests.support.extensible_brokers import ExtensibleModel
@@ -245,7 +244,7 @@ async def test_equal_ranges_may_meet(bench: Bench) -> None:
     bench.limits = ExecutorLimits(max_in_flight_per_broker=2)
     bench.executor = bench.build()
     requests = fleet(bench)
-    outcomes = await bench.executor.execute(requests)
+    outcomes = await bench.execute(requests)
     assert [outcome.outcome for outcome in outcomes] == ["done"] * 12
     together = max(len(running) for running in bench.admin.together)
     assert 1 < together <= 4

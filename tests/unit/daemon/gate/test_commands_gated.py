@@ -42,7 +42,7 @@ PERSONS: Final = {"set_dynamic", "delete_dynamic"}
 # Every place that sends a command: (module, function, command) -> the permit it presents.
 PLACES: Final = {
     ("daemon.execution.move", "unload", "unload"): "self.term.permit",
-    ("daemon.execution.transfer_methods", "_claim", "claim"): "permit",
+    ("daemon.execution.move", "_claim", "claim"): "permit",
     ("daemon.execution.splits", "_call", "split"): "self.term.permit",
     ("daemon.quotas.rates", "_own", "topic_rate"): "permit",
     ("daemon.quotas.rates", "_write", "set_topic_rate"): "permit",
@@ -55,7 +55,7 @@ PLACES: Final = {
 }
 # Who makes permits: the term of the leader's executor, quotas (which ask the gate with each), and people's commands.
 MAKERS: Final = {
-    ("daemon.execution.leader_executor", "begin"),
+    ("daemon.execution.executor", "begin"),
     ("daemon.quotas.cycle", "_permit"),
     ("wiring.optional", "quotas_of"),
 }

@@ -11,7 +11,7 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminFault
-from bundlekeel.daemon.execution.leader_executor import GUESS_SECONDS
+from bundlekeel.daemon.execution.durations import GUESS_SECONDS
 from bundlekeel.daemon.operations.drain_tracker import PARALLEL
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from tests.support.memory_admin import Fault

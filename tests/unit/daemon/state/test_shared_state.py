@@ -13,7 +13,6 @@ from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.state import documents, shared_state
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.documents import (
@@ -141,7 +140,7 @@ async def test_moves_that_could_not_be_read_are_read_again() -> None:
     """Although the state that told of them has been read and stays as it is."""
     leader = await FakeSidecar(FakeCluster()).lead()
     saved = leader.shared_state
-    await leader.coordination.write_fenced(saved.current_epoch(), saved.move_change(move_record(_moved(1))))
+    await leader.coordination.write_fenced(saved.current_epoch(), saved.move_change(_moved(1).record()))
     await saved.save(CycleState(cycle=1), {}, epoch=saved.current_epoch())
     follower = CountingSidecar(leader.cluster, "b")
     await follower.coordination.start()
@@ -183,7 +182,7 @@ async def test_move_records_are_kept_in_chunks_and_bounded() -> None:
         sidecar.coordination, sidecar.leadership, sidecar.clock, kept_moves=30, moves_per_chunk=10
     )
     for number in range(75):
-        changes = small.move_change(move_record(_moved(number)))
+        changes = small.move_change(_moved(number).record())
         await sidecar.coordination.write_fenced(sidecar.shared_state.current_epoch(), changes)
     nodes = await sidecar.coordination.read_tree(shared_state.MOVES)
     assert 3 <= len(nodes) <= 5
