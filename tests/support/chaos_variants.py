@@ -107,11 +107,11 @@ class _Deaf(FarStore):
         return replace(found, data=b"") if found is not None and path == "desired" else found
 
 
-class WithoutWishes(ChaosSidecar):
+class WithoutRequests(ChaosSidecar):
     """It does what it planned, whatever people want."""
 
     def connect(self) -> FarStore:
-        """A store without wishes."""
+        """A store without what operators ask for."""
         return _Deaf(self.world.witness_store, self.life)
 
 
@@ -127,7 +127,7 @@ class _DeafToCordons(FarStore):
 
 
 class WithoutCordons(ChaosSidecar):
-    """It heeds every wish but those about brokers that shall get nothing."""
+    """It heeds every request but those about brokers that shall get nothing."""
 
     def connect(self) -> FarStore:
         """A store without cordons."""
