@@ -361,6 +361,8 @@ def page(rows: Sequence[Row], size: Size) -> str:
     )
     tried = max(row.candidates for row in rows)
     how = f"up to {tried} candidates a world" if tried else "what changes is as the page before had it, none searched"
+    minutes = sum(row.cpu_seconds for row in rows) / 60
+    spent = "1 minute" if round(minutes) == 1 else f"{minutes:.0f} minutes"
     parts = [
         "# What a calibration is worth",
         "",
@@ -369,8 +371,7 @@ def page(rows: Sequence[Row], size: Size) -> str:
         "",
         *table_of(rows, size),
         "",
-        f"Worlds run last: {', '.join(run)}, in {sum(row.cpu_seconds for row in rows) / 60:.0f} minutes of one core;"
-        f" {how}.",
+        f"Worlds run last: {', '.join(run)}, in {spent} of one core; {how}.",
     ]
     return "\n".join(parts) + "\n"
 

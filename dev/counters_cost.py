@@ -139,6 +139,8 @@ class _Slow:
             to_ms=0,
             namespaces=(NAMESPACE,),
             namespace=np.zeros(topics, dtype=np.int64),
+            keys=np.arange(topics, dtype=np.uint64),
+            topic=np.ones(topics, dtype=bool),
             hashes=hashes,
             counters=np.ones((topics, 4)),
             sessions=np.ones((topics, 2), dtype=np.int64),

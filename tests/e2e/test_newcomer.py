@@ -202,7 +202,7 @@ def test_getting_started(shell: Shell, tree: Path, cluster: Cluster, traffic: Tr
         if command == "bundlekeel handback":
             assert overrides(cluster)[SHEDDING] == "false", "while we act the brokers do not"
         newcomer.type(line)
-    assert newcomer.typed[-1].startswith("bundlekeel handback")
+    assert newcomer.typed[-2].startswith("bundlekeel handback")
     assert busy(cluster)[0] < BUSY_BUNDLES
     assert overrides(cluster) == before
     report = traffic.stop()

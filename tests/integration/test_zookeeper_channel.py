@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from bundlekeel.adapters.zookeeper import ZkChannel, ZkClient
 from bundlekeel.adapters.zookeeper.channel import SERVICE_UNITS
-from bundlekeel.adapters.zookeeper.records import Stat
+from bundlekeel.adapters.zookeeper.client import Stat
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import ChannelView

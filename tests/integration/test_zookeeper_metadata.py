@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 from kazoo.client import KazooClient
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.client import NodeExists, NodeMissing, TransactionFailed, TransactionStep, ZkClient
 from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
-from bundlekeel.adapters.zookeeper.records import NodeExists, NodeMissing, TransactionFailed, TransactionStep
 from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.model.names import parse_topic
 from dev.cluster import Cluster

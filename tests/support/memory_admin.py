@@ -302,6 +302,8 @@ class MemoryAdmin:
                 to_ms=time.time_ns() // 1_000_000,
                 namespaces=tuple(namespaces),
                 namespace=np.array([namespaces.index(name.namespace) for name in names], dtype=np.int64),
+                keys=np.array([name.hash for name in names], dtype=np.uint64),
+                topic=np.ones(len(names), dtype=bool),
                 hashes=np.array([name.hash for name in names], dtype=np.int64),
                 counters=table[:, :4],
                 sessions=table[:, 4:].astype(np.int64),
@@ -392,7 +394,7 @@ def _followed(at: str, query: Mapping[str, str], hop: Callable[[str, Mapping[str
 
 def _raise_for(reply: ModelReply) -> None:
     if reply.status >= 400:
-        # Extensible brokers refuse one thing with a 500 (adapters/admin/answers.py).
+        # Extensible brokers refuse one thing with a 500 (adapters/admin/transport.py).
         refused = "cannot be transfer to same broker" in reply.reason
         kind = AdminRefused if refused else HTTP_ERRORS[reply.status // 100]
         raise kind(reply.reason, status=reply.status, reason=reply.reason)

@@ -22,7 +22,7 @@ from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_bal
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
-from bundlekeel.daemon.gate.gate import Gate, GateParts
+from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
@@ -245,17 +245,15 @@ class FakeSidecar:
 
     def _gate(self, ceiling: Mode) -> Gate:
         return Gate(
-            GateParts(
-                ceiling=ceiling,
-                review_required=self.review,
-                shared=self.shared_state,
-                config=self.config,
-                clock=self.clock,
-                outage=self.outage.obstacle,
-                second_balancer=lambda: second_balancer(self.cycle.cycle_state.external_moves, self.clock.wall_ms()),
-                channel=lambda: self.channel_fault,
-                windows=self.calendar.obstacle,
-            )
+            ceiling=ceiling,
+            review_required=self.review,
+            shared=self.shared_state,
+            config=self.config,
+            clock=self.clock,
+            outage=self.outage.obstacle,
+            second_balancer=lambda: second_balancer(self.cycle.cycle_state.external_moves, self.clock.wall_ms()),
+            channel=lambda: self.channel_fault,
+            windows=self.calendar.obstacle,
         )
 
     async def why(self, name: str, **given: Any) -> WhyView:

@@ -36,7 +36,11 @@ class Broker(BaseHTTPRequestHandler):
         if not self.unloaded.is_set():
             lines += [
                 f"pulsar_in_messages_total{{{topic}}} {100 * seconds}",
+                f"pulsar_in_bytes_total{{{topic}}} 0",
+                f'pulsar_out_messages_total{{{topic},subscription="s"}} 0',
                 f'pulsar_out_bytes_total{{{topic},subscription="s"}} {3000 * seconds}',
+                f"pulsar_consumers_count{{{topic}}} 1",
+                f"pulsar_producers_count{{{topic}}} 1",
             ]
         body = "\n".join([*lines, ""]).encode()
         self.send_response(200)

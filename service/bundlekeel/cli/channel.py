@@ -24,7 +24,7 @@ from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitV
 def channel(
     session: Session,
     state: Annotated[
-        str | None, typer.Option("--state", help="List only bundles in this state, e.g. Releasing.")
+        str | None, typer.Option("--state", metavar="STATE", help="List only bundles in this state, e.g. Releasing.")
     ] = None,
     broker: Annotated[
         str | None,
@@ -36,8 +36,10 @@ def channel(
             "--namespace", "-n", help="List only those of tenant/namespace.", autocompletion=completion.namespaces
         ),
     ] = None,
-    after: Annotated[str, typer.Option("--after", help="Begin after this bundle: the next page.")] = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many bundles.")] = 50,
+    after: Annotated[
+        str, typer.Option("--after", metavar="BUNDLE", help="Begin after this bundle: the next page.")
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=10_000, help="How many bundles.")] = 50,
 ) -> None:
     """Show the ownership channel of the extensible load manager: findings with remedy, and states.
 

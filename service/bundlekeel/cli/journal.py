@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import RenderableType
@@ -30,23 +29,9 @@ from bundlekeel.codec.chain import GENESIS, ChainVerifier
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.settings.load import load_settings
 
-
-class JournalKind(StrEnum):
-    """What the journal records."""
-
-    CYCLE = "cycle"
-    MOVE = "move"
-    SPLIT = "split"
-    FINDING = "finding"
-    REQUEST = "wish"
-    AUDIT = "audit"
-    EFFECT = "effect"
-    FOREIGN = "foreign"
-    ADOPTION = "adoption"
-    QUOTA = "quota"
-    SETTINGS = "settings"
-
-
+JournalKind = Literal[
+    "cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings"
+]
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
 
 
@@ -62,18 +47,16 @@ def journal(
 
     In a table, consecutive cycles with the same result are one line.
     """
-    span, asked = period(since, until), kind.value if kind else None
+    span = period(since, until)
     count = limit or records_of(span)
-    session.show(lambda client: client.get("journal", limit=count, kind=asked, **span), text_views.journal)
+    session.show(lambda client: client.get("journal", limit=count, kind=kind, **span), text_views.journal)
 
 
 @guarded
 def verify(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[FILE]...", help="The journal and its rotated files; without any, those of the settings."
-        ),
+        typer.Argument(metavar="FILE", help="The journal and its rotated files; without any, those of the settings."),
     ] = None,
     head: Annotated[
         str, typer.Option("--head", metavar="HASH", help="A hash noted earlier; it must be in the journal.")

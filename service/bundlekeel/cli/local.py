@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -38,19 +37,6 @@ PlaceArgument = Annotated[
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
 
-class Purpose(StrEnum):
-    """What `doctor` is asked for."""
-
-    ACT = "act"
-
-
-class Splits(StrEnum):
-    """Who splits bundles after a takeover."""
-
-    BROKERS = "brokers"
-    OFF = "off"
-
-
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put them into the app."""
     _register_doctor(app, wiring)
@@ -65,7 +51,8 @@ def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @guarded
     def doctor(
         purpose: Annotated[
-            Purpose | None, typer.Option("--for", help="Checks before mode `act`: go or no go; asks a running sidecar.")
+            Literal["act"] | None,
+            typer.Option("--for", help="Checks before mode `act`: go or no go; asks a running sidecar."),
         ] = None,
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
@@ -131,7 +118,9 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     def takeover(
         reason: ReasonOption,
         config: ConfigOption = None,
-        split: Annotated[Splits, typer.Option("--split", help="Who splits bundles from now on.")] = Splits.BROKERS,
+        split: Annotated[
+            Split, typer.Option("--split", help="Who splits bundles afterwards; off: nobody.")
+        ] = "brokers",
         namespace: Annotated[
             list[str] | None,
             typer.Option(
@@ -148,10 +137,9 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         """Turn the brokers' own shedding off on all brokers, and verify it on each. `handback` undoes it."""
         settings, who = load_settings(config), by or login()
         named = _namespaces(namespace or [])
-        chosen: Split = "off" if split is Splits.OFF else "brokers"
 
         def change(dry: bool) -> Json:
-            return wiring().takeover(settings, split=chosen, reason=reason, by=who, dry_run=dry, namespaces=named)
+            return wiring().takeover(settings, split=split, reason=reason, by=who, dry_run=dry, namespaces=named)
 
         question = f"Take over {', '.join(named)}?" if named else "Turn the brokers' own shedding off?"
         _change(change, settings, question, yes=yes, dry_run=dry_run, output=output)

@@ -81,7 +81,7 @@ class Session:
 def asked_by(reason: str, by: str, *, yes: bool) -> dict[str, Any]:
     """Who asks, and why, of something that is a dry run unless `yes`. CliError when it is none and has no reason."""
     if yes and not reason.strip():
-        raise CliError("--yes carries it out, so say why: --reason TEXT", USAGE)
+        raise CliError("--yes needs a reason: --reason TEXT", USAGE)
     return {"by": by or login(), "execute": yes, **({"reason": reason} if reason.strip() else {})}
 
 

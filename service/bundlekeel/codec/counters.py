@@ -11,6 +11,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -31,6 +32,10 @@ _FIGURES: Final = (
     b"pulsar_consumers_count",
     b"pulsar_producers_count",
 )
+_OUT: Final = (1, 3)
+_CONSUMERS: Final = 4
+# What tells rows apart, in the order of `_Table.row`.
+_LABELS: Final = (b"topic", b"partition", b"namespace", b"subscription", b"consumer_id")
 _CPU: Final = b"process_cpu_seconds_total"
 _DIRECT_MEMORY: Final = b"jvm_memory_direct_bytes_used"
 _LONGEST_LINE: Final = 64 * 1024
@@ -56,7 +61,7 @@ class PageLines:
 
 def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
     """Topics, counters and sessions of one page, read between two moments. A figure that is none counts as nothing.
-    CodecError when the page tells of namespaces only, or of neither."""
+    CodecError when the page tells of namespaces only, of topics without all of these figures, or of neither."""
     table = _Table()
     # Samples of one topic have the same labels, or with a subscription more: they are taken apart twice, not six times.
     rows: dict[bytes, int] = {}
@@ -65,32 +70,38 @@ def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
             labels = line[len(name) : line.rfind(b"}")]
             row = rows.get(labels)
             if row is None:
-                of_consumer = bool(_label(labels, b"consumer_id"))
-                row = rows[labels] = table.row(_label(labels, b"topic"), _label(labels, b"namespace"), of_consumer)
+                row = rows[labels] = table.row(*(_label(labels, label) for label in _LABELS))
             table.add(row, column, _value(line))
     return table.reading((_single(page, _CPU), _single(page, _DIRECT_MEMORY)), (from_ms, to_ms))
 
 
 class _Table:
-    """Figures by topic, as they are found."""
+    """Figures by topic and by subscription, as they are found."""
 
     def __init__(self) -> None:
-        self._rows: dict[bytes, int] = {}
+        # By topic and subscription; the topic itself has none.
+        self._rows: dict[tuple[bytes, bytes], int] = {}
         self._namespaces: dict[bytes, int] = {}
         self._namespace: list[int] = []
         self._found: list[tuple[int, int, float]] = []
         self._any = False
 
-    def row(self, topic: bytes, namespace: bytes, of_consumer: bool) -> int:
-        """The topic's row; -1 for what counts a namespace (then `topic` is empty), or once more what a topic counts."""
-        self._any = True
-        if not topic or of_consumer:
+    def row(self, topic: bytes, partition: bytes, namespace: bytes, subscription: bytes, consumer: bytes) -> int:
+        """The row of a topic or its subscription; -1 for what counts a namespace (then `topic` is empty), or once more
+        what a subscription counts. `partition`: told beside the topic's name where
+        splitTopicAndPartitionLabelInPrometheus is set, -1 for none. Brokers before 2.11 without topics count 0 sessions
+        of no namespace."""
+        self._any |= bool(topic or namespace)
+        if not topic or consumer:
             return -1
-        if topic not in self._rows:
-            self._rows[topic] = len(self._rows)
-            name = _namespace(topic, namespace)
-            self._namespace.append(self._namespaces.setdefault(name, len(self._namespaces)))
-        return self._rows[topic]
+        if partition.isdigit():
+            topic += b"-partition-" + partition
+        for key in dict.fromkeys(((topic, b""), (topic, subscription))):
+            if key not in self._rows:
+                self._rows[key] = len(self._rows)
+                name = _namespace(topic, namespace)
+                self._namespace.append(self._namespaces.setdefault(name, len(self._namespaces)))
+        return self._rows[topic, subscription]
 
     def add(self, row: int, column: int, value: float) -> None:
         """One sample."""
@@ -106,17 +117,33 @@ class _Table:
         if self._found:
             rows, columns, values = zip(*self._found, strict=True)
             np.add.at(table, (np.array(rows), np.array(columns)), values)
+        if self._rows:
+            self._check_names({column for _, column, _ in self._found}, consumers=bool(table[:, _CONSUMERS].any()))
         return CounterReading(
             from_ms=moments[0],
             to_ms=moments[1],
             namespaces=tuple(clean(text_of(name)) for name in self._namespaces),
             namespace=np.array(self._namespace, dtype=np.int64),
-            hashes=np.array([zlib.crc32(topic) for topic in self._rows], dtype=np.int64),
+            keys=np.array([_key(topic, subscription) for topic, subscription in self._rows], dtype=np.uint64),
+            topic=np.array([not subscription for _, subscription in self._rows], dtype=np.bool_),
+            hashes=np.array([zlib.crc32(topic) for topic, _ in self._rows], dtype=np.int64),
             counters=np.ascontiguousarray(table[:, :4]),
             sessions=table[:, 4:].astype(np.int64),
             cpu_seconds=process[0],
             direct_memory_bytes=process[1],
         )
+
+    @staticmethod
+    def _check_names(found: set[int], *, consumers: bool) -> None:
+        """A broker tells all of a topic; who collects its figures may drop some names. Without any subscription nothing
+        goes out, but where there are consumers there are subscriptions."""
+        needed = [column for column in range(len(_FIGURES)) if consumers or column not in _OUT]
+        if missing := [NAMES[column] for column in needed if column not in found]:
+            raise CodecError(f"the metrics of topics hold no {', '.join(missing)}", code=Code.NO_LOAD_DATA)
+
+
+def _key(topic: bytes, subscription: bytes) -> int:
+    return int.from_bytes(blake2b(topic + b"\n" + subscription, digest_size=8).digest(), "big")
 
 
 class _Series(msgspec.Struct):
@@ -150,8 +177,8 @@ def decode_scrapes(body: bytes) -> list[CounterReading]:
             if value is None:
                 continue
             if name in columns:
-                topic, namespace = (item.metric.get(label, "").encode() for label in ("topic", "namespace"))
-                table.add(table.row(topic, namespace, "consumer_id" in item.metric), columns[name], value)
+                labels = (item.metric.get(label.decode(), "").encode() for label in _LABELS)
+                table.add(table.row(*labels), columns[name], value)
             else:
                 single[name] = value
         process = single.get(_CPU.decode()), single.get(_DIRECT_MEMORY.decode())

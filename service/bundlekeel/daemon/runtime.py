@@ -169,22 +169,20 @@ class Runtime:
         await self._parts.observer.follow()
 
     async def _cycles(self) -> None:
+        """One cycle after the other, on whichever sidecar has a seat and sees the cluster."""
         parts = self._parts
         while not self._stop.is_set():
             self._turn_began = parts.clock.boot()
             # What is reported during the turn is for the next one.
             parts.observer.fresh.clear()
             if self._observing and parts.leadership.role != BENCH:
-                await self._one_cycle()
+                try:
+                    await parts.shared_state.refresh()
+                except StoreError as error:
+                    _log.info("shared state could not be read", error=str(error))
+                await parts.cycle.turn(self._adopt)
             self.last_turn_boot = parts.clock.boot()
             await self._until_next()
-
-    async def _one_cycle(self) -> None:
-        try:
-            await self._parts.shared_state.refresh()
-        except StoreError as error:
-            _log.info("shared state could not be read", error=str(error))
-        await self._parts.cycle.turn(self._adopt)
 
     def _adopt(self) -> None:
         """A follower goes on from what the leader stored last; a leader takes that over once a term."""

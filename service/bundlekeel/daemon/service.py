@@ -1,4 +1,4 @@
-"""The service of a running sidecar: `answers.Service` over its parts. Every replica answers alike."""
+"""The service of a running sidecar: `answers.service.Service` over its parts. Every replica answers alike."""
 
 from __future__ import annotations
 

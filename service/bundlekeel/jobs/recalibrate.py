@@ -30,8 +30,7 @@ from bundlekeel.jobs.options import Options, cluster_of, newest
 from bundlekeel.jobs.periods import HistoryPeriod
 from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.jobs.read import digests, of_days, part, periods
-from bundlekeel.jobs.report.page import MOST_ROWS, ReportInputs, page
-from bundlekeel.jobs.report.plots import blocks_shown, points_of
+from bundlekeel.jobs.report import MOST_ROWS, ReportInputs, blocks_shown, page, points_of
 from bundlekeel.jobs.rules import JudgedDay, accept, as_long, at_once, judge, usual_interval
 from bundlekeel.jobs.selection import Selection, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures

@@ -20,14 +20,14 @@ from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_bal
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
-from bundlekeel.daemon.gate.gate import Gate, GateParts
+from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
 from bundlekeel.daemon.operations.manual_moves import ManualMoves
-from bundlekeel.daemon.operations.operator_requests import OperatorRequests, OperatorRequestsParts
+from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.quotas.service import QuotaService
@@ -63,8 +63,7 @@ class Build:
     """One sidecar's parts, wired; `runtime` runs it and `sidecar` answers for it."""
 
     def __init__(self, loaded: LoadedSettings, out: Outside) -> None:
-        self.loaded = loaded
-        self.outside = out
+        self.loaded, self.outside = loaded, out
         self.notifications = notifications(
             loaded,
             out.telemetry,
@@ -102,6 +101,7 @@ class Build:
         self.reviews = Reviews(out.coordination, self.shared_state, out.clock, required=loaded.settings.reviewed)
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = BalancerService(self._sidecar_parts())
+        out.telemetry.gauge("build_info", 1.0, version=__version__)
 
     def _planner(self) -> Planner:
         interval = self.loaded.settings.cycle.interval
@@ -223,19 +223,17 @@ class Build:
 
     def _gate(self, settings: Settings) -> Gate:
         return Gate(
-            GateParts(
-                ceiling=settings.mode,
-                review_required=settings.reviewed,
-                shared=self.shared_state,
-                config=self.config,
-                clock=self.outside.clock,
-                outage=self.outage.obstacle,
-                second_balancer=lambda: second_balancer(
-                    self.cycle.cycle_state.external_moves, self.outside.clock.wall_ms()
-                ),
-                channel=self.channel.unfit,
-                windows=self.calendar.obstacle,
-            )
+            ceiling=settings.mode,
+            review_required=settings.reviewed,
+            shared=self.shared_state,
+            config=self.config,
+            clock=self.outside.clock,
+            outage=self.outage.obstacle,
+            second_balancer=lambda: second_balancer(
+                self.cycle.cycle_state.external_moves, self.outside.clock.wall_ms()
+            ),
+            channel=self.channel.unfit,
+            windows=self.calendar.obstacle,
         )
 
     def _outage(self, settings: Settings) -> OutageWatch:
@@ -359,45 +357,42 @@ class Build:
     def _operator_requests(self) -> OperatorRequests:
         out = self.outside
         return OperatorRequests(
-            OperatorRequestsParts(
-                shared_state=self.shared_state,
-                cycle=self.cycle,
-                operations=self.operations,
-                manual_moves=self.manual_moves,
-                reviews=self.reviews,
-                metadata=out.metadata,
-                ownership=out.ownership,
-                journal=self.journal,
-                clock=out.clock,
-                gate=self.gate,
-            )
+            shared_state=self.shared_state,
+            cycle=self.cycle,
+            drain_tracker=self.operations,
+            manual_moves=self.manual_moves,
+            proposals=self.reviews,
+            metadata=out.metadata,
+            ownership=out.ownership,
+            journal=self.journal,
+            clock=out.clock,
+            gate=self.gate,
         )
 
     async def _on_won(self, epoch: int) -> None:
         await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
         self.runtime.hurry()
 
-    async def run(self) -> int:
-        """Run until stopped; the exit code."""
-        settings, socket_path = self.loaded.settings, self.loaded.located(self.loaded.settings.api.socket)
-        self.outside.telemetry.gauge("build_info", 1.0, version=__version__)
-        server = ApiServer(
+    def server(self) -> ApiServer:
+        """The API of this sidecar."""
+        settings = self.loaded.settings
+        return ApiServer(
             self.sidecar,
             settings.api.host,
             settings.api.port,
-            socket_path,
+            self.loaded.located(settings.api.socket),
             allowed_hosts=served_hosts(settings),
             protection=protection(self.loaded, self.outside.telemetry, self.outside.clock, self.journal.append),
         )
 
-        def announce(urls: list[str]) -> None:
-            url = advertised(settings, urls[0])
-            self.leadership.member = replace(self.leadership.member, url=url)
-            structlog.get_logger(__name__).info("listening", url=urls[0], socket=str(socket_path or ""))
-
+    def ready(self, urls: list[str]) -> None:
+        """The API listens at these addresses, and tasks begin next."""
+        settings = self.loaded.settings
+        self.leadership.member = replace(self.leadership.member, url=advertised(settings, urls[0]))
+        socket_path = self.loaded.located(settings.api.socket)
+        structlog.get_logger(__name__).info("listening", url=urls[0], socket=str(socket_path or ""))
         if self.outside.configuration is not self.outside.store:
             self.outside.configuration.start()
-        return await self.runtime.run([server], on_ready=announce)
 
 
 def _member(settings: Settings, clock: SystemClock) -> Member:

@@ -55,10 +55,8 @@ class Bootstrap:
         for text in warnings_of(settings.settings):
             structlog.get_logger(__name__).warning("setting", warning=text)
 
-        async def serve() -> int:
-            return await Build(settings, self._opened(settings)).run()
-
-        return asyncio.run(serve())
+        build = Build(settings, self._opened(settings))
+        return asyncio.run(build.runtime.run([build.server()], on_ready=build.ready))
 
     def takeover(
         self,

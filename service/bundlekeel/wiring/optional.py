@@ -21,7 +21,7 @@ from bundlekeel.adapters.topics.feed import TopicUsageFeed
 from bundlekeel.adapters.topics.process import TopicsProcess
 from bundlekeel.core.model.errors import ConfigError, StoreError
 from bundlekeel.daemon.calibration.shadow import ShadowStrategies
-from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
+from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
@@ -61,21 +61,19 @@ def calibration(
     """What answers for thresholds; it watches only where the settings say so."""
     given = loaded.settings.calibration
     return Calibration(
-        CalibrationParts(
-            mode=given.mode,
-            rules=replace(given.rules, cluster=loaded.settings.cluster),
-            every_seconds=given.interval,
-            interval_seconds=loaded.settings.cycle.interval,
-            canary_seconds=given.canary,
-            store=_proposals(loaded),
-            effective_parameters=effective_parameters,
-            shared_state=shared_state,
-            sees=sees,
-            journal=journal,
-            telemetry=telemetry,
-            clock=clock,
-            gate=gate,
-        )
+        mode=given.mode,
+        rules=replace(given.rules, cluster=loaded.settings.cluster),
+        every_seconds=given.interval,
+        interval_seconds=loaded.settings.cycle.interval,
+        canary_seconds=given.canary,
+        store=_proposals(loaded),
+        effective_parameters=effective_parameters,
+        shared_state=shared_state,
+        sees=sees,
+        journal=journal,
+        telemetry=telemetry,
+        clock=clock,
+        gate=gate,
     )
 
 

@@ -268,7 +268,7 @@ def test_settings_and_help_are_whole_at_80_columns(
     for part in ("parameters.avg_hit_count_low ", "parameters.avg_hit_count_high ", "  maxUnloadPercentage"):
         assert part in shown
     assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
-    assert "what they miss is shown, and is no failure." in sidecar.run("simulate", "--help", to="none").stdout
+    assert "they miss is shown, but is no failure." in sidecar.run("simulate", "--help", to="none").stdout
 
 
 def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:

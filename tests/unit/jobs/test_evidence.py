@@ -17,8 +17,7 @@ from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs.__main__ import main, parser
 from bundlekeel.jobs.evidence import EvidenceInput, measures_of, share, thresholds_of
-from bundlekeel.jobs.report.page import ReportInputs, page
-from bundlekeel.jobs.report.plots import blocks_shown, points_of
+from bundlekeel.jobs.report import ReportInputs, blocks_shown, page, points_of
 from bundlekeel.jobs.rules import DayFigures, JudgedDay
 from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures

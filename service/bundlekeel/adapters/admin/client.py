@@ -13,10 +13,17 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from bundlekeel.adapters.admin import routes
-from bundlekeel.adapters.admin.answers import RawAnswer, json_object, text_map
 from bundlekeel.adapters.admin.hosts import joined
 from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_path, namespace_path, rate_path, with_query
-from bundlekeel.adapters.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
+from bundlekeel.adapters.admin.transport import (
+    FOLLOWED,
+    AdminCall,
+    AdminHttp,
+    AdminOptions,
+    RawAnswer,
+    json_object,
+    text_map,
+)
 from bundlekeel.codec.broker_metrics import LOOKUP_FAILURES, decode_cpu_load, decode_lookup_failures, decode_signs
 from bundlekeel.codec.counters import PageLines, decode_counters
 from bundlekeel.codec.quotas import (

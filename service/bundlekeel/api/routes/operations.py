@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
+from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes.mutations import REFUSALS
 from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
@@ -37,6 +38,10 @@ from bundlekeel.daemon.answers.plans import (
 )
 
 HASH_MAX = 0xFFFFFFFF
+LAST_BROKER = documented(
+    {409: "it is the last broker that is neither cordoned nor drained; uncordon another one first"}
+)
+CLOSED = documented({409: "the broker is cordoned or drained; uncordon it first"})
 Namespace = Annotated[schemas.InPath, Path(description="tenant/namespace", examples=["shop/orders"])]
 Pattern = Annotated[
     schemas.InPath,
@@ -141,19 +146,19 @@ async def reviews(service: Backend) -> Response:
     return reply(await service.requests.reviews())
 
 
-@changes.post("/brokers/{broker}/drain", response_model=RelocationView)
+@changes.post("/brokers/{broker}/drain", response_model=RelocationView, responses=LAST_BROKER)
 async def drain(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
     """Empty a broker and keep it empty until it is uncordoned."""
     return reply(await service.requests.drain(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
-@changes.post("/brokers/{broker}/warm", response_model=RelocationView)
+@changes.post("/brokers/{broker}/warm", response_model=RelocationView, responses=CLOSED)
 async def warm(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
     """Fill a new or restarted broker, gently, until it carries its share."""
     return reply(await service.requests.warm(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
-@changes.post("/brokers/{broker}/cordon", response_model=CordonedView)
+@changes.post("/brokers/{broker}/cordon", response_model=CordonedView, responses=LAST_BROKER)
 async def cordon(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
     """Stop moving bundles to a broker. Brokers still place bundles on it."""
     return reply(await service.requests.cordon(broker, reason=body.reason, by=body.by))

@@ -187,7 +187,7 @@ EXPLANATIONS: dict[Code, str] = {
     Code.UNSPLITTABLE: "one bundle carries more than may be moved; splitting it would help",
     Code.FROZEN_REPORTS: "the brokers run with loadBalancerEnabled=false: their reports never change",
     Code.UNSUPPORTED_LOAD_MANAGER: "the brokers run a load manager that Bundlekeel only observes",
-    Code.MIXED_LOAD_MANAGERS: "brokers run different load managers: observed, never acted on",
+    Code.MIXED_LOAD_MANAGERS: "brokers run different load managers: observed, not acted on without `force_mixed`",
     Code.BROKERS_SHED_THEMSELVES: "the brokers' own shedding is on; run `bundlekeel takeover` first",
     Code.CHANNEL_NOT_FOLLOWED: "the owners of bundles are unknown: see `bundlekeel channel`",
     Code.LOAD_AWAITED: "the first load reports of some brokers are awaited",

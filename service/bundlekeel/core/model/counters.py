@@ -7,7 +7,6 @@ a few seconds apart tell what a broker carries now.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,10 +32,11 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterReading:
-    """Counters of one broker's loaded topics, read between two moments, in ms. A row is a topic, known by its namespace
-    and its hash (two topics that share both share the bundle, too, and a row).
+    """Counters of one broker's loaded topics, read between two moments, in ms. A row is what is counted by itself: a
+    topic (what comes in, its sessions) or one of its subscriptions (what goes out), which end without the topic.
 
-    `namespace`: shape (n,), place in `namespaces`; `hashes`: shape (n,), place in the namespace's hash space.
+    `keys`: shape (n,), the same in every reading and of no other row. `topic`: shape (n,), whether a row is a topic.
+    `namespace`: shape (n,), place in `namespaces`; `hashes`: shape (n,), the topic's place in the hash space.
     `counters`: shape (n, 4), columns of `core.model.load.TRAFFIC` without "a second": messages and bytes. `sessions`:
     shape (n, 2), consumers and producers. `cpu_seconds`: what the process used since its start; `direct_memory_bytes`:
     what it uses now; None where the broker does not tell.
@@ -46,16 +46,13 @@ class CounterReading:
     to_ms: int
     namespaces: tuple[str, ...]
     namespace: Ints
+    keys: NDArray[np.uint64]
+    topic: NDArray[np.bool_]
     hashes: Ints
     counters: Floats
     sessions: Ints
     cpu_seconds: float | None = None
     direct_memory_bytes: float | None = None
-
-    def keys(self) -> NDArray[np.uint64]:
-        """The same topic has the same key in every reading."""
-        codes = np.array([zlib.crc32(text.encode()) for text in self.namespaces], dtype=np.uint64)
-        return (codes[self.namespace] << np.uint64(32)) | self.hashes.astype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +90,7 @@ def measured(
     mine = bundle >= 0
     traffic, counts = np.zeros((len(bundles), 4)), np.zeros((len(bundles), 3), dtype=np.int64)
     np.add.at(traffic, bundle[mine], passed[mine] / seconds)
-    counts[:, 0] = np.bincount(bundle[mine], minlength=len(bundles))
+    counts[:, 0] = np.bincount(bundle[mine & after.topic], minlength=len(bundles))
     np.add.at(counts[:, 1:], bundle[mine], after.sessions[mine])
     whole = np.ones(len(bundles), dtype=bool)
     whole[bundle[mine & ~known]] = False
@@ -113,18 +110,18 @@ def measured(
 
 
 def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDArray[np.bool_]]:
-    """What each topic of `after` counted since `before`, or since it was loaded: then it is not known in full."""
-    old, new = before.keys(), after.keys()
-    order = np.argsort(old)
-    place = np.searchsorted(old, new, sorter=order)
-    row = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(new), dtype=np.int64)
-    known = old[row] == new if len(old) else np.zeros(len(new), dtype=bool)
+    """What each row of `after` counted since `before`, or since it began: a topic's is not known in full then, a
+    subscription's is, unless it was there before."""
+    order = np.argsort(before.keys)
+    place = np.searchsorted(before.keys, after.keys, sorter=order)
+    row = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(after.keys), dtype=np.int64)
+    known = before.keys[row] == after.keys if len(order) else np.zeros(len(after.keys), dtype=bool)
     passed = after.counters.copy()
     passed[known] -= before.counters[row[known]]
-    # A topic that was unloaded and came back counts anew.
+    # What was unloaded and came back counts anew.
     again = (passed < 0).any(axis=1)
     passed[again] = after.counters[again]
-    return passed, known & ~again
+    return passed, (known | ~after.topic) & ~again
 
 
 def _bundles(reading: CounterReading, boundaries: Mapping[str, Sequence[int]]) -> tuple[tuple[str, ...], Ints]:

@@ -82,11 +82,14 @@ OVERRIDABLE: Final = frozenset(
 _LANDED: Final = ("done", "landed_elsewhere", "released")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationParts:
-    """What it works with. `mode`: off, recommend or adopt. `store` opens the place of proposals; it is called in a
-    thread, StoreError: tried again later. `interval_seconds`: of cycles. `sees`: whether there is a picture of the
-    cluster, so that `effective_parameters` knows what the brokers run with."""
+@dataclass(kw_only=True, eq=False)
+class Calibration:
+    """One for each sidecar. Every replica reads the proposals; only the leader acts by itself.
+
+    `mode`: off, recommend or adopt. `store` opens the place of proposals; it is called in a thread, StoreError: tried
+    again later. `interval_seconds`: of cycles. `sees`: whether there is a picture of the cluster, so that
+    `effective_parameters` knows what the brokers run with.
+    """
 
     mode: str
     rules: AdoptionRules
@@ -102,13 +105,8 @@ class CalibrationParts:
     clock: Clock
     gate: Gate
 
-
-class Calibration:
-    """One for each sidecar. Every replica reads the proposals; only the leader acts by itself."""
-
-    def __init__(self, parts: CalibrationParts) -> None:
-        self._p = parts
-        self.inbox = ThresholdInbox(parts.store, parts.telemetry, parts.clock)
+    def __post_init__(self) -> None:
+        self.inbox = ThresholdInbox(self.store, self.telemetry, self.clock)
         self._told: tuple[str, tuple[str, ...]] | None = None
 
     # --- watching ---
@@ -120,12 +118,12 @@ class Calibration:
                 await self.check()
             except StoreError as error:
                 _log.info("the check of the thresholds failed", error=str(error))
-            await asyncio.sleep(self._p.every_seconds)
+            await asyncio.sleep(self.every_seconds)
 
     async def check(self) -> None:
         """Once: read, and on the leader judge what is on trial and consider what is proposed."""
         await self.inbox.read()
-        if self._p.shared_state.leading:
+        if self.shared_state.leading:
             await self._judge()
             await self._consider()
         self._publish()
@@ -148,9 +146,9 @@ class Calibration:
             return
         landed = sum(record["outcomes"].get(outcome, 0) for outcome in _LANDED)
         planned = sum(move.rule not in RULES for move in result.plan.moves)
-        shared_state, now = self._p.shared_state, self._p.clock.wall_ms()
+        shared_state, now = self.shared_state, self.clock.wall_ms()
         shared_state.realised = noted(
-            shared_state.realised, now, spread - 1, min(landed, planned), self._p.interval_seconds
+            shared_state.realised, now, spread - 1, min(landed, planned), self.interval_seconds
         )
 
     # --- automatic adoption ---
@@ -158,14 +156,14 @@ class Calibration:
     @property
     def _on_trial(self) -> bool:
         """Whether an adoption is watched. Where the settings changed below all of it there is nothing to judge."""
-        adopted = self._p.shared_state.desired.adopted
-        return adopted is not None and adopted.state == TRIAL and bool(self._p.effective_parameters.values)
+        adopted = self.shared_state.desired.adopted
+        return adopted is not None and adopted.state == TRIAL and bool(self.effective_parameters.values)
 
     async def _judge(self) -> None:
-        adopted = self._p.shared_state.desired.adopted
+        adopted = self.shared_state.desired.adopted
         if adopted is None or not self._on_trial:
             return
-        before, after = before_and_after(self._p.shared_state.realised, adopted, self._p.clock.wall_ms())
+        before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
         found = judged(adopted, before, after)
         if found is None:
             return
@@ -183,22 +181,22 @@ class Calibration:
     async def _by_ourselves(self, change: Callable[[Desired], Desired], what: str, digest: str, sentence: str) -> None:
         """A change made by the sidecar itself; a change by somebody else meanwhile wins."""
         try:
-            await self._p.shared_state.change_desired(change)
+            await self.shared_state.change_desired(change)
         except Conflict as error:
             _log.info("thresholds left alone", digest=digest, reason=str(error))
             return
         self._tell(what, digest, sentence)
 
     async def _consider(self) -> None:
-        seen, adopted = self.inbox, self._p.shared_state.desired.adopted
+        seen, adopted = self.inbox, self.shared_state.desired.adopted
         # Without a picture it is not known what the brokers run with, and so not what a proposal is compared with.
-        if not self._p.sees():
+        if not self.sees():
             return
         if seen.found is None or (adopted is not None and seen.digest and adopted.digest == seen.digest):
             return
         objections, known_by = self.objections(), seen.digest or seen.found.path
-        if self._p.mode == "adopt" and seen.document is not None and not objections:
-            said = _changes_text(self._p.effective_parameters.current, seen.document)
+        if self.mode == "adopt" and seen.document is not None and not objections:
+            said = _changes_text(self.effective_parameters.current, seen.document)
             sentence = f"{said}, by {len(seen.document.data.days)} days of history"
             change = self._adopting(seen.document, seen.digest, by=OURSELVES, reason=sentence)
             await self._by_ourselves(change, "adopted", seen.digest, sentence)
@@ -211,33 +209,29 @@ class Calibration:
             said = "; ".join(f"{item.code.value}: {item.detail}" for item in objections)
             self._tell("refused", seen.digest, said, codes=codes)
         elif seen.document is not None:
-            self._tell("recommended", seen.digest, _changes_text(self._p.effective_parameters.current, seen.document))
+            self._tell("recommended", seen.digest, _changes_text(self.effective_parameters.current, seen.document))
 
     def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
         """What speaks against the newest proposal; empty also when there is none. `person`: somebody asks for it, so it
         does not matter whether we would do it by ourselves now."""
-        seen, desired, now = self.inbox, self._p.shared_state.desired, self._p.clock.wall_ms()
+        seen, desired, now = self.inbox, self.shared_state.desired, self.clock.wall_ms()
         if seen.unreadable is not None:
             return (seen.unreadable,)
         if seen.document is None:
             return ()
-        if (
-            desired.adopted is not None
-            and desired.adopted.digest == seen.digest
-            and self._p.effective_parameters.values
-        ):
+        if desired.adopted is not None and desired.adopted.digest == seen.digest and self.effective_parameters.values:
             return (Objection(code=Code.NOTHING_NEW, field="", detail="it is in force"),)
-        found = checked(seen.document, self._p.effective_parameters.current, self._p.rules, now)
+        found = checked(seen.document, self.effective_parameters.current, self.rules, now)
         before = reverted_before(desired.reverted, seen.digest, seen.document.values, now)
         if before is not None:
             detail = f"by {before.by}: {before.reason}"
             found = (Objection(code=Code.REVERTED, field="", detail=detail), *found)
-        by_itself = self._p.mode == "adopt" and not person
+        by_itself = self.mode == "adopt" and not person
         return (*found, *self._not_by_itself(desired, now)) if by_itself else found
 
     def _not_by_itself(self, desired: Desired, now: int) -> list[Objection]:
         """What the gate says, and one thing is tried at a time."""
-        found, obstacle = [], self._p.gate.check(GateQuestion(action=Action.ADOPTION))
+        found, obstacle = [], self.gate.check(GateQuestion(action=Action.ADOPTION))
         if obstacle is not None:
             detail = obstacle.detail or "nothing is adopted by itself then"
             found.append(Objection(code=obstacle.code, field="", detail=detail))
@@ -254,22 +248,22 @@ class Calibration:
 
     def view(self) -> ThresholdsView:
         """How things stand."""
-        seen, desired = self.inbox, self._p.shared_state.desired
+        seen, desired = self.inbox, self.shared_state.desired
         adopted, objections = desired.adopted, self.objections()
         standing = None
         if adopted is not None:
-            before, after = before_and_after(self._p.shared_state.realised, adopted, self._p.clock.wall_ms())
-            standing = _adopted_view(adopted, self._p.effective_parameters.values, before, after)
-        said = _changes_text(self._p.effective_parameters.current, seen.document) if seen.document is not None else ""
+            before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
+            standing = _adopted_view(adopted, self.effective_parameters.values, before, after)
+        said = _changes_text(self.effective_parameters.current, seen.document) if seen.document is not None else ""
         return ThresholdsView(
-            mode=self._p.mode,
+            mode=self.mode,
             sentence=_sentence(
-                self._p.mode, seen, adopted if self._p.effective_parameters.values else None, objections, said
+                self.mode, seen, adopted if self.effective_parameters.values else None, objections, said
             ),
             error=seen.error,
             read_ms=seen.read_ms,
             document=seen.view(),
-            changes=_changes(self._p.effective_parameters.current, seen.document),
+            changes=_changes(self.effective_parameters.current, seen.document),
             objections=[
                 ObjectionView(
                     code=item.code.value, field=item.field, detail=item.detail, explanation=EXPLANATIONS[item.code]
@@ -286,7 +280,7 @@ class Calibration:
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
         """Let the newest proposal come into force."""
         self._on()
-        if not self._p.sees():
+        if not self.sees():
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
         seen = self.inbox
         await seen.read()
@@ -299,10 +293,10 @@ class Calibration:
         if standing or seen.document is None:
             why = [f"{item.code.value}: {item.detail}" for item in standing]
             raise Conflict("the proposal does not come into force", difference=why)
-        changes = _changes(self._p.effective_parameters.current, seen.document)
-        said = _changes_text(self._p.effective_parameters.current, seen.document)
+        changes = _changes(self.effective_parameters.current, seen.document)
+        said = _changes_text(self.effective_parameters.current, seen.document)
         change = self._adopting(seen.document, seen.digest, by=by, reason=reason, force=force)
-        await self._p.shared_state.change_desired(change)
+        await self.shared_state.change_desired(change)
         sentence = f"{by} adopted {seen.digest}: {said} ({reason})"
         self._tell("adopted", seen.digest, sentence, by=by, reason=reason)
         return AdoptionView(digest=seen.digest, changes=changes, sentence=sentence)
@@ -310,19 +304,19 @@ class Calibration:
     async def revert(self, *, reason: str, by: str) -> ReversionView:
         """Take the last adoption back."""
         self._on()
-        adopted = self._p.shared_state.desired.adopted
+        adopted = self.shared_state.desired.adopted
         if adopted is None:
             raise NotFound("no thresholds are adopted")
         return await self._revert(adopted.digest, by=by, reason=reason)
 
     def _on(self) -> None:
-        if self._p.mode == "off":
+        if self.mode == "off":
             raise Forbidden("calibration.mode is off: set it in the settings file")
 
     def _adopting(
         self, document: Thresholds, digest: str, *, by: str, reason: str, force: bool = False
     ) -> Callable[[Desired], Desired]:
-        now, seen = self._p.clock.wall_ms(), self._p.shared_state.desired.adopted
+        now, seen = self.clock.wall_ms(), self.shared_state.desired.adopted
 
         def change(desired: Desired) -> Desired:
             if desired.adopted != seen or (not force and digest in desired.reverted):
@@ -330,19 +324,19 @@ class Calibration:
             made = adoption(
                 document,
                 digest,
-                base=self._p.effective_parameters.base,
+                base=self.effective_parameters.base,
                 now=desired.adopted,
                 by=by,
                 reason=reason,
                 now_ms=now,
-                trial_seconds=self._p.canary_seconds,
+                trial_seconds=self.canary_seconds,
             )
             return msgspec.structs.replace(desired, adopted=made)
 
         return change
 
     async def _revert(self, digest: str, *, by: str, reason: str) -> ReversionView:
-        now = self._p.clock.wall_ms()
+        now = self.clock.wall_ms()
 
         def change(desired: Desired) -> Desired:
             adopted = desired.adopted
@@ -358,7 +352,7 @@ class Calibration:
         if by == OURSELVES:
             await self._by_ourselves(change, "reverted", digest, sentence)
         else:
-            await self._p.shared_state.change_desired(change)
+            await self.shared_state.change_desired(change)
             self._tell("reverted", digest, sentence, by=by, reason=reason)
         return ReversionView(digest=digest, sentence=sentence)
 
@@ -378,25 +372,25 @@ class Calibration:
             "kind": "adoption",
             "what": what,
             "code": f"Thresholds{what.capitalize()}",
-            "wall_ms": self._p.clock.wall_ms(),
+            "wall_ms": self.clock.wall_ms(),
             "version": digest,
             "reverted": what == "reverted",
             "codes": list(codes),
         }
-        self._p.journal.append(record | {"by": by, "reason": reason, "sentence": sentence})
-        self._p.telemetry.count("thresholds_total", what=what)
+        self.journal.append(record | {"by": by, "reason": reason, "sentence": sentence})
+        self.telemetry.count("thresholds_total", what=what)
         _log.info("thresholds", what=what, digest=digest, sentence=sentence)
 
     def _publish(self) -> None:
-        telemetry = self._p.telemetry
+        telemetry = self.telemetry
         codes = {item.code.value for item in self.objections()}
         for code in sorted(codes):
             telemetry.gauge("thresholds_objections", 1.0, code=code)
         telemetry.retain("thresholds_objections", "code", codes)
-        telemetry.gauge("thresholds_in_force", float(len(self._p.effective_parameters.values)))
+        telemetry.gauge("thresholds_in_force", float(len(self.effective_parameters.values)))
         telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
         if self.inbox.document is not None:
-            age = (self._p.clock.wall_ms() - self.inbox.document.created_ms) / 1000
+            age = (self.clock.wall_ms() - self.inbox.document.created_ms) / 1000
             telemetry.gauge("thresholds_age_seconds", age)
 
 

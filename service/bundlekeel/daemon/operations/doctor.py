@@ -149,7 +149,7 @@ async def _members(context: DoctorContext) -> Check:
         members, leader = await context.coordination.members(), await context.coordination.leader()
     except StoreError as error:
         return Check.failed("sidecars", str(error), "try again")
-    text = f"{len(members)} seats taken, {'led by ' + leader.id if leader else 'no leader'}"
+    text = f"{numbered(len(members), 'seat')} taken, {'led by ' + leader.id if leader else 'no leader'}"
     return Check.passed("sidecars", text)
 
 

@@ -1,6 +1,6 @@
 """Enforcer `native`: keeps Pulsar's ResourceGroups as declared, and says what is wrong with them.
 
-Reads and writes each have a part of a cycle's time (`quota_pace`), writes the same budget as rates have; what was not
+Reads and writes each have a part of a cycle's time (`BoundedCalls`), writes the same budget as rates have; what was not
 begun comes first in the next cycle.
 """
 

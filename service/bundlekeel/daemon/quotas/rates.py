@@ -1,6 +1,6 @@
 """Enforcer `policies`: reads what is in force for topics, plans their rates, writes them. Called by the leader.
 
-Reads and writes each have a part of a cycle's time (`quota_pace`); what was not begun comes first in the next one. A
+Reads and writes each have a part of a cycle's time (`BoundedCalls`); what was not begun comes first in the next one. A
 place that is being read or written beside the cycles is left alone until that has ended.
 """
 

@@ -49,10 +49,13 @@ _VARIANT_REMEDY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchParts:
-    """What the watch looks at. `record`: where the lines for the journal go. `active`: whether this sidecar follows the
-    cluster (those on the bench do not)."""
+@dataclass(kw_only=True, eq=False)
+class ChannelWatch:
+    """`run` is a root task of the sidecar; the answers are those of `answers.service.Service`.
+
+    `record`: where the lines for the journal go. `active`: whether this sidecar follows the cluster (those on the bench
+    do not).
+    """
 
     channel: ChannelByVariant
     source: LoadSource
@@ -63,12 +66,7 @@ class WatchParts:
     clock: Clock
     active: Callable[[], bool] = lambda: True
 
-
-class ChannelWatch:
-    """`run` is a root task of the sidecar; the answers are those of `answers.Service`."""
-
-    def __init__(self, parts: WatchParts) -> None:
-        self._p = parts
+    def __post_init__(self) -> None:
         self._absences = Absences()
         self._forced = ForcedEntries()
         self._watched_ms = 0
@@ -83,9 +81,9 @@ class ChannelWatch:
 
     async def run(self) -> None:
         """Look again and again; ends only by being cancelled."""
-        clock = self._p.clock
+        clock = self.clock
         while True:
-            if not self._p.active():
+            if not self.active():
                 await clock.sleep(TICK_SECONDS)
                 continue
             before = clock.boot()
@@ -96,8 +94,8 @@ class ChannelWatch:
     async def _until_news(self) -> None:
         channel, picture = self._generations
         waiters = [
-            asyncio.create_task(self._p.channel.wait_changed(channel, TICK_SECONDS)),
-            asyncio.create_task(self._p.source.wait_changed(picture, TICK_SECONDS)),
+            asyncio.create_task(self.channel.wait_changed(channel, TICK_SECONDS)),
+            asyncio.create_task(self.source.wait_changed(picture, TICK_SECONDS)),
         ]
         try:
             await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
@@ -109,18 +107,18 @@ class ChannelWatch:
     async def turn(self) -> None:
         """Look once. What cannot be read is a `fault`, never an error."""
         try:
-            picture = await self._p.source.picture()
-            await self._p.channel.follow(picture)
+            picture = await self.source.picture()
+            await self.channel.follow(picture)
             self._mode, self._generations = picture.mode, (self._generations[0], picture.generation)
             if not channel_brokers(picture):
                 self._switched_off()
                 return
-            view = await self._p.channel.view()
+            view = await self.channel.view()
             # Read after the channel: an owner in it that came just now is to be in the registry.
-            picture = await self._p.source.picture()
+            picture = await self.source.picture()
         except (StoreError, SnapshotError) as error:
             self.fault = str(error)
-            if not self._p.channel.on:
+            if not self.channel.on:
                 self.view = None
             elif self.view is not None:
                 await self._look_for_dead(self.view)
@@ -131,34 +129,34 @@ class ChannelWatch:
     async def _look_for_dead(self, view: ChannelView) -> None:
         """The broker that serves the channel may be the one that died: all else stays as it was found."""
         try:
-            picture = await self._p.source.picture()
+            picture = await self.source.picture()
         except (StoreError, SnapshotError):
             return
         stays = [row for row in self._found.values() if row.code != FindingCode.OWNER_UNREACHABLE]
-        self._note([*stays, *self._unreachable.rows(picture, view.units, self._p.clock.wall_ms())])
+        self._note([*stays, *self._unreachable.rows(picture, view.units, self.clock.wall_ms())])
 
     def _switched_off(self) -> None:
         self.view, self._found, self._watched_ms, self._disagrees_since = None, {}, 0, 0
         self.fault = f"the brokers run the {self._mode} load manager, which has no ownership channel"
         for name, label in (("channel_bundles", "state"), ("channel_findings", "code"), ("channel_up", "variant")):
-            self._p.telemetry.retain(name, label, set())
-        self._p.telemetry.gauge("channel_in_flight_oldest_seconds", 0.0)
+            self.telemetry.retain(name, label, set())
+        self.telemetry.gauge("channel_in_flight_oldest_seconds", 0.0)
 
     async def _look(self, view: ChannelView, picture: Picture) -> None:
         if self.view is None or self.view.variant != view.variant:
-            self._watched_ms = view.wall_ms or self._p.clock.wall_ms()
-        self._forced.note(self.view, view, self._p.clock.wall_ms())
+            self._watched_ms = view.wall_ms or self.clock.wall_ms()
+        self._forced.note(self.view, view, self.clock.wall_ms())
         self.view, self.fault = view, ""
         self._generations = (view.generation, picture.generation)
-        self.deadlines = _longest(self._p.config, channel_brokers(picture))
+        self.deadlines = _longest(self.config, channel_brokers(picture))
         found = {_key(row): row for row in map(_row, await self._findings(view, picture))}
-        dead = self._unreachable.rows(picture, view.units, self._p.clock.wall_ms())
+        dead = self._unreachable.rows(picture, view.units, self.clock.wall_ms())
         self._note([*self._variant_rows(), *dead, *found.values()])
         self._tell_health()
         self._measure(view)
 
     async def _findings(self, view: ChannelView, picture: Picture) -> list[ChannelFinding]:
-        now = self._p.clock.wall_ms()
+        now = self.clock.wall_ms()
         gone = self._absences.note(picture.endpoints, now)
 
         def look(boundaries: Mapping[str, Sequence[int]] | None) -> tuple[ChannelFinding, ...]:
@@ -189,7 +187,7 @@ class ChannelWatch:
         known: dict[str, Sequence[int]] = {}
         for namespace in list(namespaces)[:_NAMESPACES_ASKED]:
             try:
-                bounds = await self._p.metadata.boundaries(namespace)
+                bounds = await self.metadata.boundaries(namespace)
             except BundlekeelError:
                 continue  # the remedy is then given without them
             if bounds:
@@ -197,11 +195,11 @@ class ChannelWatch:
         return known
 
     def _variant_rows(self) -> list[FindingView]:
-        obstacle = self._p.channel.reading.obstacle
+        obstacle = self.channel.reading.obstacle
         if not obstacle:
             self._disagrees_since = 0
             return []
-        self._disagrees_since = self._disagrees_since or self._p.clock.wall_ms()
+        self._disagrees_since = self._disagrees_since or self.clock.wall_ms()
         return [
             FindingView(
                 code=VARIANT_DISAGREES,
@@ -228,23 +226,23 @@ class ChannelWatch:
             for row in changed:
                 by_code.setdefault(row.code, []).append(row)
             for code, group in by_code.items():
-                self._p.record(finding_record(event, code, group, self._p.clock.wall_ms()))
+                self.record(finding_record(event, code, group, self.clock.wall_ms()))
 
     def _tell_health(self) -> None:
         if self._mode not in WITH_CHANNEL:
             return
-        variant = self._p.channel.reading.variant or "unknown"
-        self._p.telemetry.retain("channel_up", "variant", {variant})
-        self._p.telemetry.gauge("channel_up", 0.0 if self.fault else 1.0, variant=variant)
+        variant = self.channel.reading.variant or "unknown"
+        self.telemetry.retain("channel_up", "variant", {variant})
+        self.telemetry.gauge("channel_up", 0.0 if self.fault else 1.0, variant=variant)
 
     def _measure(self, view: ChannelView) -> None:
-        telemetry, counts = self._p.telemetry, state_counts(view)
+        telemetry, counts = self.telemetry, state_counts(view)
         for state, count in counts.items():
             telemetry.gauge("channel_bundles", float(count), state=state)
         codes = Counter(row.code for row in self._found.values())
         for code in FindingCode:
             telemetry.gauge("channel_findings", float(codes[str(code)]), code=str(code))
-        telemetry.gauge("channel_in_flight_oldest_seconds", oldest_in_flight(view, self._p.clock.wall_ms()))
+        telemetry.gauge("channel_in_flight_oldest_seconds", oldest_in_flight(view, self.clock.wall_ms()))
 
     # --- what is answered ------------------------------------------------------------------------------------
 
@@ -260,7 +258,7 @@ class ChannelWatch:
 
     def obstacle(self) -> str:
         """Why what the channel says may not be acted on, or ""."""
-        return self._p.channel.reading.obstacle
+        return self.channel.reading.obstacle
 
     def unfit(self) -> str:
         """Why nothing may be acted on by the channel: it is torn between two places, or not followed; or ""."""
@@ -268,7 +266,7 @@ class ChannelWatch:
 
     async def close(self) -> None:
         """Stop following the channel."""
-        await self._p.channel.close()
+        await self.channel.close()
 
     def findings(self) -> list[FindingView]:
         """What is wrong; while the channel is not followed, what was found before that."""
@@ -288,7 +286,7 @@ class ChannelWatch:
         """Variant, health, how many bundles are in which state, how many findings of which code."""
         if not self.expected:
             self._known()
-        view, reading = self.view, self._p.channel.reading
+        view, reading = self.view, self.channel.reading
         return ChannelSummary(
             variant=reading.variant,
             up=self.followed,
@@ -297,7 +295,7 @@ class ChannelWatch:
             wall_ms=view.wall_ms if view else None,
             bundles=len(view.units) if view else 0,
             states=state_counts(view) if view else {},
-            in_flight_oldest_seconds=oldest_in_flight(view, self._p.clock.wall_ms()) if view else 0.0,
+            in_flight_oldest_seconds=oldest_in_flight(view, self.clock.wall_ms()) if view else 0.0,
             findings=dict(Counter(row.code for row in self._found.values())),
             rejected=len(view.rejected) if view else 0,
             deadlines=DeadlinesView(**asdict(self.deadlines)),

@@ -16,7 +16,7 @@ from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, Snapshot
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.daemon.answers.service import PlanRequest
-from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
+from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import as_bytes, document, measures, proposed
@@ -43,27 +43,25 @@ class Calibrated(FakeSidecar):
     ) -> None:
         super().__init__(cluster, name, mode=mode, params=params or Parameters())
         self.calibration = Calibration(
-            CalibrationParts(
-                mode=calibration,
-                rules=AdoptionRules(),
-                every_seconds=0.01,
-                interval_seconds=10.0,
-                canary_seconds=CANARY_SECONDS,
-                store=lambda: store,
-                effective_parameters=self.effective_parameters,
-                shared_state=self.shared_state,
-                sees=lambda: self.cycle.picture is not None,
-                journal=self.journal,
-                telemetry=self.telemetry,
-                clock=self.clock,
-                gate=self.gate,
-            )
+            mode=calibration,
+            rules=AdoptionRules(),
+            every_seconds=0.01,
+            interval_seconds=10.0,
+            canary_seconds=CANARY_SECONDS,
+            store=lambda: store,
+            effective_parameters=self.effective_parameters,
+            shared_state=self.shared_state,
+            sees=lambda: self.cycle.picture is not None,
+            journal=self.journal,
+            telemetry=self.telemetry,
+            clock=self.clock,
+            gate=self.gate,
         )
 
     def history(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """As bootstrap tells it."""
+        """As wiring connects it."""
         self.calibration.heard(epoch, given, result, record)
 
     def told(self) -> list[str]:

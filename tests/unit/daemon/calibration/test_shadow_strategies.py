@@ -31,7 +31,7 @@ class Playing(FakeSidecar):
     def history(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """As bootstrap tells it."""
+        """As wiring connects it."""
         if given is not None and result is not None:
             self.given.append(given)
             self.results.append(result)

@@ -1,4 +1,4 @@
-"""The fault checklist row by row, as far as fakes prove it; docs/operations/failures.md lists all rows and their tests.
+"""The fault checklist row by row, as far as fakes prove it; docs/reference/failure-tests.md lists all rows.
 
 Each row has one test named by it (`test_a1_...`, checked by tests/unit/dev/test_row_names.py); rows that need real
 processes have theirs in tests/chaos. What is proved here beside that has other names.

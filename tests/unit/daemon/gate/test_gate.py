@@ -11,7 +11,7 @@ import pytest
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import Forbidden
-from bundlekeel.daemon.gate.gate import CHECKS, Action, Gate, GateCheck, GateParts, GateQuestion, Obstacle
+from bundlekeel.daemon.gate.gate import CHECKS, Action, Gate, GateCheck, GateQuestion, Obstacle
 from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
@@ -75,17 +75,15 @@ async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[GateCh
         ASIDE if GateCheck.PUT_ASIDE in failing else PARTIAL if GateCheck.SCOPE in failing else RECORD
     )
     gate = Gate(
-        GateParts(
-            ceiling="act",
-            review_required=GateCheck.REVIEW in failing,
-            shared=sidecar.shared_state,
-            config=sidecar.config,
-            clock=sidecar.clock,
-            outage=lambda _picture: when(GateCheck.OUTAGE),
-            second_balancer=lambda: when(GateCheck.SECOND_BALANCER),
-            channel=lambda: "x" if GateCheck.CHANNEL in failing else "",
-            windows=lambda _now: when(GateCheck.WINDOW),
-        )
+        ceiling="act",
+        review_required=GateCheck.REVIEW in failing,
+        shared=sidecar.shared_state,
+        config=sidecar.config,
+        clock=sidecar.clock,
+        outage=lambda _picture: when(GateCheck.OUTAGE),
+        second_balancer=lambda: when(GateCheck.SECOND_BALANCER),
+        channel=lambda: "x" if GateCheck.CHANNEL in failing else "",
+        windows=lambda _now: when(GateCheck.WINDOW),
     )
     picture = await sidecar.cluster.source.picture()
     if GateCheck.SHEDDING in failing:
@@ -191,8 +189,8 @@ def test_the_lower_mode_is_in_force(ceiling: str, asked_for: str | None, found: 
 
 async def test_a_mode_that_was_not_lowered_names_no_way_back(sidecar: FakeSidecar) -> None:
     """The settings file says it; and `recommend` is told apart from `observe`."""
-    parts = replace((await asked(sidecar, Action.PLAN, ()))[0]._p, ceiling="recommend")
-    found = Gate(parts).check(GateQuestion(action=Action.ORDER))
+    gate, _ = await asked(sidecar, Action.PLAN, ())
+    found = replace(gate, ceiling="recommend").check(GateQuestion(action=Action.ORDER))
     assert found == Obstacle(code=Code.RECOMMEND_ONLY, detail="")
 
 
@@ -281,7 +279,7 @@ async def test_what_is_said_of_the_cluster_itself(sidecar: FakeSidecar) -> None:
     """Before any picture nothing; then which load managers run where one is not acted on, and whose reports stand
     still."""
     gate, question = await asked(sidecar, Action.PLAN, ())
-    assert Gate(gate._p).cluster_obstacle() is None and Gate(gate._p).check(question) is None
+    assert replace(gate).cluster_obstacle() is None and replace(gate).check(question) is None
     picture = await sidecar.cluster.source.picture()
     kinds = [replace(item, load_manager=f"org.x.Kind{n % 2}") for n, item in enumerate(picture.endpoints.values())]
     mixed = replace(picture, mode="mixed", endpoints={item.broker_id: item for item in kinds})

@@ -49,6 +49,8 @@ class Counting:
                 to_ms=self._clock.wall_ms(),
                 namespaces=("t/n",),
                 namespace=np.zeros(1, dtype=np.int64),
+                keys=np.array([7], dtype=np.uint64),
+                topic=np.ones(1, dtype=bool),
                 hashes=np.array([7], dtype=np.int64),
                 counters=np.array([[0.0, 0.0, self._bytes[broker_id], 0.0]]),
                 sessions=np.ones((1, 2), dtype=np.int64),

@@ -27,7 +27,7 @@ ADOPTED = Adopted(
 
 
 def effective_parameters_of(loaded: LoadedSettings, adopted: Adopted | None = None) -> EffectiveParameters:
-    """As `bootstrap` makes it."""
+    """As wiring makes it."""
     return EffectiveParameters(merging(loaded), lambda: adopted)
 
 
