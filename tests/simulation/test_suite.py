@@ -77,7 +77,7 @@ def test_a_square_wave_is_followed_by_uniform() -> None:
     assert run("04-square-wave", "avg").measures.moves == 0
 
 
-def test_a15_oscillating_load() -> None:
+def test_oscillating_load() -> None:
     """A wave long enough to be followed, again and again: no bundle is moved twice within its cool-down, and none goes
     back to where it came from within an hour."""
     wave, even = SUITE["04-square-wave"].tenants
@@ -128,7 +128,7 @@ def test_world(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [6, 11, 15])
-def test_j08_world_is_balanced_no_later_than_with_native(seed: int) -> None:
+def test_world_is_balanced_no_later_than_with_native(seed: int) -> None:
     """The seeds in which the brokers' random placement was balanced sooner."""
     ours, own = world(seed)
     assert _minutes(ours) <= _minutes(own)

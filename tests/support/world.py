@@ -40,8 +40,8 @@ from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.daemon.state.takeover_record import takeover_request
 from bundlekeel.daemon.why import WhyInput, why
 from bundlekeel.ports import Member
-from bundlekeel.settings.guard import WindowSettings
 from bundlekeel.settings.parameters import MergedParameters
+from bundlekeel.settings.sections import WindowSettings
 from tests.support.builders import MESSAGES_PER_SHARE, bundle_name, report, traffic
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore

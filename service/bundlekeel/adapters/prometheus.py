@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from bundlekeel.codec.counters import NAMES, decode_scrapes
+from bundlekeel.codec.broker_metrics import NAMES, decode_scrapes
 from bundlekeel.codec.external_input import LARGE, clean, read, text_of
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnauthorized, CodecError

@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from bundlekeel import __version__
-from bundlekeel.core.calibration.threshold_ranges import RANGES
+from bundlekeel.core.calibration.thresholds import RANGES
 from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.core.model.errors import ConfigError, HistoryError, StoreError
 from bundlekeel.core.model.parameter_table import STRATEGIES

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, steps_between
-from bundlekeel.core.calibration.thresholds import EQUAL
+from bundlekeel.core.calibration.thresholds import EQUAL, RANGES, searched, steps_between
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import figure

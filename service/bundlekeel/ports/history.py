@@ -1,6 +1,7 @@
-"""Where history is kept: a store of immutable files, and the log on this machine that fills it.
+"""Where history is kept (a store of immutable files, and the log on this machine that fills it), and where the nightly
+job stores its proposals.
 
-Both block: they are called by the recorder's own threads and by the command line, never on the event loop.
+All of these calls block: they are called in threads and by the command line, never on the event loop.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from bundlekeel.core.history.record import CycleRecord
 from bundlekeel.core.model.errors import HistoryError, StoreError
@@ -190,3 +191,23 @@ class HistoryWal(Protocol):
 
     def close(self) -> None:
         """Close files and let another process in."""
+
+
+NAME: Final = "thresholds.json"
+# A document has some ten kilobytes; whatever is larger is something else.
+MAX_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundDocument:
+    """A document as it lies there. `path` below the root; `data`: at most `MAX_BYTES` + 1 bytes of it."""
+
+    path: str
+    data: bytes
+
+
+class CalibrationStore(Protocol):
+    """A folder of proposals. Nothing is ever written to it."""
+
+    def newest(self) -> FoundDocument | None:
+        """The newest document, None when there is none. StoreError: the store does not answer."""

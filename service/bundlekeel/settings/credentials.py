@@ -72,9 +72,11 @@ _NO_PRINCIPAL: Final = TokenLine(Principal("", ""), _N, _R, _P, b"\0" * 16, b"\0
 def new_token(name: str, role: str) -> tuple[str, str]:
     """A fresh token, and the line to keep. ConfigError for a name or role that cannot be."""
     if NAME.fullmatch(name) is None:
-        raise ConfigError(f"{name!r} is no name", field="name", value=name, allowed="letters, digits, _ - @, up to 64")
+        raise ConfigError(
+            f"{name!r} is not a valid name", field="name", value=name, allowed="letters, digits, _ - @, up to 64"
+        )
     if role not in ROLES:
-        raise ConfigError(f"{role!r} is no role", field="role", value=role, allowed=", ".join(ROLES))
+        raise ConfigError(f"{role!r} is not a role", field="role", value=role, allowed=", ".join(ROLES))
     secret, salt = secrets.token_urlsafe(32), secrets.token_bytes(16)
     digest = _hashed(secret, salt, _N, _R, _P, 32)
     kept = "$".join(["scrypt", str(_N), str(_R), str(_P), _text(salt), _text(digest)])
@@ -83,7 +85,7 @@ def new_token(name: str, role: str) -> tuple[str, str]:
 
 def read_lines(text: str, origin: str) -> list[TokenLine]:
     """The lines of a file; empty ones and those that begin with # are left out. ConfigError names a wrong one by its
-    number only: whoever writes a token in there by mistake shall not find it in a log."""
+    number only: who writes a token in there by mistake shall not find it in a log."""
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
@@ -92,7 +94,7 @@ def read_lines(text: str, origin: str) -> list[TokenLine]:
             except ValueError:
                 allowed = "name, role, hash as `bundlekeel token new` prints them"
                 raise ConfigError(
-                    f"{origin}: line {number} is none of a token (allowed: {allowed})",
+                    f"{origin}: line {number} is not the line of a token (allowed: {allowed})",
                     field="api.auth.tokens_file",
                     allowed=allowed,
                 ) from None

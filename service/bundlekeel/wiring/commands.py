@@ -23,8 +23,8 @@ from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.history import HistoryStore
+from bundlekeel.settings.describe import warnings_of
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.settings.warnings import warnings_of
 from bundlekeel.wiring.history import history_store
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.outside import (

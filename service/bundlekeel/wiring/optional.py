@@ -33,10 +33,10 @@ from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, me
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Peers, Telemetry
-from bundlekeel.ports.calibration import CalibrationStore
+from bundlekeel.ports.history import CalibrationStore
 from bundlekeel.ports.records import EVENTS
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.settings.records import WebhookSettings
+from bundlekeel.settings.sections import WebhookSettings
 from bundlekeel.tls import ClientTls
 from bundlekeel.wiring.outside import Outside, topics_options
 

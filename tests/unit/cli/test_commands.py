@@ -233,8 +233,8 @@ def test_into_a_pipe_a_row_is_one_line(sidecar: Sidecar) -> None:
 def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     """Load before and after, moves with their reason, refusals grouped with their meaning, the next command."""
     text = sidecar.run("plan", "--strategy", "threshold", "--set", "threshold_percent=5").stdout
-    splits = ("splits (1, 1 refused)", "carries 180%, hot", "a split parts topics; add partitions")
-    for part in ("82.0%", "-30.0", BUNDLE, "BelowMinimum", "too small to be worth", f"plan execute {HASH}", *splits):
+    splits = ("splits (1, 1 refused)", "carries 180%, hot", "a split separates topics; add partitions")
+    for part in ("82.0%", "-30.0", BUNDLE, "BelowMinimum", "too small to justify", f"plan execute {HASH}", *splits):
         assert part in text
     (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
     assert request.parameters == {"threshold_percent": "5"}

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS
-from bundlekeel.core.calibration.thresholds import AdoptionRules, Data, checked
+from bundlekeel.core.calibration.thresholds import HIT_COUNTS, AdoptionRules, Data, checked
 from bundlekeel.core.calibration.thresholds_json import document_of, parsed
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters

@@ -125,7 +125,7 @@ class TestThresholds:
 
     def test_j12_another_clusters_thresholds_are_never_adopted(self) -> None:
         """Not by force either; the message names both."""
-        detail = "it rests on the history of cluster west, and this is cluster east"
+        detail = "it is based on the history of cluster west, and this is cluster east"
         assert self.codes(document(cluster="west"), "east") == [(Code.OTHER_CLUSTER, detail)]
         assert Code.OTHER_CLUSTER not in OVERRIDABLE
 

@@ -24,8 +24,14 @@ from bundlekeel.adapters.admin.transport import (
     json_object,
     text_map,
 )
-from bundlekeel.codec.broker_metrics import LOOKUP_FAILURES, decode_cpu_load, decode_lookup_failures, decode_signs
-from bundlekeel.codec.counters import PageLines, decode_counters
+from bundlekeel.codec.broker_metrics import (
+    LOOKUP_FAILURES,
+    PageLines,
+    decode_counters,
+    decode_cpu_load,
+    decode_lookup_failures,
+    decode_signs,
+)
 from bundlekeel.codec.quotas import (
     decode_namespace_rates,
     decode_rate,

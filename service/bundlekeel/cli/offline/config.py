@@ -24,9 +24,8 @@ from bundlekeel.cli.session import (
 )
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import new_token
-from bundlekeel.settings.describe import as_tree, describe, parameter_rows
+from bundlekeel.settings.describe import as_tree, describe, parameter_rows, warnings_of
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.settings.warnings import warnings_of
 
 EXIT_CONFIG = 2
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"

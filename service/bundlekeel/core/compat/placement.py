@@ -135,7 +135,7 @@ class _LeastResourceUsage(_Rule):
 
 
 class _RoundRobin(_Rule):
-    """`RoundRobinBrokerSelector`: a counter over a list of candidates that is copied anew when it no longer fits."""
+    """`RoundRobinBrokerSelector`: a counter over a list of candidates that is copied again when it no longer fits."""
 
     def start(self, memory: CompatMemory) -> None:
         self._turn, self._listed = memory.turn, memory.listed

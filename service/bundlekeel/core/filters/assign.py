@@ -14,8 +14,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.filters.groups import domain_numbers, group_numbers, least_of_group, lives_on
-from bundlekeel.core.filters.isolation import FREE, AppliedIsolation, isolate
+from bundlekeel.core.filters.isolation import (
+    FREE,
+    AppliedIsolation,
+    domain_numbers,
+    group_numbers,
+    isolate,
+    least_of_group,
+    lives_on,
+)
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.names import namespace_of
@@ -161,10 +168,7 @@ class _Run:
         serves = brokers.takes_non_persistent() if self.non_persistent else brokers.takes_persistent()
         refused = Code.NON_PERSISTENT_DISABLED if self.non_persistent else Code.PERSISTENT_DISABLED
         self._step(
-            "policies",
-            keep & serves,
-            lambda row: isolation.code(0, int(places[row])) if serves[row] else refused,
-            note,
+            "policies", keep & serves, lambda row: isolation.code(0, int(places[row])) if serves[row] else refused, note
         )
 
     def _without_report(self) -> tuple[str, ...]:
@@ -297,7 +301,7 @@ VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
 def version_key(text: str) -> VersionKey | None:
-    """What versions are ordered by (semver.org, section 11), or None for a text that is no version."""
+    """What versions are ordered by (semver.org, section 11), or None for a text that is not a version."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return None

@@ -51,7 +51,7 @@ class ExternalMove:
             "source": self.source,
             "destination": self.target,
             "undone": self.undone,
-            "sentence": f"somebody else {what} {self.bundle}: {self.source} -> {self.target}; it is left alone for now",
+            "sentence": f"somebody else {what} {self.bundle}: {self.source} -> {self.target}; it is not moved for now",
         }
 
 

@@ -46,7 +46,7 @@ class OutageMemory:
     """What one sidecar has seen so far. All times are boot seconds.
 
     `seen`: the last look. `away`: seconds without an answer, counted by looks. `calm_since`: since when nothing was
-    amiss. `changed`: when the registry changed last. `recent`: the registry's sizes of the last moments.
+    wrong. `changed`: when the registry changed last. `recent`: the registry's sizes of the last moments.
     """
 
     seen: float
@@ -136,7 +136,7 @@ def join(state: OutageMemory, outage: Outage) -> OutageMemory:
 
 
 def leave(state: OutageMemory, boot: float) -> OutageMemory:
-    """The outage is over: whoever leads saw the store all the while, or has seen it settle."""
+    """The outage is over: who leads saw the store all the while, or has seen it settle."""
     return replace(state, outage=None, calm_since=boot) if state.outage is not None else state
 
 

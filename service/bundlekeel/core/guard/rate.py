@@ -50,7 +50,7 @@ class UsualSigns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateMemory:
-    """What the rate is reckoned from. `allowed`: moves a cycle, None: no limit from here. `reason`: why it was lowered
+    """What the rate is computed from. `allowed`: moves a cycle, None: no limit from here. `reason`: why it was lowered
     last, for people. `last`: when and what each broker said last."""
 
     allowed: float | None = None

@@ -93,12 +93,7 @@ def pattern_for(patterns: Mapping[str, int], now_ms: int, bundle: str, brokers: 
     """The first pattern in force (pattern -> expiry in ms, 0: never) that this bundle, its namespace or tenant, or one
     of these brokers matches; "" for none. As `excluded_bundles`, of one bundle."""
     namespace = bundle.rpartition("/")[0]
-    names = {
-        TENANT: [namespace.partition("/")[0]],
-        NAMESPACE: [namespace],
-        BUNDLE: [bundle],
-        BROKER: list(brokers),
-    }
+    names = {TENANT: [namespace.partition("/")[0]], NAMESPACE: [namespace], BUNDLE: [bundle], BROKER: list(brokers)}
     for kind, concerned in names.items():
         for text in in_force(patterns, now_ms, kind):
             if matches(text, concerned).any():

@@ -56,7 +56,7 @@ def restored(kind: Any, value: Any) -> Any:
 
 
 def _dataclass(kind: type, value: Any) -> Any:
-    _require(isinstance(value, dict), f"{kind.__name__} is no map")
+    _require(isinstance(value, dict), f"{kind.__name__} is not a map")
     hints = _hints(kind)
     # What an earlier release recorded is brought up by whoever has other members now.
     value = getattr(kind, "recorded", dict)(value)

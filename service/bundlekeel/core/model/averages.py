@@ -67,7 +67,7 @@ class Averages:
     def add_report(self, report: BrokerReport, *, now_ms: int, skip: Collection[str] = ()) -> bool:
         """Add one sample for each bundle of a report; False when this very report was counted already.
 
-        `skip` names bundles in transit: what a broker says of them while they move is no measurement.
+        `skip` names bundles in transit: what a broker says of them while they move is not a measurement.
         """
         stamp = (report.start_timestamp, report.last_update)
         known = self._reported.get(report.broker_id)

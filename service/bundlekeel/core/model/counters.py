@@ -118,7 +118,7 @@ def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDAr
     known = before.keys[row] == after.keys if len(order) else np.zeros(len(after.keys), dtype=bool)
     passed = after.counters.copy()
     passed[known] -= before.counters[row[known]]
-    # What was unloaded and came back counts anew.
+    # What was unloaded and came back starts again from 0.
     again = (passed < 0).any(axis=1)
     passed[again] = after.counters[again]
     return passed, (known | ~after.topic) & ~again

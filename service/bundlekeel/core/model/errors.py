@@ -6,7 +6,7 @@ BundlekeelError
     WrongCluster       `cluster` is not the name that the brokers run with: the process ends
   CodecError           one record could not be read; that record is left out, never the cycle
   HistoryError         recorded history is torn, has a gap, or was written by a newer release
-  SnapshotError        no usable picture of the cluster this time; try next cycle
+  SnapshotError        no usable snapshot of the cluster this time; try next cycle
   StoreError           the metadata store did not answer in time or is suspended; try again later
     LeadershipLost     our epoch is over: stop, drop to follower, write nothing more
     StaleWrite         somebody changed the node since it was read: read again, decide again
@@ -64,7 +64,7 @@ class HistoryError(BundlekeelError):
 
 
 class SnapshotError(BundlekeelError):
-    """There is no usable picture of the cluster at this moment."""
+    """There is no usable snapshot of the cluster at this moment."""
 
 
 class StoreError(BundlekeelError):

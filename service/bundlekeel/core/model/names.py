@@ -120,7 +120,7 @@ def topic_parts(text: str) -> tuple[str, str, str]:
             rest = f"public/default/{rest}"
     parts = rest.split("/", 2)
     if domain not in ("persistent", "non-persistent") or len(parts) != 3 or "" in parts:
-        raise ValueError(f"{text!r} is no topic name; expected persistent://tenant/namespace/topic")
+        raise ValueError(f"{text!r} is not a topic name; expected persistent://tenant/namespace/topic")
     return domain, f"{parts[0]}/{parts[1]}", parts[2]
 
 

@@ -5,7 +5,7 @@ than the rate that would be in force without us: the stricter wins, in each of m
 share / partitions, in whole numbers, at least 1 (Pulsar reads 0 as no limit).
 
 Crash safe: before a policy is written for the first time `OwnedRate.original` keeps what was there, and before each
-write `OwnedRate.ours` keeps what will be; whoever leads next finds the old or the new value there and goes on. Any
+write `OwnedRate.ours` keeps what will be; who leads next finds the old or the new value there and goes on. Any
 other value is somebody else's: it becomes the original, and is never overwritten by something looser nor restored away.
 """
 

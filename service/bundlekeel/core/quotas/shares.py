@@ -359,7 +359,7 @@ class TopicBrokers:
 
 
 def by_usage(share: Floats, group: Ints, held: Bools, homes: TopicBrokers, kind: int) -> Floats:
-    """Shares of the topics that are held back (`held`), divided anew inside each broker: a tenth evenly, the rest in
+    """Shares of the topics that are held back (`held`), divided again inside each broker: a tenth evenly, the rest in
     proportion to what they passed. So shares drift to even, a tenth of the way in each cycle.
 
     Sums of a broker stay what they were; a topic of several brokers adds up what it gets at each; one that passes

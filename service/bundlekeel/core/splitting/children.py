@@ -67,10 +67,7 @@ def family(bundle: str, positions: Sequence[int], topics: Sequence[TopicLoad]) -
     totals = carried.sum(axis=0)
     shares = np.where(totals > 0, carried / np.where(totals > 0, totals, 1.0), counted[:, None])
     return Family(
-        parent=bundle,
-        children=children,
-        shares=tuple(_four(row) for row in shares),
-        topics=tuple(counted.tolist()),
+        parent=bundle, children=children, shares=tuple(_four(row) for row in shares), topics=tuple(counted.tolist())
     )
 
 

@@ -15,7 +15,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError, ThresholdsError
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.ports import Clock, Telemetry
-from bundlekeel.ports.calibration import MAX_BYTES, CalibrationStore, FoundDocument
+from bundlekeel.ports.history import MAX_BYTES, CalibrationStore, FoundDocument
 
 _log = structlog.get_logger(__name__)
 

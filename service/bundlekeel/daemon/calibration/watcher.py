@@ -59,7 +59,7 @@ from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Telemetry
-from bundlekeel.ports.calibration import CalibrationStore
+from bundlekeel.ports.history import CalibrationStore
 
 _log = structlog.get_logger(__name__)
 

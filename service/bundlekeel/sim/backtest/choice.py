@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, steps_between
+from bundlekeel.core.calibration.thresholds import RANGES, steps_between
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest.candidates import Candidate

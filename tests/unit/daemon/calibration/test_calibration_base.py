@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
-from bundlekeel.ports.calibration import FoundDocument
+from bundlekeel.ports.history import FoundDocument
 from bundlekeel.settings.parameters import MergedParameters
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import as_bytes, document, proposed

@@ -108,7 +108,7 @@ def test_what_was_undone_is_forgotten_after_ten_minutes() -> None:
 def test_the_journal_tells_whose_move_it_was(undone: bool, told: str) -> None:
     """Somebody else's alone, or against one of ours."""
     line = ExternalMove(bundle=NAME, source=A, target=B, at_ms=T0, undone=undone).record()
-    assert line["sentence"] == f"somebody else {told} {NAME}: {A} -> {B}; it is left alone for now"
+    assert line["sentence"] == f"somebody else {told} {NAME}: {A} -> {B}; it is not moved for now"
     assert (line["source"], line["destination"], line["undone"], line["wall_ms"]) == (A, B, undone, T0)
 
 

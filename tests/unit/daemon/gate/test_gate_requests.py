@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminTimeout, Forbidden
 from bundlekeel.daemon.state.documents import Desired, Pause
-from bundlekeel.settings.guard import WindowSettings
+from bundlekeel.settings.sections import WindowSettings
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
 from tests.support.services import operator_requests

@@ -17,7 +17,7 @@ from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.state.documents import OperatorRequest
 from bundlekeel.ports import Picture
-from bundlekeel.settings.guard import WindowSettings
+from bundlekeel.settings.sections import WindowSettings
 from tests.support.builders import NOW_MS, bundle_name
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 

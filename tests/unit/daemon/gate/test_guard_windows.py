@@ -14,8 +14,8 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.gate.windows import Allow, Allowance, Calendar, WindowSpan, allowance, span_of
 from bundlekeel.settings.describe import describe
-from bundlekeel.settings.guard import WindowSettings
 from bundlekeel.settings.load import load_settings
+from bundlekeel.settings.sections import WindowSettings
 
 BERLIN = "Europe/Berlin"
 HOUR = 3_600_000

@@ -297,7 +297,7 @@ async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
     assert (await service.stop(task, **WHO)).state == "stopping"
     await sidecar.executions.serve()
     found = await service.task(task)
-    assert found.state == "stopped" and found.detail.endswith("before it was begun (by ann: disks)")
+    assert found.state == "stopped" and found.detail.endswith("before this move was started (by ann: disks)")
     assert sidecar.cluster.model.unloads == []
 
 

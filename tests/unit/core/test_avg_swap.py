@@ -11,25 +11,29 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.ledger import Baseline, Ledger, LedgerEntry, settle
 from bundlekeel.core.planning.memory import Memory
-from tests.support.builders import NOW_MS, averages_of, broker, bundle_name, cluster, eager, run, snapshot
+from tests.support.builders import (
+    MINUTE,
+    NOW_MS,
+    after,
+    averages_of,
+    broker,
+    bundle_name,
+    cluster,
+    eager,
+    run,
+    snapshot,
+)
 from tests.unit.core.test_virtual import BY_CPU, world
 
-MINUTE = 60_000
 # The largest broker has two bundles, each larger than what a move may shift; the other one's are smaller.
 TWO_BIG = [[0.4, 0.4], [0.2, 0.2]]
 # Nobody has room for the smaller of two giants before some of its own has gone elsewhere.
 NO_ROOM = [[0.42, 0.32], *[[0.1, 0.1, 0.1, 0.1, 0.16]] * 3]
 
 
-def after(plan: Plan) -> list[float]:
-    """The predicted scores after the plan."""
-    return [round(row.score_after, 6) for row in plan.loads]
-
-
-def test_j08_a_big_bundle_is_exchanged_for_a_smaller_one() -> None:
+def test_a_big_bundle_is_exchanged_for_a_smaller_one() -> None:
     """Rule: where no bundle fits the difference, a big one goes and a smaller one comes back; the big one first."""
     plan = eager(cluster(TWO_BIG)).plan
     assert [(move.source, move.target, move.rule) for move in plan.moves] == [
@@ -39,7 +43,7 @@ def test_j08_a_big_bundle_is_exchanged_for_a_smaller_one() -> None:
     assert after(plan) == [0.6, 0.6]
 
 
-def test_j08_room_is_made_where_a_big_bundle_fits_nowhere() -> None:
+def test_room_is_made_where_a_big_bundle_fits_nowhere() -> None:
     """Rule: the taker's bundles go to third brokers first; no step is above what the most loaded broker had."""
     plan = eager(cluster(NO_ROOM)).plan
     assert max(after(plan)) < 0.7 and max(move.target_after for move in plan.moves) <= 0.74
@@ -48,14 +52,14 @@ def test_j08_room_is_made_where_a_big_bundle_fits_nowhere() -> None:
     assert broker(0) not in {move.target for move in plan.moves[:big]}
 
 
-def test_j08_brokers_that_are_near_enough_exchange_nothing() -> None:
+def test_brokers_that_are_near_enough_exchange_nothing() -> None:
     """Rule: two reconnects and more are worth it only where brokers differ by the low threshold."""
     loads = [[0.33, 0.33], [0.3, 0.29]]
     assert not eager(cluster(loads)).plan.moves
     assert not eager(cluster([[0.4, 0.4], [0.35, 0.05]]), avg_low_threshold_percent=60.0).plan.moves
 
 
-def test_j08_a_swap_that_the_budgets_cut_in_half_is_not_planned() -> None:
+def test_a_swap_that_the_budgets_cut_in_half_is_not_planned() -> None:
     """Rule: half of a swap is not what was decided."""
     plan = eager(cluster(TWO_BIG), max_moves_per_cycle=1).plan
     assert not plan.moves and plan.verdict.code is Code.UNSPLITTABLE
@@ -63,14 +67,14 @@ def test_j08_a_swap_that_the_budgets_cut_in_half_is_not_planned() -> None:
     assert bundle_name(1) not in {move.bundle for move in room.moves}
 
 
-def test_j08_compat_swaps_nothing() -> None:
+def test_compat_swaps_nothing() -> None:
     """Rule: Pulsar's class knows no swap, and its form stays as it is."""
     compat = {"compat": "4.2", "placement": "avg", "min_unload_message_rate": 0.0, "min_unload_throughput": 0.0}
     plan = eager(cluster(TWO_BIG), **compat).plan
     assert len({(move.source, move.target) for move in plan.moves}) <= 1
 
 
-def test_j08_swaps_keep_the_laws() -> None:
+def test_swaps_keep_the_laws() -> None:
     """Brokers of a few big and small bundles, budgets now and then: nothing is dropped afterwards, nothing is worse at
     any step, every bundle of a donor is accounted for once, and swaps are frequent, also those that make room."""
     rng, swaps, rooms = np.random.default_rng(5), 0, 0
@@ -96,7 +100,7 @@ def test_j08_swaps_keep_the_laws() -> None:
 
 
 @pytest.mark.parametrize("seed", [10, 19])
-def test_j08_worlds_of_whole_bundles_end_even(seed: int) -> None:
+def test_worlds_of_whole_bundles_end_even(seed: int) -> None:
     """Rule: bundles that a saturated CPU made land together do not stay so (they ended at 1.18 and 1.23)."""
     world(seed, BY_CPU)
 
@@ -114,13 +118,13 @@ def hits_after(memory: Memory) -> set[int]:
     return {hit.high for hit in run(seen, memory=memory).memory.hits.values()}
 
 
-def test_j08_who_acted_and_still_differs_is_looked_at_as_far_apart() -> None:
+def test_who_acted_and_still_differs_is_looked_at_as_far_apart() -> None:
     """Rule: a plan that turns out not to have done is finished after the high hit count, not the low one."""
     assert hits_after(Memory()) == {0}
     assert hits_after(Memory(acted=(broker(0),))) == {1}
 
 
-def test_j08_who_acted_is_forgotten_with_the_difference() -> None:
+def test_who_acted_is_forgotten_with_the_difference() -> None:
     """Rule: once the reports show that nothing is left to do, a difference counts from the beginning as any other."""
     acted = run(cluster([[0.3, 0.3], [0.01]]), avg_hit_count_high=1).memory
     assert acted.acted == (broker(0), broker(1))
@@ -129,7 +133,7 @@ def test_j08_who_acted_is_forgotten_with_the_difference() -> None:
 
 
 @pytest.mark.parametrize(("taken", "reported", "believed"), [(10.0, 35.0, 35.0), (-10.0, 25.0, 25.0)])
-def test_j08_a_report_in_between_shows_no_more_than_the_moves(taken: float, reported: float, believed: float) -> None:
+def test_a_report_in_between_shows_no_more_than_the_moves(taken: float, reported: float, believed: float) -> None:
     """Rule: who took uses what it reported since or more, who gave that or less, however near the prediction is."""
     own, other = broker(0), broker(1)
     source, target = (other, own) if taken > 0 else (own, other)
