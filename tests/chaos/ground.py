@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -92,7 +91,7 @@ def prepare(stage: Stage, ground: Ground) -> None:
     until(lambda: leads(ground), "somebody leads", within=60)
     leader = next(iter(ground.sidecars.values()))
     assert leader.post("/api/v1/pause", {"reason": "between schedules", "by": "test"}).status_code == 200
-    time.sleep(1.0)
+    until(lambda: all(item.state().get("paused") for item in ground.sidecars.values()), "all know", within=60)
     for sidecar in ground.sidecars.values():
         end_all(sidecar)
     with contextlib.suppress(AdminError):

@@ -262,6 +262,9 @@ class FarBrokers(MemoryAdmin):
 class ChaosSidecar(FakeSidecar):
     """A sidecar whose process can be stopped and killed at any moment."""
 
+    # What lies between it and the store, and between it and the brokers.
+    store_kind: type[FarStore] = FarStore
+    brokers_kind: type[FarBrokers] = FarBrokers
     # The share of connections to brokers that take long.
     slow_connects = 0.1
     heartbeat_seconds = 1.0
@@ -281,11 +284,11 @@ class ChaosSidecar(FakeSidecar):
 
     def connect(self) -> FarStore:
         """How it reaches the store."""
-        return FarStore(self.world.witness_store, self.life)
+        return self.store_kind(self.world.witness_store, self.life)
 
     def reach(self) -> MemoryAdmin:
         """How it reaches the brokers."""
-        return FarBrokers(self)
+        return self.brokers_kind(self)
 
     def tell_time(self, cluster: FakeCluster) -> TestClock:
         """Each process has clocks of its own, apart from the others'."""

@@ -118,7 +118,7 @@ def present_params(digest: DataFrame) -> dict[str, Any]:
     told = part(digest, "cycle").where(F.col("params").isNotNull())
     rows = told.orderBy(F.col("wall_ms").desc()).select("params").head(1)
     if not rows:
-        raise HistoryError("no recorded cycle tells the parameters")
+        raise HistoryError("no recorded cycle holds the parameters")
     found: dict[str, Any] = json.loads(rows[0]["params"])
     return found
 
@@ -156,7 +156,7 @@ def left_alone(period_ms: int, good: Sequence[JudgedDay], tell: Tell) -> tuple[s
     usual, period = usual_interval(good), period_ms / 1000
     if as_long(period, usual):
         return ()
-    tell(f"hit counts are left as they are: a cycle takes {figure(usual, 3)} s, {figure(period, 3)} s in the back-test")
+    tell(f"hit counts are not changed: a cycle takes {figure(usual, 3)} s, {figure(period, 3)} s in the back-test")
     return HIT_COUNTS
 
 

@@ -116,7 +116,7 @@ def _parameters(document: Thresholds) -> str:
         ]
         for name, row in sorted(document.parameters.items(), key=lambda item: item[1].value == item[1].previous)
     ]
-    about = "All that was searched; the changed ones first."
+    about = "All parameters that were searched; changed ones first."
     return _section("Thresholds", about, html.table(("parameter", "in force", "proposed", "range", "evidence"), rows))
 
 
@@ -135,8 +135,8 @@ def _evidence(document: Thresholds) -> str:
     gain = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
     about = (
         f"On {len(evidence.held_out)} days that the search did not see ({', '.join(evidence.held_out)}): moves {gain}. "
-        f"Intervals of {evidence.confidence:.0%}, by drawing whole blocks of hours anew; each block begins where "
-        "bundles were recorded to be. Unbroken: one course over all of these days."
+        f"Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; each block begins where "
+        "bundles were recorded to be. Unbroken: one run over all of these days."
     )
     return _section("Evidence", about, html.table(("", *columns), rows))
 
@@ -226,7 +226,7 @@ def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
 
 def _advice(found: Sequence[str]) -> str:
     rows = "".join(f"<li>{escape(text)}</li>" for text in found)
-    return _section("Advice", "What is no threshold, or too far for one night.", f"<ul>{rows}</ul>" if rows else "")
+    return _section("Advice", "Other settings; changes too large for one night.", f"<ul>{rows}</ul>" if rows else "")
 
 
 # --- plots -----------------------------------------------------------------------------------------------------

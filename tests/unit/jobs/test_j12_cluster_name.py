@@ -109,7 +109,7 @@ class TestHistory:
     def test_j12_history_of_another_cluster_than_the_settings_name(self, tmp_path: Path) -> None:
         """Refused before hours of search, naming both."""
         published(tmp_path, "west")
-        with pytest.raises(OtherCluster, match="cluster west, and the settings are of cluster east"):
+        with pytest.raises(OtherCluster, match="cluster west, but the settings are for cluster east"):
             cluster_of(options(tmp_path, "east"), newest(options(tmp_path)))
         assert cluster_of(options(tmp_path, "west"), newest(options(tmp_path))) == "west"
 
