@@ -102,7 +102,7 @@ class _Deaf(FarStore):
         return replace(found, data=b"") if found is not None and path == "desired" else found
 
 
-class WithoutWishes(ChaosSidecar):
+class WithoutRequests(ChaosSidecar):
     """It does what it planned, whatever people want."""
 
     store_kind = _Deaf
@@ -120,7 +120,7 @@ class _DeafToCordons(FarStore):
 
 
 class WithoutCordons(ChaosSidecar):
-    """It heeds every wish but those about brokers that shall get nothing."""
+    """It heeds every request but those about brokers that shall get nothing."""
 
     store_kind = _DeafToCordons
 
