@@ -294,7 +294,7 @@ def ended(sidecar: Sidecar, task: str, *, within: float) -> dict[str, Any]:
     return found
 
 
-def traffic_spec(cluster: Cluster, namespace: str, **spec: Any) -> TrafficSpec:
+def traffic_spec(cluster: Cluster, namespace: str = "demo/traffic", **spec: Any) -> TrafficSpec:
     """Traffic on a namespace of this cluster."""
     admin_url = cluster.brokers[0].web_url
     return TrafficSpec(**{"service_url": cluster.service_url, "admin_url": admin_url, "namespace": namespace, **spec})

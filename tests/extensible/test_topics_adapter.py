@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import uuid
@@ -17,11 +16,11 @@ from bundlekeel.adapters.topics.feed import TopicLoadFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.core.channel.states import IN_FLIGHT, UnitState
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports import Channel, LoadFeed
+from bundlekeel.ports import LoadFeed
 from dev.cluster import Cluster
 from dev.traffic import Traffic
 from tests.chaos.stage import traffic_spec
-from tests.support.channel_cluster import BrokerCluster, ClusterKit
+from tests.support.channel_cluster import BrokerCluster, ClusterKit, Followers, kill
 from tests.support.contracts.channel import ChannelContract
 from tests.support.contracts.coordination import eventually
 from tests.support.contracts.feed import FeedContract, FeedKit
@@ -36,31 +35,15 @@ def brokers(extensible_cluster: Cluster) -> BrokerCluster:
     return BrokerCluster(extensible_cluster)
 
 
-class TopicsKit(ClusterKit):
-    """`ChannelKit`; each follower has a process of its own, which is killed to interrupt it."""
-
-    def __init__(self, brokers: BrokerCluster) -> None:
-        super().__init__(brokers, "system_topic", self.made, self.killed, self.mended)
-        self.processes: dict[Channel, TopicsProcess] = {}
-
-    def made(self) -> Channel:
-        process = TopicsProcess(TopicsOptions(), clock=RealClock())
-        channel = TopicChannel(process, clock=RealClock())
-        self.processes[channel] = process
-        return channel
-
-    async def killed(self, channel: Channel) -> None:
-        pid = self.processes[channel].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-
-    async def mended(self, channel: Channel) -> None:
-        """It is started again by itself."""
+def topics_kit(brokers: BrokerCluster) -> ClusterKit:
+    """`ChannelKit` over the system topic."""
+    us = Followers()
+    return ClusterKit(brokers, "system_topic", lambda: us.follower(TopicChannel), us.interrupt, us.mend)
 
 
 @pytest.fixture
-def kit(brokers: BrokerCluster) -> TopicsKit:
-    return TopicsKit(brokers)
+def kit(brokers: BrokerCluster) -> ClusterKit:
+    return topics_kit(brokers)
 
 
 class TestTopicChannel(ChannelContract):
@@ -97,23 +80,20 @@ def busy(extensible_cluster: Cluster) -> Iterator[Busy]:
     made.traffic.close()
 
 
-class TopicsFeedKit:
+class TopicsFeedKit(Followers):
     """`FeedKit`; brokers with fast statistics publish every second, and withdraw around a move."""
 
     patience = 90.0
 
     def __init__(self, busy: Busy) -> None:
+        super().__init__()
         self.busy = busy
         self.service_urls = busy.brokers.service_urls
         self.broker_ids = tuple(broker.broker_id for broker in busy.brokers.alive)
-        self.moves = TopicsKit(busy.brokers)
-        self.processes: dict[LoadFeed, TopicsProcess] = {}
+        self.moves = topics_kit(busy.brokers)
 
     def make(self) -> LoadFeed:
-        process = TopicsProcess(TopicsOptions(), clock=RealClock())
-        feed = TopicLoadFeed(process, clock=RealClock())
-        self.processes[feed] = process
-        return feed
+        return self.follower(TopicLoadFeed)
 
     async def say(self) -> None:
         await self.busy.spread()
@@ -122,14 +102,6 @@ class TopicsFeedKit:
         """See FeedKit. A broker does so at most once in ten seconds."""
         bundle, _ = await self.moves.own(0)
         await self.moves.transfer(bundle)
-
-    async def interrupt(self, feed: LoadFeed) -> None:
-        pid = self.processes[feed].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-
-    async def mend(self, feed: LoadFeed) -> None:
-        """It is started again by itself."""
 
 
 class TestTopicLoadFeed(FeedContract):
@@ -260,10 +232,8 @@ async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
 @pytest.mark.nightly
 async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
     """SIGSTOP: said within the limit, and after it everything is read anew."""
-    first = both.process.pid
-    assert first is not None
     before = both.feed.tables()
-    os.kill(first, signal.SIGSTOP)
+    first = kill(both.process, signal.SIGSTOP)
     await eventually(lambda: both.feed.tables().state == "stuck", within=60)
     assert set(both.feed.tables().heard) == set(before.heard)
     with pytest.raises(StoreError):
@@ -279,7 +249,7 @@ async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
 @pytest.mark.nightly
 async def test_a_compacted_channel_reads_the_same(brokers: BrokerCluster, both: Both) -> None:
     """What the brokers' compaction leaves is read to the same table, and a reader there gets what comes after."""
-    kit = TopicsKit(brokers)
+    kit = topics_kit(brokers)
     bundle, _ = await kit.own(0)
     for _ in range(3):
         await kit.transfer(bundle)
@@ -292,9 +262,7 @@ async def test_a_compacted_channel_reads_the_same(brokers: BrokerCluster, both: 
         return bool(status["status"] == "SUCCESS")
 
     await eventually(compacted, within=60)
-    before, first = await both.channel.view(), both.process.pid
-    assert first is not None
-    os.kill(first, signal.SIGKILL)
+    before, first = await both.channel.view(), kill(both.process)
     await eventually(lambda: both.process.pid not in (None, first), within=60)
     await both.whole()
     assert (await both.channel.view()).units == before.units

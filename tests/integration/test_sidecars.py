@@ -59,6 +59,12 @@ def reset_shedding(scene: Scene) -> None:
     admin(scene.cluster.brokers[0], "DELETE", f"brokers/configuration/{SHEDDING}")
 
 
+def after_cycles(sidecar: Sidecar, count: int) -> None:
+    """Wait for so many cycles more."""
+    before = sidecar.metric("cycles_total")
+    until(lambda: sidecar.metric("cycles_total") >= before + count, f"{count} cycles", within=30)
+
+
 def test_three_seats_and_a_bench(busy: Scene, tmp_path: Path) -> None:
     """The fourth has no seat and watches no broker; when a seat is free it takes it and sees everything."""
     busy.gather()
@@ -99,7 +105,7 @@ def test_a_pause_from_anywhere(scene: Scene, tmp_path: Path) -> None:
         scene.gather()
         settled = len(leader.moves())
         until(lambda: leader.state()["cycle"]["moves"] > 0, "it would like to move bundles", within=60)
-        time.sleep(3.0)
+        after_cycles(leader, 3)
         assert len(leader.moves()) == settled
         assert set(scene.owners().values()) == {scene.cluster.brokers[0].broker_id}
         print(f"\npaused after {seconds:.2f} s, {settled} moves by then")  # noqa: T201
@@ -121,8 +127,7 @@ def test_a_mode_is_a_ceiling(scene: Scene, tmp_path: Path) -> None:
         until(lambda: all(item.state()["mode"] == "observe" for item in sidecars), "all observe", within=10)
         assert sidecars[1].put("/api/v1/mode", {"mode": "recommend", **REASON}).status_code == 200
         until(lambda: all(item.state()["mode"] == "recommend" for item in sidecars), "all recommend", within=10)
-        cycles = sidecars[0].metric("cycles_total")
-        until(lambda: sidecars[0].metric("cycles_total") >= cycles + 3, "some cycles", within=30)
+        after_cycles(sidecars[0], 3)
         assert set(scene.owners().values()) == {scene.cluster.brokers[0].broker_id}
 
 
@@ -258,7 +263,7 @@ def test_averages_outlive_all_sidecars(scene: Scene, tmp_path: Path) -> None:
         leader.stop()
         until(lambda: other.state()["role"] == "leader", "the other one leads", within=20)
         until(lambda: scene.nodes("state/averages"), "it has written its checkpoint", within=30)
-        time.sleep(2.0)
+        after_cycles(other, 2)
         before = samples(other)
         assert other.stop() == 0
         for item in sidecars:
@@ -279,7 +284,7 @@ def test_a_new_leader_forgets_nothing(scene: Scene, tmp_path: Path) -> None:
         task, plan = executed(old)
         moved = {move["bundle"] for move in plan["moves"]}
         assert task["state"] == "done"
-        time.sleep(2.0)
+        after_cycles(old, 2)
         state, counted = old.state(), hits(old)
         old.kill()
         until(lambda: new.state()["role"] == "leader", "the other one leads", within=30)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from http.server import BaseHTTPRequestHandler
@@ -14,6 +13,7 @@ from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
 from bundlekeel.core.model.counters import measured
 from bundlekeel.core.model.errors import AdminFault, AdminTimeout
 from bundlekeel.core.model.load import RATE_IN, THROUGHPUT_OUT, BrokerEndpoint
+from tests.support.contracts.coordination import eventually
 from tests.support.http_server import serving
 from tests.support.memory_source import RealClock
 from tests.watch.server import prometheus, until
@@ -58,6 +58,11 @@ def endpoint(port: int) -> BrokerEndpoint:
     return BrokerEndpoint(broker_id=f"localhost:{port}", web_url=f"http://localhost:{port}")
 
 
+async def unloaded(source: PrometheusCounters, port: int) -> bool:
+    """Whether the newest reading of a broker has no topic."""
+    return (await source.counters(endpoint(port)))[-1].namespaces == ()
+
+
 async def test_scrapes_become_readings(tools: dict[str, Path], tmp_path: Path) -> None:
     """The rates are those of the counters, whatever moment is asked at; a topic that is gone is gone at once."""
     with serving(Broker) as first, serving(Broker) as second:
@@ -79,8 +84,7 @@ async def test_scrapes_become_readings(tools: dict[str, Path], tmp_path: Path) -
                 assert abs(load.to_ms - time.time() * 1000) < 5000
             Broker.unloaded.set()
             try:
-                await asyncio.sleep(2.5)
-                assert (await source.counters(endpoint(first)))[-1].namespaces == ()
+                await eventually(lambda: unloaded(source, first), within=60)
             finally:
                 Broker.unloaded.clear()
             with pytest.raises(AdminFault, match="2 values of instance stand for localhost:1; Prometheus knows 127"):

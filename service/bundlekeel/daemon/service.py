@@ -54,7 +54,7 @@ from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.documents import Desired, Pause
+from bundlekeel.daemon.state.documents import Desired, Pause, request_record
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
@@ -315,15 +315,7 @@ class BalancerService:
 
     async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
         await self._p.shared_state.change_desired(change)
-        record = {
-            "kind": "wish",
-            "what": what,
-            "wall_ms": self._p.clock.wall_ms(),
-            "reason": reason,
-            "by": by,
-            "sentence": f"{by} asked for {what}: {reason}",
-        }
-        self._p.journal.append(record)
+        self._p.journal.append(request_record(what, reason=reason, by=by, wall_ms=self._p.clock.wall_ms()))
 
     # --- finding ---
 

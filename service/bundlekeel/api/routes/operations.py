@@ -5,7 +5,7 @@ What moves something is a dry run unless the body says `execute`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Path, Response
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -76,6 +76,10 @@ class OperationBody(schemas.Body):
             raise ValueError("what is carried out (execute: true) needs a reason")
         return reason
 
+    def asked(self) -> dict[str, Any]:
+        """As arguments of a service: whether to carry it out, why and who asks."""
+        return {"execute": self.execute, "reason": self.reason or "", "by": self.by}
+
 
 class ManualMoveBody(OperationBody):
     """A move by hand. Completeness, blast-radius stop, the hour's budget, pins, exclusions, policies, open intents and
@@ -87,6 +91,10 @@ class ManualMoveBody(OperationBody):
         strict=True,
         description="move it although it moved lately (cool-down, not visible in the reports yet, straight back)",
     )
+
+    def asked(self) -> dict[str, Any]:
+        """With the override."""
+        return {**super().asked(), "override_cool_down": self.override_cool_down}
 
 
 class TransferBody(ManualMoveBody):
@@ -173,57 +181,26 @@ async def uncordon(service: Backend, broker: schemas.BrokerId, body: schemas.Rea
 @changes.post("/bundles/{bundle:path}/transfer", response_model=ManualMoveView)
 async def transfer(service: Backend, bundle: schemas.BundleOrTopic, body: TransferBody) -> Response:
     """Move a bundle, or the bundle of a topic, to a broker."""
-    made = await service.requests.manual_move(
-        "transfer",
-        bundle,
-        to=body.to,
-        override_cool_down=body.override_cool_down,
-        execute=body.execute,
-        reason=body.reason or "",
-        by=body.by,
-    )
-    return reply(made)
+    return reply(await service.requests.manual_move("transfer", bundle, to=body.to, **body.asked()))
 
 
 @changes.post("/bundles/{bundle:path}/unload", response_model=ManualMoveView)
 async def unload(service: Backend, bundle: schemas.BundleOrTopic, body: ManualMoveBody) -> Response:
     """Move a bundle, or the bundle of a topic, to the broker with most room."""
-    made = await service.requests.manual_move(
-        "unload",
-        bundle,
-        override_cool_down=body.override_cool_down,
-        execute=body.execute,
-        reason=body.reason or "",
-        by=body.by,
-    )
-    return reply(made)
+    return reply(await service.requests.manual_move("unload", bundle, **body.asked()))
 
 
 @changes.post("/namespaces/{namespace:path}/unload", response_model=NamespaceUnloadView)
 async def unload_namespace(service: Backend, namespace: Namespace, body: ManualMoveBody) -> Response:
     """Move every bundle of a namespace off its broker, cycle by cycle, within the budgets of a cycle."""
-    made = await service.requests.unload_namespace(
-        namespace,
-        override_cool_down=body.override_cool_down,
-        execute=body.execute,
-        reason=body.reason or "",
-        by=body.by,
-    )
-    return reply(made)
+    return reply(await service.requests.unload_namespace(namespace, **body.asked()))
 
 
 @changes.post("/bundles/{bundle:path}/split", response_model=ManualMoveView)
 async def split(service: Backend, bundle: schemas.BundleOrTopic, body: SplitBody) -> Response:
     """Divide a bundle, the bundle of a topic, or the largest by load (TENANT/NAMESPACE/LARGEST), at its owner."""
-    made = await service.requests.manual_move(
-        "split",
-        bundle,
-        options=SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload),
-        execute=body.execute,
-        reason=body.reason or "",
-        by=body.by,
-    )
-    return reply(made)
+    options = SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload)
+    return reply(await service.requests.manual_move("split", bundle, options=options, **body.asked()))
 
 
 @changes.put("/pins/{bundle:path}", response_model=PinnedView)

@@ -109,6 +109,47 @@ def measured(
     )
 
 
+def step(before: MeasuredLoad, now: MeasuredLoad) -> Floats:
+    """How the traffic changed of the bundles that were there in both, shape (4,): moves are no part of it."""
+    rows = {name: row for row, name in enumerate(before.bundles) if before.whole[row]}
+    pairs = [(rows[name], row) for row, name in enumerate(now.bundles) if now.whole[row] and name in rows]
+    old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    change: Floats = now.traffic[new].sum(axis=0) - before.traffic[old].sum(axis=0)
+    return change
+
+
+def mean_load(loads: Sequence[MeasuredLoad]) -> MeasuredLoad:
+    """The last of these loads, which followed each other, with the means over all: of a bundle those that saw it in
+    full."""
+    last = loads[-1]
+    rows = {name: row for row, name in enumerate(last.bundles)}
+    traffic, weight = np.zeros_like(last.traffic), np.zeros(len(rows))
+    for load in loads:
+        length = load.to_ms - load.from_ms
+        pairs = [(rows[name], row) for row, name in enumerate(load.bundles) if load.whole[row] and name in rows]
+        to, of = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        traffic[to] += length * load.traffic[of]
+        weight[to] += length
+    seen = weight > 0
+    traffic[seen] /= weight[seen, np.newaxis]
+    traffic[~seen] = last.traffic[~seen]
+    lengths = [load.to_ms - load.from_ms for load in loads]
+    return replace(
+        last,
+        from_ms=loads[0].from_ms,
+        traffic=traffic,
+        whole=seen,
+        cpu_cores=_mean([load.cpu_cores for load in loads], lengths),
+        cpu_share=_mean([load.cpu_share for load in loads], lengths),
+    )
+
+
+def _mean(values: Sequence[float | None], lengths: Sequence[int]) -> float | None:
+    """None when the last one is not known."""
+    known = [(value * length, length) for value, length in zip(values, lengths, strict=True) if value is not None]
+    return None if values[-1] is None else sum(part for part, _ in known) / sum(length for _, length in known)
+
+
 def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDArray[np.bool_]]:
     """What each row of `after` counted since `before`, or since it began: a topic's is not known in full then, a
     subscription's is, unless it was there before."""

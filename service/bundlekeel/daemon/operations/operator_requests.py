@@ -15,7 +15,6 @@ from bundlekeel.core.model.errors import (
     NotFound,
     SnapshotError,
 )
-from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.relocation import RULES
@@ -54,8 +53,8 @@ from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import task_of
 from bundlekeel.daemon.operations.manual_moves import ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews
-from bundlekeel.daemon.operations.where import whole_bundles
-from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from bundlekeel.daemon.operations.where import snapshot_of, whole_bundles
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause, request_record
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
 
@@ -363,15 +362,11 @@ class OperatorRequests:
         self._record(what, reason, by)
 
     def _record(self, what: str, reason: str, by: str) -> None:
-        now = self.clock.wall_ms()
-        sentence = f"{by} asked for the {what}: {reason}"
-        self.journal.append(
-            {"kind": "wish", "what": what, "wall_ms": now, "reason": reason, "by": by, "sentence": sentence}
-        )
+        self.journal.append(request_record(what, reason=reason, by=by, wall_ms=self.clock.wall_ms()))
 
     async def _preview(self, broker: str, *, draining: bool, dry_run: bool) -> RelocationView:
         """What the very next plans would do for this request, without budgets."""
-        cycle, snapshot = self.cycle, self._snapshot()
+        cycle, snapshot = self.cycle, snapshot_of(self.cycle)
         owned: dict[str, frozenset[str]] = {}
         detail = ""
         if draining:
@@ -404,11 +399,6 @@ class OperatorRequests:
             sentence=f"{told} {broker}, {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now",
             detail=detail,
         )
-
-    def _snapshot(self) -> Snapshot:
-        if self.cycle.snapshot is None:
-            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
-        return self.cycle.snapshot
 
 
 def _as_stored(given: str, stored: Mapping[str, Any]) -> str:

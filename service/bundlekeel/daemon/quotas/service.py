@@ -31,7 +31,7 @@ from bundlekeel.daemon.gate.in_force import mode_in_force
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
 from bundlekeel.daemon.quotas.groups import API, SETTINGS, DeclaredGroups, removed_by
 from bundlekeel.daemon.quotas.report import topic_row
-from bundlekeel.daemon.state.documents import Desired, QuotaRequest
+from bundlekeel.daemon.state.documents import Desired, QuotaRequest, request_record
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.ports import Peers
 
@@ -234,9 +234,8 @@ class QuotaService:
             return msgspec.structs.replace(desired, quotas=requests)
 
         await self._p.shared_state.change_desired(changed)
-        sentence = f"{by} asked for the {what}: {reason}"
-        record = {"kind": "wish", "what": what, "wall_ms": self._p.clock.wall_ms(), "reason": reason, "by": by}
-        self._p.journal.append(record | {"group": name, "before": seen[0], "after": seen[1], "sentence": sentence})
+        record = request_record(what, reason=reason, by=by, wall_ms=self._p.clock.wall_ms())
+        self._p.journal.append(record | {"group": name, "before": seen[0], "after": seen[1]})
 
 
 def _limits(group: QuotaGroup) -> RatesView:
