@@ -88,7 +88,7 @@ def _checked(raw: _Data) -> ServiceUnit:
     source = _broker("sourceBroker", raw.source_broker)
     if state is not UnitState.FREE and not destination.strip() and not source.strip():
         raise _wrong("dstBroker", f"{state} names no broker")
-    # After the largest version Java goes on with the smallest; other negative ones nobody wrote.
+    # After the largest version Java continues with the smallest; other negative ones are never written.
     if not 0 <= raw.version_id <= MAX_VERSION and raw.version_id != MIN_VERSION:
         raise _wrong("versionId", f"{_short(raw.version_id)} is not a version")
     if not 0 <= raw.timestamp <= MAX_VERSION:

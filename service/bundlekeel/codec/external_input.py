@@ -6,6 +6,10 @@ is UTF-8 with replacement; control characters and lone surrogates are replaced, 
 again and shown on a terminal. No regular expression is used.
 
 What is read has at most `Limit.nbytes` bytes, and reading it takes at most `GROWTH_BYTES` beside them (for `DOCUMENT`).
+
+Pulsar's records are then read field by field (`Fields`): what is unusable becomes a default and a fault, a (code,
+field) pair; the reader of the record decides what a fault is worth. Jackson writes NaN and infinity as the strings
+`"NaN"` and `"Infinity"` and omits nulls; other writers quote numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ INFLATED_BYTES: Final = 4 * 1024 * 1024
 LARGE: Final = Limit(nbytes=32 * 1024 * 1024, values=2_500_000)
 GROWTH_BYTES: Final = 64 * 1024 * 1024
 
-# Nobody nests deeper than 12; Python's own recursion ends near 1,000.
+# Real records nest 12 deep at most; Python's own recursion ends near 1,000.
 MAX_DEPTH: Final = 64
 # A Java long has 19 digits and a sign. Longer numbers become floats: who wants a whole number refuses those.
 _MAX_DIGITS: Final = 20

@@ -156,7 +156,7 @@ class HistoryStore(Protocol):
         """Delete a file; nothing happens when it is gone."""
 
     def set_aside(self, file: HistoryFile) -> str:
-        """Move a file to where nobody reads it; its new path."""
+        """Move a file to where it is not read; its new path."""
 
 
 class HistoryWal(Protocol):
@@ -194,7 +194,7 @@ class HistoryWal(Protocol):
 
 
 NAME: Final = "thresholds.json"
-# A document has some ten kilobytes; whatever is larger is something else.
+# A document has about ten kilobytes; what is larger is something else.
 MAX_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -207,7 +207,8 @@ class FoundDocument:
 
 
 class CalibrationStore(Protocol):
-    """A folder of proposals. Nothing is ever written to it."""
+    """A folder of proposals: `{root}/{date}/thresholds.json`, the date of the run as 2026-11-21 (UTC); the latest date
+    that has one counts, and a `thresholds.json` in the root where there is no date. Nothing is ever written to it."""
 
     def newest(self) -> FoundDocument | None:
         """The newest document, None when there is none. StoreError: the store does not answer."""

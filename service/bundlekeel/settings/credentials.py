@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROLES: Final = ("viewer", "operator", "admin")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_@-]{0,63}")
 _PREFIX: Final = "bk."
-# 16 MiB and some 40 ms a guess. The secret has 256 bits: this is for whoever steals the file and a weak token in it.
+# 16 MiB and some 40 ms a guess. The secret has 256 bits: this protects a weak token when the file is stolen.
 _N, _R, _P = 2**14, 8, 1
 _MOST_MEMORY: Final = 128 * 2**20
 _MOST_REMEMBERED: Final = 1000
@@ -103,7 +103,7 @@ def read_lines(text: str, origin: str) -> list[TokenLine]:
 
 class TokensFile:
     """The hashed tokens. A file that has become unreadable or wrong leaves the last good lines in force and says so;
-    one that is gone lets nobody in."""
+    a missing file means that no token is accepted."""
 
     def __init__(self, path: Path) -> None:
         """ConfigError when it cannot be read, or a line of it is wrong."""

@@ -115,7 +115,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def warnings_of(settings: Settings) -> list[str]:
-    """One sentence each."""
+    """Settings that are valid but probably not meant, one sentence each: reported by `config check`, never refused."""
     return [*_of_strategy(settings), *_without_effect(settings), *_of_security(settings)]
 
 

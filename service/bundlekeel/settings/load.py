@@ -27,6 +27,9 @@ _VALUE_LIMIT = 80
 _YAML_WORDS = "; YAML reads off, no, on and yes without quotes as false and true"
 
 
+# --- problems: where it was written, key, value, what is allowed ------------------------------------------------
+
+
 class ConfigErrors(ConfigError):
     """All problems found in one go; `field`, `value` and `allowed` are those of the first."""
 
@@ -95,6 +98,9 @@ def _relative(path: tuple[str, ...], field: str) -> tuple[str, ...]:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _VALUE_LIMIT else f"{text[: _VALUE_LIMIT - 3]}..."
+
+
+# --- YAML: no key twice, keys are text, messages say line and column ---------------------------------------------
 
 
 class _Loader(yaml.SafeLoader):

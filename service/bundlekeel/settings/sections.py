@@ -87,7 +87,7 @@ WEBHOOKS_WORDS = AllowedWords(
 
 
 class WebhookSettings(Section):
-    """One receiver. Its address is a secret: whoever knows it can post there."""
+    """One receiver. Its address is a secret: it allows to post there."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",

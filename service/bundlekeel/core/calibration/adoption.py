@@ -1,7 +1,7 @@
-"""Calibrated thresholds in force: what they replace, whether they do what was promised, and the way back. Pure.
+"""Calibrated thresholds in force: what they replace, whether they do what was predicted, and the way back. Pure.
 
-An adoption lies over the settings, parameter by parameter. An entry counts as long as the setting below it is what it
-was then: who changes the settings file means it. After an adoption the cluster is watched: what is realised is
+An adoption overrides the settings, parameter by parameter. An entry counts while the setting below it is unchanged: a
+later change of the settings file takes precedence. After an adoption the cluster is watched: what is realised is
 compared with the interval that the evidence gave, and with the time before.
 """
 
@@ -18,7 +18,7 @@ from bundlekeel.core.model.parameters import Parameters
 TRIAL, KEPT = "trial", "kept"
 # Of the time an adoption is watched, so much must have been seen before anything is said about it.
 EARLY: Final = 0.25
-# Moves are few and come in bursts: so many standard deviations of a Poisson count are no news.
+# Moves are few and come in bursts: so many standard deviations of a Poisson count are noise.
 MARGIN: Final = 2.0
 BUCKET_MS: Final = 600_000
 # As much as is ever compared: a day before an adoption, a day of trial, and what lies between. Counted, as time without

@@ -121,7 +121,7 @@ class Absences:
     """Since when brokers that were registered no longer are, by our clock; feed it each look at the registry."""
 
     def __init__(self) -> None:
-        """Nobody is known yet."""
+        """No broker is known yet."""
         self._known: set[str] = set()
         self._gone: dict[str, int] = {}
 

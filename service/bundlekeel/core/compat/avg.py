@@ -179,7 +179,7 @@ def data_keys(bundles: BundleColumns, rows: Sequence[int]) -> list[str]:
 
 
 def default_key() -> str:
-    """The same for a bundle nobody knows."""
+    """The same for an unknown bundle."""
     samples = (SHORT_SAMPLES, 0, LONG_SAMPLES, 0)
     return _digest(np.array([*DEFAULT_TRAFFIC, *DEFAULT_TRAFFIC, *samples, 0], dtype=np.float64))
 

@@ -69,7 +69,7 @@ def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) 
 
 
 def with_policies(snapshot: Snapshot, policies: Policies) -> Bools:
-    """Namespaces (rows) that have an isolation policy or an anti-affinity group, or may have one nobody could read.
+    """Namespaces (rows) that have an isolation policy or an anti-affinity group, or perhaps an unreadable one.
 
     TransferShedder leaves their bundles alone unless told otherwise (`HasPolicy`).
     """

@@ -2,7 +2,7 @@
 
 The pipeline is that of the load manager which the brokers run: `ModularLoadManagerImpl.selectBroker`, or the
 `BrokerFilter`s of `ExtensibleLoadManagerImpl.selectAsync` (PIP-192). The extensible one has another order, spreads no
-namespace evenly, and brings nobody back: with no broker left there is no owner.
+namespace evenly, and never adds brokers again: with no broker left there is no owner.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SYSTEM_NAMESPACE = "pulsar/system"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentStep:
     """One step: who is a candidate after it, and why each broker dropped by it is not. `note` says what a step did
-    that drops nobody."""
+    that drops no broker."""
 
     name: str
     candidates: tuple[str, ...]
@@ -73,7 +73,7 @@ class AssignmentInput:
 def assign(asked: AssignmentInput, bundle: str, *, non_persistent: bool = False) -> Assignment:
     """Run the pipeline for one bundle as if it were unowned.
 
-    `non_persistent`: whether a non-persistent topic of it was looked up; brokers remember that, nobody else can know.
+    `non_persistent`: whether a non-persistent topic of it was looked up; only brokers know that.
     """
     run = _Run(asked, bundle, non_persistent)
     going = next((entry.target for entry in asked.ledger.entries if entry.bundle == bundle and not entry.landed_ms), "")
@@ -131,7 +131,7 @@ class _Run:
             self._load_manager_class()
             self._version()
             if not self.left.any():
-                self._refill("nobody was left: all candidates of the policies again")
+                self._refill("no candidate was left: all candidates of the policies again")
 
     # --- steps ---
 

@@ -36,7 +36,7 @@ def host_of(broker_id: str) -> str:
 
 
 def matches(patterns: Iterable[str], text: str) -> bool | None:
-    """Whether one of these Java expressions matches fully; None when that hangs on one that cannot be read."""
+    """Whether one of these Java expressions matches fully; None when that depends on one that cannot be read."""
     unsure = False
     for pattern in patterns:
         compiled = java_pattern(pattern)

@@ -1,6 +1,6 @@
 """The guard's pure part: which bundles may move at all.
 
-Where they may not go is in `bans`, what all brokers wait for in `holds`, which moves fit the budgets in `budgets`.
+Forbidden targets and what all brokers wait for are in `holds`, budgets in `budgets`.
 """
 
 from __future__ import annotations

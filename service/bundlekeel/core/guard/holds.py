@@ -1,8 +1,7 @@
-"""Holds: what the whole cluster waits for, whatever the plan: brokers that restart, too many at once, a closed window.
+"""Holds of the whole cluster, whatever the plan: brokers that restart, too many changes at once, a closed window.
 
-A roll-out restarts one broker after the other; bundles that are moved then are moved again, and a broker that just came
-back would be filled with what the next restart sets free anyway. So only overload is relieved until it is over. When
-many brokers change at once it may as well be the snapshot that is wrong: then nothing moves.
+During a roll-out one broker after the other restarts, and bundles that are moved then are soon moved again. So only
+overload is relieved until it is over. When many brokers change at once, the snapshot may be wrong: then nothing moves.
 """
 
 from __future__ import annotations

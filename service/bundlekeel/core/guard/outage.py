@@ -1,10 +1,10 @@
 """When the metadata store was away, and for how long nothing may move after that. Pure: sights in, state out.
 
-Two things count as an outage: the store did not answer for as long as our session lasts (shorter, and nobody has lost
-anything), and a registry of brokers that shrank to less than half within `SHRINK_SECONDS` (many sessions ended at
-once). After it the brokers come back one by one, and those that come first own nearly everything: whoever balances
-that picture moves bundles that their brokers are about to take back. So the registry has to be complete, and quiet for
-`settle` seconds. Brokers that are still missing after `PATIENCE_FACTOR` times that long are taken for gone.
+Two things count as an outage: the store did not answer for as long as our session lasts, and a registry of brokers that
+shrank to less than half within `SHRINK_SECONDS` (many sessions ended at once). Afterwards the brokers come back one by
+one, and the first ones own nearly everything; moves planned then would move bundles that are about to return. So the
+registry has to be complete, and unchanged for `settle` seconds. Brokers that are still missing after `PATIENCE_FACTOR`
+times that long count as gone.
 """
 
 from __future__ import annotations

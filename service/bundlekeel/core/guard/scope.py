@@ -1,4 +1,4 @@
-"""Scope: what the guard leaves alone, by tenant, namespace, bundle or broker, for good or until a time. Pure.
+"""Scope: what is excluded from moves, by tenant, namespace, bundle or broker, permanently or until a time. Pure.
 
 Patterns of people carry their kind in front: `t:acme`, `n:acme/orders`, `b:acme/orders/0x00000000_0x40000000`,
 `r:broker-1:8080`. The part after it may be a glob (`*`, `?`, `[...]`), matched with its case.

@@ -17,7 +17,7 @@ from bundlekeel.core.model.names import namespace_of
 
 SHORT_SAMPLES = 10
 LONG_SAMPLES = 1000
-# What Pulsar assumes of a bundle nobody has measured yet: 50 msg/s and 50,000 B/s, each way.
+# What Pulsar assumes of a bundle without measurements: 50 msg/s and 50,000 B/s, each way.
 DEFAULT_TRAFFIC = (50.0, 50.0, 50_000.0, 50_000.0)
 
 

@@ -12,7 +12,7 @@ BundlekeelError
     StaleWrite         somebody changed the node since it was read: read again, decide again
   AdminApiError        a broker's admin API call; `status`, `url`, `reason`
     AdminTimeout       outcome unknown: re-read ownership, never repeat blindly
-    AdminUnreachable   the request provably never left: may be retried
+    AdminUnreachable   the request was certainly not sent: may be retried
     AdminUnauthorized  401: credentials or rights are missing
     AdminRefused       4xx: the broker said no (404, 409, 412, 429)
     AdminFault         5xx: outcome unknown
@@ -102,7 +102,7 @@ class AdminTimeout(AdminApiError):
 
 
 class AdminUnreachable(AdminApiError):
-    """No connection could be made: the request never left."""
+    """No connection could be made: the request was not sent."""
 
 
 class AdminUnauthorized(AdminApiError):

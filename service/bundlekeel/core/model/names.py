@@ -146,7 +146,7 @@ def broker_id_of_url(url: str) -> str:
 def alike(broker_ids: Sequence[str]) -> dict[int, list[int]]:
     """Which of these ids end with another one, as `bb1:8080` does with `b1:8080`: row to the rows of those others.
 
-    Extensible brokers take such a pair for one broker when they are asked to transfer from the longer to the shorter.
+    Extensible brokers confuse such a pair when they are asked to transfer from the longer to the shorter.
     """
     rows = {broker: row for row, broker in enumerate(broker_ids)}
     ends = {

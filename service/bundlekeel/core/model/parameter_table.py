@@ -91,7 +91,7 @@ class StrategyParameters:
         pulsar_keys=("loadBalancerDirectMemoryResourceWeight",),
         unit="ratio",
         used_by="score",
-        why="direct memory is a cache that fills by itself, so it does not count by default",
+        why="how much direct memory counts; 0 by default, since it is a cache that fills over time",
     )
     bandwidth_in_weight: float = parameter(
         1.0,

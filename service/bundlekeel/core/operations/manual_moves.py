@@ -27,7 +27,7 @@ from bundlekeel.core.operations.relocation import Request, by_person
 from bundlekeel.core.planning.draft import Draft
 
 RULE = "by hand"
-# What a later cycle may find gone by itself: a bundle of many waits for it.
+# Obstacles that may be gone in a later cycle: when many bundles are unloaded, one waits for that.
 PASSING: Final = (
     CYCLE_BUDGETS
     | GENTLE
@@ -104,7 +104,7 @@ def unload_all(given: Request, sources: Mapping[str, str], *, override_cool_down
 
 
 def _passes(refusal: Refusal) -> bool:
-    """Whether a later cycle may find it gone by itself. A budget of nothing never frees."""
+    """Whether the obstacle may be gone in a later cycle. A budget of 0 never is."""
     return refusal.code in PASSING and (refusal.limit != 0 or refusal.code is Code.ADAPTIVE_RATE)
 
 

@@ -20,8 +20,8 @@ from bundlekeel.core.model.snapshot import BundleTable, Snapshot, freeze, groupe
 def with_owned(snapshot: Snapshot, owned: Mapping[str, Collection[str]]) -> Snapshot:
     """The snapshot with every bundle of `owned` (broker -> bundles) at its broker.
 
-    Bundles nobody reports come in without traffic; those that an older report still names elsewhere change their
-    owner. A broker that is not in the snapshot is left out. The same snapshot when there is nothing to add.
+    Bundles that no broker reports are added without traffic; those that an older report names elsewhere change their
+    owner. Brokers that are not in the snapshot are left out. The same snapshot when there is nothing to add.
     """
     index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
     at = {name: index[broker] for broker, names in owned.items() if broker in index for name in names}

@@ -280,7 +280,7 @@ def _ours(there: InForce, before: OwnedRate | None, target: Rate) -> tuple[Rate,
 
 def ours_alone(there: InForce, before: OwnedRate | None) -> tuple[float, float]:
     """Messages and bytes a second that a partition passes at most because of us; infinite where nothing is, or
-    somebody else's rate, limits it as strictly: who is at such a rate cannot want more."""
+    another rate limits it as strictly: a topic at such a rate cannot want more."""
     if before is None or there.topic is None or not _is_ours(there, before):
         return math.inf, math.inf
     foreign = stricter(_ruling(there, before.original))[:2]

@@ -146,7 +146,7 @@ class Catalogue:
         return replace(made, rates=rates)
 
     def _renew(self, membership: Membership, rows: int) -> None:
-        """Forget everything when groups have changed, and names nobody tells any more when they are too many."""
+        """Forget everything when groups have changed, and unreported names when they are too many."""
         old = self._names.membership
         same = membership.groups == old.groups and membership.group_of == old.group_of
         if not same or len(self._names) > 2 * rows + _SPARE_NAMES:

@@ -1,7 +1,7 @@
 """What the children of a split inherit: the parent's averages and figures, divided by what their topics carry.
 
-Pulsar forgets the parent's averages, and its children start from defaults of 50 msg/s: for a thousand samples nobody
-knows how hot they are, and nothing moves (PIP-192 complains of that). Ours can be moved in the next cycle.
+Pulsar drops the parent's averages, and its children start from defaults of 50 msg/s: for a thousand samples their load
+is unknown, and nothing moves (PIP-192 describes this). Ours can be moved in the next cycle.
 """
 
 from __future__ import annotations

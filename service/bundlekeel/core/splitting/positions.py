@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bundlekeel.core.model.codes import Code
 
-# With more than this share in one topic a split parts it from crumbs: it would be as hot afterwards.
+# With more than this share in one topic a split does not help: that topic's bundle would be as hot afterwards.
 DOMINANT_SHARE = 0.9
 
 

@@ -321,8 +321,8 @@ def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, lo
             break
         want = _want(before, other, mean, params.max_unload_ratio)
         offer = draft.offer(rows, hot, target)
-        # A target may end above the mean by what is tolerated between brokers anyway: with less, dozens of crumbs move
-        # instead of one bundle (the simulator's `world`), with more, targets become sources.
+        # A target may end above the mean by what is tolerated between brokers anyway: with less, dozens of small
+        # bundles move instead of one (the simulator's `world`), with more, targets become sources.
         chosen = best_fit(offer, before, other, want, ceiling=ceiling, slack=low)
         if chosen >= 0:
             others = _targets(draft, target, hot, rows[chosen : chosen + 1])

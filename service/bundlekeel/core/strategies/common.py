@@ -21,7 +21,7 @@ from bundlekeel.core.strategies.placement import Placement
 
 # Scores closer than this are equal: 32-bit percentages carry no more.
 EPSILON = 1e-6
-# Nobody carries out more moves from one snapshot of the cluster; what is left is planned on the next one.
+# At most so many moves are planned on one snapshot of the cluster; the rest is planned on the next one.
 HORIZON = 500
 
 

@@ -4,7 +4,7 @@ It works on modular snapshots too, whose scores it smooths itself; extensible br
 against Pulsar's class (docs/reference/strategies.md lists each difference, tests/unit/core/test_transfer.py shows it):
 * the condition is counted with fresh reports of both extreme brokers, or after one interval of silence;
 * a broker with stale load data neither counts nor gives nor takes, one that gave or took just now waits, and neither
-  stops the others; a broker without any load data stops nobody as long as the snapshot is complete enough;
+  stops the others; a broker without any load data does not stop others while the snapshot is complete enough;
 * the deviation is computed around the mean (never NaN), and brokers without load end the search, not a division by 0;
 * a move restarts the smoothing of both brokers, so that a history does not shed what has left already;
 * a giver that finds nothing to fit on the least loaded broker is tried against the next ones, and each pair works on
@@ -135,7 +135,7 @@ def _held(context: Context) -> dict[int, Code]:
     held: dict[int, Code] = {}
     for row, (broker, reported) in enumerate(zip(brokers.ids, brokers.last_update.tolist(), strict=True)):
         at = moved_at.get(broker)
-        # Whoever says nothing for that long says that nothing has changed.
+        # No report for that long means that nothing has changed.
         waits = at is not None and now - at < max(timeout_ms(params), 1000 * params.transfer_delay_seconds)
         if now - reported > 1000 * params.load_data_ttl_seconds:
             held[row] = Code.OUT_DATED_DATA

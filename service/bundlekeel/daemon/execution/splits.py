@@ -60,7 +60,7 @@ class SplitRequest:
 
 
 class SplitRefused(Exception):
-    """Ends an attempt before its call; `code` and `error` say why."""
+    """Ends a split before its call; `code` and `error`: why."""
 
     def __init__(self, code: str, error: str = "") -> None:
         super().__init__(error)
@@ -80,7 +80,7 @@ def _ignore(_family: Family) -> None:
 class Splitter:
     """Splits bundles, one after the other, until it is stopped or its term is over.
 
-    `policy` may refuse before anything is read. `prepare` hears of the children right before the call.
+    `policy` may refuse before anything is read. `prepare` gets the children right before the call.
     """
 
     world: MovePorts
@@ -191,7 +191,7 @@ class Splitter:
             )
             return await self._confirm(blank, "")
         except LeadershipLost as error:
-            # The permit is asked before each hop: nothing left. The intent tells the next leader where to look.
+            # The permit is checked before each hop: nothing left. The next leader settles the intent.
             self._ended = Code.NOT_LEADER
             return replace(blank, code=Code.NOT_LEADER, error=str(error))
         except StoreError as error:
