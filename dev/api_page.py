@@ -8,10 +8,11 @@ from typing import Any
 from urllib.parse import quote
 
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
-from bundlekeel.api.openapi import openapi_document
-from bundlekeel.api.problems import STATUSES, TYPE_PREFIX
+from bundlekeel.api.app import openapi_document
+from bundlekeel.api.problems import TYPE_PREFIX
 from bundlekeel.api.shield import REQUEST_SECONDS
 from dev import NOTE
+from dev.markdown import table
 
 _INTRO = f"""\
 All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
@@ -30,14 +31,45 @@ httpx: [examples](api-examples.md).
 - **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
 - **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails."""
 
+# Every problem the API answers with; a test compares them with the sources.
+PROBLEMS = {
+    (400, "not-an-object"): "the body is not a JSON object in UTF-8",
+    (400, "wrong-path"): "the path holds a control character or a line separator",
+    (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
+    (403, "forbidden"): "not allowed in this mode, or above the ceiling of the settings file",
+    (403, "role"): "the role is too low",
+    (403, "wrong-origin"): "the request comes from a page of another server",
+    (404, "not-found"): "no such route, broker, bundle, plan, task or group",
+    (405, "method-not-allowed"): "the route does not take this method",
+    (408, "slow-body"): "the body did not arrive in time",
+    (
+        409,
+        "conflict",
+    ): "it cannot be done as things are now: a plan whose inputs changed, a move that the guard refuses, the "
+    "last open broker; `difference` lists what",
+    (413, "too-large"): "the body is too large",
+    (415, "not-json"): "the Content-Type is not `application/json`",
+    (421, "wrong-host"): "the Host header names another server",
+    (422, "invalid-value"): "a value is unknown, of the wrong type or out of range",
+    (429, "too-many-failures"): "too many wrong credentials from this address; `Retry-After` says when to try again",
+    (500, "internal-error"): "a defect; the log has the traceback",
+    (502, "broker-refused"): "a broker refused a request or did not answer",
+    (
+        503,
+        "no-picture",
+    ): "the cluster is not known yet, or this sidecar has no seat; `Retry-After` says when to try again",
+    (503, "store-unavailable"): "the metadata store does not answer; `Retry-After` says when to try again",
+    (503, "too-busy"): "too many requests at once; `Retry-After` says when to try again",
+    (503, "too-many-streams"): "too many streams of events are open",
+    (504, "timeout"): "no answer in time",
+}
+
 
 def api_page() -> str:
     """The page."""
     lines = ["# HTTP API", "", f"<!-- {NOTE} -->", "", _INTRO, ""]
-    lines += ["| route | where | parameters | answer |", "| --- | --- | --- | --- |"]
-    for path, item in openapi_document()["paths"].items():
-        for method, operation in item.items():
-            lines.append(_route(path, method, operation))
+    routes = ((path, *route) for path, item in openapi_document()["paths"].items() for route in item.items())
+    lines += table(["route", "where", "parameters", "answer"], (_route(*route) for route in routes))
     lines += [
         "",
         "## Problems",
@@ -45,20 +77,20 @@ def api_page() -> str:
         "Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`.",
     ]
     lines += ["A wrong value adds `field`, `value`, `allowed`; a conflict adds `difference`.", ""]
-    lines += ["| status | type | raised as |", "| --- | --- | --- |"]
-    lines += [f"| {status} | `{TYPE_PREFIX}{slug}` | {kind.__name__} |" for kind, status, slug in STATUSES]
-    lines.append(f"| 500 | `{TYPE_PREFIX}internal-error` | anything else; the log has the traceback |")
+    lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
+    problems = ((status, f"`{slug}`", when) for (status, slug), when in PROBLEMS.items())
+    lines += table(["status", "type", "when"], problems)
     return "\n".join(lines) + "\n"
 
 
-def _route(path: str, method: str, operation: dict[str, Any]) -> str:
+def _route(path: str, method: str, operation: dict[str, Any]) -> tuple[str, ...]:
     where = "socket" if "mutations" in operation.get("tags", ()) else "both"
     given = [f"`{item['name']}`" for item in operation.get("parameters", ()) if item["in"] == "query"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if body is not None:
         given.append(f"body {_schema_name(body)}")
     said = " ".join(operation.get("description", "").split())
-    return f"| `{method.upper()} {path}` | {where} | {', '.join(given)} | {said} |"
+    return f"`{method.upper()} {path}`", where, ", ".join(given), said
 
 
 def _schema_name(schema: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dev.bench_states import SIZES, extensible_line, turn_line
+from dev.markdown import table
 from dev.oracle.oracle import Oracle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -136,7 +137,7 @@ def _spread(values: list[float]) -> Spread:
     return Spread(min(values), statistics.median(values), max(values))
 
 
-def rows_of(brokers: int, bundles: int, console: Console, *, context: bool) -> tuple[list[Row], float]:
+def rows_of(brokers: int, bundles: int, console: Console, *, all_java: bool) -> tuple[list[Row], float]:
     """All strategies at one size, and our peak memory in MB."""
     modular, size, total = turn_line(brokers, bundles), f"{brokers:,} x {bundles}", brokers * bundles
     found: list[Row] = []
@@ -154,7 +155,7 @@ def rows_of(brokers: int, bundles: int, console: Console, *, context: bool) -> t
                 compat = measured(ours, reset | {"compat": "4.2"}, turn, OUR_TURNS[total]) if native else None
             java = (
                 measured(oracle, reset | kind, turn, JAVA_TURNS[total])
-                if native and (context or total < 300_000)
+                if native and (all_java or total < 300_000)
                 else None
             )
             found.append(Row(size, row, corrected, compat, java))
@@ -202,8 +203,7 @@ def write_page(tables: dict[str, tuple[list[str], list[list[str]]]], notes: list
     """docs/reference/bench.md."""
     parts = ["# Bench: beside Pulsar's own Java", "", "Written by `make bench`; do not edit.", "", *notes]
     for title, (header, cells) in tables.items():
-        parts += ["", f"## {title}", "", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-        parts += [f"| {' | '.join(row)} |" for row in cells]
+        parts += ["", f"## {title}", "", *table(header, cells)]
     PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")
 
 
@@ -212,14 +212,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m dev.bench", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     parser.add_argument("--size", choices=[f"{b}x{n}" for b, n in SIZES], action="append", help="only this size")
-    parser.add_argument("--patient", action="store_true", help="Java at the largest size too: minutes a turn")
+    parser.add_argument("--all-java", action="store_true", help="Java at the largest size too: minutes a turn")
     chosen = parser.parse_args()
     console = Console(highlight=False, width=130)
     sizes = [(b, n) for b, n in SIZES if not chosen.size or f"{b}x{n}" in chosen.size]
     rows: list[Row] = []
     memory: list[list[str]] = []
     for brokers, bundles in sizes:
-        found, peak = rows_of(brokers, bundles, console, context=chosen.context)
+        found, peak = rows_of(brokers, bundles, console, all_java=chosen.all_java)
         rows += found
         memory.append([f"{brokers:,} x {bundles}", f"{peak:.0f}"])
     tables = {
@@ -231,12 +231,12 @@ def main() -> None:
         ),
     }
     for title, (header, cells) in tables.items():
-        table = Table(title=title, title_justify="left")
+        shown = Table(title=title, title_justify="left")
         for index, name in enumerate(header):
-            table.add_column(name, justify="left" if index < 1 else "right")
+            shown.add_column(name, justify="left" if index < 1 else "right")
         for row in cells:
-            table.add_row(*row)
-        console.print(table)
+            shown.add_row(*row)
+        console.print(shown)
     if chosen.write:
         write_page(tables, [__doc__.partition("\n\n")[2].strip()])
 

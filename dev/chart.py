@@ -38,7 +38,9 @@ helm install bundlekeel deploy/helm/bundlekeel --namespace pulsar --set pulsar.m
 helm install bundlekeel deploy/helm/bundlekeel --namespace pulsar --set deployment.enabled=false,sidecar.enabled=true
 ```
 
-Nothing is changed in the cluster before `mode: act` **and** `bundlekeel takeover`. Values for typical cases: `ci/`.
+No bundle is moved before mode `act` **and** `bundlekeel takeover`, unless the brokers' own shedding is off already.
+Quota groups (`settings.quotas`, off by default) are enforced in mode `act` with or without a takeover.
+Values for typical cases: `ci/`.
 
 ## Values
 

@@ -47,7 +47,8 @@ out  {"error":{"line":n,"field":"reset.config.x","reason":"..."}}
 
 A reset prints nothing and starts with empty memory; without one, `avg` runs with its defaults. After a refused reset
 nothing is decided until the next one. `config` takes Pulsar's keys and units: an unknown key is an error, a known one
-that no strategy reads is not. Bad lines are answered with an error, and the exit code stays 0.
+that no strategy reads is not. A bad line is answered with an error. The exit code is 1 if errors were the only answers,
+else 0.
 
 Records are those of the brokers' znodes and topics. Of `LocalBrokerData` these count: `cpu`, `directMemory`,
 `bandwidthIn`, `bandwidthOut` (`usage`, `limit`), the four `msg...` sums, `bundles`, `lastUpdate`, and `lastStats` with

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
@@ -78,3 +80,11 @@ class LoopThread(ABC):
             action.close()
             raise RuntimeError(f"the {self._name} is not running")
         asyncio.run_coroutine_threadsafe(action, self._loop).result(ACTION_SECONDS)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection with a reset, which no peer takes for an orderly end."""
+    if not writer.is_closing():
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()

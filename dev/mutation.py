@@ -7,22 +7,31 @@ and writes its copies beside the sources. This works on a copy of the tree, one 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
+import psutil
+
+from dev.markdown import table
 from dev.mutants import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "mutation.md"
 CODE = "service/bundlekeel"
 AIM = 0.85
+# Below this share of the time tests are idle: an event loop that waits still looks at its timers.
+IDLE_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +55,9 @@ def _each(pattern: str, words: str) -> tuple[str, ...]:
     return tuple(pattern.format(word) for word in words.split())
 
 
-_UNIT, _LAWS, _TESTS_OF_CORE = "unit/*/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
-_MOVES = _each(_UNIT, "executor* h_execution split_executor split_extensible split_settle move_record transfers rows")
-_TERMS = _each(_UNIT, "leadership terms h_terms h_clocks cycle cycle_ledger")
+_UNIT, _LAWS, _TESTS_OF_CORE = "unit/**/test_{}.py", "property/test_{}_laws.py", "unit/core/test_{}.py"
+_MOVES = _each(_UNIT, "*executor* split_extensible split_settle splits transfers rows")
+_TERMS = _each(_UNIT, "leadership terms leases clocks cycle transitions")
 GROUPS = (
     Group(
         "guard",
@@ -66,7 +75,7 @@ GROUPS = (
             *_each(
                 _TESTS_OF_CORE, "engine draft ledger effects pressure whatif drain manual_moves allowed avg selection"
             ),
-            *_each(_UNIT, "invariants alike holds split_rules transfer* worked_*"),
+            *_each(_UNIT, "invariants names holds split_rules transfer* worked_*"),
             *_each(_LAWS, "strategy"),
         ),
     ),
@@ -74,45 +83,115 @@ GROUPS = (
         "strategies",
         _each("core/{}/*.py", "strategies filters"),
         (
-            *_each(_TESTS_OF_CORE, "avg j08_avg_swap threshold_uniform overload_deviation transfer* selection"),
-            *_each(_TESTS_OF_CORE, "allowed assign* engine javaregex alike"),
+            *_each(_TESTS_OF_CORE, "avg avg_swap threshold_uniform overload_deviation transfer* selection"),
+            *_each(_TESTS_OF_CORE, "allowed assign* engine javaregex names"),
             *_each(_UNIT, "worked_*"),
             *_each(_LAWS, "strategy policy"),
         ),
     ),
     Group(
         "gate",
-        _each("daemon/{}.py", "gate/* execution/leader_executor"),
+        ("daemon/gate/*.py",),
         (
-            *_each(_UNIT, "gate gate_requests guard_memory guard_windows outage* scopes pause splits move_record"),
-            *_each(_UNIT, "executor* h_execution"),
+            *_each(_UNIT, "gate gate_requests guard_state guard_windows outage* scopes splits *executor*"),
             *_TERMS,
         ),
     ),
     Group(
         "execution",
-        _each("daemon/execution/{}.py", "executor move transfer_methods splits intents"),
-        _MOVES,
+        _each("daemon/execution/{}.py", "executor durations move splits intents"),
+        (*_MOVES, *_TERMS),
     ),
-    Group("lease", _each("daemon/state/{}.py", "leadership"), _each(_UNIT, "leadership lease h_terms terms")),
+    Group("lease", _each("daemon/state/{}.py", "leadership"), _each(_UNIT, "leadership leases terms")),
     Group("auth", _each("api/{}.py", "auth shield"), _each("unit/api/test_{}.py", "auth_limits")),
 )
 
 
+class Verdict(Enum):
+    """How the tests of one mutant ended."""
+
+    SURVIVED = "SURVIVED"
+    KILLED = "killed"
+    CPU_LIMIT = "killed (CPU limit)"
+    IDLE = "killed (waits for ever)"
+    NOT_JUDGED = "NOT JUDGED (wall-clock limit)"
+
+
 @dataclass(slots=True)
 class Result:
-    """What became of one group's sample."""
+    """The verdicts on one group's sample."""
 
     modules: int
     mutants: int
-    killed: int = 0
-    hung: int = 0
-    survivors: list[Mutant] = field(default_factory=list)
+    verdicts: list[tuple[Mutant, Verdict]] = field(default_factory=list)
+
+    def having(self, *verdicts: Verdict) -> list[Mutant]:
+        """The mutants with one of these verdicts."""
+        return [mutant for mutant, verdict in self.verdicts if verdict in verdicts]
 
     @property
-    def sampled(self) -> int:
-        """Mutants that were tried."""
-        return self.killed + len(self.survivors)
+    def killed(self) -> int:
+        """Mutants that a test noticed: it failed, needed far more CPU time than without the change, or hung."""
+        return len(self.having(Verdict.KILLED, Verdict.CPU_LIMIT, Verdict.IDLE))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one run of tests may take: CPU time of each process, and seconds in which none of them runs or waits for a
+    processor. A busy machine costs neither; `wall_s` is the last resort."""
+
+    cpu_s: int
+    wall_s: float
+    idle_s: float = 60.0
+
+    @classmethod
+    def from_unmutated(cls, cpu_s: float) -> Limits:
+        """Four times the CPU time of the code as it is."""
+        limit = 30 + round(4 * cpu_s)
+        return cls(limit, 600 + 10 * limit)
+
+
+def judged(command: Sequence[str | Path], root: Path, env: dict[str, str], limits: Limits) -> tuple[Verdict, str]:
+    """Run tests; each process that they start has the same limit of CPU time, and ends with them at the latest."""
+    limited = ("sh", "-c", 'ulimit -c 0; ulimit -S -t "$0"; exec "$@"', str(limits.cpu_s), *command)
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(limited, cwd=root, env=env, stdout=output, start_new_session=True)
+        try:
+            verdict = _verdict(process, limits)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        return verdict, output.read()
+
+
+def _verdict(process: subprocess.Popen[bytes], limits: Limits) -> Verdict:
+    started = seen_at = time.monotonic()
+    seen = 0.0
+    while (now := time.monotonic()) - started < limits.wall_s:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(min(limits.idle_s / 5, limits.wall_s))
+            return {0: Verdict.SURVIVED, -signal.SIGXCPU: Verdict.CPU_LIMIT}.get(code, Verdict.KILLED)
+        active = _active_s(process.pid)
+        if active is None or abs(active - seen) > IDLE_SHARE * limits.idle_s:
+            seen, seen_at = active or 0.0, now
+        elif now - seen_at >= limits.idle_s:
+            return Verdict.IDLE
+    return Verdict.NOT_JUDGED
+
+
+def _active_s(pid: int) -> float | None:
+    """Seconds that the threads of a process and of those below it ran or waited for a processor; None: not told."""
+    total = 0
+    try:
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+            for thread in Path(f"/proc/{process.pid}/task").iterdir():
+                ran, waited, _ = (thread / "schedstat").read_text().split()
+                total += int(ran) + int(waited)
+    except (OSError, psutil.NoSuchProcess):
+        return None
+    return total / 1e9
 
 
 class Copy:
@@ -131,15 +210,12 @@ class Copy:
         compiled = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode=checked-hash", str(root / CODE)]
         subprocess.run(compiled, check=True)
 
-    def passes(self, tests: list[str], limit_s: float | None = None) -> bool | None:
-        """Whether these test files pass; None: not within the limit."""
-        # A busy machine makes tests slow: only the limit of the whole run ends them, with all that they started.
+    def test(self, tests: list[str], limits: Limits) -> Verdict:
+        """Run these test files."""
         options = ("-xq", "--timeout=0", "-mnot nightly", *_each("-pno:{}", "randomly cacheprovider schemathesis"))
-        ended = ("timeout", "--signal=KILL", f"{limit_s or 0:.0f}")
-        command = (*ended, sys.executable, "-m", "pytest", *options, *tests)
-        done = subprocess.run(command, cwd=self.root, env=self._env, capture_output=True, text=True, check=False)
-        self.said = done.stdout
-        return None if done.returncode == -signal.SIGKILL else done.returncode == 0
+        command = (sys.executable, "-m", "pytest", *options, *tests)
+        verdict, self.said = judged(command, self.root, self._env, limits)
+        return verdict
 
     def tests_of(self, group: Group, module: str) -> list[str]:
         """The group's test files, those first whose name speaks of the module."""
@@ -169,43 +245,48 @@ def run(given: argparse.Namespace, copy: Copy) -> dict[str, Result]:
         results[group.name] = Result(len({item.path for item in every}), len(every))
         chance = random.Random(f"{given.seed} {group.name}")
         drawn += [(group, item) for item in chance.sample(every, min(given.sample, len(every)))]
-    limits = {group.name: _limit(copy, group) for group in groups}
+    limits = {group.name: _limits(copy, group) for group in groups}
     started = time.monotonic()
     for number, (group, mutant) in enumerate(drawn, 1):
         began = time.monotonic()
         if began - started > given.minutes * 60:
             print(f"{given.minutes:g} minutes are over: {len(drawn) - number + 1} mutants were not tried")
             break
-        word = _try(copy, group, mutant, limits[group.name], results[group.name])
+        verdict = _try(copy, group, mutant, limits[group.name])
+        results[group.name].verdicts.append((mutant, verdict))
         now = time.monotonic()
         left = min((now - started) / number * (len(drawn) - number) / 60, given.minutes - (now - started) / 60)
-        print(f"[{number}/{len(drawn)}, {left:.0f} min left] {group.name} {copy.where(mutant)} {word}", flush=True)
+        print(
+            f"[{number}/{len(drawn)}, {left:.0f} min left] {group.name} {copy.where(mutant)} {verdict.value}",
+            flush=True,
+        )
     return results
 
 
-def _limit(copy: Copy, group: Group) -> float:
-    """Seconds that a mutant's tests may take: four times those of the code as it is, which has to pass."""
-    began = time.monotonic()
-    if not copy.passes(copy.tests_of(group, "")):
+def _limits(copy: Copy, group: Group) -> Limits:
+    """From the CPU time that the group's tests take on the code as it is, which has to pass."""
+    before = _cpu_s()
+    if copy.test(copy.tests_of(group, ""), Limits(cpu_s=3600, wall_s=36_000)) is not Verdict.SURVIVED:
         sys.exit(f"the tests of {group.name} fail without any mutant:\n{copy.said[-3000:]}")
-    took = time.monotonic() - began
-    print(f"{group.name}: its tests take {took:.0f} s", flush=True)
-    return 30 + 4 * took
+    took = _cpu_s() - before
+    limits = Limits.from_unmutated(took)
+    print(f"{group.name}: its tests take {took:.0f} s of CPU time; the limit is {limits.cpu_s} s", flush=True)
+    return limits
 
 
-def _try(copy: Copy, group: Group, mutant: Mutant, limit_s: float, result: Result) -> str:
+def _cpu_s() -> float:
+    """CPU time of all processes that this one started and that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _try(copy: Copy, group: Group, mutant: Mutant, limits: Limits) -> Verdict:
     source = mutant.path.read_bytes()
     mutant.path.write_bytes(mutant.applied(source))
     try:
-        passed = copy.passes(copy.tests_of(group, str(mutant.path)), limit_s)
+        return copy.test(copy.tests_of(group, str(mutant.path)), limits)
     finally:
         mutant.path.write_bytes(source)
-    if passed:
-        result.survivors.append(mutant)
-        return "SURVIVED"
-    result.killed += 1
-    result.hung += passed is None
-    return "killed" if passed is False else "killed (hung)"
 
 
 def page(results: dict[str, Result], given: argparse.Namespace, copy: Copy) -> str:
@@ -215,17 +296,24 @@ def page(results: dict[str, Result], given: argparse.Namespace, copy: Copy) -> s
         "Written by `make mutation`; do not edit.\n",
         "In a copy of the code one place at a time is changed (a comparison, a boundary, `and`/`or`, a constant,",
         "`min`/`max`, a call or an assignment left out), drawn by a seed; then the unit and property tests of the",
-        f"group have to fail. The aim is {AIM:.0%}; some survivors make no difference that anybody could see.",
-        f"Seed {given.seed}.\n",
-        "| group | modules | possible mutants | tried | killed | share |",
-        "|---|---|---|---|---|---|",
+        "group have to fail. A mutant is also killed where its tests need more than four times the CPU time of the",
+        "unchanged code (and 30 s), or where for a minute none of their processes runs or waits for a processor; how",
+        "busy the machine is does not matter. Where a wall-clock limit ends the tests, the mutant is not judged: it",
+        "counts as tried and not as killed. Some survivors make no difference that anybody could see; the aim is",
+        f"{AIM:.0%}. Seed {given.seed}.\n",
     ]
+    rows = []
     for name, found in results.items():
-        share = f"{found.killed / found.sampled:.0%}" if found.sampled else "-"
-        row = (name, found.modules, f"{found.mutants:,}", found.sampled, found.killed, share)
-        lines.append(f"| {' | '.join(map(str, row))} |")
-    survivors = [f"- {name}: {copy.where(item)}" for name, found in results.items() for item in found.survivors]
-    return "\n".join([*lines, "", "## Survivors\n", *(survivors or ["None."]), ""])
+        tried = len(found.verdicts)
+        ends = [len(found.having(verdict)) for verdict in (Verdict.CPU_LIMIT, Verdict.IDLE, Verdict.NOT_JUDGED)]
+        share = f"{found.killed / tried:.0%}" if tried else "-"
+        rows.append((name, found.modules, f"{found.mutants:,}", tried, found.killed, *ends, share))
+    head = ("group", "modules", "possible mutants", "tried", "killed", "by the CPU limit", "by waiting", "not judged")
+    lines += table((*head, "share"), rows)
+    for title, verdict in (("Survivors", Verdict.SURVIVED), ("Not judged", Verdict.NOT_JUDGED)):
+        listed = [f"- {name}: {copy.where(item)}" for name, found in results.items() for item in found.having(verdict)]
+        lines += [f"\n## {title}\n", *(listed or ["None."])]
+    return "\n".join([*lines, ""])
 
 
 def main() -> None:
@@ -246,7 +334,7 @@ def main() -> None:
     print(f"\n{text}")
     if given.write:
         PAGE.write_text(text, encoding="utf-8")
-    low = [name for name, found in results.items() if found.killed < AIM * found.sampled]
+    low = [name for name, found in results.items() if found.killed < AIM * len(found.verdicts)]
     sys.exit(f"below {AIM:.0%}: {', '.join(low)}" if low else 0)
 
 

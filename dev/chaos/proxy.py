@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that breaks connections as networks do: late, slow, cut, half open, deaf in one direction.
+"""A TCP proxy on loopback that breaks connections as networks do: late, slow, cut, half open, blocked one way.
 
 The recorder (dev/recorder) parses HTTP and records it; this one knows bytes only, and more ways to fail.
 """
@@ -6,12 +6,10 @@ The recorder (dev/recorder) parses HTTP and records it; this one knows bytes onl
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dev.loop_thread import LoopThread
+from dev.loop_thread import LoopThread, reset
 
 Direction = Literal["up", "down"]
 _CHUNK_BYTES = 1 << 14
@@ -22,13 +20,13 @@ _CONNECT_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class Faults:
     """What is wrong now. `delay`: seconds before each piece; `rate`: bytes/s each way, 0 for no limit; `swallow`:
-    connections are taken and what they send is thrown away; `deaf`: directions in which nothing passes."""
+    connections are taken and what they send is thrown away; `blocked`: directions in which nothing passes."""
 
     delay: float = 0.0
     rate: float = 0.0
     swallow: bool = False
     refuse: bool = False
-    deaf: frozenset[Direction] = frozenset()
+    blocked: frozenset[Direction] = frozenset()
 
 
 class TcpProxy(LoopThread):
@@ -79,7 +77,7 @@ class TcpProxy(LoopThread):
 
     def black_hole(self, direction: Direction) -> None:
         """Nothing passes in this direction; what is sent waits for `heal`, as TCP would send it again."""
-        self._change(deaf=self._faults.deaf | {direction})
+        self._change(blocked=self._faults.blocked | {direction})
 
     def heal(self) -> None:
         """End every fault. Connections of which something was swallowed are reset: their streams have holes."""
@@ -117,7 +115,7 @@ class TcpProxy(LoopThread):
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._faults.refuse:
-            _reset(writer)
+            reset(writer)
             return
         link = _Link(self, reader, writer)
         self._links.add(link)
@@ -128,7 +126,7 @@ class TcpProxy(LoopThread):
         """Wait until a piece may go on; False when it is to be thrown away."""
         if self._faults.delay:
             await asyncio.sleep(self._faults.delay)
-        while direction in self._faults.deaf:
+        while direction in self._faults.blocked:
             await self._changed.wait()
         if self._faults.rate:
             await asyncio.sleep(size / self._faults.rate)
@@ -167,9 +165,9 @@ class _Link:
             up.close()
         except (OSError, asyncio.CancelledError):
             # An ordinary end of a connection that is broken on purpose; the peers must see that it is broken.
-            _reset(self._writer)
+            reset(self._writer)
             if self._up is not None:
-                _reset(self._up)
+                reset(self._up)
 
     async def _both_ways(self, up_reader: asyncio.StreamReader, up_writer: asyncio.StreamWriter) -> None:
         pumps = [
@@ -195,11 +193,3 @@ class _Link:
                 self.spoilt = True
         if sink.can_write_eof() and not self.spoilt:
             sink.write_eof()
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection with a reset, which no peer takes for an orderly end."""
-    if not writer.is_closing():
-        linger = struct.pack("ii", 1, 0)
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    writer.transport.abort()

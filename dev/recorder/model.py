@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+import h11
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -86,13 +88,13 @@ class ScriptedAnswer:
             and request.user_agent.startswith(self.user_agent_prefix)
         )
 
-    def to_bytes(self, method: str) -> bytes:
-        """Return the answer as it goes over the wire."""
-        lines = [f"HTTP/1.1 {self.status} Scripted", *(f"{name}: {value}" for name, value in self.headers)]
-        if not any(name.lower() == "content-length" for name, _ in self.headers):
-            lines.append(f"Content-Length: {len(self.body)}")
-        head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-        return head if method == "HEAD" else head + self.body
+    def events(self, method: str) -> list[h11.Event]:
+        """Return the answer in parts as they are sent."""
+        headers = list(self.headers)
+        if not any(name.lower() == "content-length" for name, _ in headers):
+            headers.append(("Content-Length", str(len(self.body))))
+        body = [] if method == "HEAD" else [h11.Data(self.body)]
+        return [h11.Response(status_code=self.status, headers=headers, reason=b"Scripted"), *body, h11.EndOfMessage()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 import time
 
-from dev.recorder import http1
+import h11
+
+from dev.loop_thread import reset
 from dev.recorder.model import NEVER, AnswerSeen, RecordedRequest, Route, ScriptedAnswer, State
 
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 2.0
+MAX_HEAD_BYTES = 1 << 16
+CHUNK_BYTES = 1 << 16
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Proxy:
@@ -32,7 +36,7 @@ class Proxy:
     async def listen(self) -> None:
         """Begin to accept; the address is final afterwards. Raises OSError when it is taken."""
         host, _, port = self.address.rpartition(":")
-        self._server = await asyncio.start_server(self._accept, host, int(port), limit=http1.MAX_HEAD_BYTES)
+        self._server = await asyncio.start_server(self._accept, host, int(port))
         self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
     async def apply_faults(self) -> None:
@@ -72,7 +76,7 @@ class Proxy:
                 await connection.serve_http()
             else:
                 await connection.serve_bytes()
-        except (OSError, http1.ProtocolError):
+        except (OSError, h11.ProtocolError):
             connection.abort()
         except asyncio.CancelledError:
             connection.abort()
@@ -88,25 +92,24 @@ class Proxy:
             await asyncio.sleep(delay)
         await self._thawed.wait()
 
-    def record(self, head: http1.Head, client_port: int) -> RecordedRequest:
+    def record(self, head: h11.Request, client_port: int) -> RecordedRequest:
         """Note a request."""
-        path, _, query = head.start[1].partition("?")
+        path, _, query = head.target.decode("latin-1").partition("?")
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
         with self._state.lock:
             self._state.count += 1
-            number = self._state.count
-        request = RecordedRequest(
-            number=number,
-            wall_ms=time.time() * 1000,
-            boot_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
-            client_port=client_port,
-            method=head.start[0],
-            path=path,
-            query=query,
-            user_agent=next((value for name, value in head.headers if name == "user-agent"), ""),
-            target=self.route.target,
-            headers=head.headers,
-        )
-        with self._state.lock:
+            request = RecordedRequest(
+                number=self._state.count,
+                wall_ms=time.time() * 1000,
+                boot_seconds=time.clock_gettime(time.CLOCK_BOOTTIME),
+                client_port=client_port,
+                method=head.method.decode("latin-1"),
+                path=path,
+                query=query,
+                user_agent=next((value for name, value in headers if name == "user-agent"), ""),
+                target=self.route.target,
+                headers=headers,
+            )
             self._state.requests.append(request)
         return request
 
@@ -121,40 +124,72 @@ class Proxy:
         return self._state.take_answer(request, self.address)
 
 
+class Side:
+    """One connection as HTTP/1.1 messages; what was received is sent on as it is, framed anew."""
+
+    def __init__(self, role: type[h11.CLIENT | h11.SERVER], streams: Streams) -> None:
+        """``role`` is the role that this side plays."""
+        self.http = h11.Connection(role, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self.reader, self.writer = streams
+
+    async def receive(self) -> h11.Event:
+        """Return the next part of a message. Raises h11.ProtocolError."""
+        while (event := self.http.next_event()) is h11.NEED_DATA:
+            self.http.receive_data(await self.reader.read(CHUNK_BYTES))
+        if not isinstance(event, h11.Event):
+            raise h11.RemoteProtocolError("the protocol changes")
+        return event
+
+    async def send(self, event: h11.Event) -> None:
+        """Send one part of a message. Raises OSError."""
+        self.writer.write(self.http.send(event) or b"")
+        await self.writer.drain()
+
+    def ready(self) -> bool:
+        """Whether the connection may carry another request; prepares it for one."""
+        if (self.http.our_state, self.http.their_state) != (h11.DONE, h11.DONE):
+            return False
+        self.http.start_next_cycle()
+        return True
+
+
 class Connection:
     """One client's connection and, once something was forwarded, the one to the target."""
 
     def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take over an accepted connection."""
         self._proxy = proxy
-        self._reader, self._writer = reader, writer
-        self._up: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._client = Side(h11.SERVER, (reader, writer))
+        self._up: Side | None = None
 
     async def close(self) -> None:
         """Close both sides, waiting a bounded time for the client to take what was written."""
         self._drop_up()
-        self._writer.close()
+        self._client.writer.close()
         try:
-            await asyncio.wait_for(self._writer.wait_closed(), CLOSE_SECONDS)
+            await asyncio.wait_for(self._client.writer.wait_closed(), CLOSE_SECONDS)
         except OSError:
-            _reset(self._writer)
+            reset(self._client.writer)
 
     def abort(self) -> None:
         """Reset both connections: the peers must see that something went wrong."""
-        _reset(self._writer)
+        reset(self._client.writer)
         if self._up is not None:
-            _reset(self._up[1])
+            reset(self._up.writer)
 
     def _drop_up(self) -> None:
         if self._up is not None:
-            self._up[1].close()
+            self._up.writer.close()
             self._up = None
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self) -> Side:
+        """The connection to the target; a new one where the target closed the old one meanwhile."""
+        if self._up is not None and self._up.reader.at_eof():
+            self._drop_up()
         if self._up is None:
             route = self._proxy.route
-            opening = asyncio.open_connection(route.target_host, route.target_port, limit=http1.MAX_HEAD_BYTES)
-            self._up = await asyncio.wait_for(opening, CONNECT_SECONDS)
+            opening = asyncio.open_connection(route.target_host, route.target_port)
+            self._up = Side(h11.CLIENT, await asyncio.wait_for(opening, CONNECT_SECONDS))
         return self._up
 
     # --- plain bytes -----------------------------------------------------------------------
@@ -162,15 +197,12 @@ class Connection:
     async def serve_bytes(self) -> None:
         """Pass bytes both ways until either side is done in both directions."""
         await self._proxy.hold()
-        await self._connect()
-        await self._tunnel()
-
-    async def _tunnel(self) -> None:
-        up_reader, up_writer = await self._connect()
-        await asyncio.gather(self._pump(self._reader, up_writer), self._pump(up_reader, self._writer))
+        up = await self._connect()
+        client = self._client
+        await asyncio.gather(self._pump(client.reader, up.writer), self._pump(up.reader, client.writer))
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while data := await source.read(http1.CHUNK_BYTES):
+        while data := await source.read(CHUNK_BYTES):
             await self._proxy.hold()
             sink.write(data)
             await sink.drain()
@@ -182,100 +214,69 @@ class Connection:
 
     async def serve_http(self) -> None:
         """Serve requests one after the other; pipelined ones wait in the buffer."""
-        port = self._writer.get_extra_info("peername")[1]
-        while (head := await http1.read_head(self._reader)) is not None:
+        port = self._client.writer.get_extra_info("peername")[1]
+        while isinstance(head := await self._client.receive(), h11.Request):
             request = self._proxy.record(head, port)
             await self._proxy.hold()
             answer = self._proxy.scripted(request)
-            if answer is not None:
-                again = await self._answer_instead(head, request, answer)
+            if answer is None:
+                await self._forward(head, request)
             else:
-                again = await self._forward(head, request)
-            if not again:
+                await self._answer_instead(request, answer)
+            if not self._client.ready():
                 return
 
-    async def _answer_instead(self, head: http1.Head, request: RecordedRequest, answer: ScriptedAnswer) -> bool:
-        """Swallow a request and answer it; return whether the connection goes on."""
+    async def _answer_instead(self, request: RecordedRequest, answer: ScriptedAnswer) -> None:
+        """Swallow a request and answer it."""
         # A client that waits for "100 Continue" sends no body before; the connection is then used up.
-        waits = bool(head.values("expect"))
-        if not waits:
-            async for _ in http1.request_body(head, self._reader):
+        if not self._client.http.they_are_waiting_for_100_continue:
+            while not isinstance(await self._client.receive(), h11.EndOfMessage):
                 pass
         if answer.status == NEVER:
             # Until the client gives up, or whoever set it cuts the connection.
-            while await self._reader.read(http1.CHUNK_BYTES):
+            while await self._client.reader.read(CHUNK_BYTES):
                 pass
-            return False
+            return
         self._proxy.answered(request, answer.status)
-        await self._send(self._writer, answer.to_bytes(request.method))
-        return head.keeps_alive and not waits
+        for event in answer.events(request.method):
+            await self._client.send(event)
 
-    async def _forward(self, head: http1.Head, request: RecordedRequest) -> bool:
-        """Forward a request and its response; return whether the connection goes on.
+    async def _forward(self, head: h11.Request, request: RecordedRequest) -> None:
+        """Forward a request and its response.
 
         Both run at once: a client may wait for "100 Continue" before it sends the body.
         """
-        up_reader, up_writer = await self._fresh_up()
-        await self._send(up_writer, head.raw)
-        body = asyncio.ensure_future(self._send_body(head, up_writer))
+        up = await self._connect()
+        await up.send(head)
+        body = asyncio.ensure_future(self._send_body(up))
         try:
-            answer = await self._answer(request, up_reader)
-            if answer is None:
-                return False
+            await self._send_answer(request, up)
             # A target that answers early may leave the rest of the body unread.
             await asyncio.wait([body], timeout=CONNECT_SECONDS)
-            alive = body.done() and not body.cancelled() and body.exception() is None
         finally:
             body.cancel()
             await asyncio.gather(body, return_exceptions=True)
-        if not answer.keeps_alive:
+        if not up.ready():
             self._drop_up()
-        return alive and head.keeps_alive and answer.keeps_alive
 
-    async def _fresh_up(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Return the connection to the target, a new one when the old was closed meanwhile."""
-        if self._up is not None and self._up[0].at_eof():
-            self._drop_up()
-        return await self._connect()
-
-    async def _send_body(self, head: http1.Head, up_writer: asyncio.StreamWriter) -> None:
+    async def _send_body(self, up: Side) -> None:
         try:
-            async for piece in http1.request_body(head, self._reader):
-                await self._send(up_writer, piece)
-        except (OSError, http1.ProtocolError):
+            event: h11.Event | None = None
+            while not isinstance(event, h11.EndOfMessage):
+                event = await self._client.receive()
+                await up.send(event)
+        except (OSError, h11.ProtocolError):
             # The target must not wait for the rest, nor this side for its answer.
-            _reset(up_writer)
+            reset(up.writer)
             raise
 
-    async def _answer(self, request: RecordedRequest, up_reader: asyncio.StreamReader) -> http1.Head | None:
-        """Pass on one response with the interim ones before it; None when the connection is used up."""
-        method = request.method
-        while True:
-            head = await http1.read_head(up_reader)
-            if head is None:
-                raise http1.ProtocolError("the target closed without an answer")
-            if head.status >= 200:
+    async def _send_answer(self, request: RecordedRequest, up: Side) -> None:
+        """Pass on one response with the interim ones before it."""
+        while not isinstance(event := await up.receive(), h11.ConnectionClosed):
+            if isinstance(event, h11.Response):
                 # Noted first: whether or not the client still hears it, this is what became of its request.
-                self._proxy.answered(request, head.status)
-            await self._send(self._writer, head.raw)
-            if head.status == 101:
-                await self._tunnel()
-                return None
-            if head.status >= 200:
-                break
-        async for piece in http1.response_body(method, head, up_reader):
-            await self._send(self._writer, piece)
-        return None if http1.ends_by_close(method, head) else head
-
-    @staticmethod
-    async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
-        writer.write(data)
-        await writer.drain()
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection with a reset, which no peer takes for an orderly end."""
-    if not writer.is_closing():
-        linger = struct.pack("ii", 1, 0)
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    writer.transport.abort()
+                self._proxy.answered(request, event.status_code)
+            await self._client.send(event)
+            if isinstance(event, h11.EndOfMessage):
+                return
+        raise h11.RemoteProtocolError("the target sent no whole answer")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,10 +10,10 @@ from pathlib import Path
 
 from dev.chaos.history import Rules
 from dev.chaos.judging import judge
+from dev.chaos.operator_requests import end_all
 from dev.chaos.proxy import TcpProxy
 from dev.chaos.runner import Ground, leads
 from dev.chaos.schedule import Schedule
-from dev.chaos.wishes import end_all
 from dev.chaos.witness import StoreWitness
 from dev.sidecar import Sidecar, SidecarError, settings_for
 from dev.traffic import AdminError
@@ -30,7 +29,7 @@ TARGETS = {
     "bookie": ("bookie",),
     "admin": ("brokers",),
     "reads": ("brokers",),
-    "wish": ("people",),
+    "request": ("people",),
 }
 # Everything quick, so that much happens in a schedule of a few seconds.
 SETTINGS = {
@@ -92,7 +91,7 @@ def prepare(stage: Stage, ground: Ground) -> None:
     until(lambda: leads(ground), "somebody leads", within=60)
     leader = next(iter(ground.sidecars.values()))
     assert leader.post("/api/v1/pause", {"reason": "between schedules", "by": "test"}).status_code == 200
-    time.sleep(1.0)
+    until(lambda: all(item.state().get("paused") for item in ground.sidecars.values()), "all know", within=60)
     for sidecar in ground.sidecars.values():
         end_all(sidecar)
     with contextlib.suppress(AdminError):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +20,7 @@ from dev.cluster import BrokerInfo, Cluster, ClusterSpec, open_cluster
 from dev.recorder import RecordedRequest, Recorder
 from dev.sidecar import Sidecar, bundlekeel, leader_of, running, settings_for
 from dev.traffic import AdminError, Traffic, TrafficSpec
+from dev.traffic import admin as broker_admin
 from tests.chaos.zk import children, kazoo, owner_of, read
 
 BUNDLES = 24
@@ -264,6 +266,23 @@ def carry_out(
     raise AssertionError(f"the inputs change faster than a plan can be carried out: {found}")
 
 
+def carry_out_hurt(
+    stage: Stage, sidecar: Sidecar, *, seconds: float | None = None, at_least: int = 1
+) -> tuple[dict[str, Any], str, Callable[[], None]]:
+    """`carry_out` while the broker that gets every unload first takes so many seconds, or (None) answers nothing; what
+    ends that is the third of what it gives."""
+    hop = web_address(stage.leader_broker())
+
+    def hurt(on: bool) -> None:
+        if seconds is None:
+            stage.recorder.freeze(on, hop)
+        else:
+            stage.recorder.set_delay(seconds if on else 0.0, hop)
+
+    heal = partial(hurt, False)
+    return *carry_out(stage, sidecar, lambda _plan: hurt(True), undo=heal, at_least=at_least), heal
+
+
 def ended(sidecar: Sidecar, task: str, *, within: float) -> dict[str, Any]:
     """Wait for the end of an execution."""
 
@@ -275,17 +294,58 @@ def ended(sidecar: Sidecar, task: str, *, within: float) -> dict[str, Any]:
     return found
 
 
+def traffic_spec(cluster: Cluster, namespace: str = "demo/traffic", **spec: Any) -> TrafficSpec:
+    """Traffic on a namespace of this cluster."""
+    admin_url = cluster.brokers[0].web_url
+    return TrafficSpec(**{"service_url": cluster.service_url, "admin_url": admin_url, "namespace": namespace, **spec})
+
+
 def traffic_for(cluster: Cluster) -> Traffic:
     """Steady traffic on 24 bundles of like size: a plan has some fifteen moves, enough for every fault at once."""
-    spec = TrafficSpec(
-        service_url=cluster.service_url,
-        admin_url=cluster.brokers[0].web_url,
-        namespace="chaos/traffic",
-        bundles=BUNDLES,
-        rate_total_msgs=600.0,
-        zipf=0.4,
-    )
-    return Traffic(spec)
+    return Traffic(traffic_spec(cluster, "chaos/traffic", bundles=BUNDLES, rate_total_msgs=600.0, zipf=0.4))
+
+
+def person(cluster: Cluster, directory: Path, name: str = "person", **changes: Any) -> Path:
+    """A file of settings for commands that need no sidecar; their root has the same name unless given."""
+    path = directory / f"{name}.json"
+    settings = settings_for(cluster, name, directory, **{"root": name, **changes})
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    return path
+
+
+def change_hands(command: str, config: Path) -> None:
+    """`takeover` or `handback` of the brokers' own shedding, from the command line."""
+    done = bundlekeel(command, "-c", str(config), "--yes", "--reason", "test", within=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def taken_over(cluster: Cluster, directory: Path) -> Iterator[None]:
+    """Meanwhile the brokers' own shedding is off."""
+    config = person(cluster, directory)
+    change_hands("takeover", config)
+    try:
+        yield
+    finally:
+        change_hands("handback", config)
+
+
+def lead_and_follow(sidecars: list[Sidecar]) -> tuple[Sidecar, list[Sidecar]]:
+    """Who leads, waiting for one, and the others."""
+    leader: Sidecar = until(lambda: leader_of(sidecars), "somebody leads", within=40)
+    return leader, [item for item in sidecars if item is not leader]
+
+
+def admin(broker: BrokerInfo, method: str, path: str, body: object | None = None) -> bytes:
+    """A call of a broker's admin API that must succeed; what it answers."""
+    status, answer = broker_admin.request(method, f"{broker.web_url}/admin/v2/{path}", body)
+    assert status in (200, 204), f"{method} {path}: {status} {answer[:600]!r}"
+    return answer
+
+
+def overrides(cluster: Cluster) -> dict[str, str]:
+    """The brokers' dynamic overrides."""
+    return dict(json.loads(admin(cluster.brokers[0], "GET", "brokers/configuration/values")))
 
 
 @contextmanager
@@ -298,11 +358,7 @@ def open_stage(directory: Path, **spec: Any) -> Iterator[Stage]:
             recorders.append(stack.enter_context(Recorder.for_cluster(brokers, service_ports=False)))
 
         cluster = stack.enter_context(open_cluster(ClusterSpec(advertise="proxy", **spec), listen))
-        settings = settings_for(cluster, "cli", directory, root="chaos")
-        person = directory / "cli.json"
-        person.write_text(json.dumps(settings), encoding="utf-8")
-        taken = bundlekeel("takeover", "-c", str(person), "--yes", "--reason", "chaos", within=120)
-        assert taken.returncode == 0, taken.stdout + taken.stderr
+        change_hands("takeover", person(cluster, directory, "chaos"))
         traffic = traffic_for(cluster)
         traffic.place_all_on(cluster.brokers[0].broker_id)
         stack.enter_context(traffic)

@@ -12,8 +12,18 @@ from urllib.parse import quote
 import pytest
 
 from dev.recorder import Recorder
-from dev.sidecar import Sidecar, bundlekeel, leader_of
-from tests.chaos.stage import PATIENT, UNLIMITED, Stage, carry_out, ended, until, web_address
+from dev.sidecar import Sidecar, bundlekeel
+from tests.chaos.stage import (
+    PATIENT,
+    UNLIMITED,
+    Stage,
+    carry_out,
+    carry_out_hurt,
+    ended,
+    lead_and_follow,
+    until,
+    web_address,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -70,7 +80,7 @@ def test_each_answer_has_its_outcome(stage: Stage, tmp_path: Path) -> None:
         Recorder([("127.0.0.1", 0, "127.0.0.1", 9)]) as foreign,
         stage.sidecars("AB", tmp_path, parameters={**PATIENT, **UNLIMITED}, admin={"token": TOKEN}) as sidecars,
     ):
-        leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
+        leader, (follower,) = lead_and_follow(sidecars)
 
         def prepare(plan: dict[str, Any]) -> None:
             expected.clear()
@@ -94,7 +104,6 @@ def test_each_answer_has_its_outcome(stage: Stage, tmp_path: Path) -> None:
         check_tokens(stage, foreign)
         asked = Counter((item.bundle, item.target) for item in stage.unloads())
         assert set(asked.values()) == {1}, "nothing is asked twice"
-        follower = next(item for item in sidecars if item is not leader)
         until(lambda: follower.moves() == leader.moves(), "the journal is alike on every replica", within=20)
         shown = bundlekeel("journal", "--kind", "move", "-c", str(leader.config), "-o", "json")
         assert shown.returncode == 0, shown.stderr
@@ -112,13 +121,7 @@ def test_a_broker_that_hangs(stage: Stage, tmp_path: Path) -> None:
     """No answer within the limit: unknown, confirmed by reading, asked once, and the leader goes on with its cycles."""
     parameters = {**PATIENT, "max_moves_per_cycle": 2}
     with stage.sidecars("A", tmp_path, parameters=parameters, admin={"read_timeout": "2s"}) as (leader,):
-        first_hop = web_address(stage.leader_broker())
-        plan, task = carry_out(
-            stage,
-            leader,
-            lambda _plan: stage.recorder.freeze(True, first_hop),
-            undo=lambda: stage.recorder.freeze(False, first_hop),
-        )
+        plan, task, heal = carry_out_hurt(stage, leader)
         result = ended(leader, task, within=60)
         outcomes = {move["bundle"]: move["outcome"] for move in result["moves"]}
         assert set(outcomes.values()) == {"unknown"}
@@ -126,7 +129,7 @@ def test_a_broker_that_hangs(stage: Stage, tmp_path: Path) -> None:
         assert {record["code"] for record in records.values()} == {"NoAnswer"}
         assert leader.metric("admin_requests_total", method="PUT", code="timeout") == len(outcomes)
         cycles = leader.metric("cycles_total")
-        stage.recorder.freeze(False, first_hop)
+        heal()
         until(lambda: leader.metric("cycles_total") > cycles + 1, "cycles go on", within=60)
         assert leader.state()["role"] == "leader"
         asked = Counter((item.bundle, item.target) for item in stage.unloads())
@@ -141,16 +144,10 @@ def test_a_broker_that_dies_between_plan_and_call(stage: Stage, tmp_path: Path) 
     first_hop = stage.leader_broker()
     dead = next(b for b in stage.cluster.brokers[1:] if b.broker_id != first_hop.broker_id)
     with stage.sidecars("A", tmp_path, parameters={**PATIENT, **UNLIMITED}) as (leader,):
-        plan, task = carry_out(
-            stage,
-            leader,
-            lambda _plan: stage.recorder.set_delay(1.0, web_address(first_hop)),
-            undo=lambda: stage.recorder.set_delay(0.0, web_address(first_hop)),
-            at_least=8,
-        )
+        plan, task, heal = carry_out_hurt(stage, leader, seconds=1.0, at_least=8)
         stage.cluster.kill(dead.name)
         killed_ms = time.time() * 1000
-        stage.recorder.set_delay(0.0, web_address(first_hop))
+        heal()
         result = ended(leader, task, within=200)
         records = records_of(leader, plan)
         to_dead = [record for record in records.values() if record["destination"] == dead.broker_id]

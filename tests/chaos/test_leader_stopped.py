@@ -13,8 +13,8 @@ from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.zookeeper import ZkClient, ZkCoordination
 from bundlekeel.core.model.errors import LeadershipLost
 from bundlekeel.ports import DocumentChange
-from dev.sidecar import Sidecar, leader_of
-from tests.chaos.stage import PATIENT, Stage, carry_out, make_plan, until, web_address
+from dev.sidecar import Sidecar
+from tests.chaos.stage import PATIENT, Stage, carry_out_hurt, lead_and_follow, make_plan, until
 from tests.chaos.zk import kazoo
 from tests.support.contracts.coordination import eventually
 
@@ -28,11 +28,7 @@ async def late_write(stage: Stage, epoch: int) -> None:
     client = ZkClient(stage.cluster.zk_hosts, "/pulsar", session_seconds=10.0, call_timeout_seconds=5.0)
     coordination = ZkCoordination(client, root=stage.root.removeprefix("/pulsar"), clock=SystemClock())
     await coordination.start()
-
-    async def connected() -> bool:
-        return coordination.connected
-
-    await eventually(connected, within=20.0)
+    await eventually(lambda: coordination.connected, within=20.0)
     try:
         await coordination.write_fenced(epoch, [DocumentChange(path="state/term", data=b"late")])
     finally:
@@ -51,20 +47,12 @@ def bare_late_write(stage: Stage, epoch: int) -> list[type]:
 def test_a_stopped_leader_sends_nothing_more(stage: Stage, tmp_path: Path) -> None:
     """Stopped with moves in flight: no mutation after it continues, a late write is refused, the successor is whole."""
     with stage.sidecars("AB", tmp_path, parameters=PATIENT) as sidecars:
-        old = until(lambda: leader_of(sidecars), "somebody leads", within=30)
-        new = next(item for item in sidecars if item is not old)
+        old, (new,) = lead_and_follow(sidecars)
         epoch, session = old.state()["epoch"], old.state()["store"]["session_seconds"]
-        first_hop = web_address(stage.leader_broker())
-        carry_out(
-            stage,
-            old,
-            lambda _plan: stage.recorder.set_delay(2.0, first_hop),
-            undo=lambda: stage.recorder.set_delay(0.0, first_hop),
-            at_least=3,
-        )
+        *_, heal = carry_out_hurt(stage, old, seconds=2.0, at_least=3)
         until(lambda: stage.unloads(old.name), "a move is in flight", within=30)
         old.pause()
-        stage.recorder.set_delay(0.0, first_hop)
+        heal()
         until(lambda: new.state().get("role") == "leader", "the other one leads", within=session + 20)
         term = stage.document("state/term")
         time.sleep(1.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dev.sidecar import leader_of
-from tests.chaos.stage import EAGER, Stage, ready, until
+from tests.chaos.stage import EAGER, Stage, lead_and_follow, ready, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
@@ -51,11 +51,10 @@ def test_nothing_moves_before_the_registry_is_complete_and_quiet(stage: Stage, t
 def test_a_fail_over_does_not_wait(stage: Stage, tmp_path: Path) -> None:
     """With the shipped 180 s: a killed leader is no outage, its successor moves within seconds."""
     with stage.sidecars("AB", tmp_path, parameters=EAGER) as sidecars:
-        leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
+        leader, (other,) = lead_and_follow(sidecars)
         until(stage.unloads, "the first move begins", within=60)
         known = len(stage.unloads())
         leader.kill()
-        other = next(item for item in sidecars if item is not leader)
         until(lambda: len(stage.unloads(other.name)) > 0 or stage.max_mean() <= 1.25, "the next one goes on", within=60)
         assert other.state()["settling"] is None
         assert len(stage.unloads()) >= known

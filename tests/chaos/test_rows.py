@@ -1,4 +1,4 @@
-"""Rows of the fault checklist that need real processes; docs/operations/failures.md lists all of them."""
+"""Rows of the fault checklist that need real processes; docs/reference/failure-tests.md lists all of them."""
 
 from __future__ import annotations
 

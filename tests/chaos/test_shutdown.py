@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dev.sidecar import Sidecar, bundlekeel, leader_of
-from tests.chaos.stage import EAGER, PATIENT, Stage, carry_out, until, web_address
+from tests.chaos.stage import EAGER, PATIENT, Stage, carry_out_hurt, lead_and_follow, until
 from tests.chaos.zk import kazoo, read
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -29,13 +29,7 @@ def test_a_call_in_flight_ends(stage: Stage, tmp_path: Path) -> None:
     """A slow move is finished and recorded before the leader leaves; its node is gone with it."""
     with stage.sidecars("A", tmp_path, parameters={**PATIENT, "max_moves_per_cycle": 2}) as (leader,):
         session = leader.state()["store"]["session_seconds"]
-        first_hop = web_address(stage.leader_broker())
-        carry_out(
-            stage,
-            leader,
-            lambda _plan: stage.recorder.set_delay(1.5, first_hop),
-            undo=lambda: stage.recorder.set_delay(0.0, first_hop),
-        )
+        carry_out_hurt(stage, leader, seconds=1.5)
         until(stage.unloads, "a move is in flight", within=30)
         started = time.monotonic()
         code = leader.stop(GRACE_SECONDS)
@@ -56,15 +50,8 @@ def test_a_call_that_hangs_is_left_to_the_next_leader(stage: Stage, tmp_path: Pa
     """The leader leaves in time although a broker hangs; its intent stays, and the next leader settles it."""
     parameters = {**PATIENT, "max_moves_per_cycle": 1}
     with stage.sidecars("AB", tmp_path, parameters=parameters, admin={"read_timeout": "17s"}) as sidecars:
-        old = until(lambda: leader_of(sidecars), "somebody leads", within=30)
-        new = next(item for item in sidecars if item is not old)
-        first_hop = web_address(stage.leader_broker())
-        plan, _ = carry_out(
-            stage,
-            old,
-            lambda _plan: stage.recorder.freeze(True, first_hop),
-            undo=lambda: stage.recorder.freeze(False, first_hop),
-        )
+        old, (new,) = lead_and_follow(sidecars)
+        plan, _, heal = carry_out_hurt(stage, old)
         until(stage.unloads, "a move is in flight", within=30)
         bundle = plan["moves"][0]["bundle"]
         started = time.monotonic()
@@ -72,7 +59,7 @@ def test_a_call_that_hangs_is_left_to_the_next_leader(stage: Stage, tmp_path: Pa
         seconds = time.monotonic() - started
         assert code == 0
         until(lambda: new.state().get("role") == "leader", "the other one leads at once", within=3)
-        stage.recorder.freeze(False, first_hop)
+        heal()
         assert stage.intents() == [bundle]
         assert new.state()["intents"] == [bundle]
         until(lambda: code_of(new, bundle) == "FrozenIntent", "its bundle is frozen", within=20)
@@ -89,13 +76,7 @@ def test_a_second_signal_ends_it_at_once(stage: Stage, tmp_path: Path) -> None:
     """While it waits for a call that hangs: nothing more is waited for, and the intent stays for the next leader."""
     parameters = {**PATIENT, "max_moves_per_cycle": 1}
     with stage.sidecars("A", tmp_path, parameters=parameters, admin={"read_timeout": "17s"}) as (leader,):
-        first_hop = web_address(stage.leader_broker())
-        plan, _ = carry_out(
-            stage,
-            leader,
-            lambda _plan: stage.recorder.freeze(True, first_hop),
-            undo=lambda: stage.recorder.freeze(False, first_hop),
-        )
+        plan, _, heal = carry_out_hurt(stage, leader)
         until(stage.unloads, "a move is in flight", within=30)
         leader.send(signal.SIGTERM)
         until(lambda: '"stopping"' in leader.log.read_text(), "it has heard the first one", within=10)
@@ -106,7 +87,7 @@ def test_a_second_signal_ends_it_at_once(stage: Stage, tmp_path: Path) -> None:
         assert "second signal" in leader.log.read_text()
         assert stage.intents() == [plan["moves"][0]["bundle"]]
         check_whole(leader)
-        stage.recorder.freeze(False, first_hop)
+        heal()
 
 
 def check_whole(sidecar: Sidecar) -> None:

@@ -5,34 +5,27 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from dev.cluster import Cluster
+from tests.support.contracts.zookeeper import plain
 
 _CONNECTION = re.compile(r"/[\d.]+:(\d+)\[\d\]\(.*?sid=(0x[0-9a-f]+)")
 _AUDIT = re.compile(r"(\w+)=(\S*)")
 WRITES = ("create", "setData", "delete", "multiOperation", "setAcl")
 
 
-@contextmanager
-def kazoo(cluster: Cluster) -> Iterator[Any]:
+def kazoo(cluster: Cluster) -> AbstractContextManager[Any]:
     """A session of the test's own, without a chroot."""
-    client = KazooClient(hosts=cluster.zk_hosts, timeout=10.0)
-    client.start(timeout=20)
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
+    return plain(cluster.zk_hosts)
 
 
 def read(client: Any, path: str) -> bytes | None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from dev.chart import CHART
 from tests.support.fake_requests import FakeWishes
 from tests.support.fake_service import BROKERS, FakeService
 
+Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 HOOK = CHART / "files" / "broker_hook.py"
 REASON = "the broker's container stops (preStop)"
 
@@ -181,27 +182,28 @@ async def test_back_after_a_first_start_does_nothing(stage: Stage) -> None:
     assert stage.wishes.asked == []
 
 
+async def drained_by(leader: Connected, bench: Stage, folder: Path, **environment: str) -> str:
+    """A drain asked of a sidecar without a seat, whose leader answers in the clear; what the hook says."""
+    bench.wishes.refuse = SnapshotError("there is no picture of the cluster yet")
+    (folder / "token").write_text("secret-token\n", encoding="utf-8")
+    async with await asyncio.start_server(leader, "127.0.0.1", 0) as server:
+        bench.service.leader_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await bench.server.start()
+        try:
+            return await bench.run("drain", BUNDLEKEEL_TOKEN_FILE=str(folder / "token"), **environment)
+        finally:
+            await bench.server.stop()
+
+
 async def test_h19_with_tls_on_a_leader_in_the_clear_gets_no_token(tmp_path: Path) -> None:
     """Nothing is sent to it, and the broker stops as it would have without us."""
-    bench = Stage(tmp_path)
-    bench.wishes.refuse = SnapshotError("there is no picture of the cluster yet")
     reached: list[str] = []
 
     async def leader(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         reached.append("somebody connected")
         writer.close()
 
-    server = await asyncio.start_server(leader, "127.0.0.1", 0)
-    bench.service.leader_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    token = tmp_path / "token"
-    token.write_text("secret-token\n", encoding="utf-8")
-    await bench.server.start()
-    try:
-        said = await bench.run("drain", BUNDLEKEEL_TOKEN_FILE=str(token), BUNDLEKEEL_TLS_CA=str(tmp_path / "ca.crt"))
-    finally:
-        await bench.server.stop()
-        server.close()
-        await server.wait_closed()
+    said = await drained_by(leader, Stage(tmp_path), tmp_path, BUNDLEKEEL_TLS_CA=str(tmp_path / "ca.crt"))
     assert "not encrypted" in said and "given up" in said
     assert reached == []
 
@@ -210,7 +212,6 @@ async def test_without_a_seat_it_asks_the_leader(stage: Stage, tmp_path: Path) -
     """503 here, so the leader's port with the token; its answer counts."""
     (tmp_path / "bench").mkdir()
     bench = Stage(tmp_path / "bench")
-    bench.wishes.refuse = SnapshotError("there is no picture of the cluster yet")
     bench.wishes.drains = stage.wishes.drains
     heard: list[str] = []
 
@@ -222,18 +223,6 @@ async def test_without_a_seat_it_asks_the_leader(stage: Stage, tmp_path: Path) -
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(leader, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    bench.service.leader_url = url
-    token = tmp_path / "token"
-    token.write_text("secret-token\n", encoding="utf-8")
-    await bench.server.start()
-    try:
-        said = await bench.run("drain", BUNDLEKEEL_TOKEN_FILE=str(token))
-    finally:
-        await bench.server.stop()
-        server.close()
-        await server.wait_closed()
-    assert "empty" in said
+    assert "empty" in await drained_by(leader, bench, tmp_path)
     assert heard[0].startswith(f"POST /api/v1/brokers/{BROKERS[1].replace(':', '%3A')}/drain")
     assert "Authorization: Bearer secret-token" in heard[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +20,8 @@ from bundlekeel.daemon.operations.takeover import SHEDDING
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.demo.measure import loads
 from dev.sidecar import SHARED_MACHINE
-from dev.traffic import Traffic, TrafficSpec
-from dev.traffic.admin import request
+from dev.traffic import Traffic
+from tests.chaos.stage import overrides, traffic_spec, until
 from tests.support.newcomer import GETTING_STARTED, README, SETTINGS, Shell, copy_of_sources, lines, opened, words
 
 # Everything is installed anew, once a page.
@@ -30,7 +29,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(1800
 
 PATIENCE = 420.0
 BUSY_BUNDLES = 24
-LOOKS = 120
 # Lines that are not typed, and why. No line of these pages needs Kubernetes; those of docs/operations/kubernetes.md do,
 # and nothing here runs a kubelet: what they install is checked by tests/chart.
 NOT_TYPED = {
@@ -82,13 +80,7 @@ def shell(tree: Path, tmp_path: Path) -> Iterator[Shell]:
 @pytest.fixture
 def traffic(cluster: Cluster) -> Iterator[Traffic]:
     """On 24 bundles, all of them the first broker's."""
-    spec = TrafficSpec(
-        service_url=cluster.service_url,
-        admin_url=cluster.brokers[0].web_url,
-        bundles=32,
-        busy_bundles=BUSY_BUNDLES,
-    )
-    found = Traffic(spec)
+    found = Traffic(traffic_spec(cluster, bundles=32, busy_bundles=BUSY_BUNDLES))
     found.place_all_on(cluster.brokers[0].broker_id)
     with found:
         yield found
@@ -146,21 +138,15 @@ class Newcomer:
         (self._tree / SETTINGS).write_text(text, encoding="utf-8")
 
 
-def overrides(cluster: Cluster) -> dict[str, str]:
-    """The brokers' dynamic settings."""
-    status, answer = request("GET", f"{cluster.brokers[0].web_url}/admin/v2/brokers/configuration/values")
-    assert status == 200, answer
-    return dict(json.loads(answer))
-
-
 def busy(cluster: Cluster) -> list[int]:
     """How many bundles with traffic each broker has, once all are seen: not those on their way, or quiet just now."""
-    for _ in range(LOOKS):
+
+    def seen() -> list[int]:
         found = [load.busy_bundles for load in loads(cluster, "modular")]
-        if sum(found) == BUSY_BUNDLES:
-            return found
-        time.sleep(1.0)
-    raise AssertionError(f"the brokers report {found} bundles with traffic, not {BUSY_BUNDLES} together")
+        return found if sum(found) == BUSY_BUNDLES else []
+
+    found: list[int] = until(seen, f"the brokers report {BUSY_BUNDLES} bundles with traffic", within=120)
+    return found
 
 
 def typed_lines(page: str) -> list[str]:
@@ -202,7 +188,7 @@ def test_getting_started(shell: Shell, tree: Path, cluster: Cluster, traffic: Tr
         if command == "bundlekeel handback":
             assert overrides(cluster)[SHEDDING] == "false", "while we act the brokers do not"
         newcomer.type(line)
-    assert newcomer.typed[-1].startswith("bundlekeel handback")
+    assert newcomer.typed[-2].startswith("bundlekeel handback")
     assert busy(cluster)[0] < BUSY_BUNDLES
     assert overrides(cluster) == before
     report = traffic.stop()

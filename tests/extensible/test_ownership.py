@@ -71,12 +71,18 @@ def lines(us: Following, code: str, event: str, broker: str) -> list[Mapping[str
 
 async def written(us: Following, code: str, event: str, broker: str, within: float) -> Mapping[str, Any]:
     """The first such line, as soon as it is there."""
+    found: list[Mapping[str, Any]] = await eventually(lambda: lines(us, code, event, broker), within=within)
+    return found[0]
 
-    async def there() -> bool:
-        return bool(lines(us, code, event, broker))
 
-    await eventually(there, within=within)
-    return lines(us, code, event, broker)[0]
+async def taken(us: Following, bundle: str, dead: str) -> None:
+    """Wait until a broker other than the dead one owns the bundle."""
+
+    async def elsewhere() -> bool:
+        now = await us.ownership.owner(bundle)
+        return now is not None and not now.disabled and now.broker_id != dead
+
+    await eventually(elsewhere, within=100)
 
 
 async def restarted(mortal: BrokerCluster, us: Following, broker: str) -> None:
@@ -126,7 +132,7 @@ async def test_a_target_that_dies_is_found(mortal: BrokerCluster) -> None:
         moving = asyncio.create_task(mortal.ask("PUT", path, at=leader, params={"destinationBroker": target}))
         try:
 
-            async def on_its_way() -> bool:
+            def on_its_way() -> bool:
                 unit = us.watch.current().units[bundle]
                 return unit.destination == target and unit.state is not UnitState.OWNED
 
@@ -135,12 +141,7 @@ async def test_a_target_that_dies_is_found(mortal: BrokerCluster) -> None:
             found = await written(us, "TargetNotAlive", "appeared", target, within=60)
             assert found["bundles"] == [bundle]
             await written(us, "TargetNotAlive", "gone", target, within=200)
-
-            async def taken() -> bool:
-                now = await us.ownership.owner(bundle)
-                return now is not None and not now.disabled and now.broker_id != target
-
-            await eventually(taken, within=100)
+            await taken(us, bundle, target)
             await restarted(mortal, us, target)
         finally:
             moving.cancel()
@@ -156,19 +157,10 @@ async def test_a_killed_leader_is_found(mortal: BrokerCluster) -> None:
         await mortal.transfer(bundle, leader)
     name = next(item.name for item in mortal.cluster.brokers if item.broker_id == leader)
     async with following(mortal.cluster) as us:
-
-        async def seen() -> bool:
-            return us.watch.current().units[bundle].destination == leader
-
-        await eventually(seen, within=30)
+        await eventually(lambda: us.watch.current().units[bundle].destination == leader, within=30)
         await asyncio.to_thread(mortal.cluster.kill, name)
         found = await written(us, "OwnerNotAlive", "appeared", leader, within=120)
         assert bundle in found["bundles"]
         await written(us, "OwnerNotAlive", "gone", leader, within=200)
-
-        async def taken() -> bool:
-            now = await us.ownership.owner(bundle)
-            return now is not None and not now.disabled and now.broker_id != leader
-
-        await eventually(taken, within=100)
+        await taken(us, bundle, leader)
         await restarted(mortal, us, leader)

@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.admin import HttpBrokerAdmin
-from bundlekeel.adapters.topics.feed import TopicLoadFeed
-from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.adapters.zookeeper import ZkClient, ZkLoadSource
 from bundlekeel.core.model.errors import SnapshotError
 from bundlekeel.core.model.extensible import is_rest
 from bundlekeel.core.model.load import PRODUCERS, RATE_IN, RATE_OUT, THROUGHPUT_IN, TOPICS
-from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.ports import Picture
 from bundlekeel.ports.commands import by_person
+from bundlekeel.wiring.outside import Outside
 from dev.cluster import Cluster
-from dev.traffic import Traffic, TrafficSpec
-from tests.support.contracts.admin import Recorder
+from dev.traffic import Traffic
+from tests.chaos.stage import traffic_spec
+from tests.support.channel_following import outside
 from tests.support.contracts.coordination import eventually
-from tests.support.memory_source import RealClock
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -34,17 +32,8 @@ BUNDLES = 12
 @pytest.fixture(scope="module")
 def traffic(extensible_cluster: Cluster) -> Iterator[Traffic]:
     """Twelve bundles of two topics with equal rates, all at the second broker."""
-    spec = TrafficSpec(
-        service_url=extensible_cluster.service_url,
-        admin_url=extensible_cluster.brokers[0].web_url,
-        namespace="picture/traffic",
-        bundles=BUNDLES,
-        topics_per_bundle=2,
-        rate_total_msgs=RATE,
-        message_bytes=BYTES,
-        zipf=0.0,
-    )
-    made = Traffic(spec)
+    fixed = {"bundles": BUNDLES, "topics_per_bundle": 2, "rate_total_msgs": RATE, "message_bytes": BYTES, "zipf": 0.0}
+    made = Traffic(traffic_spec(extensible_cluster, "picture/traffic", **fixed))
     made.place_all_on(extensible_cluster.brokers[1].broker_id)
     with made:
         yield made
@@ -53,21 +42,8 @@ def traffic(extensible_cluster: Cluster) -> Iterator[Traffic]:
 class Watched:
     """The daemon's source over the real cluster, and the adapters below it."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        clock = RealClock()
-        self.telemetry = Recorder()
-        self.store = ZkClient(cluster.zk_hosts, "/pulsar", session_seconds=10.0, call_timeout_seconds=3.0)
-        self.admin = HttpBrokerAdmin(telemetry=self.telemetry, clock=clock)
-        self.feed = TopicLoadFeed(TopicsProcess(TopicsOptions(), clock=clock), clock=clock)
-        self.source = ClusterSource(
-            registry=ZkLoadSource(self.store, batch_window_seconds=0.25, max_report_bytes=2**20, clock=clock),
-            feed=self.feed,
-            admin=self.admin,
-            clock=clock,
-            telemetry=self.telemetry,
-            options=ExtensibleOptions(stats_interval=1.0),
-        )
-        self.source.use_settings(lambda _: {"statsUpdateFrequencyInSecs": "1"})
+    def __init__(self, out: Outside) -> None:
+        self.source, self.admin, self.feed = out.source, out.admin, out.source._feed
 
     async def picture(self) -> Picture | None:
         """The present one, if there is any yet."""
@@ -76,20 +52,21 @@ class Watched:
         except SnapshotError:
             return None
 
-    async def close(self) -> None:
-        """End everything."""
-        await self.source.close()
-        await self.admin.close()
-        await self.store.close()
+
+@asynccontextmanager
+async def watching(cluster: Cluster, **extensible: Any) -> AsyncIterator[Watched]:
+    """Started; reports of brokers alone, without counters."""
+    given = {"extensible": {"stats_interval": "1s", **extensible}, "counters": {"source": "off"}}
+    async with outside(cluster, **given) as out:
+        out.source.use_settings(lambda _: {"statsUpdateFrequencyInSecs": "1"})
+        yield Watched(out)
 
 
 @pytest.fixture
 async def watched(extensible_cluster: Cluster) -> AsyncIterator[Watched]:
-    """Started."""
-    made = Watched(extensible_cluster)
-    await made.source.start()
-    yield made
-    await made.close()
+    """Every bundle, asked of each broker."""
+    async with watching(extensible_cluster) as made:
+        yield made
 
 
 def rates(picture: Picture, namespace: str) -> dict[str, dict[str, float]]:
@@ -107,20 +84,17 @@ async def settled(watched: Watched, traffic: Traffic) -> Picture:
     offered: dict[str, float] = defaultdict(float)
     for plan in traffic.prepare():
         offered[plan.bundle] += plan.rate
-    seen: list[Picture] = []
 
-    async def as_offered() -> bool:
-        picture = await watched.picture()
-        if picture is None or len(picture.reports) != 3:
-            return False
-        seen[:] = [picture]
+    async def as_offered() -> Picture | None:
+        picture = await watched.source.picture()
         told = [pair for bundles in rates(picture, traffic.spec.namespace).values() for pair in bundles.items()]
-        return sorted(name for name, _ in told) == sorted(offered) and all(
+        right = sorted(name for name, _ in told) == sorted(offered) and all(
             abs(rate - offered[name]) <= 0.2 * offered[name] for name, rate in told
         )
+        return picture if right and len(picture.reports) == 3 else None
 
-    await eventually(as_offered, within=120.0)
-    return seen[0]
+    found: Picture = await eventually(as_offered, within=120.0)
+    return found
 
 
 async def test_all_brokers_and_all_bundles(extensible_cluster: Cluster, watched: Watched, traffic: Traffic) -> None:
@@ -186,8 +160,7 @@ async def test_a_transfer_removes_nobody(extensible_cluster: Cluster, watched: W
         assert answer.status == 204
 
         async def told_there() -> bool:
-            seen = await watched.picture()
-            found = rates(seen, traffic.spec.namespace) if seen is not None else {}
+            found = rates(await watched.source.picture(), traffic.spec.namespace)
             return found.get(target, {}).get(bundle, 0.0) > 0 and bundle not in found.get(source, {})
 
         await eventually(told_there, within=60.0)
@@ -207,19 +180,14 @@ async def test_a_killed_broker_leaves_and_returns(
     """Out as soon as its registration ends, although its load data stay in the tables; back after its restart."""
     await settled(watched, traffic)
     victim = extensible_cluster.brokers[2]
-
-    async def heard() -> bool:
-        return victim.broker_id in watched.feed.tables().heard
-
-    await eventually(heard, within=60.0)
+    await eventually(lambda: victim.broker_id in watched.feed.tables().heard, within=60.0)
     extensible_cluster.kill(victim.name)
     try:
 
         async def gone() -> bool:
-            seen = await watched.picture()
-            known = [item.broker_id for item in (seen.reports if seen else ())]
-            left_out = [item.broker_id for item in (seen.excluded if seen else ())]
-            return bool(known) and victim.broker_id not in known + left_out
+            seen = await watched.source.picture()
+            known = [item.broker_id for item in (*seen.reports, *seen.excluded)]
+            return bool(seen.reports) and victim.broker_id not in known
 
         await eventually(gone, within=60.0)
         assert victim.broker_id in watched.feed.tables().heard
@@ -227,8 +195,8 @@ async def test_a_killed_broker_leaves_and_returns(
         await asyncio.to_thread(extensible_cluster.restart, victim.name)
 
     async def back() -> bool:
-        seen = await watched.picture()
-        return seen is not None and len(seen.reports) == 3 and not seen.excluded
+        seen = await watched.source.picture()
+        return len(seen.reports) == 3 and not seen.excluded
 
     await eventually(back, within=120.0)
 
@@ -237,24 +205,10 @@ async def test_a_killed_broker_leaves_and_returns(
 async def test_only_the_published_bundles(extensible_cluster: Cluster, watched: Watched, traffic: Traffic) -> None:
     """`bundles: top`: ten at most and one row for the rest; together what the broker carries."""
     await settled(watched, traffic)
-    clock = RealClock()
-    feed = TopicLoadFeed(TopicsProcess(TopicsOptions(), clock=clock), clock=clock)
-    source = ClusterSource(
-        registry=ZkLoadSource(watched.store, batch_window_seconds=0.25, max_report_bytes=2**20, clock=clock),
-        feed=feed,
-        admin=watched.admin,
-        clock=clock,
-        telemetry=Recorder(),
-        options=ExtensibleOptions(bundles="top", stats_interval=1.0),
-    )
-    await source.start()
-    try:
+    async with watching(extensible_cluster, bundles="top") as top:
 
         async def ten() -> bool:
-            try:
-                picture = await source.picture()
-            except SnapshotError:
-                return False
+            picture = await top.source.picture()
             found = {item.broker_id: item for item in picture.reports if not item.faults}
             report = found.get(extensible_cluster.brokers[1].broker_id)
             if report is None or len(report.bundle_names) != 11:
@@ -263,5 +217,3 @@ async def test_only_the_published_bundles(extensible_cluster: Cluster, watched: 
             return is_rest(report.bundle_names[-1]) and carried == pytest.approx(RATE, rel=0.2)
 
         await eventually(ten, within=120.0)
-    finally:
-        await source.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import uuid
@@ -16,11 +15,12 @@ from bundlekeel.adapters.topics.channel import TopicChannel
 from bundlekeel.adapters.topics.feed import TopicLoadFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.core.channel.states import IN_FLIGHT, UnitState
-from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.ports import Channel, LoadFeed
+from bundlekeel.core.model.errors import StoreError
+from bundlekeel.ports import LoadFeed
 from dev.cluster import Cluster
-from dev.traffic import Traffic, TrafficSpec
-from tests.support.channel_cluster import BrokerCluster, ClusterKit
+from dev.traffic import Traffic
+from tests.chaos.stage import traffic_spec
+from tests.support.channel_cluster import BrokerCluster, ClusterKit, Followers, kill
 from tests.support.contracts.channel import ChannelContract
 from tests.support.contracts.coordination import eventually
 from tests.support.contracts.feed import FeedContract, FeedKit
@@ -35,31 +35,15 @@ def brokers(extensible_cluster: Cluster) -> BrokerCluster:
     return BrokerCluster(extensible_cluster)
 
 
-class TopicsKit(ClusterKit):
-    """`ChannelKit`; each follower has a process of its own, which is killed to interrupt it."""
-
-    def __init__(self, brokers: BrokerCluster) -> None:
-        super().__init__(brokers, "system_topic", self.made, self.killed, self.mended)
-        self.processes: dict[Channel, TopicsProcess] = {}
-
-    def made(self) -> Channel:
-        process = TopicsProcess(TopicsOptions(), clock=RealClock())
-        channel = TopicChannel(process, clock=RealClock())
-        self.processes[channel] = process
-        return channel
-
-    async def killed(self, channel: Channel) -> None:
-        pid = self.processes[channel].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-
-    async def mended(self, channel: Channel) -> None:
-        """It is started again by itself."""
+def topics_kit(brokers: BrokerCluster) -> ClusterKit:
+    """`ChannelKit` over the system topic."""
+    us = Followers()
+    return ClusterKit(brokers, "system_topic", lambda: us.follower(TopicChannel), us.interrupt, us.mend)
 
 
 @pytest.fixture
-def kit(brokers: BrokerCluster) -> TopicsKit:
-    return TopicsKit(brokers)
+def kit(brokers: BrokerCluster) -> ClusterKit:
+    return topics_kit(brokers)
 
 
 class TestTopicChannel(ChannelContract):
@@ -71,17 +55,8 @@ class Busy:
 
     def __init__(self, brokers: BrokerCluster) -> None:
         self.brokers = brokers
-        self.traffic = Traffic(
-            TrafficSpec(
-                service_url=brokers.service_urls[0],
-                admin_url=brokers.alive[0].web_url,
-                namespace=f"public/busy-{uuid.uuid4().hex[:8]}",
-                bundles=2 * len(brokers.alive),
-                rate_total_msgs=120,
-                message_bytes=512,
-                zipf=0.0,
-            )
-        )
+        fixed = {"bundles": 2 * len(brokers.alive), "rate_total_msgs": 120, "message_bytes": 512, "zipf": 0.0}
+        self.traffic = Traffic(traffic_spec(brokers.cluster, f"public/busy-{uuid.uuid4().hex[:8]}", **fixed))
         self.bundles = [plan.bundle for plan in self.traffic.prepare()]
         self.turn = 0
 
@@ -105,23 +80,20 @@ def busy(extensible_cluster: Cluster) -> Iterator[Busy]:
     made.traffic.close()
 
 
-class TopicsFeedKit:
+class TopicsFeedKit(Followers):
     """`FeedKit`; brokers with fast statistics publish every second, and withdraw around a move."""
 
     patience = 90.0
 
     def __init__(self, busy: Busy) -> None:
+        super().__init__()
         self.busy = busy
         self.service_urls = busy.brokers.service_urls
         self.broker_ids = tuple(broker.broker_id for broker in busy.brokers.alive)
-        self.moves = TopicsKit(busy.brokers)
-        self.processes: dict[LoadFeed, TopicsProcess] = {}
+        self.moves = topics_kit(busy.brokers)
 
     def make(self) -> LoadFeed:
-        process = TopicsProcess(TopicsOptions(), clock=RealClock())
-        feed = TopicLoadFeed(process, clock=RealClock())
-        self.processes[feed] = process
-        return feed
+        return self.follower(TopicLoadFeed)
 
     async def say(self) -> None:
         await self.busy.spread()
@@ -130,14 +102,6 @@ class TopicsFeedKit:
         """See FeedKit. A broker does so at most once in ten seconds."""
         bundle, _ = await self.moves.own(0)
         await self.moves.transfer(bundle)
-
-    async def interrupt(self, feed: LoadFeed) -> None:
-        pid = self.processes[feed].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-
-    async def mend(self, feed: LoadFeed) -> None:
-        """It is started again by itself."""
 
 
 class TestTopicLoadFeed(FeedContract):
@@ -174,10 +138,7 @@ class Both:
         async def agrees() -> bool:
             if self.feed.tables().state != "ok":
                 return False
-            try:
-                units = (await self.channel.view()).units
-            except SnapshotError:
-                return False
+            units = (await self.channel.view()).units
             if any(unit.state in IN_FLIGHT for unit in units.values()):
                 return False
             owners = {name: unit.destination for name, unit in units.items() if unit.state is UnitState.OWNED}
@@ -188,7 +149,7 @@ class Both:
     async def heard_since(self, wall_ms: int, *broker_ids: str, within: float = 120.0) -> None:
         """Wait until these brokers have reported after this moment."""
 
-        async def heard() -> bool:
+        def heard() -> bool:
             found = self.feed.tables().heard
             return all(broker_id in found and found[broker_id].load_ms > wall_ms for broker_id in broker_ids)
 
@@ -209,7 +170,7 @@ async def test_traffic_shows_in_both_topics(busy: Busy, both: Both) -> None:
     """Brokers' rates, and the bundles that carry them, are those of the traffic."""
     await busy.spread()
 
-    async def seen() -> bool:
+    def seen() -> bool:
         heard = both.feed.tables().heard.values()
         total = sum(item.load.traffic[0] for item in heard if item.load is not None)
         tops = [item.bundles for item in heard if item.bundles is not None]
@@ -256,14 +217,10 @@ async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
     try:
         await feed.start(busy.brokers.service_urls)
         await busy.spread()
-
-        async def anew() -> bool:
-            return "nothing was heard" in feed.tables().detail
-
-        await eventually(anew, within=60)
+        await eventually(lambda: "nothing was heard" in feed.tables().detail, within=60)
         since = feed.tables().since_ms
 
-        async def heard() -> bool:
+        def heard() -> bool:
             tables = feed.tables()
             return tables.since_ms > since and any(item.bundles_ms > since for item in tables.heard.values())
 
@@ -275,15 +232,9 @@ async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
 @pytest.mark.nightly
 async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
     """SIGSTOP: said within the limit, and after it everything is read anew."""
-    first = both.process.pid
-    assert first is not None
     before = both.feed.tables()
-    os.kill(first, signal.SIGSTOP)
-
-    async def stuck() -> bool:
-        return both.feed.tables().state == "stuck"
-
-    await eventually(stuck, within=60)
+    first = kill(both.process, signal.SIGSTOP)
+    await eventually(lambda: both.feed.tables().state == "stuck", within=60)
     assert set(both.feed.tables().heard) == set(before.heard)
     with pytest.raises(StoreError):
         await both.channel.view()
@@ -298,7 +249,7 @@ async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
 @pytest.mark.nightly
 async def test_a_compacted_channel_reads_the_same(brokers: BrokerCluster, both: Both) -> None:
     """What the brokers' compaction leaves is read to the same table, and a reader there gets what comes after."""
-    kit = TopicsKit(brokers)
+    kit = topics_kit(brokers)
     bundle, _ = await kit.own(0)
     for _ in range(3):
         await kit.transfer(bundle)
@@ -311,14 +262,8 @@ async def test_a_compacted_channel_reads_the_same(brokers: BrokerCluster, both: 
         return bool(status["status"] == "SUCCESS")
 
     await eventually(compacted, within=60)
-    before, first = await both.channel.view(), both.process.pid
-    assert first is not None
-    os.kill(first, signal.SIGKILL)
-
-    async def replaced() -> bool:
-        return both.process.pid not in (None, first)
-
-    await eventually(replaced, within=60)
+    before, first = await both.channel.view(), kill(both.process)
+    await eventually(lambda: both.process.pid not in (None, first), within=60)
     await both.whole()
     assert (await both.channel.view()).units == before.units
     owner = await kit.transfer(bundle)
@@ -356,11 +301,7 @@ async def test_the_feeds_follow_a_new_leader(busy: Busy, both: Both, capsys: pyt
     killed_ms = clock.wall_ms()
     brokers.cluster.kill(victim.name)
     try:
-
-        async def noticed() -> bool:
-            return both.feed.tables().state != "ok"
-
-        await eventually(noticed, within=60)
+        await eventually(lambda: both.feed.tables().state != "ok", within=60)
         await both.feed.start([broker.service_url for broker in brokers.alive])
         await both.heard_since(killed_ms, *(broker.broker_id for broker in brokers.alive))
         heard_ms = clock.wall_ms()

@@ -13,17 +13,19 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.daemon.execution.executor import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest
 from bundlekeel.daemon.execution.splits import SplitRequest
-from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, handback, read_record, takeover
+from bundlekeel.daemon.operations.takeover import SHEDDING, handback, read_record, takeover
 from bundlekeel.daemon.state.takeover_record import SPLITTING
 from bundlekeel.ports.commands import by_person
 from dev.cluster import Cluster
-from dev.traffic import Traffic, TrafficReport, TrafficSpec
+from dev.traffic import Traffic, TrafficReport
 from dev.traffic.admin import ensure_namespace, place_all_on, request
 from dev.traffic.bundles import HASH_END
+from tests.chaos.stage import traffic_spec
 from tests.extensible.worlds import ExtensibleWorld
+from tests.integration.conftest import started
 from tests.support.contracts.coordination import eventually
 from tests.support.shedding import sheds_itself
 
@@ -37,19 +39,15 @@ WHOLE = f"0x00000000_0x{HASH_END:08x}"
 @pytest.fixture
 async def world(extensible_cluster: Cluster) -> AsyncIterator[ExtensibleWorld]:
     """Our adapters over the cluster whose channel is the system topic."""
-    made = ExtensibleWorld(extensible_cluster)
-    await made.start()
-    yield made
-    await made.close()
+    async with started(ExtensibleWorld(extensible_cluster)) as made:
+        yield made
 
 
 @pytest.fixture
 async def store_world(store_cluster: Cluster) -> AsyncIterator[ExtensibleWorld]:
     """The same over the cluster whose channel is in the metadata store."""
-    made = ExtensibleWorld(store_cluster, store=True)
-    await made.start()
-    yield made
-    await made.close()
+    async with started(ExtensibleWorld(store_cluster, store=True)) as made:
+        yield made
 
 
 async def place(world: ExtensibleWorld, namespace: str, bundles: int = 1, *, on: int = 0, topics: int = 4) -> list[str]:
@@ -59,23 +57,12 @@ async def place(world: ExtensibleWorld, namespace: str, bundles: int = 1, *, on:
     names = [f"persistent://{namespace}/t{number}" for number in range(topics)]
     await asyncio.to_thread(place_all_on, broker.broker_id, broker.web_url, names)
     for name in names:
-        path = name.replace("://", "/")
-        status, _ = await asyncio.to_thread(request, "PUT", f"{broker.web_url}/admin/v2/{path}")
-        assert status in (204, 409)
+        url = f"{broker.web_url}/admin/v2/{name.replace('://', '/')}"
+        assert (await asyncio.to_thread(request, "PUT", url))[0] in (204, 409)
     return [f"{namespace}/0x{low:08x}_0x{high:08x}" for low, high in pairwise(edges)]
 
 
 # --- transfers -------------------------------------------------------------------------------------------------
-
-
-async def requests_for(world: ExtensibleWorld, bundles: list[str], rng: random.Random) -> list[MoveRequest]:
-    """Each of these bundles to another broker than the one it is on."""
-    requests = []
-    for bundle in bundles:
-        source = await world.owner_of(bundle)
-        target = rng.choice([broker for broker in world.endpoints if broker != source])
-        requests.append(MoveRequest(bundle=bundle, source=source, destination=target))
-    return requests
 
 
 def told(outcomes: list[MoveOutcome], report: TrafficReport, together: int) -> str:
@@ -100,7 +87,8 @@ async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutco
     executor, rng = world.executor(ExecutorLimits(max_in_flight_per_broker=2)), random.Random(7)
     outcomes: list[MoveOutcome] = []
     for first in range(0, len(bundles), BATCH):
-        ended = await executor.execute(await requests_for(world, bundles[first : first + BATCH], rng))
+        requests = await world.requests_for(bundles[first : first + BATCH], rng)
+        ended = await asyncio.gather(*map(executor.move, requests))
         for outcome in ended:
             said = f"{outcome.bundle}: {outcome.code} {outcome.error} {outcome.hops}"
             assert (outcome.outcome, await world.owner_of(outcome.bundle)) == ("done", outcome.destination), said
@@ -111,16 +99,8 @@ async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutco
 async def transfers_under_traffic(world: ExtensibleWorld, transfers: int) -> None:
     """All land where they were asked, several at a time, and no message is lost."""
     await world.admin.set_dynamic(SHEDDING, "false", permit=by_person)
-    spec = TrafficSpec(
-        service_url=world.cluster.service_url,
-        admin_url=world.cluster.brokers[0].web_url,
-        namespace=f"demo/transfers{transfers}",
-        bundles=transfers,
-        topics_per_bundle=2,
-        rate_total_msgs=300.0,
-        gap_floor_seconds=0.02,
-    )
-    traffic = Traffic(spec)
+    fixed = {"bundles": transfers, "topics_per_bundle": 2, "rate_total_msgs": 300.0, "gap_floor_seconds": 0.02}
+    traffic = Traffic(traffic_spec(world.cluster, f"demo/transfers{transfers}", **fixed))
     bundles = sorted({plan.bundle for plan in await asyncio.to_thread(traffic.prepare)})
     try:
         await asyncio.to_thread(traffic.start)
@@ -129,9 +109,9 @@ async def transfers_under_traffic(world: ExtensibleWorld, transfers: int) -> Non
     finally:
         traffic.close()
         await world.admin.delete_dynamic(SHEDDING, permit=by_person)
-    print("\n" + told(outcomes, report, world.counting.together))  # noqa: T201
-    assert world.counting.unloads == len(outcomes) == transfers
-    assert world.counting.together > 1
+    print("\n" + told(outcomes, report, world.admin.together))  # noqa: T201
+    assert world.admin.unloads == len(outcomes) == transfers
+    assert world.admin.together > 1
     assert await world.coordination.read_tree("intents") == []
     assert report.lost == 0
 
@@ -160,17 +140,18 @@ async def test_what_is_refused(world: ExtensibleWorld) -> None:
     owner, other = world.cluster.brokers[0].broker_id, world.cluster.brokers[1].broker_id
     executor = world.executor()
     outcome = await executor.move(MoveRequest(bundle=bundle, source=owner, destination=owner))
-    assert (outcome.outcome, outcome.code, world.counting.unloads) == ("refused", Code.SAME_BROKER, 0)
+    assert (outcome.outcome, outcome.code, world.admin.unloads) == ("refused", Code.SAME_BROKER, 0)
     outcome = await executor.move(MoveRequest(bundle=bundle, source=other, destination=owner))
-    assert (outcome.outcome, outcome.code, world.counting.unloads) == ("refused", Code.OWNER_CHANGED, 0)
+    assert (outcome.outcome, outcome.code, world.admin.unloads) == ("refused", Code.OWNER_CHANGED, 0)
     with pytest.raises(AdminRefused, match="cannot be transfer to same broker") as same:
-        await world.counting.unload(bundle, destination=owner, at=owner)
+        await world.admin.unload(bundle, destination=owner, at=owner, permit=by_person)
     assert (same.value.status, same.value.outcome_unknown) == (500, False)
     outcome = await executor.move(MoveRequest(bundle=bundle, source=owner, destination="10.9.9.9:8080"))
     assert (outcome.outcome, outcome.code) == ("refused", Code.ADMIN_REFUSED)
     assert await world.owner_of(bundle) == owner
-    answer = await world.counting.unload(bundle, destination=other, at=world.cluster.brokers[2].broker_id)
-    assert (answer.status, answer.hops) == (204, (world.cluster.brokers[2].broker_id, owner))
+    third = world.cluster.brokers[2].broker_id
+    answer = await world.admin.unload(bundle, destination=other, at=third, permit=by_person)
+    assert (answer.status, answer.hops) == (204, (third, owner))
     assert await world.owner_of(bundle) == other
 
 
@@ -188,7 +169,7 @@ async def test_the_destination_is_killed_during_the_transfer(world: ExtensibleWo
                 MoveRequest(bundle=bundle, source=cluster.brokers[source].broker_id, destination=dying.broker_id)
             )
         )
-        while not world.counting.running and not move.done():  # noqa: ASYNC110 - a real call is under way
+        while not world.admin.running and not move.done():  # noqa: ASYNC110 - a real call is under way
             await asyncio.sleep(0.01)
         await asyncio.sleep(1)
         assert not move.done()
@@ -197,15 +178,11 @@ async def test_the_destination_is_killed_during_the_transfer(world: ExtensibleWo
     finally:
         await asyncio.to_thread(cluster.restart, dying.name)
     print(f"\ndestination killed: {outcome.outcome} {outcome.code} {outcome.landed_on} in {outcome.seconds:.1f} s")  # noqa: T201
-    assert world.counting.unloads == 1
+    assert world.admin.unloads == 1
     assert outcome.outcome in ("landed_elsewhere", "unknown"), outcome
     if outcome.outcome == "landed_elsewhere":
         assert outcome.landed_on != dying.broker_id
-
-    async def owned() -> bool:
-        return bool(await world.owner_of(bundle))
-
-    await eventually(owned, within=120.0)
+    await eventually(lambda: world.owner_of(bundle), within=120.0)
     if outcome.landed_on:
         assert await world.owner_of(bundle) == outcome.landed_on
 
@@ -268,9 +245,7 @@ async def test_takeover_and_handback(world: ExtensibleWorld) -> None:
     admin, endpoints = world.admin, world.endpoints
     for key in (SHEDDING, SPLITTING):
         await admin.delete_dynamic(key, permit=by_person)
-    context = TakeoverContext(
-        admin=admin, commands=admin, coordination=world.coordination, endpoints=endpoints, clock=world.clock
-    )
+    context = world.takeover()
     before = {broker: await admin.runtime_configuration(broker) for broker in endpoints}
     taken = await takeover(context, split=True, reason="test", by="test")
     assert taken.complete, taken

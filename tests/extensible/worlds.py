@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
+from bundlekeel.adapters.admin import HttpBrokerAdmin
 from bundlekeel.adapters.topics.channel import TopicChannel
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.zookeeper import ZkChannel
-from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.daemon.execution.executor import Executor
-from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts
 from bundlekeel.daemon.execution.splits import Splitter
 from bundlekeel.daemon.sources.ownership import serving
 from bundlekeel.ports import Channel, Owner
@@ -47,62 +44,28 @@ class CountingAdmin(HttpBrokerAdmin):
 class ExtensibleWorld(RealWorld):
     """The ports over a real cluster; ownership is read from the channel: the system topic, or the metadata store."""
 
+    kind = CountingAdmin
+    admin: CountingAdmin
+
     def __init__(self, cluster: Cluster, *, store: bool = False) -> None:
         super().__init__(cluster)
         process = TopicsProcess(TopicsOptions(), clock=self.clock)
         self.channel: Channel = (
             ZkChannel(self.store, clock=self.clock) if store else TopicChannel(process, clock=self.clock)
         )
-        self.by_channel = ByChannel(self.channel)
-        self.counting = CountingAdmin(telemetry=self.telemetry, clock=self.clock, options=AdminOptions(read_timeout=95))
-        self.counting.set_endpoints(self.endpoints)
-
-    @property
-    def ports(self) -> MovePorts:
-        """As executor and splitter take them."""
-        return MovePorts(
-            admin=self.counting,
-            commands=self.counting,
-            coordination=self.coordination,
-            ownership=self.by_channel,
-            metadata=self.metadata,
-            clock=self.clock,
-            mode=lambda: "extensible",
-        )
-
-    @property
-    def term(self) -> LeaderTerm:
-        """This sidecar's."""
-        return LeaderTerm(epoch=self.epoch, member="test", permit=self.permit)
-
-    def executor(self, limits: ExecutorLimits | None = None) -> Executor:
-        """An executor over the cluster."""
-        return Executor(self.ports, self.term, limits=limits)
+        self.ownership = ByChannel(self.channel)
 
     def splitter(self) -> Splitter:
         """A splitter over the cluster."""
         return Splitter(world=self.ports, term=self.term)
 
-    async def owner_of(self, bundle: str) -> str:
-        """Who owns a bundle, or "" when nobody does or it is on its way."""
-        owner = await self.by_channel.owner(bundle)
-        return owner.broker_id if owner is not None and not owner.disabled else ""
-
     async def start(self) -> None:
         """Connect, lead, and read the channel through once."""
         await super().start()
         await self.channel.start([broker.service_url for broker in self.cluster.brokers])
-
-        async def read_through() -> bool:
-            try:
-                return bool(await self.channel.view())
-            except (SnapshotError, StoreError):
-                return False
-
-        await eventually(read_through, within=60.0)
+        await eventually(self.channel.view, within=60.0)
 
     async def close(self) -> None:
         """End all sessions."""
         await self.channel.close()
-        await self.counting.close()
         await super().close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -11,11 +14,16 @@ from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
-from bundlekeel.ports import BrokerEndpoint, Member
+from bundlekeel.daemon.execution.executor import Executor
+from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.daemon.operations.takeover import TakeoverContext
+from bundlekeel.ports import BrokerEndpoint, Member, Ownership
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from tests.support.contracts.admin import Permit, Recorder
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock
+
+W = TypeVar("W", bound="RealWorld")
 
 
 @pytest.fixture(scope="session")
@@ -35,12 +43,14 @@ def zookeeper_only() -> Iterator[Cluster]:
 class RealWorld:
     """The ports over a real cluster; this sidecar leads `epoch` below a root of its own."""
 
+    kind = HttpBrokerAdmin
+
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.clock = RealClock()
         self.permit = Permit()
         self.telemetry = Recorder()
-        self.admin = HttpBrokerAdmin(telemetry=self.telemetry, clock=self.clock, options=AdminOptions(read_timeout=95))
+        self.admin = self.kind(telemetry=self.telemetry, clock=self.clock, options=AdminOptions(read_timeout=95))
         self.endpoints = {
             b.broker_id: BrokerEndpoint(broker_id=b.broker_id, web_url=b.web_url, service_url=b.service_url)
             for b in cluster.brokers
@@ -50,21 +60,64 @@ class RealWorld:
             ZkClient(cluster.zk_hosts, chroot, session_seconds=10.0, call_timeout_seconds=3.0)
             for chroot in ("/pulsar", "/config", "/pulsar")
         )
-        self.ownership = ZkOwnership(self.store)
+        self.ownership: Ownership = ZkOwnership(self.store)
         self.metadata = ZkMetadata(self.store, self.configuration)
         self.coordination = ZkCoordination(mine, root=f"/bundlekeel/{uuid.uuid4().hex[:8]}", clock=self.clock)
         self.epoch = -1
+
+    @property
+    def ports(self) -> MovePorts:
+        """As executor and splitter take them."""
+        return MovePorts(
+            admin=self.admin,
+            commands=self.admin,
+            coordination=self.coordination,
+            ownership=self.ownership,
+            metadata=self.metadata,
+            clock=self.clock,
+            mode=lambda: self.cluster.spec.mode,
+        )
+
+    @property
+    def term(self) -> LeaderTerm:
+        """This sidecar's."""
+        return LeaderTerm(epoch=self.epoch, member="test", permit=self.permit)
+
+    def executor(self, limits: ExecutorLimits | None = None) -> Executor:
+        """An executor over the cluster."""
+        return Executor(self.ports, self.term, limits=limits)
+
+    def takeover(self) -> TakeoverContext:
+        """What takeover and handback need."""
+        return TakeoverContext(
+            admin=self.admin,
+            commands=self.admin,
+            coordination=self.coordination,
+            endpoints=self.endpoints,
+            clock=self.clock,
+        )
+
+    async def owner_of(self, bundle: str) -> str:
+        """Who owns a bundle, or "" when nobody does or it is on its way."""
+        owner = await self.ownership.owner(bundle)
+        return owner.broker_id if owner is not None and not owner.disabled else ""
+
+    async def requests_for(self, bundles: list[str], rng: random.Random) -> list[MoveRequest]:
+        """Each of these bundles that has an owner, to another broker than that."""
+        requests = []
+        for bundle in bundles:
+            if source := await self.owner_of(bundle):
+                target = rng.choice([broker for broker in self.endpoints if broker != source])
+                requests.append(MoveRequest(bundle=bundle, source=source, destination=target))
+        return requests
 
     async def start(self) -> None:
         """Connect and lead."""
         self.store.start()
         self.configuration.start()
         await self.coordination.start()
-
-        async def connected() -> bool:
-            return self.store.connected and self.configuration.connected and self.coordination.connected
-
-        await eventually(connected, within=15.0)
+        parts = (self.store, self.configuration, self.coordination)
+        await eventually(lambda: all(part.connected for part in parts), within=15.0)
         epoch = await self.coordination.campaign(Member(id="test"))
         assert epoch is not None
         self.epoch = epoch
@@ -77,10 +130,16 @@ class RealWorld:
         await self.configuration.close()
 
 
-@pytest.fixture
-async def real_world(modular_cluster: Cluster) -> AsyncIterator[RealWorld]:
-    """Our adapters over the modular cluster."""
-    world = RealWorld(modular_cluster)
+@asynccontextmanager
+async def started(world: W) -> AsyncIterator[W]:
+    """Connected, and closed at the end."""
     await world.start()
     yield world
     await world.close()
+
+
+@pytest.fixture
+async def real_world(modular_cluster: Cluster) -> AsyncIterator[RealWorld]:
+    """Our adapters over the modular cluster."""
+    async with started(RealWorld(modular_cluster)) as world:
+        yield world

@@ -13,9 +13,9 @@ import pytest
 
 from dev.cluster import Cluster
 from dev.sidecar import Sidecar, bundlekeel
-from dev.traffic import Traffic, TrafficSpec
+from dev.traffic import Traffic
 from dev.traffic.admin import ensure_namespace, request
-from tests.chaos.stage import EAGER, Scene, make_plan, until
+from tests.chaos.stage import EAGER, Scene, admin, make_plan, traffic_spec, until
 from tests.integration.conftest import RealWorld
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -36,9 +36,7 @@ class Policed:
         self.name = next(name for name in clusters if name != "global")
 
     def _ask(self, method: str, path: str, body: object | None = None) -> bytes:
-        status, answer = request(method, f"{self.base}/{path}", body)
-        assert status in (200, 204), f"{method} {path}: {status} {answer[:300]!r}"
-        return answer
+        return admin(self.cluster.brokers[0], method, path, body)
 
     def impose(self) -> None:
         """Make the namespaces, the policy, the group and a failure domain; the brokers shed nothing meanwhile."""
@@ -101,16 +99,7 @@ def policed(modular_cluster: Cluster) -> Iterator[Policed]:
 
 def traffic(cluster: Cluster, namespace: str, bundles: int, rate: float) -> Traffic:
     """Steady traffic, the same on every bundle of a namespace."""
-    return Traffic(
-        TrafficSpec(
-            service_url=cluster.service_url,
-            admin_url=cluster.brokers[0].web_url,
-            namespace=namespace,
-            bundles=bundles,
-            rate_total_msgs=rate,
-            zipf=0.0,
-        )
-    )
+    return Traffic(traffic_spec(cluster, namespace, bundles=bundles, rate_total_msgs=rate, zipf=0.0))
 
 
 def assigned(sidecar: Sidecar, topic: str) -> dict[str, Any]:

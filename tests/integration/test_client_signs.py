@@ -9,7 +9,8 @@ import pytest
 
 from bundlekeel.core.model.counters import MeasuredLoad, measured
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN
-from dev.traffic import Traffic, TrafficSpec
+from dev.traffic import Traffic
+from tests.chaos.stage import traffic_spec
 from tests.integration.conftest import RealWorld
 from tests.support.contracts.coordination import eventually
 
@@ -33,13 +34,7 @@ async def test_figures_of_real_brokers(real_world: RealWorld) -> None:
     the bundles' owners; and no mutation is asked for."""
     brokers = sorted(real_world.endpoints)
     before = {broker: await real_world.admin.client_signs(broker) for broker in brokers}
-    spec = TrafficSpec(
-        service_url=real_world.cluster.service_url,
-        admin_url=real_world.cluster.brokers[0].web_url,
-        namespace=NAMESPACE,
-        bundles=4,
-        rate_total_msgs=100.0,
-    )
+    spec = traffic_spec(real_world.cluster, NAMESPACE, bundles=4, rate_total_msgs=100.0)
     traffic, after = Traffic(spec), dict(before)
     await asyncio.to_thread(traffic.prepare)
     try:

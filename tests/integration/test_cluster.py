@@ -8,14 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dev.cluster import BrokerInfo, Cluster, ClusterError, ClusterSpec
+from tests.chaos.stage import until
 
 pytestmark = pytest.mark.cluster
 
@@ -29,14 +28,6 @@ cluster.start()
 print(cluster.pid("zookeeper"), cluster.data_dir, flush=True)
 time.sleep(120)
 """
-
-
-def eventually(condition: Callable[[], bool], *, within: float, what: str) -> None:
-    """Poll until a condition holds; fail in words when it does not."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within} s: {what}"
-        time.sleep(0.1)
 
 
 def listed(broker: BrokerInfo) -> set[str]:
@@ -74,10 +65,10 @@ def test_a_paused_broker_leaves_and_comes_back(modular_cluster: Cluster) -> None
     modular_cluster.pause(second.name)
     try:
         assert modular_cluster.alive(second.name)
-        eventually(lambda: second.broker_id not in listed(first), within=30, what="the paused broker is dropped")
+        until(lambda: second.broker_id not in listed(first), "the paused broker is dropped", within=30)
     finally:
         modular_cluster.resume(second.name)
-    eventually(lambda: second.broker_id in listed(first), within=30, what="the resumed broker is back")
+    until(lambda: second.broker_id in listed(first), "the resumed broker is back", within=30)
 
 
 def test_a_killed_broker_restarts_at_the_same_address(modular_cluster: Cluster) -> None:
@@ -129,10 +120,10 @@ def test_children_die_with_a_killed_launcher() -> None:
             pid, data = launcher.stdout.readline().split()
         finally:
             launcher.send_signal(signal.SIGKILL)
-    eventually(lambda: gone(int(pid)), within=5, what="ZooKeeper died with its launcher")
-    eventually(lambda: [p.name for p in Path(data).iterdir()] == ["logs"], within=10, what="the data is removed")
+    until(lambda: gone(int(pid)), "ZooKeeper died with its launcher", within=5)
+    until(lambda: [p.name for p in Path(data).iterdir()] == ["logs"], "the data is removed", within=10)
     mine = f"bundlekeel-{launcher.pid}-*"
-    eventually(lambda: not any(Path("/sys/fs/cgroup").glob(f"*/{mine}")), within=10, what="the cgroups are removed")
+    until(lambda: not any(Path("/sys/fs/cgroup").glob(f"*/{mine}")), "the cgroups are removed", within=10)
     for log in (Path(data) / "logs").iterdir():
         log.unlink()
     (Path(data) / "logs").rmdir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,11 @@ import pytest
 
 from bundlekeel.core.model.names import is_system_bundle
 from dev.cluster import BrokerInfo, Cluster, ClusterSpec
-from dev.sidecar import Sidecar, bundlekeel, leader_of
-from dev.traffic import Traffic, TrafficSpec
+from dev.sidecar import Sidecar, bundlekeel
+from dev.traffic import Traffic
 from dev.traffic.admin import ensure_namespace, place_all_on, request
-from tests.chaos.stage import PATIENT, Scene, until
+from tests.chaos.stage import PATIENT, Scene, admin, lead_and_follow, taken_over, traffic_spec, until
 from tests.chaos.zk import kazoo, owner_of
-from tests.integration.test_sidecars import config_file
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -46,28 +45,15 @@ class Served(Scene):
 def open_scene(cluster: Cluster, directory: Path) -> Iterator[Scene]:
     """Thirty busy bundles and a few idle ones on the first broker; the brokers' own shedding is off."""
     first = cluster.brokers[0]
-    spec = TrafficSpec(
-        service_url=cluster.service_url,
-        admin_url=first.web_url,
-        namespace="drain/traffic",
-        bundles=BUNDLES,
-        rate_total_msgs=300.0,
-        zipf=0.4,
-    )
-    traffic = Traffic(spec)
-    scene = Served(cluster, traffic)
-    config = config_file(scene, directory)
-    assert bundlekeel("takeover", "-c", str(config), "--yes", "--reason", "test", within=120).returncode == 0
-    ensure_namespace(first.web_url, "drain/idle", IDLE)
-    topics = [f"persistent://drain/idle/never-made-{number}" for number in range(4 * IDLE)]
-    place_all_on(first.broker_id, first.web_url, topics)
-    try:
+    traffic = Traffic(traffic_spec(cluster, "drain/traffic", bundles=BUNDLES, rate_total_msgs=300.0, zipf=0.4))
+    with taken_over(cluster, directory), closing(traffic):
+        scene = Served(cluster, traffic)
+        ensure_namespace(first.web_url, "drain/idle", IDLE)
+        topics = [f"persistent://drain/idle/never-made-{number}" for number in range(4 * IDLE)]
+        place_all_on(first.broker_id, first.web_url, topics)
         traffic.place_all_on(first.broker_id)
         traffic.start()
         yield scene
-    finally:
-        traffic.close()
-        assert bundlekeel("handback", "-c", str(config), "--yes", "--reason", "test", within=120).returncode == 0
 
 
 @pytest.fixture
@@ -80,9 +66,8 @@ def scene(modular_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
 def owned(broker: BrokerInfo) -> set[str]:
     """What the broker says it owns, its system bundles left out."""
     cluster = ClusterSpec().cluster_name
-    status, answer = request("GET", f"{broker.web_url}/admin/v2/brokers/{cluster}/{broker.broker_id}/ownedNamespaces")
-    assert status == 200, answer
-    return {name for name in json.loads(answer) if not is_system_bundle(name)}
+    names = json.loads(admin(broker, "GET", f"brokers/{cluster}/{broker.broker_id}/ownedNamespaces"))
+    return {name for name in names if not is_system_bundle(name)}
 
 
 def drain_of(sidecar: Sidecar, broker: BrokerInfo) -> dict[str, Any]:
@@ -115,8 +100,7 @@ def check_drained(scene: Scene, directory: Path) -> None:
     """Asked of a follower: dry first; empty within 60 s, nothing lost; then whatever lands leaves within 15 s."""
     first = scene.cluster.brokers[0]
     with scene.sidecars("AB", directory, parameters=PATIENT, cycle=STOCK_CYCLES) as sidecars:
-        leader = until(lambda: leader_of(sidecars), "somebody leads", within=40)
-        follower = next(item for item in sidecars if item is not leader)
+        leader, (follower,) = lead_and_follow(sidecars)
         path = f"/api/v1/brokers/{first.broker_id}/drain"
 
         def agreed() -> dict[str, Any] | None:

@@ -9,11 +9,12 @@ from collections import Counter
 
 import pytest
 
-from bundlekeel.daemon.execution.executor import Executor, LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.move import MoveRequest
 from bundlekeel.daemon.operations.takeover import SHEDDING
-from dev.traffic import Traffic, TrafficSpec
+from dev.traffic import Traffic
 from dev.traffic.admin import ensure_namespace, place_all_on
+from tests.chaos.stage import traffic_spec
 from tests.integration.conftest import RealWorld
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -23,60 +24,23 @@ BATCH = 4
 BUNDLES = 8
 
 
-def executor_of(world: RealWorld) -> Executor:
-    """An executor with its defaults over the real cluster."""
-    ports = MovePorts(
-        admin=world.admin,
-        commands=world.admin,
-        coordination=world.coordination,
-        ownership=world.ownership,
-        metadata=world.metadata,
-        clock=world.clock,
-    )
-    return Executor(ports, LeaderTerm(epoch=world.epoch, member="test", permit=world.permit))
-
-
-async def owner_of(world: RealWorld, bundle: str) -> str:
-    """Who owns a bundle, or "" when nobody does."""
-    owner = await world.ownership.owner(bundle)
-    return owner.broker_id if owner is not None and not owner.disabled else ""
-
-
-async def requests_for(world: RealWorld, bundles: list[str], rng: random.Random) -> list[MoveRequest]:
-    """Some bundles, each to another broker than the one it is on."""
-    requests = []
-    for bundle in rng.sample(bundles, BATCH):
-        source = await owner_of(world, bundle)
-        if source:
-            target = rng.choice([broker for broker in world.endpoints if broker != source])
-            requests.append(MoveRequest(bundle=bundle, source=source, destination=target))
-    return requests
-
-
 @pytest.mark.parametrize("moves", [FEW, pytest.param(MANY, marks=pytest.mark.nightly)])
 async def test_moves_under_traffic(real_world: RealWorld, moves: int) -> None:
     """All but one at most are done where asked, and none is reported done that is not."""
     await real_world.admin.set_dynamic(SHEDDING, "false", permit=real_world.permit)
-    spec = TrafficSpec(
-        service_url=real_world.cluster.service_url,
-        admin_url=real_world.cluster.brokers[0].web_url,
-        namespace="demo/moves",
-        bundles=BUNDLES,
-        topics_per_bundle=2,
-        rate_total_msgs=300.0,
-    )
-    traffic = Traffic(spec)
+    spec = {"bundles": BUNDLES, "topics_per_bundle": 2, "rate_total_msgs": 300.0}
+    traffic = Traffic(traffic_spec(real_world.cluster, "demo/moves", **spec))
     bundles = sorted({plan.bundle for plan in await asyncio.to_thread(traffic.prepare)})
-    executor, rng = executor_of(real_world), random.Random(7)
+    executor, rng = real_world.executor(), random.Random(7)
     outcomes: list[MoveOutcome] = []
     try:
         await asyncio.to_thread(traffic.start)
         while len(outcomes) < moves:
-            requests = (await requests_for(real_world, bundles, rng))[: moves - len(outcomes)]
-            for outcome in await executor.execute(requests):
+            requests = await real_world.requests_for(rng.sample(bundles, min(BATCH, moves - len(outcomes))), rng)
+            for outcome in await asyncio.gather(*map(executor.move, requests)):
                 outcomes.append(outcome)
                 if outcome.outcome == "done":
-                    assert await owner_of(real_world, outcome.bundle) == outcome.destination
+                    assert await real_world.owner_of(outcome.bundle) == outcome.destination
         acked = await asyncio.to_thread(traffic.acked)
         report = await asyncio.to_thread(traffic.stop)
     finally:
@@ -108,10 +72,10 @@ async def test_a_bundle_without_topics_is_told_by_its_owner(real_world: RealWorl
     await asyncio.to_thread(ensure_namespace, broker.web_url, "demo/empty", 1)
     await asyncio.to_thread(place_all_on, broker.broker_id, broker.web_url, ["persistent://demo/empty/never-created"])
     bundle = "demo/empty/0x00000000_0xffffffff"
-    assert await owner_of(real_world, bundle) == broker.broker_id
+    assert await real_world.owner_of(bundle) == broker.broker_id
     request = MoveRequest(bundle=bundle, source=broker.broker_id, destination=target.broker_id)
-    outcome = await executor_of(real_world).move(request)
-    owner = await owner_of(real_world, bundle)
+    outcome = await real_world.executor().move(request)
+    owner = await real_world.owner_of(bundle)
     assert outcome.topic in ("", "persistent://demo/empty/__change_events")
     assert (outcome.outcome, outcome.landed_on) in (("released", ""), ("done", target.broker_id))
     assert owner == outcome.landed_on

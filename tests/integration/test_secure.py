@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,13 +22,14 @@ import pytest
 from cryptography import x509
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.security import StoreIdentity
+from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.settings.credentials import new_token
 from bundlekeel.tls import ClientTls
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.sidecar import Sidecar, bundlekeel, secrets_of, secured, settings_for
 from tests.chaos.stage import EAGER, QUICK, until
+from tests.support.contracts.coordination import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -268,10 +269,8 @@ def test_our_nodes_belong_to_us(kept: Kept, cluster: Cluster) -> None:
         client.start()
         outcomes = []
         try:
-            for _ in range(50):
-                if client.connected:
-                    break
-                await asyncio.sleep(0.1)
+            with suppress(AssertionError):
+                await eventually(lambda: client.connected, within=5.0)
             for call in (
                 client.children("/loadbalance/brokers"),
                 client.get("/bundlekeel/local/epoch"),

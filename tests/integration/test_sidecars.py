@@ -13,9 +13,22 @@ import pytest
 import yaml
 
 from dev.cluster import Cluster
-from dev.sidecar import Sidecar, bundlekeel, leader_of, settings_for
-from dev.traffic.admin import request
-from tests.chaos.stage import EAGER, PATIENT, Scene, make_plan, task_of, traffic_for, until
+from dev.sidecar import Sidecar, bundlekeel, settings_for
+from tests.chaos.stage import (
+    EAGER,
+    PATIENT,
+    Scene,
+    admin,
+    change_hands,
+    lead_and_follow,
+    make_plan,
+    overrides,
+    person,
+    taken_over,
+    task_of,
+    traffic_for,
+    until,
+)
 from tests.chaos.zk import sessions_of, watched_paths
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -35,44 +48,21 @@ def busy(modular_cluster: Cluster) -> Iterator[Scene]:
 @pytest.fixture
 def scene(busy: Scene, tmp_path: Path) -> Iterator[Scene]:
     """All traffic on the first broker, and the brokers' own shedding off as it was never set."""
-    set_shedding(busy, None)
+    reset_shedding(busy)
     busy.gather()
-    config = config_file(busy, tmp_path)
-    assert bundlekeel("takeover", "-c", str(config), "--yes", "--reason", "test", within=120).returncode == 0
-    yield busy
-    assert bundlekeel("handback", "-c", str(config), "--yes", "--reason", "test", within=120).returncode == 0
+    with taken_over(busy.cluster, tmp_path):
+        yield busy
 
 
-def config_file(scene: Scene, directory: Path, name: str = "person") -> Path:
-    """Settings for commands that need no sidecar."""
-    path = directory / f"{name}.json"
-    settings = settings_for(scene.cluster, name, directory, root=name)
-    path.write_text(json.dumps(settings), encoding="utf-8")
-    return path
+def reset_shedding(scene: Scene) -> None:
+    """Remove the override of the brokers' own shedding."""
+    admin(scene.cluster.brokers[0], "DELETE", f"brokers/configuration/{SHEDDING}")
 
 
-def overrides(scene: Scene) -> dict[str, str]:
-    """The brokers' dynamic overrides."""
-    url = f"{scene.cluster.brokers[0].web_url}/admin/v2/brokers/configuration/values"
-    return dict(json.loads(request("GET", url)[1]))
-
-
-def set_shedding(scene: Scene, value: str | None) -> None:
-    """Set or remove the override of the brokers' own shedding."""
-    url = f"{scene.cluster.brokers[0].web_url}/admin/v2/brokers/configuration/{SHEDDING}"
-    status, answer = request("DELETE", url) if value is None else request("POST", f"{url}/{value}")
-    assert status in (200, 204), answer
-
-
-def others(sidecars: list[Sidecar], one: Sidecar) -> list[Sidecar]:
-    """All but one."""
-    return [item for item in sidecars if item is not one]
-
-
-def the_leader(sidecars: list[Sidecar]) -> Sidecar:
-    """Who leads; waits for one."""
-    found: Sidecar = until(lambda: leader_of(sidecars), "somebody leads", within=40)
-    return found
+def after_cycles(sidecar: Sidecar, count: int) -> None:
+    """Wait for so many cycles more."""
+    before = sidecar.metric("cycles_total")
+    until(lambda: sidecar.metric("cycles_total") >= before + count, f"{count} cycles", within=30)
 
 
 def test_three_seats_and_a_bench(busy: Scene, tmp_path: Path) -> None:
@@ -107,8 +97,7 @@ def test_three_seats_and_a_bench(busy: Scene, tmp_path: Path) -> None:
 def test_a_pause_from_anywhere(scene: Scene, tmp_path: Path) -> None:
     """Any replica takes it, the leader heeds it within two seconds, and after `resume` the work is done."""
     with scene.sidecars("AB", tmp_path, parameters={**EAGER, "cool_down_seconds": 0}) as sidecars:
-        leader = the_leader(sidecars)
-        (follower,) = others(sidecars, leader)
+        leader, (follower,) = lead_and_follow(sidecars)
         assert follower.post("/api/v1/pause", REASON).status_code == 200
         started = time.monotonic()
         until(lambda: leader.state()["acting_obstacle"] == "Paused", "the leader heeds it", within=20)
@@ -116,7 +105,7 @@ def test_a_pause_from_anywhere(scene: Scene, tmp_path: Path) -> None:
         scene.gather()
         settled = len(leader.moves())
         until(lambda: leader.state()["cycle"]["moves"] > 0, "it would like to move bundles", within=60)
-        time.sleep(3.0)
+        after_cycles(leader, 3)
         assert len(leader.moves()) == settled
         assert set(scene.owners().values()) == {scene.cluster.brokers[0].broker_id}
         print(f"\npaused after {seconds:.2f} s, {settled} moves by then")  # noqa: T201
@@ -138,8 +127,7 @@ def test_a_mode_is_a_ceiling(scene: Scene, tmp_path: Path) -> None:
         until(lambda: all(item.state()["mode"] == "observe" for item in sidecars), "all observe", within=10)
         assert sidecars[1].put("/api/v1/mode", {"mode": "recommend", **REASON}).status_code == 200
         until(lambda: all(item.state()["mode"] == "recommend" for item in sidecars), "all recommend", within=10)
-        cycles = sidecars[0].metric("cycles_total")
-        until(lambda: sidecars[0].metric("cycles_total") >= cycles + 3, "some cycles", within=30)
+        after_cycles(sidecars[0], 3)
         assert set(scene.owners().values()) == {scene.cluster.brokers[0].broker_id}
 
 
@@ -182,8 +170,7 @@ def test_j02_j04_what_is_shown_is_in_force_also_after_a_change(busy: Scene, tmp_
 def test_a_plan_through_a_follower(scene: Scene, tmp_path: Path) -> None:
     """Asked of a follower, planned and carried out by the leader, exactly once; every replica tells the same."""
     with scene.sidecars("ABC", tmp_path, parameters={**PATIENT, "max_moves_per_cycle": 3}) as sidecars:
-        leader = the_leader(sidecars)
-        follower, third = others(sidecars, leader)
+        leader, (follower, third) = lead_and_follow(sidecars)
         until(lambda: leader.state()["acting_obstacle"] is None, "the leader may act", within=30)
         task, plan = executed(follower)
         moved = {move["bundle"]: move["target"] for move in plan["moves"]}
@@ -225,13 +212,13 @@ def executed(sidecar: Sidecar) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_it_refuses_while_brokers_shed(busy: Scene, tmp_path: Path) -> None:
     """Nothing is carried out before a takeover, nor after the handback, which leaves no override behind."""
-    set_shedding(busy, None)
+    reset_shedding(busy)
     busy.gather()
-    before = overrides(busy)
+    before = overrides(busy.cluster)
     assert SHEDDING not in before
-    config = config_file(busy, tmp_path)
+    config = person(busy.cluster, tmp_path)
     with busy.sidecars("AB", tmp_path, parameters=EAGER) as sidecars:
-        leader = the_leader(sidecars)
+        leader, _ = lead_and_follow(sidecars)
         until(lambda: leader.state()["acting_obstacle"] == "BrokersShedThemselves", "it refuses", within=30)
         plan = make_plan(leader)
         assert plan["moves"]
@@ -239,11 +226,11 @@ def test_it_refuses_while_brokers_shed(busy: Scene, tmp_path: Path) -> None:
         assert task["state"] == "failed"
         assert "takeover" in task["detail"]
         assert leader.moves() == []
-        assert bundlekeel("takeover", "-c", str(config), "--yes", "--reason", "test", within=120).returncode == 0
-        assert overrides(busy) == before | {SHEDDING: "false"}
+        change_hands("takeover", config)
+        assert overrides(busy.cluster) == before | {SHEDDING: "false"}
         until(leader.moves, "it acts", within=60)
-        assert bundlekeel("handback", "-c", str(config), "--yes", "--reason", "test", within=120).returncode == 0
-        assert overrides(busy) == before
+        change_hands("handback", config)
+        assert overrides(busy.cluster) == before
         until(lambda: leader.state()["acting_obstacle"] == "BrokersShedThemselves", "it refuses again", within=60)
 
 
@@ -252,14 +239,14 @@ def test_j14_it_does_not_start_under_another_clusters_name(busy: Scene, tmp_path
     other = tmp_path / "other.yaml"
     settings = settings_for(busy.cluster, "other", tmp_path, root="other")
     other.write_text(yaml.safe_dump({**settings, "cluster": "east"}), encoding="utf-8")
-    before = overrides(busy)
+    before = overrides(busy.cluster)
     told = f"cluster is 'east', but the brokers run with clusterName '{busy.cluster.spec.cluster_name}'"
     for command in (("run",), ("takeover", "--yes", "--reason", "test"), ("handback", "--yes", "--reason", "test")):
         ended = bundlekeel(*command, "-c", str(other), within=120)
         assert ended.returncode == 2 and told in ended.stderr, ended.stdout + ended.stderr
     asked = bundlekeel("doctor", "-c", str(other), "-o", "json", within=120)
     assert asked.returncode == 1 and told in asked.stdout, asked.stdout + asked.stderr
-    assert overrides(busy) == before
+    assert overrides(busy.cluster) == before
 
 
 def samples(sidecar: Sidecar) -> dict[str, int]:
@@ -271,18 +258,17 @@ def samples(sidecar: Sidecar) -> dict[str, int]:
 def test_averages_outlive_all_sidecars(scene: Scene, tmp_path: Path) -> None:
     """All sidecars stopped: new ones go on from the checkpoint instead of beginning with the first sample."""
     with scene.sidecars("AB", tmp_path, parameters=PATIENT) as sidecars:
-        leader = the_leader(sidecars)
+        leader, (other,) = lead_and_follow(sidecars)
         until(lambda: min(samples(leader).values(), default=0) >= 6, "there are samples", within=120)
         leader.stop()
-        (other,) = others(sidecars, leader)
         until(lambda: other.state()["role"] == "leader", "the other one leads", within=20)
         until(lambda: scene.nodes("state/averages"), "it has written its checkpoint", within=30)
-        time.sleep(2.0)
+        after_cycles(other, 2)
         before = samples(other)
         assert other.stop() == 0
         for item in sidecars:
             item.start()
-        fresh = the_leader(sidecars)
+        fresh, _ = lead_and_follow(sidecars)
         after: dict[str, int] = until(lambda: samples(fresh), "it sees bundles", within=30)
         print(f"\nsamples before {min(before.values())}, after {min(after.values())}")  # noqa: T201
         assert min(after.values()) >= min(before.values()) - 3
@@ -292,14 +278,13 @@ def test_a_new_leader_forgets_nothing(scene: Scene, tmp_path: Path) -> None:
     """Hit counts, books and cool-downs are the old leader's, and the cycle goes on counting."""
     parameters = {**PATIENT, "max_moves_per_cycle": 3, "host_usage_interval_seconds": 600}
     with scene.sidecars("AB", tmp_path, parameters=parameters) as sidecars:
-        old = the_leader(sidecars)
-        (new,) = others(sidecars, old)
+        old, (new,) = lead_and_follow(sidecars)
         until(lambda: old.state()["acting_obstacle"] is None, "the leader may act", within=30)
         until(lambda: hits(old), "hits are counted", within=60)
         task, plan = executed(old)
         moved = {move["bundle"] for move in plan["moves"]}
         assert task["state"] == "done"
-        time.sleep(2.0)
+        after_cycles(old, 2)
         state, counted = old.state(), hits(old)
         old.kill()
         until(lambda: new.state()["role"] == "leader", "the other one leads", within=30)

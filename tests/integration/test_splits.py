@@ -20,16 +20,16 @@ from bundlekeel.core.splitting.algorithms import (
     range_equally_divide,
     topic_count_equally_divide,
 )
-from bundlekeel.daemon.execution.move import LeaderTerm, MovePorts
 from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
 from dev.cluster import BrokerInfo, Cluster
-from dev.sidecar import Sidecar, bundlekeel, settings_for
+from dev.sidecar import Sidecar
 from dev.traffic import Traffic, TrafficSpec
 from dev.traffic.admin import ensure_namespace, place_all_on, request
 from dev.traffic.bundles import HASH_END, covers, topic_hash
 from dev.traffic.spec import plan_topics
-from tests.chaos.stage import EAGER, Scene
+from tests.chaos.stage import EAGER, Scene, admin, taken_over, traffic_spec
 from tests.integration.conftest import RealWorld
+from tests.support.contracts.coordination import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -37,43 +37,26 @@ NAMESPACE = "demo/splits"
 WHOLE = f"0x00000000_0x{HASH_END:08x}"
 
 
-def traffic_spec(cluster: Cluster) -> TrafficSpec:
+def lower_half(cluster: Cluster) -> TrafficSpec:
     """Two equal topics in one bundle, both in its lower half: halving the range would not part them."""
-
-    def spec(seed: int) -> TrafficSpec:
-        return TrafficSpec(
-            service_url=cluster.service_url,
-            admin_url=cluster.brokers[0].web_url,
-            namespace=NAMESPACE,
-            bundles=1,
-            topics_per_bundle=2,
-            rate_total_msgs=400.0,
-            zipf=0.0,
-            seed=seed,
-        )
-
-    low = (s for s in range(1, 1000) if all(topic_hash(p.topic) < HASH_END // 2 for p in plan_topics(spec(s))))
-    return spec(next(low))
+    fixed = {"bundles": 1, "topics_per_bundle": 2, "rate_total_msgs": 400.0, "zipf": 0.0}
+    tried = (traffic_spec(cluster, NAMESPACE, seed=seed, **fixed) for seed in range(1, 1000))
+    return next(s for s in tried if all(topic_hash(plan.topic) < HASH_END // 2 for plan in plan_topics(s)))
 
 
 @pytest.fixture
 def scene(modular_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
     """The hot bundle on the first broker under traffic, the brokers' own shedding off."""
-    traffic = Traffic(traffic_spec(modular_cluster))
+    traffic = Traffic(lower_half(modular_cluster))
     traffic.place_all_on(modular_cluster.brokers[0].broker_id)
-    config = tmp_path / "person.json"
-    config.write_text(json.dumps(settings_for(modular_cluster, "person", tmp_path, root="splits")), encoding="utf-8")
-    command = ("-c", str(config), "--yes", "--reason", "test")
-    assert bundlekeel("takeover", *command, within=120).returncode == 0
-    with traffic:
+    with taken_over(modular_cluster, tmp_path), traffic:
         yield Scene(modular_cluster, traffic)
-    assert bundlekeel("handback", *command, within=120).returncode == 0
 
 
 def boundaries(cluster: Cluster, namespace: str) -> list[int]:
     """A namespace's boundaries as the brokers tell them."""
-    _, answer = request("GET", f"{cluster.brokers[0].web_url}/admin/v2/namespaces/{namespace}/bundles")
-    return [int(text, 16) for text in json.loads(answer)["boundaries"]]
+    answer = json.loads(admin(cluster.brokers[0], "GET", f"namespaces/{namespace}/bundles"))
+    return [int(text, 16) for text in answer["boundaries"]]
 
 
 def records(sidecar: Sidecar, kind: str, outcome: str = "") -> list[dict[str, Any]]:
@@ -131,20 +114,9 @@ def create(cluster: Cluster, namespace: str, bundles: int, names: list[str]) -> 
 
 def lone_topic(cluster: Cluster, namespace: str) -> TrafficSpec:
     """One topic in a bundle that does not hold the brokers' own topic of the namespace's policies."""
-
-    def spec(seed: int) -> TrafficSpec:
-        return TrafficSpec(
-            service_url=cluster.service_url,
-            admin_url=cluster.brokers[0].web_url,
-            namespace=namespace,
-            bundles=4,
-            busy_bundles=1,
-            rate_total_msgs=50.0,
-            seed=seed,
-        )
-
-    events = f"persistent://{namespace}/__change_events"
-    return next(s for s in map(spec, range(1, 100)) if not covers(plan_topics(s)[0].bundle, events))
+    fixed = {"bundles": 4, "busy_bundles": 1, "rate_total_msgs": 50.0}
+    tried = (traffic_spec(cluster, namespace, seed=seed, **fixed) for seed in range(1, 100))
+    return next(s for s in tried if not covers(plan_topics(s)[0].bundle, f"persistent://{namespace}/__change_events"))
 
 
 async def test_a_bundle_of_one_topic_is_not_split(real_world: RealWorld) -> None:
@@ -154,9 +126,7 @@ async def test_a_bundle_of_one_topic_is_not_split(real_world: RealWorld) -> None
     traffic = Traffic(lone_topic(cluster, namespace))
     (giant,) = await asyncio.to_thread(traffic.prepare)
     await asyncio.to_thread(traffic.place_all_on, broker)
-    splitter = Splitter(
-        world=ports(real_world), term=LeaderTerm(epoch=real_world.epoch, member="a", permit=real_world.permit)
-    )
+    splitter = Splitter(world=real_world.ports, term=real_world.term)
     try:
         await asyncio.to_thread(traffic.start)
         before = await real_world.metadata.boundaries(namespace)
@@ -174,16 +144,10 @@ async def test_a_bundle_of_one_topic_is_not_split(real_world: RealWorld) -> None
         traffic.close()
 
 
-def ports(world: RealWorld) -> MovePorts:
-    """The ports as a splitter takes them."""
-    return MovePorts(
-        admin=world.admin,
-        commands=world.admin,
-        coordination=world.coordination,
-        ownership=world.ownership,
-        metadata=world.metadata,
-        clock=world.clock,
-    )
+async def split_by(broker: BrokerInfo, bundle: str, algorithm: str) -> None:
+    """Have Pulsar split by an algorithm of its own."""
+    path = f"namespaces/{bundle}/split?unload=false&splitAlgorithmName={algorithm}"
+    await asyncio.to_thread(admin, broker, "PUT", path)
 
 
 async def test_pulsars_own_algorithms_agree_with_ours(real_world: RealWorld) -> None:
@@ -204,9 +168,7 @@ async def test_pulsars_own_algorithms_agree_with_ours(real_world: RealWorld) -> 
         hashes = [load.hash for load in loads]
         count = algorithm == "topic_count_equally_divide"
         ours = topic_count_equally_divide(hashes) if count else range_equally_divide(lower, upper)
-        url = f"{owner.web_url}/admin/v2/namespaces/{bundle}/split?unload=false&splitAlgorithmName={algorithm}"
-        status, answer = await asyncio.to_thread(request, "PUT", url)
-        assert status == 204, answer.decode()[:600]
+        await split_by(owner, bundle, algorithm)
         now = await real_world.metadata.boundaries(namespace)
         assert now is not None
         assert tuple(edge for edge in now if lower < edge < upper) == ours
@@ -239,10 +201,7 @@ async def test_pulsars_split_by_rates_agrees_with_ours(real_world: RealWorld) ->
         ]
         ours = flow_or_qps_equally_divide(flows, max_msg_rate=150, max_bandwidth_mb=100)
         assert len(ours) == 1
-        url = f"{broker.web_url}/admin/v2/namespaces/{namespace}/{WHOLE}/split?unload=false"
-        algorithm = "splitAlgorithmName=flow_or_qps_equally_divide"
-        status, answer = await asyncio.to_thread(request, "PUT", f"{url}&{algorithm}")
-        assert status == 204, answer.decode()[:600]
+        await split_by(broker, f"{namespace}/{WHOLE}", "flow_or_qps_equally_divide")
         assert await real_world.metadata.boundaries(namespace) == [0, *ours, HASH_END]
 
 
@@ -264,31 +223,18 @@ async def running(
     world: RealWorld, namespace: str, *, topics: int, rate: float, owner: BrokerInfo
 ) -> AsyncIterator[list[TopicLoad]]:
     """Equal traffic on the topics of one bundle; their loads once the owner has measured them. Nothing gets lost."""
-    spec = TrafficSpec(
-        service_url=world.cluster.service_url,
-        admin_url=owner.web_url,
-        namespace=namespace,
-        bundles=1,
-        topics_per_bundle=topics,
-        rate_total_msgs=rate,
-        zipf=0.0,
-    )
-    traffic, each = Traffic(spec), 0.9 * rate / topics
+    fixed = {"bundles": 1, "topics_per_bundle": topics, "rate_total_msgs": rate, "zipf": 0.0}
+    traffic = Traffic(traffic_spec(world.cluster, namespace, admin_url=owner.web_url, **fixed))
     await asyncio.to_thread(traffic.place_all_on, owner.broker_id)
     try:
         await asyncio.to_thread(traffic.start)
 
         async def measured() -> list[TopicLoad]:
             loads = await world.admin.topic_loads(f"{namespace}/{WHOLE}", owner.broker_id)
-            return [load for load in loads if min(load.traffic[:2]) > each]
+            found = [load for load in loads if min(load.traffic[:2]) > 0.9 * rate / topics]
+            return found if len(found) == topics else []
 
-        loads: list[TopicLoad] = []
-        for _ in range(300):
-            loads = await measured()
-            if len(loads) == topics:
-                break
-            await asyncio.sleep(0.1)
-        yield loads
+        yield await eventually(measured, within=60.0)
         report = await asyncio.to_thread(traffic.stop)
         assert report.lost == 0
     finally:

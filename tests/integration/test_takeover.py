@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, handback, read_record, takeover
+from bundlekeel.daemon.operations.takeover import SHEDDING, handback, read_record, takeover
 from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, left_to_us, name_set
 from bundlekeel.ports.commands import by_person
 from tests.integration.conftest import RealWorld
@@ -25,9 +25,7 @@ async def test_round_trip(real_world: RealWorld, before: str | None) -> None:
         await admin.set_dynamic(SHEDDING, before, permit=by_person)
     original = await admin.dynamic_configuration()
     assert original == ({} if before is None else {SHEDDING: before})
-    context = TakeoverContext(
-        admin=admin, commands=admin, coordination=real_world.coordination, endpoints=endpoints, clock=real_world.clock
-    )
+    context = real_world.takeover()
 
     taken = await takeover(context, split=True, reason="test", by="test")
     assert taken.complete, taken
@@ -58,9 +56,7 @@ async def test_partial_takeover(real_world: RealWorld) -> None:
     admin, endpoints = real_world.admin, real_world.endpoints
     for key in (SHEDDING, SPLITTING, EXCLUDED):
         await admin.delete_dynamic(key, permit=by_person)
-    context = TakeoverContext(
-        admin=admin, commands=admin, coordination=real_world.coordination, endpoints=endpoints, clock=real_world.clock
-    )
+    context = real_world.takeover()
     names = ("public/default", "public/other")
     taken = await takeover(context, split=False, reason="test", by="test", namespaces=names)
     assert taken.complete, taken

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
@@ -14,17 +14,18 @@ from kazoo.client import KazooClient
 
 from bundlekeel.adapters.zookeeper import ZkChannel, ZkClient
 from bundlekeel.adapters.zookeeper.channel import SERVICE_UNITS
-from bundlekeel.adapters.zookeeper.records import Stat
+from bundlekeel.adapters.zookeeper.client import Stat
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import ChannelView
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
-from tests.support.contracts.zookeeper import SESSION_SECONDS, chroot, client, end_session, until_connected, zookeeper
+from tests.support.contracts.zookeeper import SESSION_SECONDS, chroot, client, end_session, silence, store, zookeeper
+from tests.support.contracts.zookeeper import put as put_node
 from tests.support.memory_source import RealClock
 from tests.support.service_units import encode_service_unit
 
-__all__ = ["chroot", "client", "zookeeper"]
+__all__ = ["chroot", "client", "store", "zookeeper"]
 
 pytestmark = pytest.mark.zookeeper
 
@@ -37,16 +38,6 @@ def owned(broker: str = "b1:8080", *, version: int = 2) -> bytes:
 
 
 @pytest.fixture
-def store(zookeeper: Cluster, chroot: str) -> Iterator[KazooClient]:
-    """A plain client below the chroot, as the brokers' hand."""
-    kazoo = KazooClient(hosts=zookeeper.zk_hosts + chroot)
-    kazoo.start(timeout=10)
-    yield kazoo
-    kazoo.stop()
-    kazoo.close()
-
-
-@pytest.fixture
 async def channel(client: ZkClient) -> AsyncIterator[ZkChannel]:
     """A channel that is not started yet."""
     made = ZkChannel(client, clock=RealClock())
@@ -56,27 +47,18 @@ async def channel(client: ZkClient) -> AsyncIterator[ZkChannel]:
 
 def put(store: KazooClient, bundle: str, data: bytes) -> None:
     """Write an entry."""
-    path = f"{SERVICE_UNITS}/{bundle}"
-    if store.exists(path):
-        store.set(path, data)
-    else:
-        store.create(path, data, makepath=True)
+    put_node(store, f"{SERVICE_UNITS}/{bundle}", data)
 
 
 async def until(channel: ZkChannel, condition: Callable[[ChannelView], Any]) -> ChannelView:
     """The first view that satisfies the condition."""
-    found: list[ChannelView] = []
 
-    async def holds() -> bool:
-        try:
-            view = await channel.view()
-        except SnapshotError:
-            return False
-        found.append(view)
-        return bool(condition(view))
+    async def seen() -> ChannelView | None:
+        view = await channel.view()
+        return view if condition(view) else None
 
-    await eventually(holds, within=30)
-    return found[-1]
+    found: ChannelView = await eventually(seen, within=30)
+    return found
 
 
 def owners(view: ChannelView) -> dict[str, str]:
@@ -190,20 +172,14 @@ async def test_while_suspended_there_is_no_view(
     put(store, BUNDLE, owned())
     await channel.start()
     await until(channel, lambda view: view.units)
-    zookeeper.pause("zookeeper")
     try:
-
-        async def noticed() -> bool:
-            return not client.connected
-
-        await eventually(noticed, within=5 * SESSION_SECONDS)
+        await silence(zookeeper, client)
         with pytest.raises(StoreError, match=r"no connection to ZooKeeper at .* for \d+\.\d s"):
             await channel.view()
         with pytest.raises(StoreError):
             await channel.unit(BUNDLE)
     finally:
         zookeeper.resume("zookeeper")
-    await until_connected(client)
     await until(channel, lambda view: owners(view) == {BUNDLE: "b1:8080"})
     assert await channel.unit(BUNDLE) == (await channel.view()).units[BUNDLE]
 
@@ -219,11 +195,7 @@ async def test_an_entry_that_cannot_be_used(
     put(store, BUNDLE, data)
     put(store, "t/n/0x00000000_0xffffffff", owned())
     view = await until(channel, lambda view: len(view.units) == 2)
-
-    async def said() -> bool:
-        return BUNDLE in caplog.text
-
-    await eventually(said)
+    await eventually(lambda: BUNDLE in caplog.text)
     assert view.units[BUNDLE].destination == "b1:8080"
     with pytest.raises(StoreError, match=BUNDLE):
         await channel.unit(BUNDLE)

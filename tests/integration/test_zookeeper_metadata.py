@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from kazoo.client import KazooClient
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.client import NodeExists, NodeMissing, TransactionFailed, TransactionStep, ZkClient
 from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
-from bundlekeel.adapters.zookeeper.records import NodeExists, NodeMissing, TransactionFailed, TransactionStep
 from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.model.names import parse_topic
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
-from tests.support.contracts.zookeeper import SESSION_SECONDS, chroot, client, connect, end_session, zookeeper
+from tests.support.contracts.zookeeper import SESSION_SECONDS, chroot, client, connect, end_session, store, zookeeper
 
-__all__ = ["chroot", "client", "zookeeper"]
+__all__ = ["chroot", "client", "store", "zookeeper"]
 
 pytestmark = pytest.mark.zookeeper
 
@@ -27,22 +26,12 @@ BUNDLE = "public/default/0x00000000_0x80000000"
 
 
 @pytest.fixture
-def store(zookeeper: Cluster, chroot: str) -> Iterator[KazooClient]:
-    """A plain client below the metadata chroot."""
-    kazoo = KazooClient(hosts=zookeeper.zk_hosts + chroot)
-    kazoo.start(timeout=10)
-    yield kazoo
-    kazoo.stop()
-    kazoo.close()
-
-
-@pytest.fixture
-async def configuration(zookeeper: Cluster, chroot: str, store: KazooClient) -> AsyncIterator[ZkClient]:
-    """The configuration store: another chroot."""
+async def metadata(zookeeper: Cluster, chroot: str, client: ZkClient, store: KazooClient) -> AsyncIterator[ZkMetadata]:
+    """Over the store, and a configuration store below another chroot."""
     store.create("/config")
-    made = await connect(zookeeper, f"{chroot}/config")
-    yield made
-    await made.close()
+    configuration = await connect(zookeeper, f"{chroot}/config")
+    yield ZkMetadata(client, configuration)
+    await configuration.close()
 
 
 async def test_owner_of_a_bundle(client: ZkClient, store: KazooClient) -> None:
@@ -63,9 +52,8 @@ async def test_owner_of_a_bundle(client: ZkClient, store: KazooClient) -> None:
         await ownership.owner(BUNDLE)
 
 
-async def test_boundaries_of_a_namespace(client: ZkClient, configuration: ZkClient, store: KazooClient) -> None:
+async def test_boundaries_of_a_namespace(metadata: ZkMetadata, store: KazooClient) -> None:
     """Local policies are the record; policies stand in; a namespace in neither store is None."""
-    metadata = ZkMetadata(client, configuration)
     assert await metadata.boundaries("t/ns") is None
     two = {"bundles": {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"], "numBundles": 2}}
     one = {"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}
@@ -80,9 +68,8 @@ async def test_boundaries_of_a_namespace(client: ZkClient, configuration: ZkClie
         await metadata.boundaries("t/ns")
 
 
-async def test_partitions_of_topics(client: ZkClient, configuration: ZkClient, store: KazooClient) -> None:
+async def test_partitions_of_topics(metadata: ZkMetadata, store: KazooClient) -> None:
     """Partition counts are found under the URL-encoded local name and the topic's own domain."""
-    metadata = ZkMetadata(client, configuration)
     root = "/config/admin/partitioned-topics/t/ns"
     store.create(f"{root}/persistent/plain", b'{"partitions":3}', makepath=True)
     store.create(f"{root}/persistent/a+b%2Fc%7E*%C3%A9", b'{"partitions":4,"x":1}', makepath=True)
@@ -96,9 +83,8 @@ async def test_partitions_of_topics(client: ZkClient, configuration: ZkClient, s
     assert await metadata.partitions("no topic/at") == 0
 
 
-async def test_leader_of_the_brokers(client: ZkClient, configuration: ZkClient, store: KazooClient) -> None:
+async def test_leader_of_the_brokers(metadata: ZkMetadata, store: KazooClient) -> None:
     """The load-manager leader's broker id, of either load manager, with and without `brokerId`."""
-    metadata = ZkMetadata(client, configuration)
     assert await metadata.metadata_leader() is None
     store.create("/loadbalance/extension/leader", b'{"serviceUrl":"http://x:1"}', makepath=True)
     assert await metadata.metadata_leader() == "x:1"
@@ -106,9 +92,8 @@ async def test_leader_of_the_brokers(client: ZkClient, configuration: ZkClient, 
     assert await metadata.metadata_leader() == "h:8080"
 
 
-async def test_topics_of_a_bundle(client: ZkClient, configuration: ZkClient, store: KazooClient) -> None:
+async def test_topics_of_a_bundle(metadata: ZkMetadata, store: KazooClient) -> None:
     """Each topic is found in exactly the bundle that covers its hash."""
-    metadata = ZkMetadata(client, configuration)
     root = "/managed-ledgers/public/default/persistent"
     locals_ = [f"topic-{i}" for i in range(60)] + ["a/b", "c d-partition-0"]
     for local in locals_:
@@ -121,9 +106,8 @@ async def test_topics_of_a_bundle(client: ZkClient, configuration: ZkClient, sto
     assert await metadata.topics("public/none/0x00000000_0xffffffff") == []
 
 
-async def test_namespaces(client: ZkClient, configuration: ZkClient, store: KazooClient) -> None:
+async def test_namespaces(metadata: ZkMetadata, store: KazooClient) -> None:
     """All namespaces of all tenants, from the configuration store."""
-    metadata = ZkMetadata(client, configuration)
     assert await metadata.namespaces() == []
     for name in ("b/two", "a/one", "b/one"):
         store.create(f"/config/admin/policies/{name}", makepath=True)
@@ -235,11 +219,7 @@ async def test_kazoo_is_started_again_when_its_thread_dies(client: ZkClient) -> 
 
     connection._connect = broken
     client._cut_connection()
-
-    async def back() -> bool:
-        return bool(deaths) and client.connected
-
-    await eventually(back)
+    await eventually(lambda: deaths and client.connected)
     assert await client.exists("/") is not None
 
 

@@ -14,9 +14,9 @@ from bundlekeel.adapters.zookeeper.metadata import NEW_PER_CALL, WatchedNodes, Z
 from bundlekeel.ports import Metadata, PolicyRecords
 from dev.cluster import Cluster
 from tests.support.contracts.policies import CHECKS, CLUSTER, SPACES, PolicyWorld, check_changes_are_seen, settle
-from tests.support.contracts.zookeeper import chroot, client, connect, end_session, zookeeper
+from tests.support.contracts.zookeeper import chroot, client, connect, end_session, put, store, zookeeper
 
-__all__ = ["chroot", "client", "zookeeper"]
+__all__ = ["chroot", "client", "store", "zookeeper"]
 
 pytestmark = pytest.mark.zookeeper
 
@@ -34,10 +34,8 @@ class ZkWorld:
         """Write or delete a node."""
         if data is None:
             self.kazoo.delete(path)
-        elif self.kazoo.exists(path):
-            self.kazoo.set(path, data)
         else:
-            self.kazoo.create(path, data, makepath=True)
+            put(self.kazoo, path, data)
 
     async def put_isolation(self, policies: dict[str, Any] | None) -> None:
         """One node with all of them."""
@@ -61,16 +59,12 @@ class ZkWorld:
 
 
 @pytest.fixture
-async def world(zookeeper: Cluster, chroot: str, client: ZkClient) -> AsyncIterator[ZkWorld]:
+async def world(zookeeper: Cluster, chroot: str, client: ZkClient, store: KazooClient) -> AsyncIterator[ZkWorld]:
     """Two sessions of ours and a plain client."""
-    kazoo = KazooClient(hosts=zookeeper.zk_hosts + chroot)
-    kazoo.start(timeout=10)
-    kazoo.create("/config")
+    store.create("/config")
     configuration = await connect(zookeeper, f"{chroot}/config")
-    yield ZkWorld(kazoo, client, configuration)
+    yield ZkWorld(store, client, configuration)
     await configuration.close()
-    kazoo.stop()
-    kazoo.close()
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -18,14 +18,8 @@ from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import Picture
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
-from tests.support.contracts.zookeeper import (
-    SESSION_SECONDS,
-    chroot,
-    client,
-    end_session,
-    until_connected,
-    zookeeper,
-)
+from tests.support.contracts.zookeeper import chroot, client, end_session, plain, silence, until_connected, zookeeper
+from tests.support.contracts.zookeeper import put as put_node
 from tests.support.memory_source import RealClock
 
 __all__ = ["chroot", "client", "zookeeper"]
@@ -91,13 +85,10 @@ def extensible(broker_id: str) -> bytes:
 
 @pytest.fixture
 def store(zookeeper: Cluster, chroot: str) -> Iterator[KazooClient]:
-    """A plain client below the chroot, as the brokers' hand."""
-    kazoo = KazooClient(hosts=zookeeper.zk_hosts + chroot)
-    kazoo.start(timeout=10)
-    kazoo.ensure_path(BROKERS)
-    yield kazoo
-    kazoo.stop()
-    kazoo.close()
+    """A plain client below the chroot, as the brokers' hand; their registry is there."""
+    with plain(zookeeper.zk_hosts + chroot) as kazoo:
+        kazoo.ensure_path(BROKERS)
+        yield kazoo
 
 
 @pytest.fixture
@@ -110,27 +101,18 @@ async def source(client: ZkClient) -> AsyncIterator[ZkLoadSource]:
 
 def put(store: KazooClient, broker_id: str, data: bytes) -> None:
     """Register a broker, or replace its report."""
-    path = f"{BROKERS}/{broker_id}"
-    if store.exists(path):
-        store.set(path, data)
-    else:
-        store.create(path, data, ephemeral=True)
+    put_node(store, f"{BROKERS}/{broker_id}", data, ephemeral=True)
 
 
 async def until(source: ZkLoadSource, condition: Any) -> Picture:
     """The first picture that satisfies the condition."""
-    found: list[Picture] = []
 
-    async def holds() -> bool:
-        try:
-            picture = await source.picture()
-        except SnapshotError:
-            return False
-        found.append(picture)
-        return bool(condition(picture))
+    async def seen() -> Picture | None:
+        picture = await source.picture()
+        return picture if condition(picture) else None
 
-    await eventually(holds)
-    return found[-1]
+    found: Picture = await eventually(seen)
+    return found
 
 
 def ids(picture: Picture) -> list[str]:
@@ -309,13 +291,8 @@ async def test_while_suspended_there_is_no_picture(
     put(store, "a:1", modular("a:1"))
     await source.start()
     await until(source, lambda p: len(p.reports) == 1)
-    zookeeper.pause("zookeeper")
     try:
-
-        async def noticed() -> bool:
-            return not client.connected
-
-        await eventually(noticed, within=2 * SESSION_SECONDS)
+        await silence(zookeeper, client)
         with pytest.raises(StoreError, match=r"no connection to ZooKeeper at .* for \d+\.\d s"):
             await source.picture()
         with pytest.raises(StoreError):

@@ -20,14 +20,14 @@ PATTERNS = st.lists(st.sampled_from([" ", *PIECES.split()]), max_size=7).map("".
 TEXTS = ["", *"abAk-/_1. }\x0b\t", "aa", "ab", "ba", "bb", "aab", "a-b", "a/b", "a.b", "A1", "a\\", "a b", "a\x0bb"]
 
 
-def test_h12_the_table_is_javas(oracle: Oracle) -> None:
+def test_the_table_is_javas(oracle: Oracle) -> None:
     """Each line of the unit test's table, by `Matcher.matches`."""
     oracle.ask({"reset": {"kind": "pattern"}})
     answers = oracle.ask_all([{"pattern": pattern, "texts": [text]} for pattern, text, _ in SAME])
     assert [answer["matches"] for answer in answers] == [[expected] for _, _, expected in SAME]
 
 
-def test_h12_what_is_read_is_matched_as_java_does(oracle: Oracle) -> None:
+def test_what_is_read_is_matched_as_java_does(oracle: Oracle) -> None:
     """Drawn expressions; at least a third of the valid ones are read, or the comparison would say little."""
     oracle.ask({"reset": {"kind": "pattern"}})
     valid, read = [], []

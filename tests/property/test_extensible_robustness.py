@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from bundlekeel.codec.compat import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.compat.transfer import TransferPicture, find_bundles
-from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import extensible_snapshot
 from bundlekeel.core.model.names import is_system_bundle, parse_bundle
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.engine import PlanInput, plan
-from tests.support.odd_values import scalars, values
+from tests.support.odd_values import attempt, encoded, scalars, values
 
 BUNDLES = [f"shop/a/0x{n:08x}_0x{n + 1:08x}" for n in range(5)]
 FIELDS = [
@@ -41,20 +40,6 @@ TOPS = st.lists(
     max_size=6,
 )
 DECODERS = (lambda data: decode_broker_load("b", data), decode_top_bundles, decode_load, decode_top)
-
-
-def encoded(value: Any, *, ascii_only: bool = True) -> bytes:
-    """JSON as another language might write it: NaN and Infinity bare."""
-    return json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-
-
-def attempt(decoder: Any, data: bytes) -> Any:
-    """The decoder's answer, or None when it refused in the one allowed way."""
-    try:
-        return decoder(data)
-    except CodecError as error:
-        assert error.code
-        return None
 
 
 @given(st.binary(max_size=300))

@@ -22,15 +22,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from bundlekeel import codec
-from bundlekeel.adapters.admin.answers import RawAnswer, error_of, json_object, text_map
 from bundlekeel.adapters.admin.hosts import KnownHosts
+from bundlekeel.adapters.admin.transport import RawAnswer, error_of, json_object, text_map
 from bundlekeel.adapters.history.rows import records_of
 from bundlekeel.adapters.history.wal import whole_payloads
 from bundlekeel.adapters.zookeeper.coordination import _decode as decode_member
 from bundlekeel.api.audit import _object as decode_body
-from bundlekeel.codec.broker_metrics import decode_cpu_load, decode_lookup_failures, decode_signs
+from bundlekeel.codec.broker_metrics import decode_counters, decode_cpu_load, decode_lookup_failures, decode_signs
 from bundlekeel.codec.channel import decode_service_unit
-from bundlekeel.codec.counters import decode_counters
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.codec.external_input import GROWTH_BYTES
 from bundlekeel.codec.quotas import decode_namespace_rates, decode_rate, decode_resource_group, decode_usage
@@ -155,7 +154,13 @@ KINDS: Final[dict[str, Kind]] = {
     "page": Kind(decode_lookup_failures, b'pulsar_broker_lookup_failures_total{cluster="c"} 3.0\n'),
     "counters": Kind(
         lambda data: decode_counters(data, from_ms=1, to_ms=2),
-        b'process_cpu_seconds_total{cluster="c"} 3.0\npulsar_in_bytes_total{topic="persistent://t/n/x"} 5\n',
+        b'process_cpu_seconds_total{cluster="c"} 3.0\n'
+        + b"".join(
+            b'pulsar_%s{topic="persistent://t/n/x"} 5\n' % name
+            for name in (b"in_messages_total", b"in_bytes_total", b"consumers_count", b"producers_count")
+        )
+        + b'pulsar_out_messages_total{topic="persistent://t/n/x",subscription="s"} 5\n'
+        + b'pulsar_out_bytes_total{topic="persistent://t/n/x",subscription="s"} 5\n',
     ),
     "rate": Kind(lambda data: decode_rate(data, "publish"), _json(publishThrottlingRateInMsg=5)),
     "namespace": Kind(

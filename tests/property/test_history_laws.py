@@ -25,7 +25,7 @@ from bundlekeel.core.history.frames import frame_of, input_of
 from bundlekeel.core.history.record import CycleRecord, places_of, runs_of
 from bundlekeel.core.history.replay import RebuiltCycle, rebuilt, replay
 from bundlekeel.core.planning.engine import plan
-from bundlekeel.daemon.records.history_keeping import keep_house
+from bundlekeel.daemon.records.history_keeping import tidy_store
 from bundlekeel.daemon.records.history_reading import check, replayed
 from bundlekeel.ports.history import HOUR_MS, Segment, in_force
 from tests.support.history_cases import START_MS, records_of, sequence
@@ -75,7 +75,7 @@ def test_published_and_compacted_history_replays(seed: int, cuts: list[int]) -> 
         for seq, (start, end) in enumerate(pairwise(edges), 1):
             store.publish(3, seq, records[start:end])
         before = replayed(store, "all")
-        keep_house(store, START_MS + 3 * HOUR_MS, None)
+        tidy_store(store, START_MS + 3 * HOUR_MS, None)
         assert len(in_force(store.files())) == len(store.files()) == 2
         after = replayed(store, "all")
         assert check(store)["ok"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -16,15 +14,14 @@ import pytest
 
 from bundlekeel.adapters.topics.child import TOPICS
 from bundlekeel.adapters.topics.feed import TopicUsageFeed
-from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.core.quotas.native import UsageMessage
 from bundlekeel.ports.quotas import UsageFeed
 from dev.cluster import Cluster
 from dev.sidecar import Sidecar
 from tests.quotas.sidecars import cycles, quota_sidecar, remove, view
 from tests.quotas.stage import CYCLE_SECONDS, GROUP, clients
+from tests.support.channel_cluster import Followers
 from tests.support.contracts.usage import UsageContract
-from tests.support.memory_source import RealClock
 from tests.support.memory_usage import encode_usage
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -70,21 +67,18 @@ def _all_heard(made: Sidecar, count: int) -> bool:
     return len(ages) == 2 * count and None not in ages
 
 
-class BrokersKit:
+class BrokersKit(Followers):
     """The topic of real brokers; a client publishes to it as brokers do."""
 
     patience = 60.0
 
     def __init__(self, cluster: Cluster, client: pulsar.Client) -> None:
+        super().__init__()
         self.service_urls = [broker.service_url for broker in cluster.brokers]
         self._producer = client.create_producer(TOPICS["usage"], compression_type=pulsar.CompressionType.LZ4)
-        self._processes: dict[UsageFeed, TopicsProcess] = {}
 
     def make(self) -> UsageFeed:
-        process = TopicsProcess(TopicsOptions(), clock=RealClock())
-        feed = TopicUsageFeed(process, clock=RealClock())
-        self._processes[feed] = process
-        return feed
+        return self.follower(TopicUsageFeed)
 
     async def say(self, message: UsageMessage) -> None:
         await asyncio.to_thread(partial(self._producer.send, encode_usage(message)))
@@ -92,14 +86,6 @@ class BrokersKit:
     async def say_nonsense(self) -> None:
         await asyncio.to_thread(partial(self._producer.send, b"nonsense"))
         await asyncio.sleep(0.1)
-
-    async def interrupt(self, feed: UsageFeed) -> None:
-        pid = self._processes[feed].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-
-    async def mend(self, feed: UsageFeed) -> None:
-        """It is started again by itself."""
 
 
 class TestRealTopic(UsageContract):

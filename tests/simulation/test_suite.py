@@ -128,7 +128,7 @@ def test_world(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [6, 11, 15])
-def test_j08_world_is_balanced_no_later_than_with_native(seed: int) -> None:
+def test_world_is_balanced_no_later_than_with_native(seed: int) -> None:
     """The seeds in which the brokers' random placement was balanced sooner."""
     ours, own = world(seed)
     assert _minutes(ours) <= _minutes(own)

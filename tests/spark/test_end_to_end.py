@@ -30,9 +30,9 @@ from dev.cluster import ClusterSpec, open_cluster
 from dev.fidelity import features
 from dev.history_model import World
 from dev.history_worlds import write
-from dev.sidecar import Sidecar, bundlekeel, settings_for
+from dev.sidecar import Sidecar, bundlekeel
 from dev.spark_cluster import BRIEF
-from tests.chaos.stage import EAGER, Scene, traffic_for, until
+from tests.chaos.stage import EAGER, Scene, change_hands, person, traffic_for, until
 from tests.spark.conftest import hashes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(1200, method="signal")]
@@ -50,10 +50,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """Three brokers, their own shedding off, all traffic on the first one."""
     folder = tmp_path_factory.mktemp("person")
     with open_cluster(ClusterSpec(brokers=3, mode="modular")) as cluster:
-        person = folder / "person.json"
-        person.write_text(json.dumps(settings_for(cluster, "person", folder)), encoding="utf-8")
-        taken = bundlekeel("takeover", "-c", str(person), "--yes", "--reason", "test", within=120)
-        assert taken.returncode == 0, taken.stdout + taken.stderr
+        change_hands("takeover", person(cluster, folder))
         traffic = traffic_for(cluster)
         traffic.place_all_on(cluster.brokers[0].broker_id)
         with traffic:

@@ -7,6 +7,7 @@ Load is given as a share of the broker: a bundle of 0.2 makes its broker's CPU 2
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride, ExcludedBroker, Floats
 from bundlekeel.core.model.names import FULL_UPPER
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Memory
 
 NOW_MS = 1_700_000_000_000
+MINUTE = 60_000
 BYTES_PER_SHARE = 100e6
 MESSAGES_PER_SHARE = 100e3
 BLIND_NIC = -1000.0
@@ -138,3 +141,23 @@ def run(
 def eager(given: Snapshot | Sequence[BrokerReport], **params: Any) -> PlanResult:
     """`run` without hit counts and budgets: the whole plan at once."""
     return run(given, **{**EAGER, **params})
+
+
+def turn(reports: Sequence[BrokerReport], at: int, memory: Memory, **params: Any) -> PlanResult:
+    """One cycle `at` ms after the beginning."""
+    return run(snapshot(reports, wall_ms=NOW_MS + at), memory=memory, **params)
+
+
+def written(reports: Sequence[BrokerReport], at: int) -> list[BrokerReport]:
+    """The same reports, written again at this time."""
+    return [replace(item, last_update=NOW_MS + at) for item in reports]
+
+
+def after(plan: Plan) -> list[float]:
+    """The predicted scores after the plan."""
+    return [round(row.score_after, 6) for row in plan.loads]
+
+
+def percents_after(plan: Plan) -> list[float]:
+    """The same in percent."""
+    return [round(row.score_after * 100, 3) for row in plan.loads]

@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
+from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.core.model.names import parse_topic
 from bundlekeel.ports import Channel, ChannelVariant
 from dev.cluster import BrokerInfo, Cluster
 from tests.support.contracts.coordination import eventually
+from tests.support.memory_source import RealClock
 
+F = TypeVar("F")
 # Each broker owns these by its name alone, without an entry in the channel.
 BY_NAME = ("pulsar/127.", "sla-monitor/")
 _SPACE = 2**32
+
+
+class Followers:
+    """Ports over the topics, each with a process of its own, which is killed to interrupt it."""
+
+    def __init__(self) -> None:
+        self._processes: dict[Any, TopicsProcess] = {}
+
+    def follower(self, kind: Callable[..., F]) -> F:
+        """One more, not started yet."""
+        process = TopicsProcess(TopicsOptions(), clock=RealClock())
+        made = kind(process, clock=RealClock())
+        self._processes[made] = process
+        return made
+
+    async def interrupt(self, follower: Any) -> None:
+        """SIGKILL."""
+        kill(self._processes[follower])
+
+    async def mend(self, follower: Any) -> None:
+        """It is started again by itself."""
+
+
+def kill(process: TopicsProcess, number: signal.Signals = signal.SIGKILL) -> int:
+    """Send the child a signal; its process id."""
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    return process.pid
 
 
 class BrokerCluster:
@@ -52,16 +85,12 @@ class BrokerCluster:
 
     async def look_up(self, topic: str) -> str:
         """The owner of a persistent topic's bundle, assigned now if it had none; brokers that start are waited for."""
-        found: list[str] = []
 
-        async def answered() -> bool:
+        async def answered() -> str:
             answer = await self.ask("GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
-            if answer.is_success:
-                found.append(answer.json()["httpUrl"].removeprefix("http://"))
-            return answer.is_success
+            return str(answer.json()["httpUrl"]).removeprefix("http://") if answer.is_success else ""
 
-        await eventually(answered, within=60)
-        return found[-1]
+        return await eventually(answered, within=60)
 
     async def transfer(self, bundle: str, destination: str) -> None:
         """Unload with a destination; done when this returns."""

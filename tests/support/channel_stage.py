@@ -8,7 +8,7 @@ from typing import Any
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.extensible import LOAD_MANAGER
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_watch import ChannelWatch, WatchParts
+from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.ownership import (
     SYNCER_KEY,
     VARIANT_KEY,
@@ -50,15 +50,13 @@ class ChannelStage:
             self.config,
         )
         self.watch = ChannelWatch(
-            WatchParts(
-                channel=self.channel,
-                source=self.source,
-                metadata=self.metadata,
-                config=self.config,
-                record=self.lines.append,
-                telemetry=self.telemetry,
-                clock=self.clock,
-            )
+            channel=self.channel,
+            source=self.source,
+            metadata=self.metadata,
+            config=self.config,
+            record=self.lines.append,
+            telemetry=self.telemetry,
+            clock=self.clock,
         )
         self.ownership = OwnershipByMode(self.modular, ChannelOwnership(self.channel, self.source), self.source)
         self.set_variant(TOPIC_CLASS)

@@ -9,15 +9,14 @@ from typing import Any
 import msgspec
 
 from bundlekeel.core.model.errors import AdminApiError, LeadershipLost, StoreError
+from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.intents import INTENTS
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
 from bundlekeel.daemon.execution.move import MovePorts
 from bundlekeel.daemon.state.documents import Desired, decode, encode
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.ports import Document, DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.chaos_world import ChaosSidecar, FarBrokers, FarStore
-from tests.support.memory_admin import MemoryAdmin
 
 
 class _Always:
@@ -42,8 +41,8 @@ class FarAway(ChaosSidecar):
 class WithoutPermit(FarAway):
     """Nobody asks whether it still leads."""
 
-    def employ(self, world: MovePorts) -> LeaderExecutor:
-        """A hand that asks nobody."""
+    def make_executor(self, world: MovePorts) -> LeaderExecutor:
+        """An executor that checks nothing."""
         return LeaderExecutor(world, _Always(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
 
 
@@ -59,10 +58,10 @@ class _EndsItself(_Always):
 
 
 class GivesUpEarly(FarAway):
-    """As Bundlekeel was before a suspension was told from the end of a term: its hand stays idle, its intent open."""
+    """As before a suspension was distinguished from the end of a term: the executor stays idle, its intent open."""
 
-    def employ(self, world: MovePorts) -> LeaderExecutor:
-        """A hand that gives up early."""
+    def make_executor(self, world: MovePorts) -> LeaderExecutor:
+        """An executor that ends with a suspension."""
         return LeaderExecutor(world, _EndsItself(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
 
 
@@ -76,9 +75,7 @@ class _NoIntents(FarStore):
 class WithoutIntents(ChaosSidecar):
     """It calls without saying so before."""
 
-    def connect(self) -> FarStore:
-        """A store that takes no intents."""
-        return _NoIntents(self.world.witness_store, self.life)
+    store_kind = _NoIntents
 
 
 class _AsksAgain(FarBrokers):
@@ -94,9 +91,7 @@ class _AsksAgain(FarBrokers):
 class BlindRetry(ChaosSidecar):
     """What fails is done again, whether or not it may have worked."""
 
-    def reach(self) -> MemoryAdmin:
-        """Brokers that are asked again."""
-        return _AsksAgain(self)
+    brokers_kind = _AsksAgain
 
 
 class _Deaf(FarStore):
@@ -107,12 +102,10 @@ class _Deaf(FarStore):
         return replace(found, data=b"") if found is not None and path == "desired" else found
 
 
-class WithoutWishes(ChaosSidecar):
+class WithoutRequests(ChaosSidecar):
     """It does what it planned, whatever people want."""
 
-    def connect(self) -> FarStore:
-        """A store without wishes."""
-        return _Deaf(self.world.witness_store, self.life)
+    store_kind = _Deaf
 
 
 class _DeafToCordons(FarStore):
@@ -127,11 +120,9 @@ class _DeafToCordons(FarStore):
 
 
 class WithoutCordons(ChaosSidecar):
-    """It heeds every wish but those about brokers that shall get nothing."""
+    """It heeds every request but those about brokers that shall get nothing."""
 
-    def connect(self) -> FarStore:
-        """A store without cordons."""
-        return _DeafToCordons(self.world.witness_store, self.life)
+    store_kind = _DeafToCordons
 
 
 class _Unfenced(FarStore):
@@ -147,19 +138,15 @@ class _Unfenced(FarStore):
 class WithoutFence(WithoutPermit):
     """Nothing stops a leader of yesterday: neither its deadline nor the store."""
 
-    def connect(self) -> FarStore:
-        """A store that refuses nobody."""
-        return _Unfenced(self.world.witness_store, self.life)
-
-
-class Forgetful(ChaosSidecar):
-    """Its moves leave nothing behind: no records, so no cool-down either for whoever leads next."""
-
-    def connect(self) -> FarStore:
-        """A store that takes no records of moves."""
-        return _NoRecords(self.world.witness_store, self.life)
+    store_kind = _Unfenced
 
 
 class _NoRecords(FarStore):
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
         await super().write_fenced(epoch, [item for item in changes if item.path.rpartition("/")[0] != "moves"])
+
+
+class Forgetful(ChaosSidecar):
+    """Its moves leave nothing behind: no records, so no cool-down either for whoever leads next."""
+
+    store_kind = _NoRecords

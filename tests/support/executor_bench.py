@@ -6,18 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Self
 
-from bundlekeel.core.model.errors import BundlekeelError, StoreError
-from bundlekeel.daemon.execution.executor import (
-    Executor,
-    ExecutorHooks,
-    ExecutorLimits,
-    LeaderTerm,
-    MovePorts,
-    MoveRequest,
-)
+from bundlekeel.core.model.errors import StoreError
+from bundlekeel.daemon.execution.executor import Executor, ExecutorHooks
 from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.ports import DocumentChange, Member, commands
 from bundlekeel.ports.commands import UnloadAnswer
+from tests.support.contracts.admin import Permit
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
@@ -54,16 +49,6 @@ class VirtualClock:
                     self.now = wake
         finally:
             self._wakes.remove(wake)
-
-
-class Permit:
-    """Raises what it is told."""
-
-    error: BundlekeelError | None = None
-
-    def __call__(self) -> None:
-        if self.error is not None:
-            raise self.error
 
 
 class World:
@@ -150,6 +135,10 @@ class Bench(World):
         return await self.executor.move(
             MoveRequest(bundle=BUNDLE, source=source, destination=destination, cycle_id="9")
         )
+
+    async def execute(self, requests: Sequence[MoveRequest]) -> list[MoveOutcome]:
+        """Make these moves together."""
+        return await asyncio.gather(*map(self.executor.move, requests))
 
     def unloads(self) -> int:
         """Calls of unload, each counted once however many hops it took."""

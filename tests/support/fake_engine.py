@@ -9,11 +9,12 @@ import json
 import re
 import signal
 import subprocess
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.http_server import serving
 
 API = "1.43"
 
@@ -36,21 +37,15 @@ class FakeEngine:
             def answer(self, method: str) -> tuple[int, Any]:
                 return engine.answer(method, self.path, self.body)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def address(self) -> str:
-        """What DOCKER_HOST must say."""
-        return f"tcp://127.0.0.1:{self._server.server_port}"
+        self._serving = serving(Handler)
 
     def __enter__(self) -> FakeEngine:
-        self._thread.start()
+        # What DOCKER_HOST must say.
+        self.address = f"tcp://127.0.0.1:{self._serving.__enter__()}"
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def __exit__(self, *error: Any) -> None:
+        self._serving.__exit__(*error)
         for process in self.processes.values():
             process.kill()
             process.wait()

@@ -1,12 +1,45 @@
-"""Places and assignments as a sidecar answers them, for `FakeService` and the wiring of CLI tests."""
+"""Places, assignments, moves and refusals as a sidecar answers them, for the fakes of the API."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.answers.picture import AssignmentView, DroppedView, Place, StepView
+from bundlekeel.daemon.answers.plans import MoveView, RefusalView
 
 BROKERS = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
+
+
+NOW_MS = 1_790_000_000_000
+BUNDLE = "shop/orders/0x00000000_0x10000000"
+
+
+def refusal(code: Code, bundle: str = BUNDLE, broker: str = BROKERS[0], detail: str = "") -> RefusalView:
+    """Why this bundle stays."""
+    return RefusalView(code=code.value, bundle=bundle, broker=broker, detail=detail, explanation=EXPLANATIONS[code])
+
+
+def move(rule: str = "by hand", **changes: Any) -> MoveView:
+    """One move, by default one that a person asked for."""
+    made = MoveView(
+        bundle=BUNDLE,
+        source=BROKERS[0],
+        target=BROKERS[2],
+        rule=rule,
+        threshold=0.0,
+        source_before=0.82,
+        source_after=0.52,
+        target_before=0.07,
+        target_after=0.37,
+        runner_up="",
+        traffic=[2400.0, 7200.0, 3.8e6, 11.4e6],
+        pressure=[120.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        sentence=f"{BUNDLE}: {BROKERS[0]} 82.0% -> 52.0%, {BROKERS[2]} 7.0% -> 37.0% ({rule})",
+    )
+    return replace(made, **changes)
 
 
 def assignment(name: str) -> AssignmentView:

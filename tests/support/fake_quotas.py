@@ -147,18 +147,15 @@ class FakeQuotas:
         )
 
     async def put(self, group: QuotaGroup, *, reason: str, by: str) -> GroupSetView:
-        """Done."""
         self._called("set_quota", (group, reason, by))
         limits = RatesView(**asdict(group.limits))
         return GroupSetView(name=group.name, origin="api", members=list(group.members), limits=limits)
 
     async def remove(self, name: str, *, reason: str, by: str) -> GroupRemoved:
-        """Done."""
         self._called("remove_quota", (name, reason, by))
         return GroupRemoved(name=name, origin="settings")
 
     async def reset(self, name: str, *, reason: str, by: str) -> GroupSetView:
-        """Done."""
         self._called("reset_quota", (name, reason, by))
         return GroupSetView(name=name, origin="settings", members=["t:acme"], limits=rates(500.0, 1e7))
 

@@ -29,43 +29,14 @@ from bundlekeel.daemon.answers.plans import (
     CandidateView,
     ChildView,
     ManualMoveView,
-    MoveView,
     NamespaceUnloadView,
-    RefusalView,
     RelocationView,
     ReviewView,
     Stopping,
     TaskView,
 )
 from bundlekeel.daemon.answers.service import OperationsService, Verb
-from tests.support.fake_places import BROKERS
-
-NOW_MS = 1_790_000_000_000
-BUNDLE = "shop/orders/0x00000000_0x10000000"
-
-
-def _refusal(code: Code) -> RefusalView:
-    said = EXPLANATIONS[code]
-    return RefusalView(code=code.value, bundle=BUNDLE, broker=BROKERS[0], detail="", explanation=said)
-
-
-def move() -> MoveView:
-    """One move by hand."""
-    return MoveView(
-        bundle=BUNDLE,
-        source=BROKERS[0],
-        target=BROKERS[2],
-        rule="by hand",
-        threshold=0.0,
-        source_before=0.82,
-        source_after=0.52,
-        target_before=0.07,
-        target_after=0.37,
-        runner_up="",
-        traffic=[2400.0, 7200.0, 3.8e6, 11.4e6],
-        pressure=[120.0, 0.0, 0.0, 0.0, 0.0, 0.0],
-        sentence=f"{BUNDLE}: {BROKERS[0]} 82.0% -> 52.0%, {BROKERS[2]} 7.0% -> 37.0% (by hand)",
-    )
+from tests.support.fake_places import BROKERS, BUNDLE, NOW_MS, move, refusal
 
 
 class FakeWishes:
@@ -112,7 +83,7 @@ class FakeWishes:
             dry_run=dry_run,
             bundles=2,
             moves=[move()],
-            refusals=[_refusal(Code.PINNED)],
+            refusals=[refusal(Code.PINNED)],
             refusal_counts={"Pinned": 1},
             eta_seconds=1.0,
             sentence=f"1 bundle leaves {broker}, 1 stays for now",
@@ -130,7 +101,6 @@ class FakeWishes:
         return self._relocation(broker, dry_run=dry_run)
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
-        """Done."""
         self._called("cordon", (broker, reason, by))
         return CordonedView(broker=broker, state="cordoned")
 
@@ -142,32 +112,26 @@ class FakeWishes:
         return UncordonedView(broker=broker, ended=["cordon"])
 
     async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> PinnedView:
-        """Done."""
         self._called("pin", (bundle, seconds, reason, by))
         return PinnedView(bundle=bundle, broker=BROKERS[0], until_ms=0)
 
     async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
-        """Done."""
         self._called("unpin", (bundle, reason, by))
         return UnpinnedView(bundle=bundle)
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
-        """Done."""
         self._called("exclude", (pattern, seconds, reason, by))
         return ExcludedView(pattern=pattern, until_ms=0, bundles=4)
 
     async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
-        """Done."""
         self._called("include", (pattern, reason, by))
         return IncludedView(pattern=pattern)
 
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
-        """Done."""
         self._called("pause_scope", (scope, seconds, reason, by))
         return PausedScopeView(scope=scope, reason=reason, by=by, since_ms=NOW_MS, until_ms=None, bundles=0)
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> ResumedScopeView:
-        """Done."""
         self._called("resume_scope", (scope, reason, by))
         return ResumedScopeView(scope=scope, reason=reason, by=by)
 
@@ -204,7 +168,7 @@ class FakeWishes:
                 ),
                 CandidateView(broker=BROKERS[2], score_before=0.07, score_after=0.37, code=None, explanation=""),
             ],
-            refusals=[_refusal(self.refused)] if self.refused else [],
+            refusals=[refusal(self.refused)] if self.refused else [],
             loads=[],
             sentence=f"{BUNDLE} moves with its 3 known topics",
             hash="5f0c3a1be2d4977a",
@@ -230,7 +194,7 @@ class FakeWishes:
             namespace=namespace,
             bundles=2,
             moves=[] if self.refused else [move()],
-            refusals=[_refusal(Code.PINNED)],
+            refusals=[refusal(Code.PINNED)],
             refusal_counts={"Pinned": 1},
             eta_seconds=1.0,
             sentence=f"1 of 2 bundles of {namespace} leave their brokers; 1 fit the budgets of one cycle",
@@ -251,7 +215,6 @@ class FakeWishes:
         return TaskView(task=task, kind="plan", hash="5f0c3a1be2d4977a", state="running", detail="")
 
     async def stop(self, task: str, *, reason: str, by: str) -> Stopping:
-        """Done."""
         self._called("stop", (task, reason, by))
         return Stopping(task=task, state="stopping")
 
@@ -277,12 +240,10 @@ class FakeWishes:
         return [self._proposal("proposed")]
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Approved."""
         self._called("approve", (id_, reason, by))
         return self._proposal("executing", by)
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Discarded."""
         self._called("discard", (id_, reason, by))
         return self._proposal("discarded", by)
 

@@ -41,11 +41,9 @@ from bundlekeel.daemon.answers.picture import (
 from bundlekeel.daemon.answers.plans import (
     FinishView,
     LoadView,
-    MoveView,
     PlanImbalance,
     PlanSummary,
     PlanView,
-    RefusalView,
     SplitView,
     Submitted,
     TaskView,
@@ -55,14 +53,13 @@ from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 from bundlekeel.daemon.summary import summary
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_overview import FakeDrawing
-from tests.support.fake_places import BROKERS, assignment, places
+from tests.support.fake_places import BROKERS, NOW_MS, assignment, move, places, refusal
 from tests.support.fake_quotas import FakeQuotas
 from tests.support.fake_requests import FakeWishes
 from tests.support.fake_thresholds import FakeThresholds
 
 __all__ = ["BROKERS", "HASH", "NOW_MS", "FakeService", "places", "plan_view"]
 
-NOW_MS = 1_790_000_000_000
 HASH = "5f0c3a1be2d4977a"
 
 
@@ -141,25 +138,6 @@ def _verdict(row: int) -> VerdictView:
     )
 
 
-def _move() -> MoveView:
-    bundle = _bundle(0).bundle
-    return MoveView(
-        bundle=bundle,
-        source=BROKERS[0],
-        target=BROKERS[2],
-        rule="avg",
-        threshold=0.065,
-        source_before=0.82,
-        source_after=0.52,
-        target_before=0.07,
-        target_after=0.37,
-        runner_up=BROKERS[1],
-        traffic=[2400.0, 7200.0, 3.8e6, 11.4e6],
-        pressure=[120.0, 0.0, 0.0, 0.0, 0.0, 0.0],
-        sentence=f"{bundle}: {BROKERS[0]} 82.0% -> 52.0%, {BROKERS[2]} 7.0% -> 37.0% (avg)",
-    )
-
-
 def plan_view(request: PlanRequest | None = None) -> PlanView:
     """A plan of two moves and a few refusals, as `make_plan` answers."""
     asked = request or PlanRequest()
@@ -171,8 +149,8 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         placement=asked.placement or "least_resource_usage",
         verdict=VerdictView(code=Code.OVERLOADED.value, sentence="1 bundle to move; the difference falls to 15.0%"),
         brokers=[replace(_verdict(row), broker=broker) for row, broker in enumerate(BROKERS)],
-        moves=[_move()],
-        refusals=[_refusal(code, index, BROKERS[0]) for code, index in codes],
+        moves=[move("avg", threshold=0.065, runner_up=BROKERS[1])],
+        refusals=[refusal(code, _bundle(index).bundle) for code, index in codes],
         refusal_counts={"CoolDown": 1, "BelowMinimum": 2, "SystemBundle": 1},
         splits=[
             SplitView(
@@ -187,7 +165,7 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
                 sentence="x: carries 180%, hot",
             )
         ],
-        split_refusals=[_refusal(Code.SINGLE_TOPIC, 2, BROKERS[1], "1 topics")],
+        split_refusals=[refusal(Code.SINGLE_TOPIC, _bundle(2).bundle, BROKERS[1], "1 topics")],
         loads=[_load(row, broker) for row, broker in enumerate(BROKERS)],
         imbalance=PlanImbalance(before=1.89, after=1.2, score_before=1.89, score_after=1.2),
         snapshot_digest="0" * 32,
@@ -196,11 +174,6 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         what_if=asked.what_if,
         finished=FinishView(max_mean=1.1, moves=23, cycles=6, seconds=241.0, complete=True) if asked.what_if else None,
     )
-
-
-def _refusal(code: Code, index: int, broker: str, detail: str = "") -> RefusalView:
-    bundle = _bundle(index).bundle
-    return RefusalView(code=code.value, bundle=bundle, broker=broker, detail=detail, explanation=EXPLANATIONS[code])
 
 
 def _load(row: int, broker: str) -> LoadView:

@@ -97,12 +97,10 @@ class FakeThresholds:
         )
 
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
-        """Done."""
         self._called("adopt_thresholds", (digest, force, reason, by))
         return AdoptionView(digest=DIGEST, changes=[self._change()], sentence=f"{by} adopted {DIGEST}")
 
     async def revert(self, *, reason: str, by: str) -> ReversionView:
-        """Done."""
         self._called("revert_thresholds", (reason, by))
         return ReversionView(digest=DIGEST, sentence=f"{by} reverted {DIGEST}: {reason}")
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.quota_model import QuotaModel
 
+K = TypeVar("K")
 SHEDDING = "loadBalancerSheddingEnabled"
 EXCLUDED = "loadBalancerSheddingExcludedNamespaces"
 DYNAMIC_KEYS = frozenset({SHEDDING, EXCLUDED, "loadBalancerAutoBundleSplitEnabled"})
@@ -250,66 +253,46 @@ class MemoryAdmin:
         self._endpoints = endpoints
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
-        after = self._enter("runtime_configuration", broker_id)
-        self._check_registered(broker_id)
-        _leave(after)
-        return self.model.runtime(broker_id)
+        with self._call("runtime_configuration", broker_id, broker=broker_id):
+            return self.model.runtime(broker_id)
 
     async def dynamic_configuration(self) -> dict[str, str]:
-        _leave(self._enter("dynamic_configuration"))
-        return dict(self.model.dynamic)
+        with self._call("dynamic_configuration"):
+            return dict(self.model.dynamic)
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit) -> None:
         permit()
-        after = self._enter("set_dynamic", key, value)
-        _raise_for(self.model.set_dynamic(key, value))
-        _leave(after)
+        with self._call("set_dynamic", key, value):
+            _raise_for(self.model.set_dynamic(key, value))
 
     async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
         permit()
-        after = self._enter("delete_dynamic", key)
-        self.model.dynamic.pop(key, None)
-        _leave(after)
+        with self._call("delete_dynamic", key):
+            self.model.dynamic.pop(key, None)
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
-        after = self._enter("topics_of_bundle", bundle, owner)
-        self._check_registered(owner)
-        if bundle not in self.model.owners:
-            raise AdminRefused("Failed to find ownership", status=412, reason="Failed to find ownership")
-        _leave(after)
-        return sorted(self.model.topics[bundle])
+        with self._call("topics_of_bundle", bundle, owner, broker=owner):
+            self._check_owned(bundle)
+            return sorted(self.model.topics[bundle])
 
     async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
-        after = self._enter("topic_loads", bundle, owner)
-        self._check_registered(owner)
-        if bundle not in self.model.owners:
-            raise AdminRefused("Failed to find ownership", status=412, reason="Failed to find ownership")
-        _leave(after)
-        return self.model.loads_of(bundle)
+        with self._call("topic_loads", bundle, owner, broker=owner):
+            self._check_owned(bundle)
+            return self.model.loads_of(bundle)
 
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
-        after = self._enter("bundle_loads", broker_id)
-        self._check_registered(broker_id)
-        _leave(after)
-        return self.model.bundle_loads(broker_id)
+        with self._call("bundle_loads", broker_id, broker=broker_id):
+            return self.model.bundle_loads(broker_id)
 
     async def cpu_load(self, broker_id: str) -> float:
-        after = self._enter("cpu_load", broker_id)
-        self._check_registered(broker_id)
-        _leave(after)
-        if broker_id not in self.model.cpu:
-            raise AdminFault(f"beans of {broker_id}: no CPU load", status=200)
-        return self.model.cpu[broker_id]
+        with self._call("cpu_load", broker_id, broker=broker_id):
+            return _known(self.model.cpu, broker_id, f"beans of {broker_id}: no CPU load")
 
     async def counters(self, broker: BrokerEndpoint) -> list[CounterReading]:
         broker_id = broker.broker_id
         began = time.time_ns() // 1_000_000
-        after = self._enter("counters", broker_id)
-        self._check_registered(broker_id)
-        _leave(after)
-        if broker_id not in self.model.counted:
-            raise AdminFault(f"counters of {broker_id}: no figures of a broker", status=200)
-        counted = self.model.counted[broker_id]
+        with self._call("counters", broker_id, broker=broker_id):
+            counted = _known(self.model.counted, broker_id, f"counters of {broker_id}: no figures of a broker")
         names = [parse_topic(topic) for topic in counted]
         namespaces = list(dict.fromkeys(name.namespace for name in names))
         table = np.array(list(counted.values())).reshape(-1, 6)
@@ -319,6 +302,8 @@ class MemoryAdmin:
                 to_ms=time.time_ns() // 1_000_000,
                 namespaces=tuple(namespaces),
                 namespace=np.array([namespaces.index(name.namespace) for name in names], dtype=np.int64),
+                keys=np.array([name.hash for name in names], dtype=np.uint64),
+                topic=np.ones(len(names), dtype=bool),
                 hashes=np.array([name.hash for name in names], dtype=np.int64),
                 counters=table[:, :4],
                 sessions=table[:, 4:].astype(np.int64),
@@ -329,61 +314,39 @@ class MemoryAdmin:
     async def client_signs(self, broker_id: str) -> ClientSigns:
         if "Extensible" in (self._endpoints[broker_id].load_manager if broker_id in self._endpoints else ""):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
-        after = self._enter("client_signs", broker_id)
-        self._check_registered(broker_id)
-        _leave(after)
-        if broker_id not in self.model.signs:
-            raise AdminFault(f"metrics of {broker_id}: no connections", status=200)
-        return self.model.signs[broker_id]
+        with self._call("client_signs", broker_id, broker=broker_id):
+            return _known(self.model.signs, broker_id, f"metrics of {broker_id}: no connections")
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
-        after = self._enter("owned_bundles", broker_id, cluster)
-        self._check_registered(broker_id)
-        if cluster != self.model.static[broker_id]["clusterName"]:
-            raise AdminRefused("Cluster does not exist", status=404, reason="Cluster does not exist")
-        _leave(after)
-        return self.model.owned_by(broker_id)
+        with self._call("owned_bundles", broker_id, cluster, broker=broker_id):
+            if cluster != self.model.static[broker_id]["clusterName"]:
+                raise AdminRefused("Cluster does not exist", status=404, reason="Cluster does not exist")
+            return self.model.owned_by(broker_id)
 
     async def split(self, bundle: str, *, positions: Sequence[int] | None, at: str, permit: Permit) -> UnloadAnswer:
         self._check_registered(at)
         permit()
-        after = self._enter("split", bundle, str(positions and list(positions)), at)
-        hops: list[str] = []
-        broker = at
-        while len(hops) < 6:
-            hops.append(broker)
-            reply = self.model.split(bundle, at=broker, positions=positions)
-            _raise_for(reply)
-            if reply.status != 307:
-                _leave(after)
-                return UnloadAnswer(status=reply.status, hops=tuple(hops), seconds=0.0)
-            broker = reply.to
-        raise RedirectLoop("redirected in circles")
+        with self._call("split", bundle, str(positions and list(positions)), at):
+            return _followed(at, {}, lambda broker, _: self.model.split(bundle, at=broker, positions=positions))
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         self._check_registered(at)
         permit()
-        after = self._enter("unload", bundle, destination or "", at)
-        hops: list[str] = []
-        broker, query = at, {} if destination is None else {"destinationBroker": destination}
-        while len(hops) < 6:
-            hops.append(broker)
-            reply = self.model.unload(bundle, at=broker, destination=query.get("destinationBroker"))
-            _raise_for(reply)
-            if reply.status != 307:
-                _leave(after)
-                return UnloadAnswer(status=reply.status, hops=tuple(hops), seconds=0.0)
-            broker, query = reply.to, dict(reply.query)
-        raise RedirectLoop("redirected in circles")
+        asked = {} if destination is None else {"destinationBroker": destination}
+        with self._call("unload", bundle, destination or "", at):
+            return _followed(
+                at,
+                asked,
+                lambda broker, q: self.model.unload(bundle, at=broker, destination=q.get("destinationBroker")),
+            )
 
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
         self._check_registered(broker_id)
         permit()
-        after = self._enter("claim", topic, broker_id)
-        reply = self.model.lookup(topic, at=broker_id, authoritative=True)
-        _raise_for(reply)
-        _leave(after)
-        return reply.to
+        with self._call("claim", topic, broker_id):
+            reply = self.model.lookup(topic, at=broker_id, authoritative=True)
+            _raise_for(reply)
+            return reply.to
 
     async def close(self) -> None:
         """See `ports.BrokerAdmin`."""
@@ -392,22 +355,46 @@ class MemoryAdmin:
         if broker_id not in self._endpoints:
             raise AdminUnreachable(f"{broker_id} is not registered")
 
-    def _enter(self, method: str, *arguments: str) -> Fault | None:
+    def _check_owned(self, bundle: str) -> None:
+        if bundle not in self.model.owners:
+            raise AdminRefused("Failed to find ownership", status=412, reason="Failed to find ownership")
+
+    @contextmanager
+    def _call(self, method: str, *arguments: str, broker: str | None = None) -> Iterator[None]:
+        """Around the effect of a call at a broker: what is scripted for it comes before that, or after it."""
         self.calls.append((method, *arguments))
         fault = self._faults[method].popleft() if self._faults[method] else None
         if fault is not None and not fault.after:
             raise fault.error
-        return fault
+        if broker is not None:
+            self._check_registered(broker)
+        yield
+        if fault is not None:
+            raise fault.error
 
 
-def _leave(fault: Fault | None) -> None:
-    if fault is not None:
-        raise fault.error
+def _known(table: Mapping[str, K], broker_id: str, otherwise: str) -> K:
+    if broker_id not in table:
+        raise AdminFault(otherwise, status=200)
+    return table[broker_id]
+
+
+def _followed(at: str, query: Mapping[str, str], hop: Callable[[str, Mapping[str, str]], ModelReply]) -> UnloadAnswer:
+    """From broker to broker as they redirect, each with the query of the redirect."""
+    hops = [at]
+    while len(hops) < 7:
+        reply = hop(hops[-1], query)
+        _raise_for(reply)
+        if reply.status != 307:
+            return UnloadAnswer(status=reply.status, hops=tuple(hops), seconds=0.0)
+        hops.append(reply.to)
+        query = reply.query
+    raise RedirectLoop("redirected in circles")
 
 
 def _raise_for(reply: ModelReply) -> None:
     if reply.status >= 400:
-        # Extensible brokers refuse one thing with a 500 (adapters/admin/answers.py).
+        # Extensible brokers refuse one thing with a 500 (adapters/admin/transport.py).
         refused = "cannot be transfer to same broker" in reply.reason
         kind = AdminRefused if refused else HTTP_ERRORS[reply.status // 100]
         raise kind(reply.reason, status=reply.status, reason=reply.reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports.calibration import MAX_BYTES, NAME, FoundDocument
+from bundlekeel.ports.history import MAX_BYTES, NAME, FoundDocument
 
 
 class MemoryCalibration:

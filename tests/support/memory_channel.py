@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 
 from bundlekeel.core.channel.states import ChannelTable, ServiceUnit, UnitState
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.splitting.children import children_of
 from bundlekeel.ports import ChannelVariant, ChannelView, Clock
+from tests.support.generations import Generations
 
 
-class MemoryChannel:
+class MemoryChannel(Generations):
     """Channel a test writes with `publish`, or with whole flows (`own`, `transfer`, `unload`, `split`).
 
     There is no view before `start`; while `suspended`, `view` and `unit` raise StoreError.
     """
 
     def __init__(self, clock: Clock, *, variant: ChannelVariant = "system_topic") -> None:
+        super().__init__(first=1)
         self.variant = variant
         self.suspended = False
         self.started = self.closed = False
         self.service_urls: tuple[str, ...] = ()
         self.table = ChannelTable(store=variant == "metadata_store")
         self._clock = clock
-        self._generation = 1
-        self._published = asyncio.Event()
 
     # --- what a test may do --------------------------------------------------------------------------------
 
@@ -53,13 +52,13 @@ class MemoryChannel:
             version=version if version is not None else 1 if current is None else current.version + 1,
         )
         won = self.table.apply(bundle, unit, self._clock.wall_ms())
-        self._changed()
+        self._publish()
         return won
 
     def forget(self, bundle: str) -> None:
         """A tombstone."""
         self.table.apply(bundle, None, self._clock.wall_ms())
-        self._changed()
+        self._publish()
 
     def own(self, bundle: str, broker_id: str) -> None:
         """A lookup has an unowned bundle assigned."""
@@ -90,11 +89,6 @@ class MemoryChannel:
         self.forget(bundle)
         return low, high
 
-    def _changed(self) -> None:
-        self._generation += 1
-        self._published.set()
-        self._published = asyncio.Event()
-
     # --- Channel -------------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str]) -> None:
@@ -118,13 +112,6 @@ class MemoryChannel:
         await asyncio.sleep(0)
         self._check()
         return self.table.units.get(bundle)
-
-    async def wait_changed(self, generation: int, timeout: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self._generation <= generation:
-                    await self._published.wait()
-        return self._generation > generation
 
     async def close(self) -> None:
         self.closed = True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +10,7 @@ import numpy as np
 from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
 from bundlekeel.core.model.load import Floats
 from bundlekeel.ports import Clock, FeedState, LatestLoad, LoadTables
+from tests.support.generations import Generations
 
 
 def broker_load(
@@ -40,10 +39,11 @@ def bundle_loads(**rates: Sequence[float]) -> BundleLoads:
     )
 
 
-class MemoryFeed:
+class MemoryFeed(Generations):
     """A feed that is `ok` as soon as it is started. `urls`: what it was started with, each time."""
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__()
         self.urls: list[tuple[str, ...]] = []
         self.closed = False
         self._clock = clock
@@ -51,8 +51,6 @@ class MemoryFeed:
         self._state: FeedState = "off"
         self._detail = ""
         self._since_ms = 0
-        self._generation = 0
-        self._published = asyncio.Event()
 
     # --- what a test may do --------------------------------------------------------------------------------
 
@@ -86,11 +84,6 @@ class MemoryFeed:
             self._since_ms = self._clock.wall_ms()
         self._publish()
 
-    def _publish(self) -> None:
-        self._generation += 1
-        self._published.set()
-        self._published = asyncio.Event()
-
     # --- LoadFeed ------------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str]) -> None:
@@ -106,13 +99,6 @@ class MemoryFeed:
             detail=self._detail,
             since_ms=self._since_ms,
         )
-
-    async def wait_changed(self, generation: int, timeout: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self._generation <= generation:
-                    await self._published.wait()
-        return self._generation > generation
 
     async def close(self) -> None:
         self.closed = True

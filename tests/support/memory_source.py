@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from bundlekeel.core.model.load import (
 from bundlekeel.core.model.names import parse_bundle, parse_topic
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.ports import Clock, Picture, PolicyRecords
+from tests.support.generations import Generations
 
 
 class RealClock:
@@ -38,13 +38,14 @@ class RealClock:
         await asyncio.sleep(seconds)
 
 
-class MemoryLoadSource:
+class MemoryLoadSource(Generations):
     """LoadSource whose brokers a test puts and removes. Each change is a new generation at once.
 
     Before the first change `picture()` raises SnapshotError; while `suspended` it raises StoreError.
     """
 
     def __init__(self, clock: Clock, *, mode: str = "modular") -> None:
+        super().__init__()
         self.mode = mode
         self.suspended = False
         self.averages: dict[str, BundleAverages] = {}
@@ -53,8 +54,6 @@ class MemoryLoadSource:
         self._reports: dict[str, BrokerReport] = {}
         self._excluded: dict[str, ExcludedBroker] = {}
         self._endpoints: dict[str, BrokerEndpoint] = {}
-        self._generation = 0
-        self._published = asyncio.Event()
 
     # --- what a test may do --------------------------------------------------------------------------------
 
@@ -94,11 +93,6 @@ class MemoryLoadSource:
             self._endpoints.pop(broker_id, None)
         self._publish()
 
-    def _publish(self) -> None:
-        self._generation += 1
-        self._published.set()
-        self._published = asyncio.Event()
-
     # --- LoadSource ----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -118,13 +112,6 @@ class MemoryLoadSource:
             excluded=tuple(self._excluded[broker_id] for broker_id in sorted(self._excluded)),
             endpoints=dict(sorted(self._endpoints.items())),
         )
-
-    async def wait_changed(self, generation: int, timeout: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while self._generation <= generation:
-                    await self._published.wait()
-        return self._generation > generation
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
         """See LoadSource; from `averages`."""

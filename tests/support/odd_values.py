@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
+
+from bundlekeel.core.model.errors import CodecError
 
 
 def scalars(words: Sequence[str]) -> st.SearchStrategy[Any]:
@@ -19,6 +22,20 @@ def scalars(words: Sequence[str]) -> st.SearchStrategy[Any]:
         st.text(max_size=10),
         st.sampled_from(["NaN", "Infinity", "-Infinity", "1e999", *words]),
     )
+
+
+def encoded(value: Any, *, ascii_only: bool = True) -> bytes:
+    """JSON as another language might write it: NaN and Infinity bare."""
+    return json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+
+
+def attempt(decoder: Callable[[bytes], Any], data: bytes) -> Any:
+    """The decoder's answer, or None when it refused in the one allowed way."""
+    try:
+        return decoder(data)
+    except CodecError as error:
+        assert error.code
+        return None
 
 
 def values(plain: st.SearchStrategy[Any], names: st.SearchStrategy[str], *, max_leaves: int) -> st.SearchStrategy[Any]:

@@ -18,7 +18,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import Service
-from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
+from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.service import BalancerService, ServiceParts
 from bundlekeel.ports import Owner
@@ -152,21 +152,19 @@ class PageSidecar(FakeSidecar):
 
     def _calibration(self, store: MemoryCalibration) -> Calibration:
         return Calibration(
-            CalibrationParts(
-                mode="recommend",
-                rules=AdoptionRules(),
-                every_seconds=1.0,
-                interval_seconds=10.0,
-                canary_seconds=3600.0,
-                store=lambda: store,
-                effective_parameters=self.effective_parameters,
-                shared_state=self.shared_state,
-                sees=lambda: self.cycle.picture is not None,
-                journal=self.journal,
-                telemetry=self.telemetry,
-                clock=self.clock,
-                gate=self.gate,
-            )
+            mode="recommend",
+            rules=AdoptionRules(),
+            every_seconds=1.0,
+            interval_seconds=10.0,
+            canary_seconds=3600.0,
+            store=lambda: store,
+            effective_parameters=self.effective_parameters,
+            shared_state=self.shared_state,
+            sees=lambda: self.cycle.picture is not None,
+            journal=self.journal,
+            telemetry=self.telemetry,
+            clock=self.clock,
+            gate=self.gate,
         )
 
     def _sidecar_parts(self) -> ServiceParts:

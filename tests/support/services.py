@@ -1,4 +1,4 @@
-"""What stands on a sidecar over fakes: its runtime, and the face of operators' requests."""
+"""What stands on a sidecar over fakes: its runtime, and operators' requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.daemon.operations.doctor import DoctorContext
-from bundlekeel.daemon.operations.operator_requests import OperatorRequests, OperatorRequestsParts
+from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.runtime import RuntimeParts
@@ -77,18 +77,16 @@ def runtime_parts(sidecar: FakeSidecar, *, interval_seconds: float = 1.0) -> Run
 
 
 def operator_requests(sidecar: FakeSidecar, *, review: bool = False) -> OperatorRequests:
-    """The face of this sidecar's wishes."""
+    """The operators' requests of this sidecar."""
     return OperatorRequests(
-        OperatorRequestsParts(
-            shared_state=sidecar.shared_state,
-            cycle=sidecar.cycle,
-            operations=sidecar.operations,
-            manual_moves=sidecar.manual_moves,
-            reviews=Reviews(sidecar.coordination, sidecar.shared_state, sidecar.clock, required=review),
-            metadata=sidecar.cluster.metadata,
-            ownership=sidecar.cluster.model,
-            journal=sidecar.journal,
-            clock=sidecar.clock,
-            gate=sidecar.gate,
-        )
+        shared_state=sidecar.shared_state,
+        cycle=sidecar.cycle,
+        drain_tracker=sidecar.operations,
+        manual_moves=sidecar.manual_moves,
+        proposals=Reviews(sidecar.coordination, sidecar.shared_state, sidecar.clock, required=review),
+        metadata=sidecar.cluster.metadata,
+        ownership=sidecar.cluster.model,
+        journal=sidecar.journal,
+        clock=sidecar.clock,
+        gate=sidecar.gate,
     )

@@ -86,14 +86,25 @@ class _LastAdmin(MemoryAdmin):
         raise AdminRefused("the way ends here")
 
 
+class _FirstStart(MemoryCoordination):
+    """Connected before any task is made: from then on the way to each task is kept."""
+
+    admin: _LastAdmin
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.admin.frames = _Frames(loop)
+        loop.set_task_factory(self.admin.frames.task)  # type: ignore[arg-type]
+        await super().start()
+
+
 def _opened(loaded: LoadedSettings) -> Outside:
     """The real adapters, none of them connected, with fakes in place of those that a move needs."""
     out, cluster = open_outside(loaded), FakeCluster()
     admin = _LastAdmin(cluster.model)
-    loop = asyncio.get_running_loop()
-    admin.frames = _Frames(loop)
     admin.quotas = out.admin.quotas
-    loop.set_task_factory(admin.frames.task)  # type: ignore[arg-type]
+    coordination = _FirstStart(cluster.store)
+    coordination.admin = admin
     source = ClusterSource(
         registry=cluster.source,
         feed=MemoryFeed(out.clock),
@@ -103,7 +114,7 @@ def _opened(loaded: LoadedSettings) -> Outside:
         options=ExtensibleOptions(),
     )
     fakes: dict[str, Any] = {
-        "coordination": MemoryCoordination(cluster.store),
+        "coordination": coordination,
         "ownership": cluster.model,
         "metadata": cluster.metadata,
         "admin": admin,

@@ -13,7 +13,6 @@ from bundlekeel.adapters.topics.feed import TopicLoadFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.topics.wire import FromChild, Message, Topic, encode
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
-from bundlekeel.core.model.errors import SnapshotError
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock
 from tests.support.service_units import encode_service_unit
@@ -69,26 +68,12 @@ class Stage:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for it."""
-
-        async def holds() -> bool:
-            return condition()
-
-        await eventually(holds, within=60)
+        await eventually(condition, within=60)
 
     async def owner(self, bundle: str) -> str | None:
         """Its owner by the view, waiting until there is one."""
-        found: list[str | None] = []
-
-        async def seen() -> bool:
-            try:
-                unit = (await self.channel.view()).units.get(bundle)
-            except SnapshotError:
-                return False
-            found.append(None if unit is None else unit.destination)
-            return True
-
-        await eventually(seen, within=60)
-        return found[-1]
+        unit = (await eventually(self.channel.view, within=60)).units.get(bundle)
+        return None if unit is None else unit.destination
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.engine import PlanResult
 from bundlekeel.core.planning.memory import Memory
-from tests.support.builders import EAGER, NOW_MS, cluster, run, snapshot
+from tests.support import builders
+from tests.support.builders import EAGER, NOW_MS, cluster, run
 
-MINUTE = 60_000
 AT_ONCE: dict[str, Any] = {**EAGER, "strategy": "transfer", "transfer_hit_count": 0}
 HOT_COLD: list[list[float]] = [[0.2, 0.2, 0.2, 0.2], [0.05, 0.05]]
 
@@ -40,8 +40,8 @@ def refused(plan: Plan, code: Code) -> list[str]:
 
 
 def turn(reports: Sequence[BrokerReport], at: int, memory: Memory, **params: Any) -> PlanResult:
-    """One cycle `at` ms after the beginning."""
-    return run(snapshot(reports, wall_ms=NOW_MS + at), memory=memory, **{"strategy": "transfer", **params})
+    """One cycle of `transfer` `at` ms after the beginning."""
+    return builders.turn(reports, at, memory, **{"strategy": "transfer", **params})
 
 
 def written(at: int, loads: Sequence[Sequence[float]] = HOT_COLD) -> list[BrokerReport]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import random
 import selectors
 from collections.abc import Callable, Coroutine
@@ -103,3 +105,32 @@ def run_virtually(main: Coroutine[Any, Any, T]) -> T:
     """Run something to its end in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+Scene = Callable[..., Coroutine[Any, Any, None]]
+
+
+def staged(run: Callable[[Scene], object]) -> Callable[[Scene], Callable[..., None]]:
+    """Makes a test of a scene: `run` runs it with the stage as its first argument, pytest gives the others."""
+
+    def decorate(scene: Scene) -> Callable[..., None]:
+        def test(**given: Any) -> None:
+            run(functools.partial(scene, **given))
+
+        functools.update_wrapper(test, scene)
+        del test.__wrapped__  # type: ignore[attr-defined]
+        _, *others = inspect.signature(scene).parameters.values()
+        test.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def in_virtual_time(scene: Scene) -> Callable[..., None]:
+    """Makes a test of a coroutine: it runs in virtual time."""
+
+    @functools.wraps(scene)
+    def test(**given: Any) -> None:
+        run_virtually(scene(**given))
+
+    return test

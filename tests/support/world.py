@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.load import CapacityOverride, TopicLoad
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
@@ -19,17 +19,16 @@ from bundlekeel.daemon.answers.picture import Mode, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
-from bundlekeel.daemon.cycle.parts import CycleParts
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor, move_record
+from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
-from bundlekeel.daemon.gate.gate import Gate, GateParts
+from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
-from bundlekeel.daemon.operations.manual_moves import ManualMoves, ManualMovesParts
+from bundlekeel.daemon.operations.manual_moves import ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.runtime import begin_term
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
@@ -41,8 +40,8 @@ from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.daemon.state.takeover_record import takeover_request
 from bundlekeel.daemon.why import WhyInput, why
 from bundlekeel.ports import Member
-from bundlekeel.settings.guard import WindowSettings
 from bundlekeel.settings.parameters import MergedParameters
+from bundlekeel.settings.sections import WindowSettings
 from tests.support.builders import MESSAGES_PER_SHARE, bundle_name, report, traffic
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
@@ -174,7 +173,7 @@ class FakeSidecar:
         capacity: tuple[CapacityOverride, ...] = (),
         revert: bool = False,
     ) -> None:
-        self.cluster, self.clock = cluster, self.tell_time(cluster)
+        self.cluster, self.clock = cluster, self.clock_of(cluster)
         self.telemetry = PrometheusTelemetry()
         self.coordination = self.connect()
         self.leadership = self._leadership(name)
@@ -186,9 +185,9 @@ class FakeSidecar:
         self.outage = self._outage()
         self.calendar = Calendar(self.windows)
         self.gate = self._gate(mode)
-        self.executor = self.employ(self._world())
+        self.executor = self.make_executor(self._world())
         self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
-        self.cycle = Cycle(self._parts(params, revert))
+        self.cycle = self._cycle(params, revert)
         self.planner = Planner(self.cycle, self.clock.wall_ms, eta=self.operations.eta, interval_seconds=30.0)
         self.executions = self._executions()
         self.leadership.on_won = self._won
@@ -216,14 +215,12 @@ class FakeSidecar:
 
     def _executions(self) -> Executions:
         self.manual_moves = ManualMoves(
-            ManualMovesParts(
-                cycle=self.cycle,
-                policies=self.policies,
-                metadata=self.cluster.metadata,
-                ownership=self.cluster.model,
-                admin=self.admin,
-                config=self.config,
-            )
+            cycle=self.cycle,
+            policies=self.policies,
+            metadata=self.cluster.metadata,
+            ownership=self.cluster.model,
+            admin=self.admin,
+            config=self.config,
         )
         return Executions(
             self.shared_state,
@@ -248,17 +245,15 @@ class FakeSidecar:
 
     def _gate(self, ceiling: Mode) -> Gate:
         return Gate(
-            GateParts(
-                ceiling=ceiling,
-                review_required=self.review,
-                shared=self.shared_state,
-                config=self.config,
-                clock=self.clock,
-                outage=self.outage.obstacle,
-                second_balancer=lambda: second_balancer(self.cycle.cycle_state.external_moves, self.clock.wall_ms()),
-                channel=lambda: self.channel_fault,
-                windows=self.calendar.obstacle,
-            )
+            ceiling=ceiling,
+            review_required=self.review,
+            shared=self.shared_state,
+            config=self.config,
+            clock=self.clock,
+            outage=self.outage.obstacle,
+            second_balancer=lambda: second_balancer(self.cycle.cycle_state.external_moves, self.clock.wall_ms()),
+            channel=lambda: self.channel_fault,
+            windows=self.calendar.obstacle,
         )
 
     async def why(self, name: str, **given: Any) -> WhyView:
@@ -267,7 +262,7 @@ class FakeSidecar:
         parts |= {"now_ms": self.clock.wall_ms(), "desired": self.shared_state.desired}
         return await why(name, WhyInput(cycle=self.cycle, **{**parts, **given}))
 
-    def tell_time(self, cluster: FakeCluster) -> TestClock:
+    def clock_of(self, cluster: FakeCluster) -> TestClock:
         """Its machine's clocks."""
         return cluster.clock
 
@@ -279,11 +274,11 @@ class FakeSidecar:
         """How it reaches the brokers."""
         return MemoryAdmin(self.cluster.model)
 
-    def employ(self, world: MovePorts) -> LeaderExecutor:
-        """Its hand."""
+    def make_executor(self, world: MovePorts) -> LeaderExecutor:
+        """What carries its moves out."""
         return LeaderExecutor(world, self.leadership, self.shared_state, self.limits, self.gate)
 
-    def _parts(self, params: Parameters, revert: bool = False) -> CycleParts:
+    def _cycle(self, params: Parameters, revert: bool) -> Cycle:
         self.effects = Effects(self.journal.append, self.telemetry, revert=revert)
         self.operations = DrainTracker(self.shared_state, self.admin, self.config, self.clock, self.telemetry)
         self.policies = PolicyCache(self.cluster.metadata, self.config)
@@ -292,23 +287,22 @@ class FakeSidecar:
             lambda _brokers: MergedParameters(params, dict.fromkeys(BY_NAME, "settings")),
             lambda: self.shared_state.desired.adopted,
         )
-        return CycleParts(
+        return Cycle(
             observer=self.observer,
             admin=self.admin,
             config=self.config,
             policies=self.policies,
             executor=self.executor,
-            term=self.shared_state,
+            shared_state=self.shared_state,
             journal=self.journal,
             telemetry=self.telemetry,
             clock=self.clock,
             parameters=self.effective_parameters,
-            describe=move_record,
             requests=self.operations,
             guard_memory=GuardMemory(lambda: self.shared_state.moves, self.calendar),
             gate=self.gate,
             effects=self.effects,
-            history=self.history,
+            listeners=(self.history,),
             shadow=self.shadow,
             external_moves=ExternalMoveWatch(self.cluster.model, self.journal.append, self.telemetry),
         )
@@ -324,7 +318,7 @@ class FakeSidecar:
 
     async def _won(self, epoch: int) -> None:
         await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
-        self.cycle.cycle_state = self.shared_state.cycle_state()
+        self.cycle.adopt(self.shared_state.cycle_state(), self.cycle.epoch)
 
     async def lead(self) -> FakeSidecar:
         """Connect and take one leadership turn."""

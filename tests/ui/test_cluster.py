@@ -88,7 +88,7 @@ def what_if(page: Page) -> None:
     """One broker more: it is filled, and that is said to be a what-if, which is never carried out."""
     view(page, "What if")
     page.get_by_label("Brokers added").fill("1")
-    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_label("Skip the waiting period").check()
     page.get_by_role("button", name="Plan with these changes").click()
     expect(page.get_by_text("This is a what-if")).to_be_visible()
     pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")

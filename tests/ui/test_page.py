@@ -15,7 +15,7 @@ from tests.ui.conftest import HOT, LOADS, NARROW, VIEWS, Open, ask_for_a_plan, s
 
 CARRIES = r"^Broker broker-0\.pulsar:8080 carries 2\.4 times the mean \(83 % of its capacity, the mean is 34 %\)"
 VERDICT = re.compile(CARRIES + r"; the plan would move 4 bundles\.$")
-YET = re.compile(CARRIES + r"\. No bundle is to move yet\.$")
+YET = re.compile(CARRIES + r"\. No moves planned yet\.$")
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_what_if(watched: ServedSidecar, open_page: Open) -> None:
     expect(page.get_by_label("Strategy").get_by_role("option", name="threshold", exact=True)).to_have_count(1)
     page.get_by_label("broker-2.pulsar:8080").check()
     page.get_by_label("All traffic, times").fill("0.5")
-    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_label("Skip the waiting period").check()
     page.get_by_role("button", name="Plan with these changes").click()
     pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
     expect(pairs).to_have_count(2)
@@ -107,7 +107,7 @@ def test_what_if_there_were_more_brokers(watched: ServedSidecar, open_page: Open
     view(page, "What if")
     page.get_by_label("Brokers added").fill("2")
     page.get_by_label("broker-2.pulsar:8080").check()
-    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_label("Skip the waiting period").check()
     page.get_by_role("button", name="Plan with these changes").click()
     pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
     expect(pairs).to_have_count(4)
@@ -274,7 +274,7 @@ def test_the_journal_says_what_mends_a_finding(watched: ServedSidecar, open_page
         page.get_by_label("Show").select_option(kind)
         entry = page.locator(".entry.finding").first
         expect(entry).to_contain_text(said)
-        expect(entry).to_contain_text("What mends it: run bundlekeel doctor, and hand back")
+        expect(entry).to_contain_text("Remedy: run bundlekeel doctor, and hand back")
         expect(entry.locator("code")).to_have_text("bundlekeel doctor")
 
 

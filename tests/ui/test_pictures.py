@@ -185,7 +185,7 @@ def planning(page: Page, shoot: Shoot) -> None:
     page.keyboard.press("Escape")
     view(page, "What if")
     page.get_by_label("Brokers added").fill("2")
-    page.get_by_label("Act on a difference at first sight").check()
+    page.get_by_label("Skip the waiting period").check()
     page.get_by_role("button", name="Plan with these changes").click()
     expect(page.get_by_text("This is a what-if")).to_be_visible()
     to_top(page.get_by_role("button", name="Plan with these changes"))

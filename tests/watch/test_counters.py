@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from http.server import BaseHTTPRequestHandler
@@ -14,6 +13,7 @@ from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
 from bundlekeel.core.model.counters import measured
 from bundlekeel.core.model.errors import AdminFault, AdminTimeout
 from bundlekeel.core.model.load import RATE_IN, THROUGHPUT_OUT, BrokerEndpoint
+from tests.support.contracts.coordination import eventually
 from tests.support.http_server import serving
 from tests.support.memory_source import RealClock
 from tests.watch.server import prometheus, until
@@ -36,7 +36,11 @@ class Broker(BaseHTTPRequestHandler):
         if not self.unloaded.is_set():
             lines += [
                 f"pulsar_in_messages_total{{{topic}}} {100 * seconds}",
+                f"pulsar_in_bytes_total{{{topic}}} 0",
+                f'pulsar_out_messages_total{{{topic},subscription="s"}} 0',
                 f'pulsar_out_bytes_total{{{topic},subscription="s"}} {3000 * seconds}',
+                f"pulsar_consumers_count{{{topic}}} 1",
+                f"pulsar_producers_count{{{topic}}} 1",
             ]
         body = "\n".join([*lines, ""]).encode()
         self.send_response(200)
@@ -52,6 +56,11 @@ class Broker(BaseHTTPRequestHandler):
 def endpoint(port: int) -> BrokerEndpoint:
     """A broker on this machine."""
     return BrokerEndpoint(broker_id=f"localhost:{port}", web_url=f"http://localhost:{port}")
+
+
+async def unloaded(source: PrometheusCounters, port: int) -> bool:
+    """Whether the newest reading of a broker has no topic."""
+    return (await source.counters(endpoint(port)))[-1].namespaces == ()
 
 
 async def test_scrapes_become_readings(tools: dict[str, Path], tmp_path: Path) -> None:
@@ -75,8 +84,7 @@ async def test_scrapes_become_readings(tools: dict[str, Path], tmp_path: Path) -
                 assert abs(load.to_ms - time.time() * 1000) < 5000
             Broker.unloaded.set()
             try:
-                await asyncio.sleep(2.5)
-                assert (await source.counters(endpoint(first)))[-1].namespaces == ()
+                await eventually(lambda: unloaded(source, first), within=60)
             finally:
                 Broker.unloaded.clear()
             with pytest.raises(AdminFault, match="2 values of instance stand for localhost:1; Prometheus knows 127"):

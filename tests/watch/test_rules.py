@@ -16,6 +16,7 @@ from tests.watch.promql import ROOT, RULES, documents
 
 ALERTS = documents("alerts.yml")
 RUNBOOKS = ROOT / "docs/operations/runbooks"
+FLAGS = re.MULTILINE | re.DOTALL
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 
 
@@ -81,11 +82,13 @@ def test_alerts_link_to_where_the_runbooks_are_read() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_every_step_of_a_runbook_says_what_it_shows(alert: dict[str, Any]) -> None:
-    """Each numbered step of the diagnosis has a line of its own, `Expected:`, with what a healthy cluster answers."""
+    """Each numbered step of the diagnosis says what is seen while the alert fires and what when it is fixed."""
     text = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
     diagnosis = text.partition("## Diagnosis")[2].partition("## Mitigation")[0]
     steps = re.split(r"^\d+\. ", diagnosis, flags=re.MULTILINE)[1:]
-    assert steps and all(re.search(r"^ {3}Expected: .{15,}", step, re.MULTILINE) for step in steps)
+    assert steps and all(
+        re.search(r"^ {3}Expected: while it fires, .{4,} When fixed, .{4,}", step, FLAGS) for step in steps
+    )
 
 
 def test_no_runbook_without_an_alert() -> None:
@@ -95,18 +98,9 @@ def test_no_runbook_without_an_alert() -> None:
 
 
 @pytest.mark.parametrize("file", sorted(RUNBOOKS.glob("*.md")), ids=lambda file: file.stem)
-def test_runbooks_name_commands_options_and_pages_that_exist(file: Path) -> None:
-    """Every `bundlekeel ...` is in the generated reference of the command line, and every link leads somewhere."""
+def test_runbooks_link_to_pages_that_exist(file: Path) -> None:
+    """Their commands are those of tests/unit/cli/test_printed_commands.py."""
     text = file.read_text(encoding="utf-8")
-    reference = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
-    known = {
-        " ".join(re.findall(r"[a-z]+", line)[:3])
-        for line in re.findall(r"^## `(bundlekeel [^`\[A-Z]*)", reference, re.M)
-    }
-    for command in re.findall(r"`(bundlekeel [a-z][^`]*)`", " ".join(text.split())):
-        words = re.findall(r"^bundlekeel|(?<= )[a-z]+(?= |$)", command)
-        assert " ".join(words[:2]) in known or " ".join(words[:3]) in known, command
-        assert all(option in reference for option in re.findall(r"--[a-z-]+", command)), command
     for link in re.findall(r"\]\(([^)#]+)", text):
         assert (file.parent / link).exists(), link
 

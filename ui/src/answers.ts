@@ -28,7 +28,7 @@ export interface AdoptionView {
   changes: (ChangeView)[];
   /** digest of the proposal */
   digest: string;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
 }
 
@@ -40,19 +40,19 @@ export interface AssignmentView {
   candidates: (string)[];
   /** where it would be placed */
   chosen: string | null;
-  /** why nobody is chosen */
+  /** why no broker is chosen */
   code: string | null;
   /** the topic's */
   hash: string | null;
-  /** who owns it now */
+  /** the broker that owns it now */
   owner: string | null;
-  /** who decides */
+  /** the placement, which decides */
   placement: string;
   /** the broker it is on its way to */
   preallocated: string | null;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
-  /** whether somebody owns it now */
+  /** whether a broker owns it now */
   state: "owned" | "unowned" | "unloading";
   /** the pipeline, in its order */
   steps: (StepView)[];
@@ -192,7 +192,7 @@ export interface ChannelSummary {
   findings: Record<string, number>;
   /** age of the oldest assignment, release or split under way */
   in_flight_oldest_seconds: number;
-  /** why what it says may not be acted on */
+  /** why nothing may be done on its basis */
   obstacle: string;
   /** entries that could not be read */
   rejected: number;
@@ -282,7 +282,7 @@ export interface CycleView {
   obstacle: string | null;
   /** how long it took */
   seconds: number | null;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
   /** the code of its verdict */
   verdict: string;
@@ -372,7 +372,7 @@ export interface ExclusionView {
 
 /** A field of a request that would not do. */
 export interface FieldFault {
-  /** which, its parents before it: `a.b` */
+  /** its path in the body: `a.b` */
   field: string;
   /** what is wrong with it */
   reason: string;
@@ -386,11 +386,11 @@ export interface FindingView {
   bundle: string;
   /** what is wrong */
   code: string;
-  /** when brokers should have mended it; 0: they never do */
+  /** until when brokers should have repaired it; 0: they never do */
   deadline_ms: number;
   /** what was seen */
   detail: string;
-  /** what would mend it */
+  /** how to fix it */
   remedy: string;
   /** since when */
   since_ms: number;
@@ -448,7 +448,7 @@ export interface GroupDetailView {
   since_ms: number;
   /** shares lost because demand sits in too few partitions */
   skew_loss: RatesView | null;
-  /** what brokers tell each other; empty where they do not */
+  /** what brokers report to each other; empty where they do not */
   told: (ReportedUsageView)[];
   /** how many are in it */
   topics: number | null;
@@ -512,7 +512,7 @@ export interface GroupView {
   since_ms: number;
   /** shares lost because demand sits in too few partitions */
   skew_loss: RatesView | null;
-  /** what brokers tell each other; empty where they do not */
+  /** what brokers report to each other; empty where they do not */
   told: (ReportedUsageView)[];
   /** how many are in it */
   topics: number | null;
@@ -566,9 +566,9 @@ export interface JournalRecord {
   realised_gain: number | null;
   /** why, in the words of who asked */
   reason: string;
-  /** of a finding: what would mend it */
+  /** of a finding: how to fix it */
   remedy: string;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
   /** of a move: the broker it left */
   source: string;
@@ -608,13 +608,13 @@ export interface LoadView {
   throughput_before: number;
 }
 
-/** A move or split by hand. */
+/** A move or split that a person asked for. */
 export interface ManualMoveView {
   /** of a split: Pulsar's algorithm; null: where load divides */
   algorithm: string | null;
   /** a bundle: tenant/namespace/range */
   bundle: string;
-  /** what every other broker says to it */
+  /** every other broker as a target, and why not there */
   candidates: (CandidateView)[];
   /** of a split: what it makes */
   children: (ChildView)[];
@@ -636,7 +636,7 @@ export interface ManualMoveView {
   refusals: (RefusalView)[];
   /** the review it waits for */
   review: string | null;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
   /** its owner */
   source: string;
@@ -662,7 +662,7 @@ export interface MemberView {
   seat: number;
   /** when its process began */
   started_ms: number;
-  /** where its API is; empty: not told */
+  /** the address of its API; empty: unknown */
   url: string;
   /** its release */
   version: string;
@@ -688,7 +688,7 @@ export interface MoveView {
   rule: string;
   /** the next best target; empty: none */
   runner_up: string;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
   /** the broker it leaves */
   source: string;
@@ -732,7 +732,7 @@ export interface NamespaceUnloadView {
   refusals: (RefusalView)[];
   /** the review it waits for */
   review: string | null;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
   /** planned (a dry run), waiting (for the leader) or proposed (to a second person) */
   state: string;
@@ -756,7 +756,7 @@ export interface ObjectionView {
 
 /** All that people have asked for. */
 export interface OperationsView {
-  /** brokers that nothing comes to by us */
+  /** brokers that no bundle is moved to */
   cordons: (RequestView)[];
   /** brokers that are to be empty */
   drains: (DrainView)[];
@@ -924,9 +924,9 @@ export interface PlanSummary {
   hash: string;
   /** how many */
   moves: number;
-  /** who decided where to */
+  /** the placement, which decided where to */
   placement: string;
-  /** who decided what is moved */
+  /** the strategy, which decided what moves */
   strategy: string;
   /** why */
   verdict: VerdictView;
@@ -952,7 +952,7 @@ export interface PlanView {
   loads: (LoadView)[];
   /** what would move, in this order */
   moves: (MoveView)[];
-  /** who decided where to */
+  /** the placement, which decided where to */
   placement: string;
   /** how many, by code */
   refusal_counts: Record<string, number>;
@@ -966,7 +966,7 @@ export interface PlanView {
   split_refusals: (RefusalView)[];
   /** what would be divided, after the moves */
   splits: (SplitView)[];
-  /** who decided what is moved */
+  /** the strategy, which decided what moves */
   strategy: string;
   /** why */
   verdict: VerdictView;
@@ -978,7 +978,7 @@ export interface PlanView {
 
 /** An error, as RFC 9457 has it. */
 export interface Problem {
-  /** with a wrong value: what would be right */
+  /** with a wrong value: what is allowed */
   allowed: string | null;
   /** what is wrong, in words */
   detail: string;
@@ -1012,7 +1012,7 @@ export interface QuotaWhyView {
   sentences: (string)[];
 }
 
-/** All groups, and how enforcing them goes. */
+/** All groups, and how they are enforced. */
 export interface QuotasView {
   /** whether rates are written */
   acting: boolean;
@@ -1032,9 +1032,9 @@ export interface QuotasView {
   obstacle: string | null;
   /** what is wrong with groups */
   problems: (string)[];
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
-  /** whether the leader hears what brokers tell each other */
+  /** whether the leader receives what brokers report to each other */
   transport: TransportView;
   /** when the leader looked last */
   wall_ms: number | null;
@@ -1102,23 +1102,23 @@ export interface RelocationView {
   refusal_counts: Record<string, number>;
   /** what stays for now, and why */
   refusals: (RefusalView)[];
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
 }
 
-/** What a broker told the others last of a group. Pulsar's figures are of one period; these are a second. */
+/** What a broker last reported to the others about a group; Pulsar's figures are per period, these per second. */
 export interface ReportedUsageView {
   /** its service URL if no broker of that address was seen */
   broker: string;
-  /** since it told what is delivered; null: not heard yet */
+  /** since it reported what is delivered; null: never */
   dispatch_age_seconds: number | null;
   /** what its topics of the group pass; null: none was seen there */
   measured: RatesView | null;
-  /** since it told what is published; null: not heard yet */
+  /** since it reported what is published; null: never */
   publish_age_seconds: number | null;
-  /** false: it is gone, and what it said last may still count */
+  /** false: it is gone, and its last report may still count */
   registered: boolean;
-  /** what it told; null: nothing yet */
+  /** what it reported; null: nothing yet */
   told: RatesView;
 }
 
@@ -1168,7 +1168,7 @@ export interface ResumedScopeView {
 export interface ReversionView {
   /** digest of the proposal */
   digest: string;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
 }
 
@@ -1242,19 +1242,19 @@ export interface Setting {
   why: string;
 }
 
-/** Nothing is moved yet after an outage. */
+/** The wait after an outage, in which nothing moves. */
 export interface SettlingView {
-  /** whether it is away still */
+  /** whether it is still not available */
   away: boolean;
   /** brokers that were there before */
   missing: (string)[];
   /** how long it has been quiet */
   quiet_seconds: number;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
   /** when moves begin again; 0: not known yet */
   until_ms: number;
-  /** what was away */
+  /** what was not available */
   why: string;
 }
 
@@ -1262,7 +1262,7 @@ export interface SettlingView {
 export interface SpellView {
   /** how many */
   cycles: number;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
   /** its first cycle */
   since_ms: number;
@@ -1288,7 +1288,7 @@ export interface SplitView {
   limit: number;
   /** the limit it is above: topics, sessions, msg_rate, bandwidth, hot, or `by hand` */
   rule: string;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
   /** topics, sessions, msg/s, MiB/s, or shares of the mean broker load */
   value: number;
@@ -1326,7 +1326,7 @@ export interface State {
   mode_ceiling: "observe" | "recommend" | "act";
   /** the pause in force */
   paused: PauseView | null;
-  /** who decides where to */
+  /** the placement, which decides where to */
   placement: string;
   /** what it is now; bench: it waits for a seat */
   role: "leader" | "follower" | "bench";
@@ -1336,7 +1336,7 @@ export interface State {
   settling: SettlingView | null;
   /** the metadata store */
   store: StoreView;
-  /** who decides what is moved */
+  /** the strategy, which decides what moves */
   strategy: string;
   /** the last takeover; null: there was none */
   takeover: TakeoverView | null;
@@ -1416,7 +1416,7 @@ export interface SummaryView {
   refusals: (RefusalSummary)[];
   /** requests of people that were refused */
   refused_requests: number;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
   /** its beginning */
   since_ms: number;
@@ -1480,7 +1480,7 @@ export interface ThresholdsView {
   read_ms: number;
   /** what was taken back, oldest first */
   reverted: (RevertedView)[];
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
 }
 
@@ -1530,7 +1530,7 @@ export interface TrafficView {
   throughput_out: number;
 }
 
-/** Whether the leader hears what brokers tell each other of groups. */
+/** Whether the leader receives what brokers report to each other about groups. */
 export interface TransportView {
   /** details; empty: none */
   detail: string;
@@ -1542,7 +1542,7 @@ export interface TransportView {
   state: string;
 }
 
-/** How adopted thresholds do so far. */
+/** How adopted thresholds perform so far. */
 export interface TrialView {
   /** with them */
   imbalance: number | null;
@@ -1562,7 +1562,7 @@ export interface TrialView {
   seconds: number;
 }
 
-/** A broker that bundles come to again. */
+/** A broker that bundles are moved to again. */
 export interface UncordonedView {
   /** a broker id */
   broker: string;
@@ -1612,7 +1612,7 @@ export interface VerdictView {
   hits_high: number;
   /** fresh reports in a row with a small difference */
   hits_low: number;
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
 }
 
@@ -1654,7 +1654,7 @@ export interface WhyView {
   name: string;
   /** of a broker: the moves of the last plan that touch it */
   planned: (string)[];
-  /** the same for people, in a sentence */
+  /** the same as a sentence */
   sentence: string;
   /** the one action, or why there is nothing to do */
   what_would_change_it: string;

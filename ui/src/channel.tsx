@@ -23,11 +23,11 @@ function Findings() {
               )}
               <p>{row.detail}</p>
               <p>
-                <strong>What mends it:</strong> <Said text={row.remedy} />
+                <strong>Remedy:</strong> <Said text={row.remedy} />
               </p>
               <p class="quiet">
                 Since {moment(row.since_ms)}
-                {row.deadline_ms ? `; brokers should have mended it by ${moment(row.deadline_ms)}` : "; brokers do not mend it"}
+                {row.deadline_ms ? `; brokers should have repaired it by ${moment(row.deadline_ms)}` : "; brokers do not repair it"}
               </p>
             </li>
           ))}

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import type { JournalRecord } from "./api";
 import { useAnswer } from "./live";
 import { Loaded, Said } from "./parts";
-import { count, moment, percent, words } from "./words";
+import { count, dated, percent, words } from "./words";
 
 const KINDS: Record<string, string> = {
   "": "everything but quiet cycles",
@@ -57,17 +57,44 @@ function Gain(props: { predicted: number; realised: number; outcome: string }) {
   );
 }
 
+/** A move's owner is named only where it is not the destination, which the line has already. */
+function said(row: JournalRecord): string {
+  const sentence = row.sentence ?? "";
+  const ending = `, owned by ${row.destination}`;
+  return row.kind === "move" && row.landed_on === row.destination && sentence.endsWith(ending)
+    ? sentence.slice(0, -ending.length)
+    : sentence;
+}
+
+/** Why a move was made: what the plan expected of it; and why it did not end as asked. */
+function Because(props: { row: JournalRecord }) {
+  const { predicted, code } = props.row;
+  const scores = (predicted ?? {}) as Partial<Record<"source_before" | "source_after" | "target_before" | "target_after", number>>;
+  return (
+    <div class="quiet">
+      {scores.source_before !== undefined && scores.target_after !== undefined && (
+        <>
+          Planned because the source would go from {percent(scores.source_before)} to {percent(scores.source_after)} of its
+          capacity, the destination from {percent(scores.target_before)} to {percent(scores.target_after)}.{" "}
+        </>
+      )}
+      {code && <>Code: {words(code)}.</>}
+    </div>
+  );
+}
+
 function Entry(props: { row: JournalRecord }) {
   const { row } = props;
   const effect = row.kind === "effect" && typeof row.predicted === "number";
   return (
     <li class={`entry ${row.kind}`}>
-      <time dateTime={new Date(row.wall_ms).toISOString()}>{moment(row.wall_ms)}</time>
+      <time dateTime={new Date(row.wall_ms).toISOString()}>{dated(row.wall_ms)}</time>
       <div>
-        <span class="tag">{row.kind}</span> <Said text={row.sentence ?? ""} />
+        <span class="tag">{row.kind}</span> <Said text={said(row)} />
+        {row.kind === "move" && <Because row={row} />}
         {row.remedy && (
           <div class="quiet">
-            What mends it: <Said text={row.remedy} />
+            Remedy: <Said text={row.remedy} />
           </div>
         )}
         {row.reason && (

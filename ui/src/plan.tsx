@@ -170,13 +170,13 @@ export function PlanView(props: { state: State; who: WhoAmI | null }) {
         {!refused && (
           <label class="check">
             <input type="checkbox" checked={atOnce} onChange={() => setAtOnce(!atOnce)} />
-            Act on a difference at first sight
+            Skip the waiting period
           </label>
         )}
       </div>
       {plan && !refused && !plan.moves.length && plan.verdict.code === "HitCount" && !atOnce && (
         <Notice kind="info">
-          The difference has not been seen often enough yet. “At first sight” shows what would be done about it.
+          The difference has not been seen often enough yet. “Skip the waiting period” shows what would be done about it.
         </Notice>
       )}
       {problem && <ProblemNotice problem={problem} what="There is no plan:" />}

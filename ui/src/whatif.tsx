@@ -146,7 +146,7 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
         </p>
         <label class="check">
           <input type="checkbox" checked={atOnce} onChange={() => setAtOnce(!atOnce)} />
-          Act on a difference at first sight (without it, the load has to differ for several cycles)
+          Skip the waiting period (otherwise the load must differ in several fresh reports)
         </label>
         <label>
           <span>Other parameters, one “name = value” a line</span>

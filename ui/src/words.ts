@@ -31,6 +31,11 @@ export function clock(ms: number): string {
   return new Date(ms).toLocaleTimeString("en-GB");
 }
 
+/** With its date, today's too: for lists that outlast a day. */
+export function dated(ms: number): string {
+  return `${new Date(ms).toLocaleDateString("en-GB", { day: "2-digit", month: "short", year: "numeric" })} ${clock(ms)}`;
+}
+
 export function moment(ms: number): string {
   const date = new Date(ms);
   const today = date.toDateString() === new Date().toDateString();
@@ -62,8 +67,8 @@ export function words(code: string): string {
 }
 
 export const MODES: Record<State["mode"], string> = {
-  observe: "only looks",
-  recommend: "says what it would do, moves nothing",
+  observe: "only observes",
+  recommend: "shows what it would do, moves nothing",
   act: "carries its plans out",
 };
 
@@ -82,6 +87,8 @@ export function balanceOf(brokers: Scored[]): Balance {
   return { usable, mean, busiest, times: busiest && mean > 0 ? busiest.score_ratio! / mean : 0 };
 }
 
+// Below this mean share of capacity there is no load to speak of.
+const IDLE = 0.01;
 // Below this the page calls the load even; what is done about it is the strategy's matter, and said by its own sentence.
 const EVEN = 1.15;
 
@@ -92,10 +99,11 @@ export function verdict(state: State, brokers: Broker[]): string {
   if (!busiest) return "No broker has a report that can be used.";
   const [one, moves] = [usable.length === 1, state.cycle?.moves ?? 0];
   if (one) return `One broker, ${busiest.broker}, at ${percent(busiest.score_ratio)} of its capacity: there is nothing to balance.`;
+  if (mean < IDLE && !moves) return `The cluster is idle: the busiest broker, ${busiest.broker}, uses ${percent(busiest.score_ratio, 1)} of its capacity.`;
   const share = `${percent(busiest.score_ratio)} of its capacity, the mean is ${percent(mean)}`;
   const how = times < EVEN ? "The load is even: the busiest broker" : "Broker";
   const carries = `${how} ${busiest.broker} carries ${times.toFixed(times < EVEN ? 2 : 1)} times the mean (${share})`;
-  if (!moves) return `${carries}. No bundle is to move ${times < EVEN ? "now" : "yet"}.`;
+  if (!moves) return `${carries}. No moves planned${times < EVEN ? "" : " yet"}.`;
   const plan = count(moves, "bundle");
   if (state.paused) return `${carries}; the plan would move ${plan}, but moving is paused.`;
   return state.mode === "act" ? `${carries}; the plan moves ${plan}.` : `${carries}; the plan would move ${plan}.`;

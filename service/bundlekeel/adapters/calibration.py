@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports.calibration import MAX_BYTES, NAME, FoundDocument
+from bundlekeel.ports.history import MAX_BYTES, NAME, FoundDocument
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 # A job that failed leaves a folder without document; not more than so many nights are looked at.
@@ -20,7 +20,7 @@ _NIGHTS: Final = 30
 
 
 class CalibrationFolder:
-    """`ports.calibration.CalibrationStore` on a file system of pyarrow."""
+    """`ports.history.CalibrationStore` on a file system of pyarrow."""
 
     def __init__(self, files: pafs.FileSystem, root: str) -> None:
         self._fs = files

@@ -244,7 +244,7 @@ def slack(notice: Notification) -> dict[str, Any]:
                 "fallback": title,
                 "text": _escaped(notice.text),
                 "fields": fields,
-                "footer": _escaped(f"{notice.severity}, {notice.event}, told by {notice.member}"),
+                "footer": _escaped(f"{notice.severity}, {notice.event}, sent by {notice.member}"),
                 "ts": notice.wall_ms // 1000,
             }
         ],

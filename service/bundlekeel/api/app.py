@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -14,7 +15,7 @@ from bundlekeel.api import page, problems
 from bundlekeel.api.admission import ANYBODY, MAX_CONCURRENT, Admission, require_roles
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
-from bundlekeel.api.routes import channel, events, operations, overview, probes, quotas, reads, thresholds
+from bundlekeel.api.routes import events, operations, probes, quotas, reads, thresholds
 from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
 from bundlekeel.api.shield import Shield
@@ -75,9 +76,8 @@ def create_app(
     app.router.default = admission.unknown
     app.include_router(reads.router, prefix="/api/v1")
     app.include_router(reads.dry_runs, prefix="/api/v1")
-    app.include_router(overview.router, prefix="/api/v1")
     app.include_router(events.router, prefix="/api/v1")
-    app.include_router(channel.router, prefix="/api/v1")
+    app.include_router(reads.channels, prefix="/api/v1")
     app.include_router(operations.reads, prefix="/api/v1")
     app.include_router(thresholds.reads, prefix="/api/v1")
     app.include_router(quotas.reads, prefix="/api/v1")
@@ -109,6 +109,16 @@ class _App(FastAPI):
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
             self.openapi_schema = document
         return self.openapi_schema
+
+
+def openapi_document() -> dict[str, Any]:
+    """The document of the unix-socket app: all routes there are. The TCP app lacks those tagged `mutations`."""
+    return create_app(cast(Service, None), mutations=True).openapi()
+
+
+def openapi_text() -> str:
+    """The document as it is committed in config/openapi.json (`python -m dev.docs write`)."""
+    return json.dumps(openapi_document(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _documented(context: Any, access: AccessRules | None) -> APIRoute:

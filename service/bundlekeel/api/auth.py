@@ -92,7 +92,7 @@ class Authentication:
         return None
 
     async def _principal(self, header: str, address: str) -> Principal | float | None:
-        """Who asks; None when that cannot be told; seconds to wait when this address failed too often."""
+        """Who asks; None when that is unknown; seconds to wait when this address failed too often."""
         scheme, _, token = header.partition(" ")
         token = token.strip()
         plausible = scheme.lower() == "bearer" and 0 < len(token) <= _LONGEST_TOKEN and token.isascii()

@@ -162,7 +162,7 @@ class ModeBody(ReasonBody):
 class FieldFault(BaseModel):
     """A field of a request that would not do."""
 
-    field: str = Field(description="which, its parents before it: `a.b`")
+    field: str = Field(description="its path in the body: `a.b`")
     reason: str = Field(description="what is wrong with it")
 
 
@@ -175,6 +175,6 @@ class Problem(BaseModel):
     detail: str = Field(description="what is wrong, in words")
     field: str | None = Field(default=None, description="with a wrong value: which")
     value: Any = Field(default=None, description="with a wrong value: what was given")
-    allowed: str | None = Field(default=None, description="with a wrong value: what would be right")
+    allowed: str | None = Field(default=None, description="with a wrong value: what is allowed")
     difference: list[str] | None = Field(default=None, description="with a conflict: what changed")
     errors: list[FieldFault] | None = Field(default=None, description="with a request that would not do: every fault")

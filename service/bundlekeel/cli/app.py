@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring
 
 _HELP = (
-    "A load balancer sidecar for Apache Pulsar: watches every broker, says what it would move and why, "
-    "and moves it safely."
+    "A load balancer sidecar for Apache Pulsar: it watches every broker, says which bundles it would move and why, "
+    "and moves them safely."
 )
 
 
@@ -32,9 +32,9 @@ _PANELS: Final = {
         ("quotas", "quota"),
         ("offline.history", "history"),
     ),
-    "Ask": (("reads", "why"), ("local", "where"), ("intervene.changes", "plan")),
+    "Ask": (("reads", "why"), ("local", "where"), ("plan", "plan")),
     "Intervene": (
-        ("intervene.changes", "pause resume mode"),
+        ("intervene.operations", "pause resume mode"),
         ("intervene.manual_moves", "transfer unload split"),
         ("intervene.operations", "drain warm cordon uncordon pin unpin exclude include stop review"),
         ("intervene.thresholds", "thresholds"),
@@ -42,14 +42,14 @@ _PANELS: Final = {
     "Go live": (
         ("offline.config", "config"),
         ("local", "doctor"),
-        ("offline.token", "token"),
+        ("offline.config", "token"),
         ("run", "run"),
         ("local", "takeover handback"),
         ("intervene.deadman", "deadman"),
     ),
     "Offline": (
         ("offline.simulate", "simulate"),
-        ("local", "decide"),
+        ("offline.decide", "decide"),
         ("offline.history", "replay"),
         ("local", "version"),
     ),
@@ -65,7 +65,7 @@ PLANNING = ("run", "decide", "config", "simulate")
 
 
 class _Flags:
-    """Help that gives options without a value no type: `--yes`, not `--yes <bool>`. Its paragraphs fill the terminal,
+    """Help without a type for options that take no value: `--yes`, not `--yes <bool>`. Paragraphs fill the terminal,
     however the source is wrapped."""
 
     def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
@@ -128,7 +128,7 @@ class _Commands(Mapping[str, Any]):
 def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = list) -> typer.Typer:
     """The whole command line. `wiring` gives what the package `wiring` knows and the CLI must not.
 
-    `plugins` loads third parties' strategies before a command runs and tells what is wrong with them.
+    `plugins` loads third parties' strategies before a command runs and returns what is wrong with them.
     """
     commands = _Commands(wiring)
 

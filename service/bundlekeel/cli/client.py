@@ -63,7 +63,9 @@ class CredentialFiles:
         except (OSError, UnicodeDecodeError):
             raise CliError(f"--token-file {self.token_file} cannot be read", USAGE) from None
         if not token.isascii() or not token.isprintable() or not token or " " in token:
-            raise CliError(f"--token-file {self.token_file} holds no usable token", USAGE)
+            raise CliError(
+                f"--token-file {self.token_file} holds no valid token: expected one word of printable ASCII", USAGE
+            )
         return {"Authorization": f"Bearer {token}"}
 
 
@@ -167,19 +169,19 @@ class Client:
         try:
             return _shown(answer)
         except ValueError:
-            raise CliError(f"what answers at {self.address} is no sidecar", UNREACHABLE) from None
+            raise CliError(f"what answers at {self.address} is not a sidecar", UNREACHABLE) from None
 
     def _problem(self, answer: httpx.Response) -> CliError:
         try:
             told = _shown(answer)
             detail, difference = str(told["detail"]), told.get("difference") or []
         except (ValueError, KeyError, TypeError):
-            return CliError(f"what answers at {self.address} is no sidecar (HTTP {answer.status_code})", UNREACHABLE)
+            return CliError(f"what answers at {self.address} is not a sidecar (HTTP {answer.status_code})", UNREACHABLE)
         if answer.request.method != "GET" and detail in _NO_ROUTE and self.address.absent_socket:
             text = f"no sidecar of these settings runs here: there is no socket {self.address.absent_socket}"
             return CliError(f"{text}; what answers at {self.address} takes no changes", UNREACHABLE)
         if answer.request.method != "GET" and detail in _NO_ROUTE:
-            hint = f"{self.address} takes no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
+            hint = f"{self.address} accepts no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
             return CliError(hint, REFUSED)
         if answer.status_code == 401:
             detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
@@ -201,9 +203,9 @@ def _knock(path: Path) -> None:
         knock.connect(str(path))
 
 
-def path_part(name: str, *, keep: str = "") -> str:
-    """A name inside a path; `keep` stays as it is."""
-    return quote(name, safe=keep)
+def path_part(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="")
 
 
 def connect(

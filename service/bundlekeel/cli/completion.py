@@ -1,6 +1,6 @@
-"""What the shell completes: brokers, bundles and namespaces that a sidecar knows, and names that the program ships.
+"""Shell completion: brokers, bundles and namespaces that a sidecar knows, and names that the program ships.
 
-A sidecar that does not answer completes nothing and says nothing: a message would land in the line that is typed.
+Without an answer of a sidecar nothing is completed and nothing is printed: a message would land in the command line.
 """
 
 from __future__ import annotations

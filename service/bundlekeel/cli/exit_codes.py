@@ -27,8 +27,9 @@ UNREACHABLE = 3
 REFUSED = 4
 
 EPILOG = (
-    "Exit codes: 0 ok · 1 the answer is bad news (doctor found errors, not ready, not found, a move failed) · "
-    "2 wrong usage or settings · 3 sidecar, store or picture not reachable · 4 refused or in conflict"
+    "Exit codes: 0 ok · 1 bad news (doctor found errors, not ready, not found, a move failed) · "
+    "2 wrong usage or settings · 3 no answer (sidecar or metadata store not reachable, no data yet) · "
+    "4 refused, or in conflict with the present state"
 )
 
 _CODES: tuple[tuple[type[BundlekeelError], int], ...] = (

@@ -1,12 +1,11 @@
-"""`bundlekeel journal`: what was done, asked of a sidecar; and whether the files still say what was written."""
+"""`bundlekeel journal`: what was done, asked of a sidecar; and whether its files were changed since."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import RenderableType
@@ -14,83 +13,71 @@ from rich.text import Text
 
 from bundlekeel.cli import text_views
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
-from bundlekeel.cli.output import Output, TableLayout, Watch, show
-from bundlekeel.cli.period import SinceOption, UntilOption, period, records_of
-from bundlekeel.cli.reads import LimitOption
+from bundlekeel.cli.output import Output, TableLayout, tell
 from bundlekeel.cli.run import ConfigOption
-from bundlekeel.cli.session import OutputOption, Session, connected
+from bundlekeel.cli.session import (
+    LimitOption,
+    OutputOption,
+    Session,
+    SinceOption,
+    UntilOption,
+    connected,
+    period,
+    records_of,
+)
 from bundlekeel.codec.chain import GENESIS, ChainVerifier
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.settings.load import load_settings
 
-
-class JournalKind(StrEnum):
-    """What the journal records."""
-
-    CYCLE = "cycle"
-    MOVE = "move"
-    SPLIT = "split"
-    FINDING = "finding"
-    REQUEST = "wish"
-    AUDIT = "audit"
-    EFFECT = "effect"
-    FOREIGN = "foreign"
-    ADOPTION = "adoption"
-    QUOTA = "quota"
-    SETTINGS = "settings"
-
-
+JournalKind = Literal[
+    "cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings"
+]
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
 
 
 @connected
 def journal(
     session: Session,
-    kind: Annotated[
-        JournalKind | None, typer.Option("--kind", help="Only records of this kind.", show_default=False)
-    ] = None,
+    kind: Annotated[JournalKind | None, typer.Option("--kind", help="Only records of this kind.")] = None,
     limit: LimitOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
 ) -> None:
-    """What was done, newest last. `journal verify` checks the files themselves.
+    """Show what was done, newest last. `journal verify` checks that the files were not changed.
 
-    As a table, cycles in a row that decided the same are one line.
+    In a table, consecutive cycles with the same result are one line.
     """
-    span, asked = period(since, until), kind.value if kind else None
+    span = period(since, until)
     count = limit or records_of(span)
-    session.show(lambda client: client.get("journal", limit=count, kind=asked, **span), text_views.journal)
+    session.show(lambda client: client.get("journal", limit=count, kind=kind, **span), text_views.journal)
 
 
 @guarded
 def verify(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[FILE]...", help="The journal and its rotated files; without any, those of the settings."
-        ),
+        typer.Argument(metavar="FILE", help="The journal and its rotated files; without any, those of the settings."),
     ] = None,
     head: Annotated[
-        str,
-        typer.Option("--head", metavar="HASH", help="A hash noted earlier, which must be in it.", show_default=False),
+        str, typer.Option("--head", metavar="HASH", help="A hash noted earlier; it must be in the journal.")
     ] = "",
     part: Annotated[
-        bool, typer.Option("--part", help="Older files are missing on purpose: the chain may start partway through.")
+        bool, typer.Option("--part", help="Older files are missing on purpose: accept a chain without its beginning.")
     ] = False,
     old_lines: Annotated[
-        bool, typer.Option("--old-lines", help="Lines of a release that wrote no hashes may stand at the beginning.")
+        bool, typer.Option("--old-lines", help="Accept lines of releases before hashes at the beginning.")
     ] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Follow the journal's hash chain. Exit code 1 names the first line that was changed, added or taken out.
+    """Check the journal's hash chain. Exit code 1: it names the first line that was changed, added or removed.
 
-    Without files, those of the settings: the chain may start partway through when all rotated ones that are kept are
-    there.
+    Without files: those of the settings. If all rotated files that are kept are there, the oldest line need not be the
+    beginning of the chain.
     """
     paths, full = (rotated(files), False) if files else _of_settings(config)
     answer = follow_chain(paths, head.lower(), part=part or full, old_lines=old_lines)
-    show(lambda: answer, _verdict, output, Watch())
+    tell(answer, _verdict, output)
     if answer["why"]:
         raise typer.Exit(BAD_NEWS)
 
@@ -101,9 +88,9 @@ def rotated(files: Sequence[Path]) -> list[Path]:
 
 
 def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_lines: bool = False) -> Json:
-    """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole}; `why` empty: it holds.
+    """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole}; `why` empty: unbroken.
 
-    `part`: the chain may start partway through; `old_lines`: lines without a hash may come first.
+    `part`: the beginning of the chain may be missing; `old_lines`: lines without a hash may come first.
     """
     verifier = ChainVerifier(head)
     for path in files:
@@ -119,18 +106,18 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
     if found.broken is not None:
         return answer | {"why": found.broken.why, "where": f"{found.broken.name}:{found.broken.line}"}
     if found.unsealed and not old_lines:
-        why = f"its first {found.unsealed} lines have no hash: put in front, or of a release without (then --old-lines)"
+        why = f"its first {found.unsealed} lines have no hash: added later, or of a release before hashes (--old-lines)"
         return answer | {"why": why}
     if not found.whole and not part:
-        why = "the chain starts partway through, and what came before is not here: cut off, or not named (then --part)"
+        why = "the beginning of the chain is missing: its file was removed, or was not named (if on purpose: --part)"
         return answer | {"why": why}
     if head and not found.has_expected:
-        return answer | {"why": f"no line has the hash {head}: lines at the end were cut off, or it is another journal"}
+        return answer | {"why": f"no line has the hash {head}: lines at the end were removed, or it is another journal"}
     return answer
 
 
 def _of_settings(config: Path | None) -> tuple[list[Path], bool]:
-    """The files that there are, oldest first; whether so many are kept that the oldest were thrown away."""
+    """The files that there are, oldest first; whether so many that older ones have been deleted."""
     loaded = load_settings(config)
     path = loaded.located(loaded.settings.journal.path)
     if path is None:
@@ -144,19 +131,19 @@ def _verdict(answer: Json, _layout: TableLayout) -> RenderableType:
     if answer["why"]:
         where = f"{answer['where']}: " if answer["where"] else ""
         return Text(f"broken: {where}{answer['why']}", style="red")
-    lines = [f"ok: {answer['lines']} lines in {len(answer['files'])} files hold together"]
+    lines = [f"ok: {answer['lines']} lines in {len(answer['files'])} files, the hash chain is unbroken"]
     if answer["head"]:
-        lines.append(f"newest hash {answer['head']} (keep it elsewhere to notice lines cut off at the end)")
+        lines.append(f"newest hash {answer['head']} (note it elsewhere; --head then finds lines removed at the end)")
     if answer["unsealed"]:
-        lines.append(f"{answer['unsealed']} lines at the beginning are of a release without hashes")
+        lines.append(f"{answer['unsealed']} lines at the beginning are of a release before hashes")
     if answer["begins_at"] not in ("", GENESIS):
-        lines.append("it begins after lines that are not here (rotated away)")
+        lines.append("older lines were deleted with rotated files")
     if answer["torn"]:
-        lines.append(f"{answer['torn']} unfinished lines were set aside after a crash; see the .torn file")
+        lines.append(f"{answer['torn']} incomplete lines were moved to the .torn file after a crash")
     if answer["lost"]:
         lines.append(f"{answer['lost']} records could not be written (disk full)")
     if answer["unfinished"]:
-        lines.append("the last line is not finished: it is being written, or the sidecar was killed")
+        lines.append("the last line is incomplete: it is being written, or the sidecar was killed")
     return Text("\n".join(lines))
 
 

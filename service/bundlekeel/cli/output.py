@@ -1,4 +1,4 @@
-"""How a command prints: tables for people, JSON and YAML for programs, once or again and again."""
+"""How a command prints: tables for people, JSON and YAML for programs, once or repeatedly, and progress meanwhile."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, TypeVar
 
+import msgspec
 import typer
 import yaml
 from rich.console import Console, Group, RenderableType
@@ -17,7 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bundlekeel.cli.exit_codes import CliError
+from bundlekeel.cli.exit_codes import UNREACHABLE, CliError
 
 # Into a pipe or file nothing is wrapped or cut off.
 PIPE_WIDTH = 400
@@ -51,6 +54,21 @@ class TableLayout:
 
 
 Render = Callable[[Any, TableLayout], RenderableType]
+T = TypeVar("T")
+
+
+def typed(kind: type[T], render: Callable[[T, TableLayout], RenderableType]) -> Render:
+    """Draw an answer as the type that the API documents for it; JSON and YAML print it as it came."""
+    return lambda value, layout: render(decoded(kind, value), layout)
+
+
+def decoded(kind: type[T], value: Any) -> T:
+    """An answer as its type. CliError when it does not fit: the sidecar has another release."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        remedy = "use the `bundlekeel` of the sidecar's release; commands that only read also work with -o json"
+        raise CliError(f"the answer has other fields than this release knows: {error}; {remedy}", UNREACHABLE) from None
 
 
 def console() -> Console:
@@ -83,12 +101,17 @@ def show(fetch: Callable[[], Any], render: Render, output: Output, watch: Watch)
     """Print what `fetch` returns; with `watch` until interrupted. Returns the last answer."""
     if not watch.on:
         value = fetch()
-        _print(value, render, output, console(), line=False)
+        tell(value, render, output)
         return value
     try:
         return _repeat(fetch, render, output, watch)
     except KeyboardInterrupt:
         return None
+
+
+def tell(answer: Any, render: Render, output: Output) -> None:
+    """Print an answer that is there already."""
+    _print(answer, render, output, console(), line=False)
 
 
 def _repeat(fetch: Callable[[], Any], render: Render, output: Output, watch: Watch) -> Any:
@@ -151,3 +174,33 @@ def table(*columns: str, title: str = "", caption: str = "", lines: bool = False
         justify: Literal["left", "right"] = "right" if right else "left"
         made.add_column(name.removeprefix(">"), justify=justify, no_wrap=right, overflow="fold")
     return made
+
+
+class ProgressLine(AbstractContextManager["ProgressLine"]):
+    """Progress on standard error: on a terminal one line that is rewritten, with the time so far; into a file or a pipe
+    a line for each change."""
+
+    def __init__(self, screen: Console | None = None) -> None:
+        self._screen = screen or Console(stderr=True, soft_wrap=True, highlight=False)
+        self._live = Live(console=self._screen, auto_refresh=False, transient=True)
+        self._begun = time.monotonic()
+        self._told = ""
+
+    def __enter__(self) -> ProgressLine:
+        if self._screen.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def tell(self, text: str) -> None:
+        """Show how far it is."""
+        if self._live.is_started:
+            seconds = time.monotonic() - self._begun
+            self._live.update(Text(f"{text} · {seconds:.0f} s", style="dim"), refresh=True)
+        elif text != self._told:
+            self._screen.print(text, markup=False)
+        self._told = text

@@ -1,4 +1,4 @@
-"""The command that is the sidecar. What tables and requests take is not loaded for it."""
+"""`bundlekeel run`: the sidecar itself. What tables and requests need is not loaded for it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 
-from bundlekeel.cli.exit_codes import guarded
+from bundlekeel.cli.exit_codes import readable
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.settings.load import load_settings
 
 ConfigOption = Annotated[
-    Path | None,
-    typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The sidecar's settings file.", show_default=False),
+    Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The sidecar's settings file.")
 ]
 
 
@@ -23,21 +22,22 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put it into the app."""
 
     @app.command()
-    @guarded
     def run(
         config: ConfigOption = None,
         mode: Annotated[
-            Mode | None, typer.Option("--mode", help="Instead of the file's mode; also a ceiling.", show_default=False)
+            Mode | None,
+            typer.Option("--mode", help="Use this mode, not the one of the file; it is also the highest allowed."),
         ] = None,
         force_mixed: Annotated[
             bool,
             typer.Option(
                 "--force-mixed",
-                help="Act although brokers run different load managers: among those of the class that started last.",
+                help="Act although brokers run different load managers: among brokers of the class that started last.",
             ),
         ] = False,
     ) -> None:
         """Run the sidecar until SIGTERM. In mode `recommend`, the default, it changes nothing in the cluster."""
         given = {"mode": mode, "force_mixed": True if force_mixed else None}
-        settings = load_settings(config, given)
-        raise typer.Exit(wiring().run_daemon(settings))
+        with readable():
+            code = wiring().run_daemon(load_settings(config, given))
+        raise typer.Exit(code)

@@ -1,7 +1,8 @@
-"""What every command that asks a sidecar shares: its options, its client, its way of printing."""
+"""What commands share: their options, spans of time as people write them, a sidecar's client, the way of printing."""
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import getpass
 import inspect
@@ -14,77 +15,50 @@ import typer
 
 from bundlekeel.cli.client import Client, CredentialFiles, connect
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
-from bundlekeel.cli.output import Output, Render, Watch, dump, show
+from bundlekeel.cli.output import Output, Render, Watch, show, tell
 from bundlekeel.cli.run import ConfigOption
+from bundlekeel.settings.types import parse_duration
 
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.", show_default=False)]
-ReasonToActOption = Annotated[
-    str, typer.Option("--reason", help="Why; needed with --yes, and kept in the journal.", show_default=False)
-]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.")]
+ReasonToActOption = Annotated[str, typer.Option("--reason", help="Why; needed with --yes, and kept in the journal.")]
 ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; the login name by default.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-_SIDECAR = "Which sidecar"
-UrlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        envvar="BUNDLEKEEL_URL",
-        help="A sidecar's address, http://host:port.",
-        show_default=False,
-        rich_help_panel=_SIDECAR,
-    ),
-]
-SocketOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--socket",
-        envvar="BUNDLEKEEL_SOCKET",
-        help="A local sidecar's unix socket.",
-        show_default=False,
-        rich_help_panel=_SIDECAR,
-    ),
-]
-TokenFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        envvar="BUNDLEKEEL_TOKEN_FILE",
-        help="File with a bearer token.",
-        show_default=False,
-        rich_help_panel=_SIDECAR,
-    ),
-]
+
+def _sidecar(name: str, what: str) -> Any:
+    """An option that helps to find a sidecar; the environment may say the same."""
+    variable = f"BUNDLEKEEL_{name.strip('-').replace('-', '_').upper()}"
+    return typer.Option(name, envvar=variable, help=what, rich_help_panel="Which sidecar")
+
+
+UrlOption = Annotated[str | None, _sidecar("--url", "A sidecar's address, http://host:port.")]
+SocketOption = Annotated[Path | None, _sidecar("--socket", "Unix socket of a sidecar on this host.")]
+TokenFileOption = Annotated[Path | None, _sidecar("--token-file", "File with a bearer token.")]
 TlsCaOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--tls-ca",
-        envvar="BUNDLEKEEL_TLS_CA",
-        help="PEM to check https with.",
-        show_default=False,
-        rich_help_panel=_SIDECAR,
-    ),
+    Path | None, _sidecar("--tls-ca", "CA certificates (PEM) that an https address is checked with.")
 ]
-TlsCertOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--tls-cert",
-        envvar="BUNDLEKEEL_TLS_CERT",
-        help="PEM client certificate.",
-        show_default=False,
-        rich_help_panel=_SIDECAR,
-    ),
-]
-TlsKeyOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--tls-key", envvar="BUNDLEKEEL_TLS_KEY", help="PEM key of it.", show_default=False, rich_help_panel=_SIDECAR
-    ),
-]
+TlsCertOption = Annotated[Path | None, _sidecar("--tls-cert", "Client certificate (PEM).")]
+TlsKeyOption = Annotated[Path | None, _sidecar("--tls-key", "Key of the client certificate (PEM).")]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C.")]
-EveryOption = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two prints of --watch.")]
+EveryOption = Annotated[
+    float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Time between two prints of --watch.")
+]
 RoundsOption = Annotated[int, typer.Option("--rounds", hidden=True, help="End --watch after that many prints.")]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="24h, today, yesterday or 2026-11-22T18:05.")
+]
+UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="As --since; without it: until now.")]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="COUNT",
+        min=1,
+        max=10_000,
+        help="How many, the newest ones. Default: 20, or all since the time that --since or --until gives.",
+    ),
+]
 
 
 @dataclass(slots=True)
@@ -101,14 +75,60 @@ class Session:
 
     def tell(self, answer: Any, render: Render) -> None:
         """Print an answer that is there already."""
-        show(lambda: answer, render, self.output, Watch())
+        tell(answer, render, self.output)
 
 
 def asked_by(reason: str, by: str, *, yes: bool) -> dict[str, Any]:
     """Who asks, and why, of something that is a dry run unless `yes`. CliError when it is none and has no reason."""
     if yes and not reason.strip():
-        raise CliError("--yes carries it out, so say why: --reason TEXT", USAGE)
+        raise CliError("--yes needs a reason: --reason TEXT", USAGE)
     return {"by": by or login(), "execute": yes, **({"reason": reason} if reason.strip() else {})}
+
+
+def period(since: str | None, until: str | None) -> dict[str, int | None]:
+    """The query of a span of time, in ms; None for what is not given. CliError when it is not a time, or the span ends
+    before it begins."""
+    now = dt.datetime.now().astimezone()
+    begin, end = (
+        None if text is None else int(_moment(option, text, now).timestamp() * 1000)
+        for option, text in (("--since", since), ("--until", until))
+    )
+    if begin is not None and end is not None and end < begin:
+        raise CliError(f"--until {until!r} is before --since {since!r}", USAGE)
+    return {"since_ms": begin, "until_ms": end}
+
+
+def records_of(span: Mapping[str, int | None]) -> int:
+    """How many records are asked for without --limit: all of a span of time, else a screenful."""
+    return 10_000 if any(span.values()) else 20
+
+
+def _moment(option: str, text: str, now: dt.datetime) -> dt.datetime:
+    given = text.strip().lower()
+    if given in ("today", "yesterday"):
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        return midnight - dt.timedelta(days=1 if given == "yesterday" else 0)
+    try:
+        return now - dt.timedelta(seconds=parse_duration(given))
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return dt.datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError):
+        allowed = "a duration such as 24h or 90m (so long ago), today, yesterday, or a local time"
+        raise CliError(f"{option} {text!r}: expected {allowed} such as 2026-11-22T18:05", USAGE) from None
+
+
+def seconds_of(option: str, text: str, *, least: float | None = None) -> float:
+    """The seconds of a duration: above 0, or from `least` on. CliError names what is allowed."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        raise CliError(f"{option} {text!r}: expected a duration such as 90s, 30m, 2h or 1d", USAGE) from None
+    if seconds <= 0 if least is None else seconds < least:
+        allowed = "more than 0s" if least is None else f"{least:g}s or more"
+        raise CliError(f"{option} {text!r}: expected {allowed}", USAGE)
+    return seconds
 
 
 def login() -> str:
@@ -175,6 +195,3 @@ def _credentials(shared: Mapping[str, Any]) -> CredentialFiles:
     return CredentialFiles(
         token_file=shared["token_file"], trust_certs=shared["tls_ca"], cert=shared["tls_cert"], key=shared["tls_key"]
     )
-
-
-__all__ = ["Session", "connected", "connected_once", "dump", "login"]

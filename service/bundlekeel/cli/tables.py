@@ -1,10 +1,10 @@
-"""Answers of the sidecar as tables. Every function takes the JSON of one route and `wide`."""
+"""Status, brokers, bundles and places as tables."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -14,8 +14,21 @@ from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.text_format import numbered
-
-Row = Mapping[str, Any]
+from bundlekeel.daemon.answers.channel import UnitView
+from bundlekeel.daemon.answers.operations import OperationsView
+from bundlekeel.daemon.answers.picture import (
+    BrokerView,
+    BundleView,
+    CycleView,
+    ImbalanceView,
+    LedgerView,
+    PauseView,
+    Place,
+    ResourceView,
+    State,
+    TotalsView,
+    TrafficView,
+)
 
 # Below this score of the busiest broker a ratio of loads says nothing.
 _IDLE = 0.01
@@ -24,7 +37,7 @@ _ABOVE = "latest, short and long term: msg/s above B/s, in and out together; + p
 
 _GOOD, _WARN, _BAD, _DIM = "green", "yellow", "red", "dim"
 _REQUESTED = {"drain": "drained", "cordon": "cordoned", "warm": "warmed"}
-_CODE_STYLES = {
+_CODE_STYLES: dict[str, str] = {
     Code.OVERLOADED: _BAD,
     Code.UNDERLOADED: _WARN,
     Code.HIT_COUNT: _WARN,
@@ -32,142 +45,154 @@ _CODE_STYLES = {
 }
 
 
-def explain(code: Any) -> str:
-    """What a code means, or nothing for one that a newer sidecar sent."""
+def explain(code: str) -> str:
+    """What a code means; empty for one that a newer sidecar sent."""
     try:
         return EXPLANATIONS[Code(code)]
     except ValueError:
         return ""
 
 
-def coded(code: Any) -> Text:
+def coded(code: str | None) -> Text:
     """A code in its colour."""
-    text = str(code or "")
-    return Text(text, style=_CODE_STYLES.get(text, ""))  # type: ignore[call-overload]
+    return Text(code or "", style=_CODE_STYLES.get(code or "", ""))
 
 
-def _sum(row: Row, *names: str) -> float | None:
-    values = [row.get(name) for name in names]
-    numbers = [value for value in values if isinstance(value, int | float)]
-    return sum(numbers) if numbers else None
-
-
-def _both(row: Row) -> str:
+def _both(row: BrokerView | TotalsView | TrafficView | None) -> str:
     """Rate above throughput."""
     return f"{_rate(row)}\n{_throughput(row)}"
 
 
-def _rate(row: Row) -> str:
-    return units.amount(_sum(row, "msg_rate_in", "msg_rate_out", "msg_rate"))
+def _rate(row: BrokerView | TotalsView | TrafficView | None) -> str:
+    if row is None or isinstance(row, TotalsView):
+        return units.amount(row.msg_rate if row else None)
+    return units.amount(_sum(row.msg_rate_in, row.msg_rate_out))
 
 
-def _throughput(row: Row) -> str:
-    return units.amount(_sum(row, "throughput_in", "throughput_out", "throughput"))
+def _throughput(row: BrokerView | TotalsView | TrafficView | None) -> str:
+    if row is None or isinstance(row, TotalsView):
+        return units.amount(row.throughput if row else None)
+    return units.amount(_sum(row.throughput_in, row.throughput_out))
+
+
+def _sum(*values: float | None) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 # --- status ------------------------------------------------------------------------------------------------
 
 
-def status(answer: Row, layout: TableLayout) -> RenderableType:
-    """The first look: who leads, what it may do, what the last cycle said, how even the load is."""
-    parts: list[RenderableType] = [_summary(answer["state"], answer), Text(), brokers(answer["brokers"], layout)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What `status` asks for. `checks`: lines of the probe `readyz`."""
+
+    state: State
+    ready: bool
+    checks: list[str]
+    brokers: list[BrokerView]
+    operations: OperationsView
+    bundles: list[BundleView] = field(default_factory=list)
+
+
+def status(answer: Status, layout: TableLayout) -> RenderableType:
+    """Who leads, what it may do, what the last cycle said, how even the load is; then the brokers."""
+    parts: list[RenderableType] = [_summary(answer.state, answer), Text(), brokers(answer.brokers, layout)]
     if layout.wide:
-        parts += [Text(), bundles(answer["bundles"], layout)]
+        parts += [Text(), bundles(answer.bundles, layout)]
     return Group(*parts)
 
 
-def _summary(state: Row, answer: Row) -> Table:
+def _summary(state: State, answer: Status) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    leader = state.get("leader") or {}
-    member = state.get("member")
-    own = member.get("id") if isinstance(member, Mapping) else member
-    others = [str(item.get("id")) for item in state.get("members") or [] if item.get("id") != own]
-    grid.add_row(
-        "sidecar",
-        f"{own} ({state.get('role')}), version {state.get('version')}, up {units.age(state.get('uptime_seconds'))}",
-    )
-    grid.add_row("others", ", ".join(others) or "none")
-    grid.add_row("leader", f"{leader['id']}, epoch {leader.get('epoch')}" if leader else Text("none", style=_BAD))
-    grid.add_row("cluster", f"{state.get('cluster')}, {state.get('cluster_mode')} load manager")
+    leader, ended = state.leader, state.takeover and state.takeover.ended
+    own = f"{state.member} ({state.role}), version {state.version}, up {units.age(state.uptime_seconds)}"
+    grid.add_row("sidecar", own)
+    grid.add_row("others", ", ".join(item.id for item in state.members if item.id != state.member) or "none")
+    grid.add_row("leader", f"{leader.id}, epoch {leader.epoch}" if leader else Text("none", style=_BAD))
+    grid.add_row("cluster", f"{state.cluster}, {state.cluster_mode} load manager")
     grid.add_row("mode", _mode(state))
-    grid.add_row("strategy", f"{state.get('strategy')}, placement {state.get('placement')}")
-    if state.get("paused"):
-        grid.add_row("paused", Text(_paused(state["paused"]), style=_WARN))
-    if requests := _requests(answer.get("operations") or {}):
+    grid.add_row("strategy", f"{state.strategy}, placement {state.placement}")
+    if state.paused:
+        grid.add_row("paused", Text(_paused(state.paused), style=_WARN))
+    if requests := _requests(answer.operations):
         grid.add_row("requests", Text(f"{requests}; see `bundlekeel operations`", style=_WARN))
-    ended = (state.get("takeover") or {}).get("ended") or {}
-    if ended.get("deadman"):
-        grid.add_row("put aside", Text(f"by {ended.get('by')}: {ended.get('reason')}", style=_BAD))
-    if state.get("settling"):
-        grid.add_row("settling", Text(str(state["settling"].get("sentence")), style=_WARN))
-    grid.add_row("last cycle", _cycle(state.get("cycle")))
-    grid.add_row("imbalance", _imbalance(state.get("imbalance") or {}, answer["brokers"]))
-    grid.add_row("moves open", _open_moves(state))
+    if ended and ended.deadman:
+        grid.add_row("put aside", Text(f"by {ended.by}: {ended.reason}", style=_BAD))
+    if state.settling:
+        grid.add_row("settling", Text(state.settling.sentence, style=_WARN))
+    grid.add_row("last cycle", _cycle(state.cycle))
+    grid.add_row("imbalance", _imbalance(state.imbalance, answer.brokers))
+    grid.add_row("moves open", _open_moves(state.ledger))
     grid.add_row("ready", _ready(answer))
     return grid
 
 
-def _requests(operations: Row) -> str:
-    """How many of each kind people have asked for, a pause of everything left out: it has a line of its own."""
-    kinds = ("drain", "cordon", "warm", "pin", "exclusion")
-    counts = {kind: len(operations.get(f"{kind}s") or []) for kind in kinds}
-    counts["paused scope"] = sum(1 for row in operations.get("pauses") or [] if row.get("scope"))
+def _requests(operations: OperationsView) -> str:
+    """How many of each kind people have asked for; a pause of everything has a line of its own."""
+    counts = {
+        "drain": len(operations.drains),
+        "cordon": len(operations.cordons),
+        "warm": len(operations.warms),
+        "pin": len(operations.pins),
+        "exclusion": len(operations.exclusions),
+        "paused scope": sum(1 for row in operations.pauses if row.scope),
+    }
     return ", ".join(numbered(count, kind) for kind, count in counts.items() if count)
 
 
-def _mode(state: Row) -> Text:
-    text = Text(f"{state.get('mode')} (ceiling {state.get('mode_ceiling')})")
-    if state.get("acting"):
+def _mode(state: State) -> Text:
+    text = Text(f"{state.mode} (ceiling {state.mode_ceiling})")
+    if state.acting:
         return text.append(", acting", style=_GOOD)
-    code, leader, cycle = state.get("acting_obstacle"), state.get("leader"), state.get("cycle")
-    if state.get("role") != "leader" and leader and cycle:
+    code = state.acting_obstacle
+    if state.role != "leader" and state.leader and state.cycle:
         # A follower never acts; what counts is what the leader does.
-        code = cycle.get("obstacle")
-        if not code and state.get("mode") == "act":
-            return text.append(f", acting: yes, by {leader['id']}", style=_GOOD)
+        code = state.cycle.obstacle
+        if not code and state.mode == "act":
+            return text.append(f", acting: yes, by {state.leader.id}", style=_GOOD)
     why = f" ({code}: {explain(code)})" if code else ""
     return text.append(f", not acting{why}", style=_DIM)
 
 
-def _paused(pause: Row) -> str:
-    until = "until resumed" if pause.get("until_ms") is None else f"until {units.moment(pause['until_ms'])}"
-    return f"{until}, by {pause.get('by')}: {pause.get('reason')}"
+def _paused(pause: PauseView) -> str:
+    until = "until resumed" if pause.until_ms is None else f"until {units.moment(pause.until_ms)}"
+    return f"{until}, by {pause.by}: {pause.reason}"
 
 
-def _cycle(cycle: Row | None) -> str:
+def _cycle(cycle: CycleView | None) -> str:
     if not cycle:
         return "none yet"
-    ago = units.age(max(0.0, time.time() - cycle["wall_ms"] / 1000)) if cycle.get("wall_ms") else units.DASH
-    return f"{cycle.get('id')}, {ago} ago: {cycle.get('sentence')}"
+    ago = units.age(max(0.0, time.time() - cycle.wall_ms / 1000)) if cycle.wall_ms else units.DASH
+    return f"{cycle.id}, {ago} ago: {cycle.sentence}"
 
 
-def _imbalance(values: Row, brokers: Sequence[Row]) -> str:
-    score, size = values.get("score_max_mean"), values.get("throughput_max_mean")
-    busiest = max((row.get("score_ratio") or 0.0 for row in brokers), default=0.0)
+def _imbalance(values: ImbalanceView, brokers: Sequence[BrokerView]) -> str:
+    score, size = units.multiple(values.score_max_mean), units.multiple(values.throughput_max_mean)
+    busiest = max((row.score_ratio or 0.0 for row in brokers), default=0.0)
     if busiest < _IDLE:
         return f"none to speak of: the cluster is idle, its busiest broker at {units.share(busiest)}"
-    return f"max/mean {units.multiple(score)} by score, {units.multiple(size)} by throughput (1.00 is even)"
+    return f"max/mean {score} by score, {size} by throughput (1.00 is even)"
 
 
-def _open_moves(state: Row) -> str:
-    ledger = state.get("ledger") or {}
-    unsettled = ", ".join(ledger.get("unsettled") or [])
-    return f"{ledger.get('entries', 0)} in the ledger{f', unsettled: {unsettled}' if unsettled else ''}"
+def _open_moves(ledger: LedgerView) -> str:
+    unsettled = ", ".join(ledger.unsettled)
+    return f"{ledger.entries} in the ledger{f', unsettled: {unsettled}' if unsettled else ''}"
 
 
-def _ready(answer: Row) -> Text:
-    if answer.get("ready"):
+def _ready(answer: Status) -> Text:
+    if answer.ready:
         return Text("yes", style=_GOOD)
-    lines = [line.removeprefix("[-]") for line in answer.get("checks", []) if line.startswith("[-]")]
+    lines = [line.removeprefix("[-]") for line in answer.checks if line.startswith("[-]")]
     return Text("no: " + "; ".join(lines), style=_BAD)
 
 
-# --- the picture ---------------------------------------------------------------------------------------------
+# --- brokers and bundles -------------------------------------------------------------------------------------
 
 
-def brokers(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
+def brokers(rows: Sequence[BrokerView], layout: TableLayout) -> RenderableType:
     """One row a broker. Traffic in and out together: latest report, short term, long term."""
     if layout.wide:
         return _brokers_stacked(rows) if layout.stacked else _brokers_wide(rows)
@@ -177,16 +202,14 @@ def brokers(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
         caption="latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles on their way",
     )
     for row in rows:
-        cells, verdict = _broker_cells(row, stacked=layout.stacked), coded((row.get("verdict") or {}).get("code"))
+        cells, verdict = _broker_cells(row, stacked=layout.stacked), coded(row.verdict.code if row.verdict else None)
         if layout.stacked and verdict.plain:
             cells[0].append("\n  ").append_text(verdict)
         made.add_row(
             *cells,
-            units.share(row.get("score_ratio")),
-            _throughput(row),
-            _throughput(row.get("short") or {}),
-            _throughput(row.get("long") or {}),
-            _count(row.get("bundles")),
+            units.share(row.score_ratio),
+            *(_throughput(row), _throughput(row.short), _throughput(row.long)),
+            units.count(row.bundles),
             _preallocated(row, wide=False),
             _seen(row),
             *([] if layout.stacked else [verdict]),
@@ -194,99 +217,90 @@ def brokers(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     return made
 
 
-def _seen(row: Row) -> str:
-    """How old a broker's figures are, and `live` where they are by its counters."""
-    return units.age(row.get("report_age_seconds")) + (" live" if row.get("measured_seconds") else "")
+def _seen(row: BrokerView) -> str:
+    """How old a broker's figures are, and `live` where its counters give them."""
+    return units.age(row.report_age_seconds) + (" live" if row.measured_seconds else "")
 
 
-def _broker_cells(row: Row, *, stacked: bool) -> list[Text]:
+def _broker_cells(row: BrokerView, *, stacked: bool) -> list[Text]:
     """Name and state, in two cells or below each other (a plain `ok` is left out there)."""
-    name, state = Text(str(row.get("broker"))), _broker_state(row)
+    name, state = Text(row.broker), _broker_state(row)
     if not stacked:
         return [name, state]
     return [name] if state.plain == "ok" else [name.append("\n  ").append_text(state)]
 
 
-def _brokers_stacked(rows: Sequence[Row]) -> Table:
+def _brokers_stacked(rows: Sequence[BrokerView]) -> Table:
     made = table("broker", ">score", "resources", ">latest", ">short", ">long", ">seen", lines=True, caption=_ABOVE)
     made.columns[0].min_width = _NAME_WIDTH
     for row in rows:
-        verdict = row.get("verdict") or {}
         (name,) = _broker_cells(row, stacked=True)
-        counts = f"{_count(row.get('bundles'))} bundles, {_count(row.get('topics'))} topics, {row.get('version') or ''}"
+        counts = f"{units.count(row.bundles)} bundles, {units.count(row.topics)} topics, {row.version}"
         name.append(f"\n  {counts.rstrip(', ')}", style=_DIM)
-        if verdict:
-            name.append("\n  ").append_text(coded(verdict.get("code"))).append(
-                f": {verdict.get('sentence')}", style=_DIM
-            )
-        for item in row.get("preallocated") or []:
-            bundle = split_name(str(item["bundle"]), longest=_NAME_WIDTH - 4).replace("\n", "\n    ")
-            name.append(f"\n  + {bundle} {units.age(item['age_seconds'])}", style=_WARN)
+        if row.verdict:
+            name.append("\n  ").append_text(coded(row.verdict.code)).append(f": {row.verdict.sentence}", style=_DIM)
+        for item in row.preallocated or []:
+            bundle = split_name(item.bundle, longest=_NAME_WIDTH - 4).replace("\n", "\n    ")
+            name.append(f"\n  + {bundle} {units.age(item.age_seconds)}", style=_WARN)
         made.add_row(
             name,
-            f"{units.share(row.get('score_ratio'))}\nreported\n{units.share(row.get('reported_score_ratio'))}",
-            _resources(row.get("resources") or {}).replace("bandwidth_", "bw ").replace("direct_memory", "direct"),
-            *(_both(row), _both(row.get("short") or {}), _both(row.get("long") or {})),
+            f"{units.share(row.score_ratio)}\nreported\n{units.share(row.reported_score_ratio)}",
+            _resources(row.resources).replace("bandwidth_", "bw ").replace("direct_memory", "direct"),
+            *(_both(row), _both(row.short), _both(row.long)),
             _seen(row),
         )
     return made
 
 
-def _brokers_wide(rows: Sequence[Row]) -> Table:
+def _brokers_wide(rows: Sequence[BrokerView]) -> Table:
     made = table(
         *("broker", "state", ">score", ">reported", "resources", ">latest msg/s", ">B/s", ">short msg/s", ">B/s"),
         *(">long msg/s", ">B/s", ">bundles", ">topics", ">seen", "preallocated", "verdict", "version"),
     )
     for row in rows:
-        short, long, verdict = row.get("short") or {}, row.get("long") or {}, row.get("verdict") or {}
+        verdict = row.verdict
         made.add_row(
             *_broker_cells(row, stacked=False),
-            units.share(row.get("score_ratio")),
-            units.share(row.get("reported_score_ratio")),
-            _resources(row.get("resources") or {}).replace("\n", ", "),
-            *(_rate(row), _throughput(row), _rate(short), _throughput(short), _rate(long), _throughput(long)),
-            _count(row.get("bundles")),
-            _count(row.get("topics")),
+            *(units.share(row.score_ratio), units.share(row.reported_score_ratio)),
+            _resources(row.resources).replace("\n", ", "),
+            *(_rate(row), _throughput(row), _rate(row.short), _throughput(row.short)),
+            *(_rate(row.long), _throughput(row.long)),
+            *(units.count(row.bundles), units.count(row.topics)),
             _seen(row),
             _preallocated(row, wide=True),
-            coded(verdict.get("code")).append(f" {verdict.get('sentence', '')}", style=_DIM),
-            str(row.get("version") or ""),
+            coded(verdict.code).append(f" {verdict.sentence}", style=_DIM) if verdict else "",
+            row.version,
         )
     return made
 
 
-def _broker_state(row: Row) -> Text:
-    state = str(row.get("state"))
-    if not row.get("alive", True):
+def _broker_state(row: BrokerView) -> Text:
+    if not row.alive:
         return Text("gone", style=_BAD)
-    text = Text(state, style=_GOOD if state == "ok" else _BAD)
-    if row.get("requested"):
-        text.append(f" {_REQUESTED.get(row['requested'], row['requested'])}", style=_WARN)
-    if row.get("sheds_itself"):
+    text = Text(row.state, style=_GOOD if row.state == "ok" else _BAD)
+    if row.requested:
+        text.append(f" {_REQUESTED.get(row.requested, row.requested)}", style=_WARN)
+    if row.sheds_itself:
         text.append(" sheds itself", style=_WARN)
-    return text.append(" unsettled", style=_DIM) if row.get("unsettled") else text
+    return text.append(" unsettled", style=_DIM) if row.unsettled else text
 
 
-def _resources(resources: Row) -> str:
+def _resources(resources: Mapping[str, ResourceView] | None) -> str:
     """What counts, in percent; `*` marks an override of the capacity."""
-    known = [(name, item) for name, item in resources.items() if (item.get("limit") or 0) > 0]
     return "\n".join(
-        f"{name} {item.get('percent') or 0:.0f} %{'*' if item.get('overridden') else ''}" for name, item in known
+        f"{name} {item.percent:.0f} %{'*' if item.overridden else ''}"
+        for name, item in (resources or {}).items()
+        if item.limit > 0
     )
 
 
-def _preallocated(row: Row, *, wide: bool) -> str:
-    items = row.get("preallocated") or []
+def _preallocated(row: BrokerView, *, wide: bool) -> str:
+    items = row.preallocated or []
     if not items:
         return ""
     if wide:
-        return "\n".join(f"{item['bundle']} {units.age(item['age_seconds'])}" for item in items)
-    oldest = max(item["age_seconds"] for item in items)
-    return f"{len(items)}, {units.age(oldest)}"
-
-
-def _count(value: Any) -> str:
-    return units.DASH if value is None else str(value)
+        return "\n".join(f"{item.bundle} {units.age(item.age_seconds)}" for item in items)
+    return f"{len(items)}, {units.age(max(item.age_seconds for item in items))}"
 
 
 def split_name(bundle: str, *, longest: int = 40) -> str:
@@ -295,7 +309,7 @@ def split_name(bundle: str, *, longest: int = 40) -> str:
     return bundle if len(bundle) <= longest else f"{namespace}/\n{span}"
 
 
-def bundles(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
+def bundles(rows: Sequence[BundleView], layout: TableLayout) -> RenderableType:
     """One row a bundle. Traffic in and out together, with the number of samples behind each average."""
     if layout.wide:
         return _bundles_stacked(rows) if layout.stacked else _bundles_wide(rows)
@@ -307,117 +321,103 @@ def bundles(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     for row in rows:
         made.add_row(
             *_bundle_cells(row, stacked=layout.stacked, longest=34 if layout.narrow else 40),
-            _count(row.get("topics")),
-            _throughput(row.get("latest") or {}),
-            f"{_throughput(row.get('short') or {})} ({row.get('short_samples', 0)})",
-            *([] if layout.narrow else [f"{_throughput(row.get('long') or {})} ({row.get('long_samples', 0)})"]),
-            units.share(row.get("score_ratio")),
+            str(row.topics),
+            _throughput(row.latest),
+            f"{_throughput(row.short)} ({row.short_samples})",
+            *([] if layout.narrow else [f"{_throughput(row.long)} ({row.long_samples})"]),
+            units.share(row.score_ratio),
             _may_move(row),
         )
     return made
 
 
-def _bundle_cells(row: Row, *, stacked: bool, longest: int = 40) -> list[Text]:
+def _bundle_cells(row: BundleView, *, stacked: bool, longest: int = 40) -> list[Text]:
     """Bundle and broker, in two cells or below each other; where it is going follows its broker."""
-    broker = Text(str(row.get("broker") or "unowned"), style=_DIM if stacked else "")
-    if row.get("preallocated_to"):
-        gap = "\n  " if stacked else " "
-        age = units.age(row.get("preallocated_age_seconds"))
-        broker.append(f"{gap}→ {row['preallocated_to']} {age}", style=_WARN)
+    broker = Text(row.broker or "unowned", style=_DIM if stacked else "")
+    if row.preallocated_to:
+        gap, age = "\n  " if stacked else " ", units.age(row.preallocated_age_seconds)
+        broker.append(f"{gap}→ {row.preallocated_to} {age}", style=_WARN)
     if not stacked:
-        return [Text(str(row["bundle"])), broker]
-    return [Text(split_name(str(row["bundle"]), longest=longest)).append("\n  ").append_text(broker)]
+        return [Text(row.bundle), broker]
+    return [Text(split_name(row.bundle, longest=longest)).append("\n  ").append_text(broker)]
 
 
-def _bundles_stacked(rows: Sequence[Row]) -> Table:
+def _bundles_stacked(rows: Sequence[BundleView]) -> Table:
     made = table("bundle", "has", ">latest", ">short", ">long", ">score", "may move", lines=True, caption=_ABOVE)
     made.columns[0].min_width = _NAME_WIDTH
     for row in rows:
-        latest, short, long = (row.get(name) or {} for name in ("latest", "short", "long"))
-        moved = (
-            f"\nlast {units.moment(row['last_move_ms'], short=True).replace(' ', chr(10))}"
-            if row.get("last_move_ms")
-            else ""
-        )
+        last = units.moment(row.last_move_ms, short=True).replace(" ", "\n")
+        moved = f"\nlast {last}" if row.last_move_ms else ""
         made.add_row(
             *_bundle_cells(row, stacked=True),
-            f"{row.get('topics')} topics\n{row.get('producers')} prod.\n{row.get('consumers')} cons.",
-            _both(latest),
-            f"{_both(short)}\nn={row.get('short_samples')}",
-            f"{_both(long)}\nn={row.get('long_samples')}",
-            units.share(row.get("score_ratio")),
+            f"{row.topics} topics\n{row.producers} prod.\n{row.consumers} cons.",
+            _both(row.latest),
+            f"{_both(row.short)}\nn={row.short_samples}",
+            f"{_both(row.long)}\nn={row.long_samples}",
+            units.share(row.score_ratio),
             _may_move(row).append(moved, style=_DIM),
         )
     return made
 
 
-def _bundles_wide(rows: Sequence[Row]) -> Table:
+def _bundles_wide(rows: Sequence[BundleView]) -> Table:
     made = table(
         *("bundle", "broker", ">topics", ">prod.", ">cons.", ">latest msg/s", ">B/s", ">short msg/s", ">B/s", ">n"),
         *(">long msg/s", ">B/s", ">n", ">score", "may move", "last move"),
     )
     for row in rows:
-        latest, short, long = (row.get(name) or {} for name in ("latest", "short", "long"))
         made.add_row(
             *_bundle_cells(row, stacked=False),
-            *(_count(row.get(name)) for name in ("topics", "producers", "consumers")),
-            *(_rate(latest), _throughput(latest)),
-            *(_rate(short), _throughput(short), _count(row.get("short_samples"))),
-            *(_rate(long), _throughput(long), _count(row.get("long_samples"))),
-            units.share(row.get("score_ratio")),
+            *(str(row.topics), str(row.producers), str(row.consumers)),
+            *(_rate(row.latest), _throughput(row.latest)),
+            *(_rate(row.short), _throughput(row.short), str(row.short_samples)),
+            *(_rate(row.long), _throughput(row.long), str(row.long_samples)),
+            units.share(row.score_ratio),
             _may_move(row),
-            units.moment(row["last_move_ms"]) if row.get("last_move_ms") else "",
+            units.moment(row.last_move_ms) if row.last_move_ms else "",
         )
     return made
 
 
-def _may_move(row: Row) -> Text:
-    return Text("yes", style=_GOOD) if row.get("may_move") else Text(str(row.get("code") or "no"), style=_DIM)
+def _may_move(row: BundleView) -> Text:
+    return Text("yes", style=_GOOD) if row.may_move else Text(row.code or "no", style=_DIM)
 
 
-def where(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
+# --- places --------------------------------------------------------------------------------------------------
+
+
+def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
     """A row a topic, partition or bundle; `unowned` is an answer, not a reason to assign it."""
+    topics = any(row.topic for row in rows)
     if layout.stacked:
-        made = table("topic, bundle" if _topics(rows) else "bundle", "hash", "state", "broker", lines=layout.wide)
+        made = table("topic, bundle" if topics else "bundle", "hash", "state", "broker", lines=layout.wide)
         for row in rows:
-            name = f"{row['topic']}\n  {row.get('bundle')}" if row.get("topic") else str(row.get("bundle"))
-            urls = [row.get("service_url"), row.get("web_url") if layout.wide else ""]
-            place = "\n  ".join([str(row.get("broker") or units.DASH), *(str(url) for url in urls if url)])
-            made.add_row(name, _hash(row.get("hash")), _place(row, "\n"), place)
+            name = f"{row.topic}\n  {row.bundle}" if row.topic else row.bundle
+            urls = [row.service_url, row.web_url if layout.wide else ""]
+            place = "\n  ".join([row.broker or units.DASH, *filter(None, urls)])
+            made.add_row(name, row.hash or "", _place(row, "\n"), place)
         return made
-    first = ["topic", "hash"] if _topics(rows) else []
-    listener = next((f" ({row['listener']})" for row in rows if row.get("listener")), "")
-    service = f"service URL{listener}"
-    made = table(*first, "bundle", "state", "broker", service, *(["web URL"] if layout.wide else []))
+    first = ["topic", "hash"] if topics else []
+    listener = next((f" ({row.listener})" for row in rows if row.listener), "")
+    made = table(*first, "bundle", "state", "broker", f"service URL{listener}", *(["web URL"] if layout.wide else []))
     for row in rows:
         made.add_row(
-            *([str(row.get("topic") or ""), _hash(row.get("hash"))] if first else []),
-            str(row.get("bundle")),
+            *([row.topic or "", row.hash or ""] if first else []),
+            row.bundle,
             _place(row),
-            *(str(row.get(key) or units.DASH) for key in ("broker", "service_url")),
-            *([str(row.get("web_url") or units.DASH)] if layout.wide else []),
+            *(row.broker or units.DASH, row.service_url or units.DASH),
+            *([row.web_url or units.DASH] if layout.wide else []),
         )
     return made
 
 
-def _topics(rows: Sequence[Row]) -> bool:
-    return any(row.get("topic") for row in rows)
+def _place(row: Place, gap: str = ", ") -> Text:
+    going = f" (going to {row.preallocated_to})" if row.preallocated_to else ""
+    text = Text(row.state, style=_GOOD if row.state == "owned" else _WARN).append(going, style=_DIM)
+    return text.append(f"{gap}{entry_words(row.channel)}", style=_DIM) if row.channel else text
 
 
-def _place(row: Row, gap: str = ", ") -> Text:
-    state = str(row.get("state"))
-    going = f" (going to {row['preallocated_to']})" if row.get("preallocated_to") else ""
-    text = Text(state, style=_GOOD if state == "owned" else _WARN).append(going, style=_DIM)
-    return text.append(f"{gap}{entry_words(row['channel'])}", style=_DIM) if row.get("channel") else text
-
-
-def entry_words(entry: Row) -> str:
+def entry_words(entry: UnitView) -> str:
     """A bundle's entry in the ownership channel, in one line."""
-    way = "" if entry.get("state") == "Owned" else f" {entry.get('source')} → {entry.get('destination')}"
-    return (
-        f"{entry.get('state')}{way}, version {entry.get('version')}, {units.moment(entry.get('since_ms'), short=True)}"
-    )
-
-
-def _hash(value: Any) -> str:
-    return f"0x{value:08x}" if isinstance(value, int) else str(value or "")
+    way = "" if entry.state == "Owned" else f" {entry.source} → {entry.destination}"
+    return f"{entry.state}{way}, version {entry.version}, {units.moment(entry.since_ms, short=True)}"

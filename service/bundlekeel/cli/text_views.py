@@ -1,9 +1,10 @@
-"""Reasons, history, checks and changes as text and tables."""
+"""Reasons, history, checks, changes and assignments as text and tables."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,68 +15,68 @@ from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, entry_words, explain, split_name
 from bundlekeel.core.model.text_format import numbered
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import AssignmentView, Check, CycleVerdict, DroppedView, WhyView
+from bundlekeel.daemon.answers.summary import RefusalSummary, SummaryView
 
-Row = Mapping[str, Any]
 # Two columns, also where a line is continued.
 _INDENT = (0, 0, 0, 2)
 # Records that begin this much later than was asked for leave something out.
 _LATE_MS = 60_000
+# As many candidates are named; more are counted.
+_NAMED = 4
+R = TypeVar("R")
 
 
-def why(answer: Row, layout: TableLayout) -> RenderableType:
+def why(answer: WhyView, layout: TableLayout) -> RenderableType:
     """One sentence, the codes behind it, what happened before, and what would change it."""
-    name = Text(f"{answer.get('kind', '')} {answer.get('name', '')}", style="bold")
-    if answer.get("broker") and answer.get("kind") != "broker":
-        name.append(f" on {answer['broker']}", style="not bold")
-    parts: list[RenderableType] = [name, Text(str(answer.get("sentence", "")))]
-    if answer.get("kind") == "topic":
-        parts.insert(1, Text(f"in bundle {answer.get('bundle')}, which moves as a whole"))
-    if answer.get("channel"):
-        parts.append(Text(f"  ownership channel: {entry_words(answer['channel'])}", style="dim"))
-    for finding in answer.get("findings") or []:
-        parts.append(Text(f"  {finding['code']}: {finding['detail']}; {finding['remedy']}", style="red"))
-    for code in answer.get("codes") or []:
-        meaning = code.get("explanation") or explain(code.get("code"))
-        detail = f" ({code['detail']})" if code.get("detail") else ""
-        parts.append(Padding(coded(code.get("code")).append(f": {meaning}{detail}", style="default"), _INDENT))
-    changes = answer.get("what_would_change_it") or []
-    for change in [changes] if isinstance(changes, str) else changes:
-        parts.append(Padding(Text(f"→ {change}"), _INDENT))
-    if answer.get("history"):
-        parts += [Text(), journal(answer["history"], layout)]
+    name = Text(f"{answer.kind} {answer.name}", style="bold")
+    if answer.broker and answer.kind != "broker":
+        name.append(f" on {answer.broker}", style="not bold")
+    parts: list[RenderableType] = [name]
+    if answer.kind == "topic":
+        parts.append(Text(f"in bundle {answer.bundle}, which moves as a whole"))
+    parts.append(Text(answer.sentence))
+    if answer.channel:
+        parts.append(Text(f"  ownership channel: {entry_words(answer.channel)}", style="dim"))
+    parts += [Text(f"  {item.code}: {item.detail}; {item.remedy}", style="red") for item in answer.findings]
+    for code in answer.codes:
+        detail = f" ({code.detail})" if code.detail else ""
+        parts.append(Padding(coded(code.code).append(f": {code.explanation}{detail}", style="default"), _INDENT))
+    parts.append(Padding(Text(f"→ {answer.what_would_change_it}"), _INDENT))
+    if answer.history:
+        parts += [Text(), journal(answer.history, layout)]
     return Group(*parts)
 
 
-def verdicts(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
+def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout) -> RenderableType:
     """A line a cycle."""
     made = table("time", ">cycle", "verdict", ">moves", "refusals", "sentence")
-    for row, before in _collapsed(rows, lambda row: ((row.get("verdict") or {}).get("code"), row.get("moves"))):
-        verdict = row.get("verdict") or {}
-        moves = row.get("moves", 0)
-        refusals = ", ".join(f"{count} {code}" for code, count in (row.get("refusals") or {}).items())
+    for row, before in _collapsed(rows, lambda row: (row.verdict.code, row.moves)):
         made.add_row(
-            units.moment(row.get("wall_ms"), short=layout.stacked),
-            f"{row.get('cycle', '')}{_times(before)}",
-            coded(verdict.get("code")),
-            str(len(moves) if isinstance(moves, list) else moves),
-            refusals,
-            str(verdict.get("sentence", "")),
+            units.moment(row.wall_ms, short=layout.stacked),
+            f"{row.cycle}{_times(before)}",
+            coded(row.verdict.code),
+            str(row.moves),
+            ", ".join(f"{count} {code}" for code, count in row.refusals.items()),
+            row.verdict.sentence,
         )
     return made
 
 
-def journal(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
-    """A line a record: what was done, where it landed, and why."""
+def journal(rows: Sequence[Json], layout: TableLayout) -> RenderableType:
+    """A line a record, whose fields differ by kind: what was done, where it landed, and why."""
     apart = layout.wide and not layout.stacked
     last = [] if layout.narrow else ["sentence"]
     made = table("time", "kind", "what", "outcome", ">took", *last, *(["by", "reason"] if apart else []))
     for row, before in _collapsed(rows, _same_cycle):
         what, sentence = f"{_what(row, layout)}{_times(before)}", _sentence(row, below=layout.wide and not apart)
+        outcome = str(row.get("outcome") or "")
         made.add_row(
             units.moment(row.get("wall_ms"), short=layout.stacked),
             str(row.get("kind", "")),
             f"{what}\n{sentence}".rstrip() if layout.narrow else what,
-            _outcome(row.get("outcome")),
+            Text(outcome, style={"done": "green", "": ""}.get(outcome, "yellow")),
             units.age(row.get("seconds")) if row.get("seconds") is not None else "",
             *([] if layout.narrow else [sentence]),
             *([str(row.get("by") or ""), str(row.get("reason") or "")] if apart else []),
@@ -83,7 +84,7 @@ def journal(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
     return made
 
 
-def _collapsed(rows: Sequence[Row], what: Callable[[Row], Any]) -> Iterator[tuple[Row, int]]:
+def _collapsed(rows: Sequence[R], what: Callable[[R], Any]) -> Iterator[tuple[R, int]]:
     """The last of those in a row of which `what` is the same and not None, and how many came before it."""
     before = 0
     for row, following in zip(rows, [*rows[1:], None], strict=True):
@@ -95,90 +96,35 @@ def _collapsed(rows: Sequence[Row], what: Callable[[Row], Any]) -> Iterator[tupl
         before = 0
 
 
-def _same_cycle(row: Row) -> Any:
+def _same_cycle(row: Json) -> Any:
     """What makes one cycle like the next; None of any other record."""
-    if row.get("kind") != "cycle":
-        return None
-    return row.get("code"), row.get("planned"), row.get("obstacle")
+    return (row.get("code"), row.get("planned"), row.get("obstacle")) if row.get("kind") == "cycle" else None
 
 
 def _times(before: int) -> str:
     return f" (×{before + 1})" if before else ""
 
 
-def summary(answer: Row, _: TableLayout) -> RenderableType:
-    """The sentence, then figures, the longest overloads, and what people did."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for title, *lines in _summary_rows(answer):
-        for number, line in enumerate(lines):
-            grid.add_row("" if number else title, line)
-    return Group(Text(str(answer.get("sentence")), style="bold"), grid)
-
-
-def _summary_rows(answer: Row) -> Iterator[list[str]]:
-    """A title and its lines."""
-    known, since = answer.get("known_since_ms"), answer.get("since_ms") or 0
-    yield ["time", f"{units.moment(since or known)} – {units.moment(answer['until_ms'])}"]
-    if known is None or known - since > _LATE_MS:
-        yield ["known", f"since {units.moment(known)}: nothing is recorded before" if known else "nothing"]
-    yield ["cycles", str(answer.get("cycles"))]
-    if answer.get("recommended"):
-        most = numbered(answer["recommended_moves"], "move")
-        yield ["recommended", f"moves in {numbered(answer['recommended'], 'cycle')}, {most} at most in one"]
-    yield ["moves", _counts(answer.get("moves") or {}) or "none"]
-    if answer.get("effects"):
-        gain = answer.get("gain") or 0.0
-        peak = f"the peak of the two brokers went {'up' if gain < 0 else 'down'} by {abs(gain):.1%} on average"
-        yield ["what they did", f"{_counts(answer['effects'])}; {peak}"]
-    yield ["not carried out", *(_met(row) for row in answer.get("obstacles") or [])]
-    yield ["not moved", *(_met(row) for row in answer.get("refusals") or [])]
-    yield [
-        "overloads",
-        *(
-            f"{units.moment(row['since_ms'])}, {units.age((row['until_ms'] - row['since_ms']) / 1000)}: "
-            f"{row['sentence']}"
-            for row in answer.get("overloads") or []
-        ),
-    ]
-    people = answer.get("people") or []
-    yield [
-        "people",
-        *(f"{units.moment(row['wall_ms'])}, {row['by']}: {row['what']} ({row['reason']})" for row in people),
-    ]
-    if answer.get("refused_requests"):
-        yield ["refused", f"{numbered(answer['refused_requests'], 'request')}; see `bundlekeel journal --kind audit`"]
-
-
-def _met(row: Row) -> str:
-    most = f", {numbered(row['most'], 'bundle')} at most" if row.get("most") else ""
-    return f"{row['code']} in {numbered(row['cycles'], 'cycle')}{most}: {explain(row['code'])}"
-
-
-def _counts(counts: Row) -> str:
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
-
-
-def _sentence(row: Row, *, below: bool) -> str:
+def _sentence(row: Json, *, below: bool) -> str:
     text = str(row.get("sentence") or "")
     return f"{text}\nby {row['by']}: {row.get('reason') or ''}" if below and row.get("by") else text
 
 
-def _what(row: Row, layout: TableLayout) -> str:
+def _what(row: Json, layout: TableLayout) -> str:
     """A cycle, a bundle that was split and where, or a bundle and its way."""
-    if row.get("kind") == "finding":
-        return f"{row.get('code')} {row.get('event')}"
-    if row.get("kind") == "foreign":
-        return f"{row.get('bundle')}: {row.get('source')} → {row.get('destination')}"
-    if row.get("kind") == "quota":
-        return f"quotas: {row.get('what')}"
-    if row.get("kind") == "adoption":
-        return f"thresholds {row.get('version') or ''} {row.get('what')}"
-    if row.get("kind") == "effect":
-        return f"{row.get('source')} → {row.get('destination')}"
-    if row.get("kind") in ("audit", "wish"):
-        return str(row.get("what") or "")
+    match row.get("kind"):
+        case "finding":
+            return f"{row.get('code')} {row.get('event')}"
+        case "foreign":
+            return f"{row.get('bundle')}: {row.get('source')} → {row.get('destination')}"
+        case "quota":
+            return f"quotas: {row.get('what')}"
+        case "adoption":
+            return f"thresholds {row.get('version') or ''} {row.get('what')}"
+        case "effect":
+            return f"{row.get('source')} → {row.get('destination')}"
+        case "audit" | "wish":
+            return str(row.get("what") or "")
     if not row.get("bundle"):
         return f"cycle {row.get('cycle', '')}"
     if row.get("kind") == "split":
@@ -189,63 +135,93 @@ def _what(row: Row, layout: TableLayout) -> str:
     return f"{row['bundle']}: {row.get('source')} → {target}"
 
 
-def _outcome(outcome: Any) -> Text:
-    text = str(outcome or "")
-    style = {"done": "green", "": ""}.get(text, "yellow")
-    return Text(text, style=style)
+def summary(answer: SummaryView, _: TableLayout) -> RenderableType:
+    """The sentence, then figures, the longest overloads, and what people did."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for title, *lines in _summary_rows(answer):
+        for number, line in enumerate(lines):
+            grid.add_row("" if number else title, line)
+    return Group(Text(answer.sentence, style="bold"), grid)
 
 
-def checks(rows: Sequence[Row], _: TableLayout) -> RenderableType:
+def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
+    """A title and its lines."""
+    known, since = answer.known_since_ms, answer.since_ms
+    yield ["time", f"{units.moment(since or known)} – {units.moment(answer.until_ms)}"]
+    if known is None or known - since > _LATE_MS:
+        yield ["known", f"since {units.moment(known)}: nothing is recorded before" if known else "nothing"]
+    yield ["cycles", str(answer.cycles)]
+    if answer.recommended:
+        most = numbered(answer.recommended_moves, "move")
+        yield ["recommended", f"moves in {numbered(answer.recommended, 'cycle')}, {most} at most in one"]
+    yield ["moves", _counts(answer.moves) or "none"]
+    if answer.effects:
+        gain = answer.gain or 0.0
+        peak = f"the peak of the two brokers went {'up' if gain < 0 else 'down'} by {abs(gain):.1%} on average"
+        yield ["what they did", f"{_counts(answer.effects)}; {peak}"]
+    yield ["not carried out", *map(_met, answer.obstacles)]
+    yield ["not moved", *map(_met, answer.refusals)]
+    lasted = [(row, units.age((row.until_ms - row.since_ms) / 1000)) for row in answer.overloads]
+    yield ["overloads", *(f"{units.moment(row.since_ms)}, {time}: {row.sentence}" for row, time in lasted)]
+    yield ["people", *(f"{units.moment(row.wall_ms)}, {row.by}: {row.what} ({row.reason})" for row in answer.people)]
+    if answer.refused_requests:
+        yield ["refused", f"{numbered(answer.refused_requests, 'request')}; see `bundlekeel journal --kind audit`"]
+
+
+def _met(row: RefusalSummary) -> str:
+    most = f", {numbered(row.most, 'bundle')} at most" if row.most else ""
+    return f"{row.code} in {numbered(row.cycles, 'cycle')}{most}: {explain(row.code)}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+
+
+def checks(rows: Sequence[Check], _: TableLayout) -> RenderableType:
     """A line a check; below a failing one, the fix."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for row in rows:
-        detail = Text(str(row.get("detail", "")))
-        if not row.get("ok") and row.get("fix"):
-            detail.append(f"\n→ {row['fix']}", style="cyan")
-        grid.add_row(_mark(row), str(row.get("name")), detail)
-    bad = sum(1 for row in rows if is_error(row))
-    warnings = sum(1 for row in rows if not row.get("ok")) - bad
+        detail = Text(row.detail)
+        if not row.ok and row.fix:
+            detail.append(f"\n→ {row.fix}", style="cyan")
+        grid.add_row(_mark(row), row.name, detail)
+    bad = sum(map(is_error, rows))
+    warnings = sum(not row.ok for row in rows) - bad
     said = f"{numbered(len(rows), 'check')}, {numbered(bad, 'error')}, {numbered(warnings, 'warning')}"
-    total = Text(said, style="red" if bad else "green")
-    return Group(grid, total)
+    return Group(grid, Text(said, style="red" if bad else "green"))
 
 
-def go_live(rows: Sequence[Row], layout: TableLayout) -> RenderableType:
+def go_live(rows: Sequence[Check], layout: TableLayout) -> RenderableType:
     """The checks, and whether the sidecars may act."""
-    errors = [str(row.get("name")) for row in rows if is_error(row)]
+    errors = [row.name for row in rows if is_error(row)]
     if errors:
         return Group(checks(rows, layout), Text(f"no go: {', '.join(errors)}", style="bold red"))
-    left = "; look at the warnings first" if any(not row.get("ok") for row in rows) else ""
+    left = "; look at the warnings first" if any(not row.ok for row in rows) else ""
     return Group(checks(rows, layout), Text(f"go{left}", style="bold green"))
 
 
-def is_error(row: Row) -> bool:
+def is_error(row: Check) -> bool:
     """A failing check that is more than a warning."""
-    return not row.get("ok") and row.get("severity", "error") == "error"
+    return not row.ok and row.severity == "error"
 
 
-def _mark(row: Row) -> Text:
-    if row.get("ok"):
+def _mark(row: Check) -> Text:
+    if row.ok:
         return Text("ok", style="green")
-    return Text("ERROR", style="red") if is_error(row) else Text(str(row.get("severity")), style="yellow")
+    return Text("ERROR", style="red") if is_error(row) else Text(row.severity, style="yellow")
 
 
-def change(answer: Row, _: TableLayout) -> RenderableType:
+def change(answer: Json, _: TableLayout) -> RenderableType:
     """`takeover` and `handback`: a line a broker, then the warnings and who splits from now on."""
     made = table("broker", "before", "after", "as wanted", "detail")
-    for row in answer.get("brokers") or []:
-        good = bool(row.get("ok"))
-        mark = Text("yes" if good else "NO", style="green" if good else "red")
-        made.add_row(
-            str(row.get("broker")),
-            _value(row.get("before")),
-            _value(row.get("after")),
-            mark,
-            str(row.get("detail") or ""),
-        )
+    for row in answer["brokers"]:
+        mark = Text("yes", style="green") if row["ok"] else Text("NO", style="red")
+        made.add_row(row["broker"], _value(row["before"]), _value(row["after"]), mark, row["detail"])
     parts: list[RenderableType] = [made]
     parts += [Text(f"warning: {text}", style="yellow") for text in answer.get("warnings") or []]
     if answer.get("split"):
@@ -259,7 +235,7 @@ def _value(value: Any) -> str:
     return units.DASH if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def pairs(answer: Row, _: TableLayout) -> RenderableType:
+def pairs(answer: Json, _: TableLayout) -> RenderableType:
     """A small answer as name and value."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
@@ -271,9 +247,49 @@ def pairs(answer: Row, _: TableLayout) -> RenderableType:
     return grid
 
 
-def tasks(rows: Sequence[Row], _: TableLayout) -> RenderableType:
-    """A line an execution."""
-    made = table("task", "plan", "state", "detail")
+# --- where a bundle would be placed --------------------------------------------------------------------------
+
+
+def assignments(rows: Sequence[AssignmentView], layout: TableLayout) -> RenderableType:
+    """One table a bundle: who is left after each step of the pipeline, who was dropped and why, who is chosen."""
+    parts: list[RenderableType] = []
     for row in rows:
-        made.add_row(str(row.get("task")), str(row.get("hash")), str(row.get("state")), str(row.get("detail") or ""))
+        parts += [*([Text()] if parts else []), _head(row), _steps(row, layout)]
+        style = "green" if row.chosen else "red"
+        end = Text(f"preallocated: {row.preallocated or 'no'}").append("   chosen: ")
+        parts.append(end.append(row.sentence, style=style))
+    codes = sorted({item.code for row in rows for step in row.steps for item in step.dropped})
+    legend = [Text(f"{code}: {explain(code)}", style="dim") for code in codes]
+    return Group(*parts, *([Text(), *legend] if legend else []))
+
+
+def _head(row: AssignmentView) -> Text:
+    head = Text(row.topic or row.bundle, style="bold")
+    if row.topic:
+        head.append(f"  {row.bundle}", style="not bold")
+    return head.append(f"  owned by {row.owner}; if it were unowned" if row.owner else "  unowned", style="not bold")
+
+
+def _steps(row: AssignmentView, layout: TableLayout) -> RenderableType:
+    made = table("step", ">left", "candidates", "dropped", "note")
+    before: list[str] = []
+    for step in row.steps:
+        names = "same" if before and step.candidates == before else _names(step.candidates, layout)
+        made.add_row(step.name, str(len(step.candidates)), names, _dropped(step.dropped, layout), step.note)
+        before = step.candidates
     return made
+
+
+def _names(names: Sequence[str], layout: TableLayout) -> str:
+    if layout.wide or len(names) <= _NAMED:
+        return "\n".join(names) or units.DASH
+    return "\n".join([*names[: _NAMED - 1], f"and {len(names) - _NAMED + 1} more"])
+
+
+def _dropped(dropped: Sequence[DroppedView], layout: TableLayout) -> str:
+    if not layout.wide:
+        return "\n".join(f"{amount} {code}" for code, amount in Counter(item.code for item in dropped).items())
+    by_code: dict[str, list[str]] = defaultdict(list)
+    for item in dropped:
+        by_code[item.code].append(item.broker)
+    return "\n".join(f"{code}: {', '.join(brokers)}" for code, brokers in by_code.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 DASH = "–"
 LONG = "%Y-%m-%d %H:%M:%S"
@@ -11,9 +10,9 @@ SHORT = "%m-%d %H:%M:%S"
 _BIG = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def amount(value: Any, unit: str = "") -> str:
+def amount(value: float | None, unit: str = "") -> str:
     """`12.3 k`, three digits with a decimal prefix."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if value is None:
         return DASH
     size = abs(value)
     for factor, prefix in _BIG:
@@ -29,29 +28,34 @@ def _three(value: float) -> str:
     return f"{value:.1f}" if size >= 0.05 else f"{value:.2g}"
 
 
-def rate(value: Any) -> str:
+def rate(value: float | None) -> str:
     """Messages a second."""
     return amount(value, "msg/s")
 
 
-def throughput(value: Any) -> str:
+def throughput(value: float | None) -> str:
     """Bytes a second."""
     return amount(value, "B/s")
 
 
-def share(value: Any) -> str:
+def share(value: float | None) -> str:
     """A ratio as percent."""
-    return f"{value:.1%}" if isinstance(value, int | float) else DASH
+    return DASH if value is None else f"{value:.1%}"
 
 
-def multiple(value: Any) -> str:
+def multiple(value: float | None) -> str:
     """max/mean."""
-    return f"{value:.2f}" if isinstance(value, int | float) else DASH
+    return DASH if value is None else f"{value:.2f}"
 
 
-def age(seconds: Any) -> str:
+def count(value: int | None) -> str:
+    """How many."""
+    return DASH if value is None else str(value)
+
+
+def age(seconds: float | None) -> str:
     """`42 s`, `3m 10s`, `2h 5m`, `3d 4h`: the two largest units."""
-    if not isinstance(seconds, int | float):
+    if seconds is None:
         return DASH
     if seconds < 60:
         return f"{seconds:.1f} s" if 0 < seconds < 1 else f"{seconds:.0f} s"
@@ -65,8 +69,8 @@ def age(seconds: Any) -> str:
     return f"{days}d {hours}h"
 
 
-def moment(wall_ms: Any, *, short: bool = False) -> str:
+def moment(wall_ms: float | None, *, short: bool = False) -> str:
     """A point in time, local, to the second; `short` leaves out the year."""
-    if not isinstance(wall_ms, int | float):
+    if wall_ms is None:
         return DASH
     return dt.datetime.fromtimestamp(wall_ms / 1000, tz=dt.UTC).astimezone().strftime(SHORT if short else LONG)

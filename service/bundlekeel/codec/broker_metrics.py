@@ -1,20 +1,239 @@
-"""How a broker's clients fare, out of its monitoring metrics (`/admin/v2/broker-stats/metrics`, Pulsar's
-`MetricsGenerator`): a list of `{"dimensions": {..}, "metrics": {..}}`, one a namespace or topic of interest. Failed
-lookups are told by its Prometheus page (`/metrics/`) only."""
+"""Metrics of a broker: counters of its topics, latency and errors of its clients, the CPU load of its JVM.
+
+Counters come from the Prometheus page of the broker (`/metrics/`, text format 0.0.4; `TopicStats.printTopicStats`) or
+from Prometheus: what comes in once a topic, what goes out once a subscription and, with
+`exposeConsumerLevelMetricsInPrometheus`, once more a consumer. With `exposeTopicLevelMetricsInPrometheus=false` the
+same names are there once a namespace. Latency and errors come from `/admin/v2/broker-stats/metrics`
+(`MetricsGenerator`): a list of `{"dimensions": {..}, "metrics": {..}}`; failed lookups from the Prometheus page only.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import zlib
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
-from bundlekeel.codec.external_input import LARGE, read
-from bundlekeel.codec.tolerant import MAX_NUMBER
+from bundlekeel.codec.external_input import LARGE, MAX_NUMBER, clean, read, text_of
 from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import CodecError
+
+# In the order of `core.model.load.TRAFFIC`, then consumers and producers.
+_FIGURES: Final = (
+    b"pulsar_in_messages_total",
+    b"pulsar_out_messages_total",
+    b"pulsar_in_bytes_total",
+    b"pulsar_out_bytes_total",
+    b"pulsar_consumers_count",
+    b"pulsar_producers_count",
+)
+_OUT: Final = (1, 3)
+_CONSUMERS: Final = 4
+# What tells rows apart, in the order of `_Table.row`.
+_LABELS: Final = (b"topic", b"partition", b"namespace", b"subscription", b"consumer_id")
+_CPU: Final = b"process_cpu_seconds_total"
+_DIRECT_MEMORY: Final = b"jvm_memory_direct_bytes_used"
+_LONGEST_LINE: Final = 64 * 1024
+# What is asked of Prometheus, and kept of a page.
+NAMES: Final = tuple(name.decode() for name in (*_FIGURES, _CPU, _DIRECT_MEMORY))
+
+
+class PageLines:
+    """Keeps the samples of some names of a page that arrives in pieces: of about 13 KB a topic, counters and sessions
+    are 1 KB."""
+
+    def __init__(self, names: Sequence[str] = NAMES) -> None:
+        self._samples = re.compile(rb"\n((?:%s)[{ ][^\n]*)" % "|".join(names).encode())
+        self._begun = b"\n"
+
+    def __call__(self, piece: bytes) -> bytes:
+        """The samples that this piece completes. A page ends with an end of line; a line above 64 KiB is left out."""
+        text = self._begun + piece
+        end = text.rfind(b"\n")
+        self._begun = text[end:] if len(text) - end <= _LONGEST_LINE else b""
+        return b"".join(line + b"\n" for line in self._samples.findall(text, 0, end))
+
+
+def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
+    """Topics, counters and sessions of one page, read between two moments. A figure that is none counts as nothing.
+    CodecError when the page tells of namespaces only, of topics without all of these figures, or of neither."""
+    table = _Table()
+    # Samples of one topic have the same labels, or with a subscription more: they are taken apart twice, not six times.
+    rows: dict[bytes, int] = {}
+    for column, name in enumerate(_FIGURES):
+        for line in _lines(page, name):
+            labels = line[len(name) : line.rfind(b"}")]
+            row = rows.get(labels)
+            if row is None:
+                row = rows[labels] = table.row(*(_label(labels, label) for label in _LABELS))
+            table.add(row, column, _value(line))
+    return table.reading((_single(page, _CPU), _single(page, _DIRECT_MEMORY)), (from_ms, to_ms))
+
+
+class _Table:
+    """Figures by topic and by subscription, as they are found."""
+
+    def __init__(self) -> None:
+        # By topic and subscription; the topic itself has none.
+        self._rows: dict[tuple[bytes, bytes], int] = {}
+        self._namespaces: dict[bytes, int] = {}
+        self._namespace: list[int] = []
+        self._found: list[tuple[int, int, float]] = []
+        self._any = False
+
+    def row(self, topic: bytes, partition: bytes, namespace: bytes, subscription: bytes, consumer: bytes) -> int:
+        """The row of a topic or its subscription; -1 for what counts a namespace (then `topic` is empty), or once more
+        what a subscription counts. `partition`: told beside the topic's name where
+        splitTopicAndPartitionLabelInPrometheus is set, -1 for none. Brokers before 2.11 without topics count 0 sessions
+        of no namespace."""
+        self._any |= bool(topic or namespace)
+        if not topic or consumer:
+            return -1
+        if partition.isdigit():
+            topic += b"-partition-" + partition
+        for key in dict.fromkeys(((topic, b""), (topic, subscription))):
+            if key not in self._rows:
+                self._rows[key] = len(self._rows)
+                name = _namespace(topic, namespace)
+                self._namespace.append(self._namespaces.setdefault(name, len(self._namespaces)))
+        return self._rows[topic, subscription]
+
+    def add(self, row: int, column: int, value: float) -> None:
+        """One sample."""
+        if row >= 0:
+            self._found.append((row, column, value))
+
+    def reading(self, process: tuple[float | None, float | None], moments: tuple[int, int]) -> CounterReading:
+        """What was found; CodecError as of `decode_counters`. `process`: CPU seconds, bytes of direct memory."""
+        if not self._rows and (self._any or process[0] is None):
+            what = "topics (exposeTopicLevelMetricsInPrometheus=false)" if self._any else "a broker"
+            raise CodecError(f"the metrics hold no figures of {what}", code=Code.NO_LOAD_DATA)
+        table = np.zeros((len(self._rows), len(_FIGURES)))
+        if self._found:
+            rows, columns, values = zip(*self._found, strict=True)
+            np.add.at(table, (np.array(rows), np.array(columns)), values)
+        if self._rows:
+            self._check_names({column for _, column, _ in self._found}, consumers=bool(table[:, _CONSUMERS].any()))
+        return CounterReading(
+            from_ms=moments[0],
+            to_ms=moments[1],
+            namespaces=tuple(clean(text_of(name)) for name in self._namespaces),
+            namespace=np.array(self._namespace, dtype=np.int64),
+            keys=np.array([_key(topic, subscription) for topic, subscription in self._rows], dtype=np.uint64),
+            topic=np.array([not subscription for _, subscription in self._rows], dtype=np.bool_),
+            hashes=np.array([zlib.crc32(topic) for topic, _ in self._rows], dtype=np.int64),
+            counters=np.ascontiguousarray(table[:, :4]),
+            sessions=table[:, 4:].astype(np.int64),
+            cpu_seconds=process[0],
+            direct_memory_bytes=process[1],
+        )
+
+    @staticmethod
+    def _check_names(found: set[int], *, consumers: bool) -> None:
+        """A broker tells all of a topic; who collects its figures may drop some names. Without any subscription nothing
+        goes out, but where there are consumers there are subscriptions."""
+        needed = [column for column in range(len(_FIGURES)) if consumers or column not in _OUT]
+        if missing := [NAMES[column] for column in needed if column not in found]:
+            raise CodecError(f"the metrics of topics hold no {', '.join(missing)}", code=Code.NO_LOAD_DATA)
+
+
+def _key(topic: bytes, subscription: bytes) -> int:
+    return int.from_bytes(blake2b(topic + b"\n" + subscription, digest_size=8).digest(), "big")
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[tuple[float, str]]
+
+
+class _Matrix(msgspec.Struct):
+    result: list[_Series]
+
+
+class _Answer(msgspec.Struct):
+    data: _Matrix
+
+
+def decode_scrapes(body: bytes) -> list[CounterReading]:
+    """The last three scrapes of one broker in an answer of Prometheus (`/api/v1/query` of a range vector), older first.
+
+    All samples of a scrape have its moment, so what the broker no longer told by then is not in it. CodecError as
+    above, or when the answer is none."""
+    series = read(body, _Answer, what="the answer of Prometheus", limit=LARGE).data.result
+    moments = sorted({at for item in series if item.metric.get("__name__") == _CPU.decode() for at, _ in item.values})
+    columns = {name.decode(): column for column, name in enumerate(_FIGURES)}
+    readings = []
+    for moment in moments[-3:]:
+        table = _Table()
+        single: dict[str, float] = {}
+        for item in series:
+            name = item.metric.get("__name__", "")
+            value = next((_sample(text) for at, text in item.values if at == moment), None)
+            if value is None:
+                continue
+            if name in columns:
+                labels = (item.metric.get(label.decode(), "").encode() for label in _LABELS)
+                table.add(table.row(*labels), columns[name], value)
+            else:
+                single[name] = value
+        process = single.get(_CPU.decode()), single.get(_DIRECT_MEMORY.decode())
+        readings.append(table.reading(process, (int(1000 * moment), int(1000 * moment))))
+    return readings
+
+
+def _lines(page: bytes, name: bytes) -> Iterator[bytes]:
+    """The samples of one name. Most follow each other, so the rest of a page is searched, not split."""
+    start = name + b"{"
+    at = 0 if page.startswith(start) else page.find(b"\n" + start) + 1 or len(page)
+    while at < len(page):
+        end = page.find(b"\n", at)
+        end = len(page) if end < 0 else end
+        yield page[at:end]
+        at = end + 1 if page.startswith(start, end + 1) else page.find(b"\n" + start, end) + 1 or len(page)
+
+
+def _label(line: bytes, name: bytes) -> bytes:
+    """A label's value as it is written, or nothing. Quotation marks in values are written with a backslash."""
+    for mark in (b"{", b","):
+        at = line.find(mark + name + b'="')
+        if at >= 0:
+            start = at + len(name) + 3
+            return line[start : max(line.find(b'"', start), start)]
+    return b""
+
+
+def _namespace(topic: bytes, told: bytes) -> bytes:
+    """`tenant/namespace`, or `tenant/cluster/namespace` where the sample says so. In Prometheus the label may be that
+    of a Kubernetes namespace."""
+    _, _, name = topic.partition(b"://")
+    return told if name.startswith(told + b"/") else b"/".join(name.split(b"/", 2)[:2])
+
+
+def _value(line: bytes) -> float:
+    """The number behind the labels; a moment may follow it."""
+    words = line[line.rfind(b"}") + 1 :].split()
+    return _sample(words[0]) if words else 0.0
+
+
+def _sample(text: str | bytes) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) and 0 < value <= MAX_NUMBER else 0.0
+
+
+def _single(page: bytes, name: bytes) -> float | None:
+    line = next(_lines(page, name), None)
+    return None if line is None else _value(line)
+
 
 # Messages stored since the last statistics run, by how long that took: lower and upper bound in ms, the last one
 # without an upper bound. The broker's `brk_ml_` ones say the same of the last minute.
@@ -52,9 +271,7 @@ def decode_signs(body: bytes) -> ClientSigns:
     if opened is None:
         raise CodecError(f"the metrics hold no {_OPENED}", code=Code.NO_LOAD_DATA)
     return ClientSigns(
-        latency_ms=waited / stored if stored > 0 else None,
-        failures=int(failed),
-        connections=int(opened),
+        latency_ms=waited / stored if stored > 0 else None, failures=int(failed), connections=int(opened)
     )
 
 
@@ -103,5 +320,5 @@ def decode_cpu_load(body: bytes) -> float:
     told = [bean.metrics.get(name) for bean in beans if bean.dimensions.bean == _BEAN for name in _LOADS]
     loads = [float(load) for load in told if isinstance(load, int | float) and 0.0 <= load <= 1.0]
     if not loads:
-        raise CodecError(f"{_BEAN} tells no CPU load", code=Code.NO_LOAD_DATA)
+        raise CodecError(f"{_BEAN} reports no CPU load", code=Code.NO_LOAD_DATA)
     return max(loads)

@@ -98,7 +98,7 @@ class ChainVerifier:
     def read(self, name: str, lines: Iterable[bytes]) -> bool:
         """Take one file's lines, each with its end; False once something is broken."""
         if self._unfinished:
-            self._broken = ChainBreak(name=name, line=1, why="the file before it ends in an unfinished line")
+            self._broken = ChainBreak(name=name, line=1, why="the file before it ends with an unfinished line")
             return False
         for number, raw in enumerate(lines, start=1):
             self._unfinished = not raw.endswith(b"\n")
@@ -130,7 +130,7 @@ class ChainVerifier:
             return "its hash is not that of its content: it was changed"
         prev, digest = seal
         if self._head and prev != self._head:
-            return "it does not follow the line before: lines were taken out, added or put in another order"
+            return "it does not follow the line before: lines were removed, added or reordered"
         if not self._head and self._counts["unsealed"] and prev != GENESIS:
             return "it follows a line with a hash, and the line before it has none"
         try:

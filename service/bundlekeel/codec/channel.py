@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.codec.external_input import clean
+from bundlekeel.codec.external_input import clean, load_object
 from bundlekeel.codec.report import is_bundle
-from bundlekeel.codec.tolerant import load_object
 from bundlekeel.core.channel.states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
@@ -89,15 +88,15 @@ def _checked(raw: _Data) -> ServiceUnit:
     source = _broker("sourceBroker", raw.source_broker)
     if state is not UnitState.FREE and not destination.strip() and not source.strip():
         raise _wrong("dstBroker", f"{state} names no broker")
-    # After the largest version Java goes on with the smallest; other negative ones nobody wrote.
+    # After the largest version Java continues with the smallest; other negative ones are never written.
     if not 0 <= raw.version_id <= MAX_VERSION and raw.version_id != MIN_VERSION:
-        raise _wrong("versionId", f"{_short(raw.version_id)} is no version")
+        raise _wrong("versionId", f"{_short(raw.version_id)} is not a version")
     if not 0 <= raw.timestamp <= MAX_VERSION:
-        raise _wrong("timestamp", f"{_short(raw.timestamp)} is no time")
+        raise _wrong("timestamp", f"{_short(raw.timestamp)} is not a time")
     children = raw.children or {}
     for child in children:
         if "/" in child or not is_bundle(f"tenant/namespace/{child}"):
-            raise _wrong(_CHILDREN, f"{child[:50]!a} is no range")
+            raise _wrong(_CHILDREN, f"{child[:50]!a} is not a range")
     return ServiceUnit(
         state=state,
         destination=destination,
@@ -113,7 +112,7 @@ def _broker(name: str, broker: str | None) -> str:
     """A broker id, "" for null; one that could not be written out again as it is (a control character) is none."""
     text = broker or ""
     if "\ufffd" in text or clean(text) != text:
-        raise _wrong(name, f"{text[:50]!a} is no broker id")
+        raise _wrong(name, f"{text[:50]!a} is not a broker id")
     return text
 
 

@@ -201,7 +201,7 @@ class _Fields:
         if value is None:
             return 0.0
         if not isinstance(value, str):
-            raise UnusableRecord(f"{name} is no number")
+            raise UnusableRecord(f"{name} is not a number")
         text = value.strip()
         if not isinstance(value, _Number):
             if text in ("", "null"):
@@ -209,7 +209,7 @@ class _Fields:
             if text in _SPECIAL:
                 return _SPECIAL[text]
         if not _JAVA_DOUBLE.fullmatch(text):
-            raise UnusableRecord(f"{name} is no number")
+            raise UnusableRecord(f"{name} is not a number")
         return float(text.rstrip("dDfF"))
 
     def integer(self, name: str, fields: Mapping[str, Any] | None = None) -> int:
@@ -236,7 +236,7 @@ class _Fields:
         """A set of texts; scalars count as their spelling."""
         values = self._values.get(name, [])
         if not isinstance(values, list) or any(isinstance(value, dict | list) for value in values):
-            raise UnusableRecord(f"{name} is no list of names")
+            raise UnusableRecord(f"{name} is not a list of names")
         return {_spelled(value) for value in values}
 
     def keys(self, name: str) -> dict[str, _Ignored | None]:
@@ -255,7 +255,7 @@ def _spelled(value: Any) -> str | None:
 
 def _object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise UnusableRecord(f"{name} is no object")
+        raise UnusableRecord(f"{name} is not an object")
     return value
 
 
@@ -363,7 +363,7 @@ def _double(value: Any, field: str) -> float:
             return float(value)
         except OverflowError:
             return float("inf") if value > 0 else float("-inf")
-    raise CodecError(f"{field} is no number", code=Code.WRONG_TYPE, field=field)
+    raise CodecError(f"{field} is not a number", code=Code.WRONG_TYPE, field=field)
 
 
 def _long(value: Any, field: str) -> int:

@@ -8,14 +8,15 @@ takes no part.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.report import MAX_REPORT_BYTES, is_bundle
-from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
+from bundlekeel.codec.external_input import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
+from bundlekeel.codec.report import COUNTS, MAX_REPORT_BYTES, RATES, BundleStats, is_bundle
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
@@ -23,8 +24,6 @@ from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 _LOADS: Final = ("weightedMaxEMA", "msgThroughputEMA", "maxResourceUsage")
-_RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
-_COUNTS: Final = ("topics", "consumerCount", "producerCount")
 
 
 class _Usage(msgspec.Struct, gc=False):
@@ -49,19 +48,9 @@ class _Load(msgspec.Struct, gc=False, rename="camel"):
     bandwidth_out: _Usage = msgspec.field(default_factory=_Usage)
 
 
-class _Stats(msgspec.Struct, gc=False, rename="camel"):
-    msg_rate_in: _Amount
-    msg_rate_out: _Amount
-    msg_throughput_in: _Amount
-    msg_throughput_out: _Amount
-    topics: _Count = 0
-    consumer_count: _Count = 0
-    producer_count: _Count = 0
-
-
 class _Top(msgspec.Struct, gc=False, rename="camel"):
     bundle_name: str
-    stats: _Stats
+    stats: BundleStats
 
 
 class _Tops(msgspec.Struct, gc=False, rename="camel"):
@@ -114,16 +103,21 @@ def decode_top_bundles(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT
     except (msgspec.DecodeError, ValueError, RecursionError):
         return _tops_tolerantly(bytes(data))
     items = typed if isinstance(typed, list) else typed.top_bundles_load_data
-    faults, kept = Faults(), dict[str, _Stats]()
+    faults, kept = Faults(), dict[str, BundleStats]()
     for item in items:
         if is_bundle(item.bundle_name):
             kept[item.bundle_name] = item.stats
         else:
             faults.add(Code.WRONG_TYPE, f"topBundlesLoadData.{item.bundle_name}")
-    flat = chain.from_iterable(msgspec.structs.astuple(stats) for stats in kept.values())
-    table = np.fromiter(flat, dtype=np.float64, count=7 * len(kept)).reshape(-1, 7)
+    return bundle_loads({name: msgspec.structs.astuple(stats) for name, stats in kept.items()}, faults)
+
+
+def bundle_loads(rows: Mapping[str, Sequence[float]], faults: Faults) -> BundleLoads:
+    """By bundle four rates (`RATES`) and three counts (`COUNTS`)."""
+    flat = chain.from_iterable(rows.values())
+    table = np.fromiter(flat, dtype=np.float64, count=7 * len(rows)).reshape(-1, 7)
     return BundleLoads(
-        names=tuple(kept),
+        names=tuple(rows),
         traffic=np.ascontiguousarray(table[:, :4]),
         counts=table[:, 4:].astype(np.int64),
         faults=faults.as_tuple(),
@@ -140,7 +134,7 @@ def _check_size(data: bytes | msgspec.Raw, max_bytes: int) -> None:
 
 def _load_tolerantly(broker_id: str, data: bytes) -> BrokerLoadData:
     raw = load_object(data)
-    if not {*_LOADS, *_RATES, "updatedAt"} & raw.keys():
+    if not {*_LOADS, *RATES, "updatedAt"} & raw.keys():
         raise CodecError("the record holds no load of a broker", code=Code.WRONG_TYPE)
     faults = Faults()
     fields = Fields(raw, faults)
@@ -150,7 +144,7 @@ def _load_tolerantly(broker_id: str, data: bytes) -> BrokerLoadData:
         weighted_max_ema=weighted,
         throughput_ema=throughput,
         max_resource_usage=most,
-        traffic=np.array([fields.number(name, required="Throughput" in name) for name in _RATES]),
+        traffic=np.array([fields.number(name, required="Throughput" in name) for name in RATES]),
         bundle_count=fields.integer("bundleCount"),
         topics=fields.integer("topics"),
         updated_at=fields.integer("updatedAt", required=True),
@@ -172,11 +166,5 @@ def _tops_tolerantly(data: bytes) -> BundleLoads:
             faults.add(Code.WRONG_TYPE, f"topBundlesLoadData.{name}")
             continue
         stats = fields.child("stats")
-        rows[name] = [*(stats.number(rate) for rate in _RATES), *(stats.integer(count) for count in _COUNTS)]
-    table = np.array(list(rows.values()), dtype=np.float64).reshape(-1, 7)
-    return BundleLoads(
-        names=tuple(rows),
-        traffic=np.ascontiguousarray(table[:, :4]),
-        counts=table[:, 4:].astype(np.int64),
-        faults=faults.as_tuple(),
-    )
+        rows[name] = [*(stats.number(rate) for rate in RATES), *(stats.integer(count) for count in COUNTS)]
+    return bundle_loads(rows, faults)

@@ -213,7 +213,7 @@ def _text(value: int | memoryview, where: str) -> str:
     try:
         text = bytes(_nested(value, where)).decode()
     except UnicodeDecodeError:
-        raise _wrong(where, "is no text") from None
+        raise _wrong(where, "is not a text") from None
     if clean(text) != text:
         raise _wrong(where, "holds a control character")
     return text

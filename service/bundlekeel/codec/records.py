@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from bundlekeel.codec.tolerant import Faults, Fields, load_object
+from bundlekeel.codec.external_input import Faults, Fields, load_object
+from bundlekeel.codec.report import RATES
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, BundleAverages, Owner
@@ -20,7 +21,6 @@ from bundlekeel.core.model.policies import IsolationPolicy
 
 LoadManagerKind = Literal["modular", "simple", "extensible"]
 
-_RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 _QUOTA_RATES: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut")
 # A quota seeds both terms as if they were full (ModularLoadManagerImpl: "ample history").
 _SHORT_SAMPLES: Final = 10
@@ -73,8 +73,8 @@ def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages
     long = fields.child("longTermData", required=False)
     averages = BundleAverages(
         bundle=bundle,
-        short=_rates(short, _RATES),
-        long=_rates(long, _RATES),
+        short=_rates(short, RATES),
+        long=_rates(long, RATES),
         short_samples=short.integer("numSamples"),
         long_samples=long.integer("numSamples"),
         topics=fields.integer("topics"),
@@ -106,11 +106,7 @@ def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
     service_url = fields.text("nativeUrl") or fields.text("nativeUrlTls")
     _refuse(faults)
     return Owner(
-        broker_id=broker_id,
-        disabled=disabled,
-        web_url=web_url,
-        service_url=service_url,
-        listeners=_listeners(fields),
+        broker_id=broker_id, disabled=disabled, web_url=web_url, service_url=service_url, listeners=_listeners(fields)
     )
 
 
@@ -123,7 +119,7 @@ def decode_boundaries(data: bytes | msgspec.Raw) -> list[int]:
         boundaries = [int(text, 16) for text in texts]
     except (TypeError, ValueError):
         raise CodecError(
-            "a boundary is no hexadecimal number", code=Code.WRONG_TYPE, field="bundles.boundaries"
+            "a boundary is not a hexadecimal number", code=Code.WRONG_TYPE, field="bundles.boundaries"
         ) from None
     ascending = all(low < high for low, high in itertools.pairwise(boundaries))
     if len(boundaries) < 2 or boundaries[0] != FULL_LOWER or boundaries[-1] != FULL_UPPER or not ascending:

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import clean
-from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
+from bundlekeel.codec.external_input import MAX_INTEGER, MAX_NUMBER, Faults, Fields, clean, load_object
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import BrokerReport, Floats, Ints
@@ -24,15 +23,15 @@ from bundlekeel.core.model.load import BrokerReport, Floats, Ints
 MAX_REPORT_BYTES: Final = 1_048_576
 
 # Stricter than `core.model.names.parse_bundle` in one point: a name that could not be written out again
-# (whitespace, control characters, lone surrogates), or that holds what stands for such, is no name.
+# (whitespace, control characters, lone surrogates), or that holds what stands for such, is not a valid name.
 _PART = r"[^/\s\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]+"
 _BUNDLE = re.compile(rf"{_PART}/{_PART}(?:/{_PART})?/0x([0-9a-fA-F]{{8}})_0x([0-9a-fA-F]{{8}})")
 # The same for all names of a report at once, one a line, in the only spelling that brokers use.
 _USUAL_BUNDLES = re.compile(r"(?:[!-.0-~]++/[!-.0-~]++/(?:[!-.0-~]++/)?+0x[0-9a-f]{8}_0x[0-9a-f]{8}\n)*+", re.ASCII)
 _USAGES: Final = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
-_RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
-_COUNTS: Final = ("topics", "consumerCount", "producerCount")
-_TELLING_FIELDS: Final = frozenset((*_USAGES, *_RATES, "lastStats", "lastUpdate"))
+RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
+COUNTS: Final = ("topics", "consumerCount", "producerCount")
+_TELLING_FIELDS: Final = frozenset((*_USAGES, *RATES, "lastStats", "lastUpdate"))
 
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Limit = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
@@ -44,7 +43,7 @@ class _Usage(msgspec.Struct, gc=False):
     limit: _Limit
 
 
-class _Stats(msgspec.Struct, gc=False, rename="camel"):
+class BundleStats(msgspec.Struct, gc=False, rename="camel"):
     msg_rate_in: _Amount
     msg_rate_out: _Amount
     msg_throughput_in: _Amount
@@ -75,7 +74,7 @@ class _LocalBrokerData(msgspec.Struct, gc=False, rename="camel"):
     msg_throughput_in: _Amount
     msg_throughput_out: _Amount
     last_update: _Count
-    last_stats: dict[str, _Stats]
+    last_stats: dict[str, BundleStats]
     bundles: list[str] = []
     num_topics: _Count = 0
     start_timestamp: _Count = 0
@@ -92,12 +91,7 @@ class _LocalBrokerData(msgspec.Struct, gc=False, rename="camel"):
 _DECODER: Final = msgspec.json.Decoder(_LocalBrokerData)
 
 
-def decode_report(
-    broker_id: str,
-    data: bytes | msgspec.Raw,
-    *,
-    max_bytes: int = MAX_REPORT_BYTES,
-) -> BrokerReport:
+def decode_report(broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES) -> BrokerReport:
     """Decode one broker's report. Raises CodecError only; single bad fields end up in `faults` instead."""
     if len(data) > max_bytes:
         raise CodecError(f"the report has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
@@ -141,7 +135,7 @@ def _from_typed(broker_id: str, typed: _LocalBrokerData) -> BrokerReport:
     )
 
 
-def _columns(stats: Mapping[str, _Stats], idle: int) -> tuple[Floats, Ints]:
+def _columns(stats: Mapping[str, BundleStats], idle: int) -> tuple[Floats, Ints]:
     """One row per bundle, the idle ones last. Counts fit into doubles exactly (at most `MAX_INTEGER`)."""
     table = np.zeros((len(stats) + idle, 7))
     flat = chain.from_iterable(map(_FIGURES, stats.values()))
@@ -150,7 +144,7 @@ def _columns(stats: Mapping[str, _Stats], idle: int) -> tuple[Floats, Ints]:
 
 
 def _bad_names(names: Collection[str]) -> list[str]:
-    """The names that are no bundles. Usually none, which one pass over all of them tells."""
+    """The names that are not bundles. Usually none, which one pass over all of them tells."""
     lines = "\n".join((*names, ""))
     usual = lines.count("\n") == len(names) and _USUAL_BUNDLES.fullmatch(lines) is not None
     if usual:  # fixed width and lower case: bounds compare as text
@@ -222,8 +216,8 @@ def _usage(fields: Fields, name: str) -> tuple[float, float]:
 def _traffic(fields: Fields, bundle_traffic: Floats) -> Floats:
     """The broker's sums; one that is absent is made from the bundles, as the broker makes it."""
     sums = bundle_traffic.sum(axis=0)
-    figures = [fields.number(rate) for rate in _RATES]
-    return np.array([figures[i] if fields.has(rate) else sums[i] for i, rate in enumerate(_RATES)])
+    figures = [fields.number(rate) for rate in RATES]
+    return np.array([figures[i] if fields.has(rate) else sums[i] for i, rate in enumerate(RATES)])
 
 
 def _bundles(fields: Fields, faults: Faults) -> tuple[tuple[str, ...], Floats, Ints]:
@@ -236,8 +230,8 @@ def _bundles(fields: Fields, faults: Faults) -> tuple[tuple[str, ...], Floats, I
             faults.add(Code.WRONG_TYPE, f"lastStats.{name}")
     children = [rows.child(name) for name in names]
     idle = _unreported(fields.items("bundles"), dict.fromkeys(names), faults)
-    rates = [[child.number(rate) for rate in _RATES] for child in children] + [[0.0] * 4] * len(idle)
-    counts = [[child.integer(count) for count in _COUNTS] for child in children] + [[0] * 3] * len(idle)
+    rates = [[child.number(rate) for rate in RATES] for child in children] + [[0.0] * 4] * len(idle)
+    counts = [[child.integer(count) for count in COUNTS] for child in children] + [[0] * 3] * len(idle)
     return (
         (*names, *idle),
         np.array(rates, dtype=np.float64).reshape(-1, 4),

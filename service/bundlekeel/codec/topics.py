@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import clean
+from bundlekeel.codec.extensible import bundle_loads
+from bundlekeel.codec.external_input import MAX_INTEGER, MAX_NUMBER, Faults, clean
 from bundlekeel.codec.report import is_bundle
-from bundlekeel.codec.tolerant import MAX_INTEGER, MAX_NUMBER, Faults
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import BundleLoads
@@ -128,13 +128,7 @@ def decode_bundle_stats(body: bytes) -> BundleLoads:
                 rows[bundle] = _summed(_DOMAINS.decode(raw), bundle, faults)
             except _UNREADABLE:
                 faults.add(Code.WRONG_TYPE, f"topics.{bundle}")
-    table = np.array(list(rows.values()), dtype=np.float64).reshape(-1, 7)
-    return BundleLoads(
-        names=tuple(rows),
-        traffic=np.ascontiguousarray(table[:, :4]),
-        counts=table[:, 4:].astype(np.int64),
-        faults=faults.as_tuple(),
-    )
+    return bundle_loads(rows, faults)
 
 
 def _parted(body: bytes) -> dict[str, dict[str, msgspec.Raw]]:
@@ -147,7 +141,7 @@ def _parted(body: bytes) -> dict[str, dict[str, msgspec.Raw]]:
         return _BROKER.decode(body)
     except _UNREADABLE:
         pass
-    raise CodecError("the answer is no topic statistics", code=Code.NOT_JSON)
+    raise CodecError("the answer does not contain topic statistics", code=Code.NOT_JSON)
 
 
 def _summed(domains: dict[str, dict[str, _Topic]], bundle: str, faults: Faults) -> list[float]:

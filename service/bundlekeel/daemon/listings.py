@@ -1,4 +1,4 @@
-"""Brokers and bundles as rows for people (figures, predictions, why not to move), and the cluster as it is drawn."""
+"""Brokers, bundles and entries of the ownership channel as rows for people, and the cluster as it is drawn."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.filters.allowed import limits_of
 from bundlekeel.core.guard.eligibility import Eligibility, eligibility
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import preallocated
+from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.picture import (
     BrokerView,
     BundleView,
@@ -38,9 +41,11 @@ from bundlekeel.daemon.answers.picture import (
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import verdict_view
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.ownership import serving
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.ports import ChannelView
 
 
 def imbalances(cycle: Cycle) -> ImbalanceView:
@@ -284,3 +289,54 @@ def changes(
 
 def _mark(value: Any) -> str:
     return f"{zlib.crc32(msgspec.json.encode(value, enc_hook=repr)):08x}"
+
+
+# The ownership channel: one row a bundle, filtered and paged.
+
+
+def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> UnitView:
+    """One entry."""
+    owner = serving(unit)
+    return UnitView(
+        bundle=bundle,
+        state=unit.state,
+        owner=owner.broker_id if owner is not None and owner.broker_id else None,
+        destination=unit.destination,
+        source=unit.source,
+        children=dict(unit.children),
+        force=unit.force,
+        version=unit.version,
+        since_ms=unit.timestamp_ms or seen_ms,
+        age_seconds=max(0.0, (now_ms - seen_ms) / 1000),
+    )
+
+
+def row_of(view: ChannelView, bundle: str, now_ms: int) -> UnitView | None:
+    """The row of one bundle; None when the channel has no entry of it (state Init)."""
+    unit = view.units.get(bundle)
+    if unit is None:
+        return None
+    return unit_row(bundle, unit, seen_ms=view.seen_ms.get(bundle, now_ms), now_ms=now_ms)
+
+
+def unit_rows(
+    view: ChannelView,
+    now_ms: int,
+    *,
+    state: UnitState | None = None,
+    broker: str | None = None,
+    namespace: str | None = None,
+    after: str = "",
+    limit: int = 1000,
+) -> list[UnitView]:
+    """Rows by bundle name; `broker`: destination or source. The next page begins `after` the last bundle of this."""
+    chosen = sorted(
+        bundle
+        for bundle, unit in view.units.items()
+        if bundle > after
+        and state in (None, unit.state)
+        and (broker is None or broker in (unit.destination, unit.source))
+        and (namespace is None or namespace_of(bundle) == namespace)
+    )
+    rows = (row_of(view, bundle, now_ms) for bundle in chosen[:limit])
+    return [row for row in rows if row is not None]

@@ -1,4 +1,4 @@
-"""The service of a running sidecar: `answers.Service` over its parts. Every replica answers alike."""
+"""The service of a running sidecar: `answers.service.Service` over its parts. Every replica answers alike."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 from bundlekeel import __version__
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
-from bundlekeel.daemon import listings as tables
-from bundlekeel.daemon import why
+from bundlekeel.daemon import listings, why
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import (
@@ -48,15 +47,14 @@ from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.doctor import DoctorContext, examine
 from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
-from bundlekeel.daemon.operations.plans import Plans, PlansParts
+from bundlekeel.daemon.operations.plans import Plans
 from bundlekeel.daemon.operations.where import assignments, where
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_tables import row_of, unit_rows
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.documents import Desired, Pause
+from bundlekeel.daemon.state.documents import Desired, Pause, request_record
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
@@ -105,14 +103,12 @@ class BalancerService:
         self._p = parts
         self._started = parts.clock.boot()
         self._plans = Plans(
-            PlansParts(
-                gate=parts.gate,
-                leadership=parts.leadership,
-                shared_state=parts.shared_state,
-                planner=parts.planner,
-                peers=parts.peers,
-                operator_requests=parts.operator_requests,
-            )
+            gate=parts.gate,
+            leadership=parts.leadership,
+            shared_state=parts.shared_state,
+            planner=parts.planner,
+            peers=parts.peers,
+            operator_requests=parts.operator_requests,
         )
 
     @property
@@ -156,7 +152,7 @@ class BalancerService:
             paused=pause_view(pause) if pause else None,
             store=StoreView(connected=p.coordination.connected, session_seconds=p.coordination.session_seconds),
             cycle=self._last_cycle(),
-            imbalance=tables.imbalances(p.cycle),
+            imbalance=listings.imbalances(p.cycle),
             ledger=LedgerView(
                 entries=len(p.cycle.cycle_state.ledger.entries),
                 unsettled=sorted(p.cycle.cycle_state.ledger.unsettled()),
@@ -191,23 +187,23 @@ class BalancerService:
 
     def brokers(self) -> list[BrokerView]:
         """One row a registered broker."""
-        return tables.brokers(self._p.cycle, self._p.config, self._p.shared_state.desired, self._p.clock.wall_ms())
+        return listings.brokers(self._p.cycle, self._p.config, self._p.shared_state.desired, self._p.clock.wall_ms())
 
     def bundles(
         self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
     ) -> list[BundleView]:
         """Bundles, largest short-term throughput first."""
         now = self._p.clock.wall_ms()
-        return tables.bundles(self._p.cycle, now, broker=broker, namespace=namespace, limit=limit)
+        return listings.bundles(self._p.cycle, now, broker=broker, namespace=namespace, limit=limit)
 
     def overview(self, largest: int) -> OverviewView:
         """The cluster in few rows."""
-        return tables.overview(self._p.cycle, largest)
+        return listings.overview(self._p.cycle, largest)
 
     def changes(self) -> Marks:
         """Marks of what changed."""
         p, last = self._p, self._last_cycle()
-        return tables.changes(p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=last)
+        return listings.changes(p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=last)
 
     async def why(self, name: str) -> WhyView:
         """Why a bundle, topic or broker is where it is, and what would change it."""
@@ -319,15 +315,7 @@ class BalancerService:
 
     async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
         await self._p.shared_state.change_desired(change)
-        record = {
-            "kind": "wish",
-            "what": what,
-            "wall_ms": self._p.clock.wall_ms(),
-            "reason": reason,
-            "by": by,
-            "sentence": f"{by} asked for {what}: {reason}",
-        }
-        self._p.journal.append(record)
+        self._p.journal.append(request_record(what, reason=reason, by=by, wall_ms=self._p.clock.wall_ms()))
 
     # --- finding ---
 
@@ -361,7 +349,7 @@ class BalancerService:
     ) -> list[UnitView]:
         """Entries of the ownership channel."""
         view, now = self._channel_watch().current(), self._p.clock.wall_ms()
-        return unit_rows(view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit)
+        return listings.unit_rows(view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit)
 
     def channel_findings(self) -> list[FindingView]:
         """What is wrong in the ownership channel."""
@@ -374,7 +362,7 @@ class BalancerService:
 
     def _entry(self, bundle: str) -> UnitView | None:
         watch = self._p.channel
-        return row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch and watch.followed else None
+        return listings.row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch and watch.followed else None
 
     async def assignments(self, names: Sequence[str]) -> list[AssignmentView]:
         """Where these would be placed if no broker owned them; assigns nothing."""

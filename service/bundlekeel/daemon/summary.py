@@ -10,7 +10,7 @@ from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.summary import Period, PersonView, RefusalSummary, SpellView, SummaryView
 
-# Overloads that are told of one by one.
+# Overloads that are listed one by one.
 _SPELLS = 10
 _FIRST_ERROR = 400
 

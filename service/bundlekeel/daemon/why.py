@@ -49,7 +49,7 @@ _WAIT = "nothing to do: it is planned anew with every cycle"
 # When a code ends, where no time is known. What is not here ends when the load changes.
 _ENDS: dict[Code, str] = {
     Code.IDLE: "until it carries traffic",
-    Code.SYSTEM_BUNDLE: "for good",
+    Code.SYSTEM_BUNDLE: "permanently",
     Code.EXCLUDED: "until the exclusion is taken out of the settings",
     Code.PINNED: "until somebody ends it",
     Code.HAS_POLICY: "until the setting or the policy changes",
@@ -274,7 +274,7 @@ def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
     mean = sum(item.score_before for item in plan.loads) / len(plan.loads)
     stands = f"that broker is at {before}, the mean at {mean:.1%}; {plan.verdict.sentence}"
     if load.score_before <= mean:
-        return stands, "nothing to do: brokers below the mean give nothing away"
+        return stands, "nothing to do: brokers below the mean are not relieved"
     return stands, _broker_change(plan)
 
 

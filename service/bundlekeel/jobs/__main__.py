@@ -1,7 +1,5 @@
-"""`bundlekeel-recalibrate` and `python -m bundlekeel.jobs`: the command line of the nightly run.
-
-The only module that imports the jobs from outside of them is this one, and the only one of them that reads settings.
-"""
+"""`bundlekeel-recalibrate` and `python -m bundlekeel.jobs`: the command line of the nightly run. No other module of the
+jobs reads settings."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from bundlekeel import __version__
-from bundlekeel.core.calibration.threshold_ranges import RANGES
+from bundlekeel.core.calibration.thresholds import RANGES
 from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.core.model.errors import ConfigError, HistoryError, StoreError
 from bundlekeel.core.model.parameter_table import STRATEGIES
@@ -33,25 +31,30 @@ if TYPE_CHECKING:
     from bundlekeel.settings.load import LoadedSettings
 
 WRITTEN, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
-# How often the terminal's progress line is written anew, and how often a line elsewhere.
+# How often the progress line of a terminal is rewritten, and how often a line is added elsewhere.
 SHOWN_SECONDS, PLAIN_SECONDS = 1.0, 30.0
 
+# The help prints these lines as they are: 80 columns.
 _ABOUT: Final = """\
 Proposes thresholds from recorded history, with evidence.
 
-Reads what sidecars recorded (settings section `history`), checks every day of it, plays the traffic again under other
-thresholds and other strategies with the daemon's own planning, and judges on days that the search has not seen. Writes
-{out}/{date}/report.html for people and {out}/{date}/thresholds.json for the daemon. The history is only read.
+Reads what sidecars recorded (settings section `history`), checks every day of
+it, and plans its traffic again with other thresholds and other strategies, as
+the daemon would. Judges on days that the search has not seen. Writes
+OUT/DATE/report.html for people and OUT/DATE/thresholds.json for the daemon.
+The history is not changed.
 """
 _MORE: Final = """\
-exit codes: 0 written; 1 refused, with the reason (TooLittleHistory, BadDays, OtherCluster) on stderr; 2 wrong usage or
-settings; 3 the store of history or output cannot be reached
+exit codes: 0 written; 1 refused, with the reason (TooLittleHistory, BadDays,
+OtherCluster) on stderr; 2 wrong usage or settings; 3 the store of history or
+results cannot be reached
 
 examples:
-  bundlekeel-recalibrate --settings bundlekeel.yaml --out s3://balancer/calibration
-  bundlekeel-recalibrate --history file:///var/keel --out /tmp/calibration --explain
-  bundlekeel-recalibrate --history s3://balancer/keel --out s3://balancer/calibration --master spark://10.0.0.5:7077
-  spark-submit --py-files bundlekeel.whl recalibrate.py --history ... --out ...   (docs/operations/recalibrate.md)
+  bundlekeel-recalibrate --settings bundlekeel.yaml --out s3://keel/calibration
+  bundlekeel-recalibrate --history file:///var/keel --out /tmp/out --explain
+  bundlekeel-recalibrate --history s3://keel/h --out s3://keel/calibration \\
+      --master spark://10.0.0.5:7077
+  with spark-submit: docs/operations/recalibrate.md
 """
 
 
@@ -73,19 +76,19 @@ def parser() -> argparse.ArgumentParser:
     )
     where.add_argument("--settings", metavar="FILE", type=Path, help="the sidecar's settings file")
     what = made.add_argument_group("what")
-    what.add_argument("--days", type=_whole, default=28, metavar="N", help="newest days to look at (28)")
+    what.add_argument("--days", type=_whole, default=28, metavar="N", help="how many days, the newest (28)")
     what.add_argument(
-        "--min-days", type=_several, metavar="N", help="good days that are needed; default: calibration.min_days (7)"
+        "--min-days", type=_several, metavar="N", help="good days needed; default: calibration.min_days (7)"
     )
     what.add_argument(
-        "--leave-out", type=_day, action="append", default=[], metavar="DATE", help="leave a day out; may be repeated"
+        "--leave-out", type=_day, action="append", default=[], metavar="DATE", help="leave a day out; repeatable"
     )
     what.add_argument(
         "--strategy",
         action="append",
         choices=STRATEGIES,
         metavar="NAME",
-        help=f"compare with these ({', '.join(STRATEGIES)}); default: all; the one in force is always searched",
+        help=f"compare with these ({', '.join(STRATEGIES)}); default: all; the strategy in force is always searched",
     )
     what.add_argument(
         "--parameter",
@@ -93,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         choices=sorted(RANGES),
         metavar="NAME",
-        help="search only these; default: all that a strategy reads (docs/reference/parameters.md)",
+        help="search only this parameter; repeatable; default: all of a strategy (docs/reference/parameters.md)",
     )
     _how(made)
     return made
@@ -101,44 +104,44 @@ def parser() -> argparse.ArgumentParser:
 
 def _how(made: argparse.ArgumentParser) -> None:
     how = made.add_argument_group("how")
-    how.add_argument("--points", type=_whole, default=3, metavar="N", help="values of each in the first round (3)")
+    how.add_argument("--points", type=_whole, default=3, metavar="N", help="values a parameter in the first round (3)")
     how.add_argument("--rounds", type=_natural, default=3, metavar="N", help="rounds of refinement (3)")
-    how.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the bootstrap (0)")
-    how.add_argument("--block-hours", type=_hours, default=6, metavar="N", help="hours that a task back-tests (6)")
+    how.add_argument("--seed", type=_natural, default=0, metavar="N", help="seed of the bootstrap (0)")
+    how.add_argument("--block-hours", type=_hours, default=6, metavar="N", help="hours that one task plans again (6)")
     how.add_argument(
-        "--period", type=_seconds, default=0.0, metavar="SECONDS", help="one plan each; 0: as recorded (0)"
+        "--period", type=_seconds, default=0.0, metavar="SECONDS", help="time between two plans; 0: as recorded (0)"
     )
-    how.add_argument("--explain", action="store_true", help="print what would be read and computed, and stop")
+    how.add_argument("--explain", action="store_true", help="print what would be read and computed, without doing it")
     spark = made.add_argument_group("spark")
     spark.add_argument(
         "--master", type=_master, metavar="URL", help="local[*], spark://host:port, ...; default: local[*]"
     )
     spark.add_argument(
-        "--conf", action="append", default=[], type=_setting, metavar="KEY=VALUE", help="a setting of Spark"
+        "--conf", action="append", default=[], type=_setting, metavar="KEY=VALUE", help="a Spark setting; repeatable"
     )
 
 
 def _natural(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
 def _whole(text: str) -> int:
     if (found := _natural(text)) < 1:
-        raise argparse.ArgumentTypeError("at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 1 or more")
     return found
 
 
 def _several(text: str) -> int:
     if (found := _natural(text)) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r}: at least 2, one to search on and one to judge by")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 2 or more: one day to search, one to judge")
     return found
 
 
 def _hours(text: str) -> int:
     if not 1 <= (found := _natural(text)) <= 24:
-        raise argparse.ArgumentTypeError(f"{text!r}: 1 to 24")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 1 to 24")
     return found
 
 
@@ -146,9 +149,9 @@ def _seconds(text: str) -> float:
     try:
         found = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if found != 0 and not 1 <= found <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r}: 0, or 1 to 3600 seconds")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 0, or 1 to 3600 seconds")
     return found
 
 
@@ -160,7 +163,7 @@ def _place(text: str) -> str:
 
 def _master(text: str) -> str:
     if not re.fullmatch(r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?|local-cluster\[.+\]|yarn|[a-z][a-z0-9+-]*://.+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is none of local[*], spark://host:port, yarn, k8s://...")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected local[*], spark://host:port, yarn or k8s://...")
     return text
 
 
@@ -168,13 +171,13 @@ def _day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day as 2026-11-21") from None
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a day such as 2026-11-21") from None
 
 
 def _setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"spark\.[\w.]+", key):
-        raise argparse.ArgumentTypeError(f"{text!r} is not spark.key=value")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected spark.key=value")
     return key, value
 
 
@@ -232,7 +235,7 @@ def _terminated() -> Iterator[None]:
     """SIGTERM ends the run as an interrupt does: what is open is closed."""
 
     def end(number: int, _: object) -> NoReturn:
-        tell("SIGTERM: the run ends, and what it wrote for itself is removed")
+        tell("SIGTERM: the run ends; its temporary files are removed")
         raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, end)
@@ -254,7 +257,7 @@ def _cleaned(options: Options) -> Iterator[None]:
 
 
 def _require_java() -> None:
-    """ConfigError where Spark's launcher would find none, and only say that its gateway exited."""
+    """ConfigError without Java: Spark would only say that its gateway exited."""
     home = os.environ.get("JAVA_HOME")
     if "PYSPARK_GATEWAY_PORT" in os.environ or shutil.which("java", path=f"{home}/bin" if home else None):
         return
@@ -284,7 +287,7 @@ def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Opti
     # Even where the daemon is content with one day, one is searched on and another judged by.
     min_days = given.min_days or max(2, adoption.min_days)
     if min_days > given.days:
-        text = f"--days {given.days} cannot hold the {min_days} days that are needed (--min-days, calibration.min_days)"
+        text = f"--days {given.days} is less than the {min_days} good days needed (--min-days, calibration.min_days)"
         raise ConfigError(text, field="--days", value=given.days)
     return Options(
         # Executors work in folders of their own.
@@ -315,7 +318,7 @@ def _history(given: argparse.Namespace, loaded: LoadedSettings | None) -> str:
     if given.history:
         return str(given.history)
     if loaded is None:
-        raise ConfigError("name the history with --history or --settings", field="--history")
+        raise ConfigError("name the history: --history URI, or --settings FILE with history.uri", field="--history")
     uri = loaded.settings.history.uri
     if uri is None:
         raise ConfigError(f"history.uri is not set in {given.settings}: nothing is recorded", field="history.uri")
@@ -328,7 +331,8 @@ def _out(given: argparse.Namespace, loaded: LoadedSettings | None) -> str:
         return str(given.out)
     uri = loaded.settings.calibration.uri if loaded is not None else None
     if loaded is None or uri is None:
-        raise ConfigError("name where the results go with --out, or calibration.uri in --settings", field="--out")
+        text = "name the folder for the results: --out URI, or --settings FILE with calibration.uri"
+        raise ConfigError(text, field="--out")
     return uri if "://" in uri else str(loaded.located(Path(uri)))
 
 
@@ -337,7 +341,7 @@ def _absolute(place: str) -> str:
 
 
 class Screen:
-    """Standard error: lines that stay, and below them, on a terminal, one that is written anew."""
+    """Standard error: lines that stay, and on a terminal below them one that is rewritten."""
 
     def __init__(self) -> None:
         self._shown = time.monotonic()

@@ -15,7 +15,7 @@ import numpy as np
 
 from bundlekeel import __version__
 from bundlekeel.core.calibration import thresholds as core
-from bundlekeel.core.calibration.threshold_ranges import RANGES, searched
+from bundlekeel.core.calibration.thresholds import RANGES, searched
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import figure

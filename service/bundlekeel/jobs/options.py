@@ -71,7 +71,7 @@ def cluster_of(options: Options, found: Sequence[HistoryPeriod]) -> str:
         raise OtherCluster(said, figures=figures)
     cluster, wanted = next(iter(clusters), ""), options.adoption.cluster
     if cluster and wanted and cluster != wanted:
-        text = f"{options.history} is the history of cluster {cluster}, and the settings are of cluster {wanted}"
+        text = f"{options.history} is the history of cluster {cluster}, but the settings are for cluster {wanted}"
         raise OtherCluster(text, figures=figures)
     return cluster
 

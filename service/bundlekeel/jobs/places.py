@@ -42,7 +42,7 @@ class OutputFolder:
         if self._fs.type_name == "local":
             there = next(path for path in (Path(self._root), *Path(self._root).parents) if path.exists())
             if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-                raise StoreError(f"{self.uri} cannot be written to: {there} is no folder that may be written to")
+                raise StoreError(f"{self.uri} cannot be written to: {there} is not a writable folder")
 
     def write(self, name: str, data: bytes) -> str:
         """Write a file below the folder and return where it is; an older one of that name is replaced."""

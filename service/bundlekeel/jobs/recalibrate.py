@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bundlekeel.core.calibration import thresholds as core
-from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS
+from bundlekeel.core.calibration.thresholds import HIT_COUNTS
 from bundlekeel.core.calibration.thresholds_json import document_of
 from bundlekeel.core.history.values import restored
 from bundlekeel.core.model.errors import HistoryError, StoreError
@@ -30,8 +30,7 @@ from bundlekeel.jobs.options import Options, cluster_of, newest
 from bundlekeel.jobs.periods import HistoryPeriod
 from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.jobs.read import digests, of_days, part, periods
-from bundlekeel.jobs.report.page import MOST_ROWS, ReportInputs, page
-from bundlekeel.jobs.report.plots import blocks_shown, points_of
+from bundlekeel.jobs.report import MOST_ROWS, ReportInputs, blocks_shown, page, points_of
 from bundlekeel.jobs.rules import JudgedDay, accept, as_long, at_once, judge, usual_interval
 from bundlekeel.jobs.selection import Selection, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
@@ -119,7 +118,7 @@ def present_params(digest: DataFrame) -> dict[str, Any]:
     told = part(digest, "cycle").where(F.col("params").isNotNull())
     rows = told.orderBy(F.col("wall_ms").desc()).select("params").head(1)
     if not rows:
-        raise HistoryError("no recorded cycle tells the parameters")
+        raise HistoryError("no recorded cycle holds the parameters")
     found: dict[str, Any] = json.loads(rows[0]["params"])
     return found
 
@@ -157,7 +156,7 @@ def left_alone(period_ms: int, good: Sequence[JudgedDay], tell: Tell) -> tuple[s
     usual, period = usual_interval(good), period_ms / 1000
     if as_long(period, usual):
         return ()
-    tell(f"hit counts are left as they are: a cycle takes {figure(usual, 3)} s, {figure(period, 3)} s in the back-test")
+    tell(f"hit counts are not changed: a cycle takes {figure(usual, 3)} s, {figure(period, 3)} s in the back-test")
     return HIT_COUNTS
 
 

@@ -130,7 +130,7 @@ def at_once(periods: Iterable[HistoryPeriod]) -> dict[str, str]:
         hours.setdefault((item.date, item.hour), []).append(item.epoch)
     shared = Counter((date, pair) for (date, _), epochs in hours.items() for pair in combinations(sorted(epochs), 2))
     return {
-        date: f"leaders of terms {one} and {other} recorded at once in {count} hours: two clusters in one folder?"
+        date: f"leaders of terms {one} and {other} recorded the same {count} hours: two clusters in one folder?"
         for (date, (one, other)), count in sorted(shared.items(), reverse=True)
         if count > SHARED_HOURS
     }
@@ -172,7 +172,7 @@ def _lost(day: DayFigures, following: DayFigures | None) -> list[str]:
     missing = day.missing + (following.missing if following else 0)
     if min(missing * day.interval_seconds / 60, day.longest_gap_minutes) < LOST_MINUTES:
         return []
-    return [f"{missing} recorded cycles are gone, longest gap {day.longest_gap_minutes:.0f} min"]
+    return [f"{missing} recorded cycles are missing, longest gap {day.longest_gap_minutes:.0f} min"]
 
 
 def _reasons(day: DayFigures) -> list[str]:
@@ -182,7 +182,7 @@ def _reasons(day: DayFigures) -> list[str]:
         (day.unreadable, f"files cannot be read{said}"),
         (day.broken, f"cycles cannot be rebuilt{said}"),
         (day.doubles, "cycles are there twice"),
-        (day.misplaced, "cycles lie in the wrong hour"),
+        (day.misplaced, "cycles are in the folder of another hour"),
         (day.nan, "values are no numbers"),
         (day.negative, "values are below zero"),
         (day.absurd, "values are impossibly large"),

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, steps_between
-from bundlekeel.core.calibration.thresholds import EQUAL
+from bundlekeel.core.calibration.thresholds import EQUAL, RANGES, searched, steps_between
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import figure
@@ -81,10 +80,10 @@ def searchable(space: SearchSpace, given: SearchDepth) -> None:
     if free and (given.points > 1 or given.rounds):
         return
     if free:
-        raise ConfigError("one point and no round look at nothing", field="--points", value=given.points)
+        raise ConfigError("--points 1 with --rounds 0 tries nothing", field="--points", value=given.points)
     asked = ", ".join(given.names) or "all that it reads"
-    alone = f"; left as they are: {', '.join(space.without)}" if space.without else ""
-    text = f"--parameter {asked}: nothing of that can be searched while strategy {strategy} is in force{alone}"
+    alone = f"; not changed: {', '.join(space.without)}" if space.without else ""
+    text = f"--parameter {asked}: strategy {strategy}, which is in force, has no such parameter to search{alone}"
     raise ConfigError(text, field="--parameter", value=asked, allowed=", ".join(searched(strategy)))
 
 

@@ -1,4 +1,4 @@
-"""A counter of news that can be waited for: what every `wait_changed` of a port needs."""
+"""A counter of changes that can be waited for, as every `wait_changed` of a port needs it."""
 
 from __future__ import annotations
 

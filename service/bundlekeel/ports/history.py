@@ -1,6 +1,7 @@
-"""Where history is kept: a store of immutable files, and the log on this machine that fills it.
+"""Where history is kept (a store of immutable files, and the log on this machine that fills it), and where the nightly
+job stores its proposals.
 
-Both block: they are called by the recorder's own threads and by the command line, never on the event loop.
+All of these calls block: they are called in threads and by the command line, never on the event loop.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from bundlekeel.core.history.record import CycleRecord
 from bundlekeel.core.model.errors import HistoryError, StoreError
@@ -106,7 +107,7 @@ def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, 
         except HistoryError:
             return ""
         except StoreError:
-            # A leader may keep house meanwhile: what it put together or deleted is gone.
+            # A leader may tidy the store meanwhile: what it put together or deleted is gone.
             if file.path in {item.path for item in store.files()}:
                 raise
             return ""
@@ -155,7 +156,7 @@ class HistoryStore(Protocol):
         """Delete a file; nothing happens when it is gone."""
 
     def set_aside(self, file: HistoryFile) -> str:
-        """Move a file to where nobody reads it; its new path."""
+        """Move a file to where it is not read; its new path."""
 
 
 class HistoryWal(Protocol):
@@ -190,3 +191,24 @@ class HistoryWal(Protocol):
 
     def close(self) -> None:
         """Close files and let another process in."""
+
+
+NAME: Final = "thresholds.json"
+# A document has about ten kilobytes; what is larger is something else.
+MAX_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundDocument:
+    """A document as it lies there. `path` below the root; `data`: at most `MAX_BYTES` + 1 bytes of it."""
+
+    path: str
+    data: bytes
+
+
+class CalibrationStore(Protocol):
+    """A folder of proposals: `{root}/{date}/thresholds.json`, the date of the run as 2026-11-21 (UTC); the latest date
+    that has one counts, and a `thresholds.json` in the root where there is no date. Nothing is ever written to it."""
+
+    def newest(self) -> FoundDocument | None:
+        """The newest document, None when there is none. StoreError: the store does not answer."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROLES: Final = ("viewer", "operator", "admin")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_@-]{0,63}")
 _PREFIX: Final = "bk."
-# 16 MiB and some 40 ms a guess. The secret has 256 bits: this is for whoever steals the file and a weak token in it.
+# 16 MiB and some 40 ms a guess. The secret has 256 bits: this protects a weak token when the file is stolen.
 _N, _R, _P = 2**14, 8, 1
 _MOST_MEMORY: Final = 128 * 2**20
 _MOST_REMEMBERED: Final = 1000
@@ -72,9 +72,11 @@ _NO_PRINCIPAL: Final = TokenLine(Principal("", ""), _N, _R, _P, b"\0" * 16, b"\0
 def new_token(name: str, role: str) -> tuple[str, str]:
     """A fresh token, and the line to keep. ConfigError for a name or role that cannot be."""
     if NAME.fullmatch(name) is None:
-        raise ConfigError(f"{name!r} is no name", field="name", value=name, allowed="letters, digits, _ - @, up to 64")
+        raise ConfigError(
+            f"{name!r} is not a valid name", field="name", value=name, allowed="letters, digits, _ - @, up to 64"
+        )
     if role not in ROLES:
-        raise ConfigError(f"{role!r} is no role", field="role", value=role, allowed=", ".join(ROLES))
+        raise ConfigError(f"{role!r} is not a role", field="role", value=role, allowed=", ".join(ROLES))
     secret, salt = secrets.token_urlsafe(32), secrets.token_bytes(16)
     digest = _hashed(secret, salt, _N, _R, _P, 32)
     kept = "$".join(["scrypt", str(_N), str(_R), str(_P), _text(salt), _text(digest)])
@@ -83,7 +85,7 @@ def new_token(name: str, role: str) -> tuple[str, str]:
 
 def read_lines(text: str, origin: str) -> list[TokenLine]:
     """The lines of a file; empty ones and those that begin with # are left out. ConfigError names a wrong one by its
-    number only: whoever writes a token in there by mistake shall not find it in a log."""
+    number only: who writes a token in there by mistake shall not find it in a log."""
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
@@ -92,7 +94,7 @@ def read_lines(text: str, origin: str) -> list[TokenLine]:
             except ValueError:
                 allowed = "name, role, hash as `bundlekeel token new` prints them"
                 raise ConfigError(
-                    f"{origin}: line {number} is none of a token (allowed: {allowed})",
+                    f"{origin}: line {number} is not the line of a token (allowed: {allowed})",
                     field="api.auth.tokens_file",
                     allowed=allowed,
                 ) from None
@@ -101,7 +103,7 @@ def read_lines(text: str, origin: str) -> list[TokenLine]:
 
 class TokensFile:
     """The hashed tokens. A file that has become unreadable or wrong leaves the last good lines in force and says so;
-    one that is gone lets nobody in."""
+    a missing file means that no token is accepted."""
 
     def __init__(self, path: Path) -> None:
         """ConfigError when it cannot be read, or a line of it is wrong."""

@@ -7,7 +7,7 @@ Environment: `BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`. Secrets: a di
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,132 @@ from pydantic import BaseModel, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
-from bundlekeel.settings.errors import ConfigErrors, from_pydantic, problem
 from bundlekeel.settings.model import Settings
-from bundlekeel.settings.parameters import TOP_LEVEL, canonical
-from bundlekeel.settings.schema import by_key, is_section, rows
-from bundlekeel.settings.yaml_text import read_mapping
+from bundlekeel.settings.parameters import TOP_LEVEL, canonical, suggest
+from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
+from bundlekeel.settings.types import InvalidSetting
+
+_VALUE_LIMIT = 80
+_YAML_WORDS = "; YAML reads off, no, on and yes without quotes as false and true"
+
+
+# --- problems: where it was written, key, value, what is allowed ------------------------------------------------
+
+
+class ConfigErrors(ConfigError):
+    """All problems found in one go; `field`, `value` and `allowed` are those of the first."""
+
+    def __init__(self, problems: Sequence[ConfigError]) -> None:
+        first = problems[0]
+        super().__init__("\n".join(map(str, problems)), field=first.field, value=first.value, allowed=first.allowed)
+        self.problems = tuple(problems)
+
+
+def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = None, allowed: str = "") -> ConfigError:
+    """One finished problem: `file:config.yaml: cycle.interval = "x": not a duration (allowed: ...)`."""
+    field = ".".join(path)
+    shown = HIDDEN if value is not None and is_secret(path) else value
+    given = "" if value is None or isinstance(value, dict) else f" = {_short(shown)}"
+    where = f"{origin}: " if origin else ""
+    tail = f" (allowed: {allowed})" if allowed else ""
+    key = f"{field}{given}: " if field else ""
+    return ConfigError(f"{where}{key}{what}{tail}", field=field, value=shown, allowed=allowed)
+
+
+def from_pydantic(error: ValidationError, origins: Mapping[tuple[str, ...], str]) -> list[ConfigError]:
+    """Pydantic's findings in our words."""
+    return [_translate(item, origins) for item in error.errors(include_url=False)]
+
+
+def origin_of(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str:
+    """Where a key was written: its own origin, else that of anything below or around it."""
+    if path in origins:
+        return origins[path]
+    below = [origin for key, origin in origins.items() if key[: len(path)] == path]
+    around = [origins[path[:n]] for n in range(len(path) - 1, 0, -1) if path[:n] in origins]
+    return (*around, *below, "")[0]
+
+
+def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError:
+    path = tuple(str(part) for part in item["loc"])
+    value, allowed = item["input"], ""
+    refusal = item.get("ctx", {}).get("error")
+    if isinstance(refusal, InvalidSetting):
+        what, allowed = str(refusal), refusal.allowed
+        if refusal.hidden:
+            value = HIDDEN
+        if refusal.field:
+            path, value = (*path, *_relative(path, refusal.field)), None
+    elif item["type"] == "extra_forbidden":
+        known = children(path[:-1])
+        what = f"unknown key{suggest(path[-1], known)}"
+        allowed = ", ".join(known)
+    elif item["type"] == "literal_error":
+        what = "not allowed" + (_YAML_WORDS if isinstance(value, bool) else "")
+        allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+    else:
+        what = "it is missing" if item["type"] == "missing" else "not allowed"
+        allowed = ", ".join(children(path))
+    if not allowed:
+        known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))
+        allowed = next((row.allowed for row in known_rows if row is not None), "")
+    return problem(what, path=path, origin=origin_of(path, origins), value=value, allowed=allowed)
+
+
+def _relative(path: tuple[str, ...], field: str) -> tuple[str, ...]:
+    """Patterns of `capacity` contain dots and stay whole."""
+    return (field,) if path[:1] == ("capacity",) else tuple(field.split("."))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _VALUE_LIMIT else f"{text[: _VALUE_LIMIT - 3]}..."
+
+
+# --- YAML: no key twice, keys are text, messages say line and column ---------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, stricter on keys."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {key!r} is not a text; put it in quotes", key_node.start_mark
+            )
+        if key in found:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+def read_mapping(text: str, *, origin: str) -> dict[str, Any]:
+    """The mapping in `text`; an empty text is an empty one. Raises ConfigErrors."""
+    try:
+        value = yaml.load(text, Loader=_Loader)  # noqa: S506 - derived from SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise _refuse(f"{place}{error.problem or error.context}", origin) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _refuse(f"not YAML: {error}", origin) from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _refuse(f"holds a {type(value).__name__} instead of settings", origin)
+    return value
+
+
+def _refuse(what: str, origin: str) -> ConfigError:
+    return ConfigErrors([problem(what, path=(), origin=origin)])
+
 
 ENV_PREFIX: Final = "BUNDLEKEEL__"
 ENV_SECRETS_DIR: Final = "BUNDLEKEEL_SECRETS_DIR"
@@ -36,7 +157,7 @@ _Layer = dict[_Path, tuple[object, str]]
 class LoadedSettings:
     """Settings with the origin of every key: `default`, `file:...`, `env:...`, `secret:...` or `cli`.
 
-    `again` reads the same sources anew (ConfigErrors as `load_settings`).
+    `again` reads the same sources again (ConfigErrors as `load_settings`).
     """
 
     settings: Settings
@@ -53,7 +174,7 @@ class LoadedSettings:
     def unreadable_files(self) -> list[str]:
         """A sentence for every file that is named (tokens, certificates, keys) and that this process cannot read."""
         return [
-            f"{key} = {str(file)!r}: {self.located(file)} is no file that can be read"
+            f"{key} = {str(file)!r}: {self.located(file)} is not a readable file"
             for key, file in _named_files(self.settings.__dict__, "")
             if (place := self.located(file)) is None or not place.is_file() or not os.access(place, os.R_OK)
         ]

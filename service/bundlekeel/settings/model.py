@@ -17,18 +17,26 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameters import check_pair, compat_defaults
-from bundlekeel.settings.calibration import CalibrationSettings, ShadowSettings
-from bundlekeel.settings.counters import CountersSettings, PrometheusSettings
-from bundlekeel.settings.guard import RateSettings, Windows
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical
 from bundlekeel.settings.quotas import QuotaSettings
-from bundlekeel.settings.records import HistorySettings, NotifySettings, TraceSettings
+from bundlekeel.settings.sections import (
+    CalibrationSettings,
+    CountersSettings,
+    HistorySettings,
+    NotifySettings,
+    PrometheusSettings,
+    RateSettings,
+    ShadowSettings,
+    TraceSettings,
+    Windows,
+)
 from bundlekeel.settings.security import ApiAuthSettings, ApiTlsSettings, StoreSecuritySettings
 from bundlekeel.settings.types import (
     AllowedWords,
     Compat,
     Duration,
     InvalidSetting,
+    Listed,
     Placement,
     Section,
     Shown,
@@ -44,20 +52,20 @@ class StoreSettings(StoreSecuritySettings):
     """How the metadata store is talked to."""
 
     session_timeout: Duration = Field(
-        default=10.0, ge=1, description="asked of ZooKeeper; a dead leader is replaced about this much later"
+        default=10.0, ge=1, description="asked of ZooKeeper; a leader that fails is replaced after about this time"
     )
     call_timeout: Duration = Field(default=3.0, ge=0.05, description="a single read or write gives up after this")
     settle_after_outage: Duration = Field(
         default=180.0,
         ge=0,
         le=86_400,
-        description="after the store was away nothing moves until all brokers are back and no change was seen for this",
+        description="after an outage of the store nothing moves until all brokers are back and unchanged for this long",
     )
     batch_window: Duration = Field(
         default=0.2,
         ge=0,
         le=10,
-        description="changes within it become one picture, so that a broker start is one cycle",
+        description="changes within this time are read together, so that the start of a broker is one cycle",
     )
     max_report_bytes: int = Field(
         default=1_048_576,
@@ -81,14 +89,16 @@ class AdminSettings(Section):
         ge=1,
         description="until it answers; an unload takes up to namespaceBundleUnloadingTimeoutMs (60 s)",
     )
-    max_redirects: int = Field(default=5, ge=0, le=20, description="307s followed by hand, to known brokers only")
+    max_redirects: int = Field(
+        default=5, ge=0, le=20, description="redirects (307) that are followed, to known brokers only"
+    )
     token: SecretStr | None = Field(default=None, description="bearer token; better kept in token_file or a secret")
     token_file: Path | None = Field(default=None, description="file with the token, read again when it changes")
     tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
     tls_verify: bool = Field(default=True, description="check certificate and host name of https brokers")
     tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain shown to brokers")
     tls_key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
-    prefer_tls: bool = Field(default=False, description="take brokers' encrypted addresses; with a token so anyway")
+    prefer_tls: bool = Field(default=False, description="use the brokers' encrypted addresses; always with a token")
 
     @property
     def encrypted_first(self) -> bool:
@@ -150,7 +160,9 @@ class CapacitySettings(Section):
     msg_rate: float | None = Field(default=None, gt=0, description="msg/s, in and out together")
     throughput: float | None = Field(default=None, gt=0, description="bytes/s, in and out together")
     direct_memory_mb: float | None = Field(default=None, gt=0, description="MiB of direct memory")
-    cpu: Literal["ignore"] | None = Field(default=None, description="ignore: brokers share a CPU, so it tells nothing")
+    cpu: Literal["ignore"] | None = Field(
+        default=None, description="ignore: do not count CPU (brokers share a machine)"
+    )
     bandwidth: Literal["ignore"] | None = Field(default=None, description="ignore: do not count bandwidth at all")
     direct_memory: Literal["ignore"] | None = Field(default=None, description="ignore: do not count direct memory")
 
@@ -161,7 +173,7 @@ class CapacitySettings(Section):
             if getattr(self, limit) is not None and getattr(self, resource) is not None:
                 raise InvalidSetting(f"{resource} is ignored, so {limit} would have no effect", field=limit)
         if self == CapacitySettings.model_construct():
-            raise InvalidSetting("says nothing", allowed=", ".join(CapacitySettings.model_fields))
+            raise InvalidSetting("sets nothing", allowed=", ".join(CapacitySettings.model_fields))
         return self
 
     def override(self, pattern: str) -> CapacityOverride:
@@ -184,13 +196,13 @@ class EffectsSettings(Section):
     quarantine_after: int = Field(
         default=3, ge=1, le=100, description="consecutive moves without benefit before a broker pair is quarantined"
     )
-    quarantine_for: Duration = Field(default=3600.0, ge=0, description="how long it rests")
+    quarantine_for: Duration = Field(default=3600.0, ge=0, description="how long the quarantine lasts")
     revert_worse_moves: bool = Field(
         default=False, description="move a bundle back, once, when its move made the more loaded broker worse"
     )
     heed_foreign_moves: bool = Field(
         default=True,
-        description="leave bundles alone for a while that somebody else moved; rest when our moves are undone again",
+        description="do not move bundles for a while that others moved; pause when others keep undoing our moves",
     )
 
 
@@ -201,13 +213,16 @@ class LeadershipSettings(Section):
         default=3,
         ge=1,
         le=15,
-        description="sidecars that contend and keep full watches; more of them only wait for a seat",
+        description="sidecars that take part in leader election and watch everything; further ones wait for a seat",
     )
     heartbeat: Duration = Field(
         default=2.0, ge=0.05, description="how often leadership is confirmed; at most a third of store.session_timeout"
     )
     margin_ratio: float = Field(
-        default=0.2, ge=0.05, le=0.9, description="share of the session by which we stop before the store would"
+        default=0.2,
+        ge=0.05,
+        le=0.9,
+        description="share of the session time-out by which a leader stops earlier than the store requires",
     )
 
 
@@ -223,14 +238,17 @@ class ApiSettings(Section):
     advertised_url: Annotated[str, Shown, AllowedWords("http(s)://host:port")] | None = Field(
         default=None, description="where other sidecars reach this one; null derives it from host and port"
     )
-    allowed_hosts: tuple[str, ...] = Field(
+    allowed_hosts: Annotated[tuple[str, ...], Listed] = Field(
         default=(), description="further Host headers to accept (names of Services and proxies); others get 421"
     )
     max_concurrent: int = Field(
-        default=64, ge=1, le=10_000, description="requests worked on at once, and a quarter more of changes; else 503"
+        default=64, ge=1, le=10_000, description="requests handled at once (a quarter more for changes); others get 503"
     )
     max_connections: int = Field(
-        default=256, ge=8, le=100_000, description="open at once, of a listener, a quarter of one address; others close"
+        default=256,
+        ge=8,
+        le=100_000,
+        description="open connections of a listener, a quarter of them from one address; others are closed",
     )
     auth: ApiAuthSettings = ApiAuthSettings()
     tls: ApiTlsSettings = ApiTlsSettings()
@@ -241,13 +259,6 @@ class ApiSettings(Section):
         if value is not None and re.fullmatch(r"https?://[^\s/]+/?", value) is None:
             raise InvalidSetting("not an address of a web server")
         return value.rstrip("/") if value else None
-
-    @field_validator("allowed_hosts", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return [part.strip() for part in value.split(",") if part.strip()]
-        return value
 
 
 class JournalSettings(Section):
@@ -262,12 +273,10 @@ class LoggingSettings(Section):
     """What is logged to stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info",
-        description="lowest level that is shown",
+        default="info", description="lowest level that is shown"
     )
     format: Literal["json", "console", "auto"] = Field(
-        default="auto",
-        description="auto: console on a terminal, else json",
+        default="auto", description="auto: console on a terminal, else json"
     )
 
     @field_validator("level", mode="before")
@@ -285,8 +294,7 @@ class Settings(Section):
         description="the brokers' clusterName: under any other name the sidecar does not start",
     )
     mode: Literal["observe", "recommend", "act"] = Field(
-        default="recommend",
-        description="observe and recommend change nothing, act carries plans out; also a ceiling",
+        default="recommend", description="observe and recommend change nothing, act carries plans out; also a ceiling"
     )
     review: Literal["off", "required"] = Field(
         default="off", description="required: what a person asks to be carried out waits until another one approves"
@@ -315,7 +323,7 @@ class Settings(Section):
         description="act although brokers run different load managers: among those of the class that started last",
     )
     adopt_broker_settings: bool = Field(
-        default=False, description="take parameters the brokers run with; what is set here still wins"
+        default=False, description="use the brokers' parameters; values set here take precedence"
     )
     parameters: dict[str, Any] = Field(
         default_factory=dict, description="strategy and guard parameters, by our names or Pulsar's keys"
@@ -324,7 +332,7 @@ class Settings(Section):
         default_factory=dict, description="limits by broker id, glob or /regular expression/"
     )
     windows: Windows = Field(
-        default=(), description="maintenance windows; outside of them nothing is moved that no person asked for"
+        default=(), description="maintenance windows; outside of them only moves that a person asked for are made"
     )
     rate: RateSettings = RateSettings()
     cycle: CycleSettings = CycleSettings()
@@ -389,7 +397,7 @@ class Settings(Section):
     def _prometheus_has_an_address(self) -> Settings:
         if self.counters.source == "prometheus" and self.prometheus.url is None:
             raise InvalidSetting(
-                "counters.source is prometheus, and where it is is not said",
+                "counters.source is prometheus, but prometheus.url is not set",
                 field="prometheus.url",
                 allowed="http(s)://host[:port][/path]",
             )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 REPORTED_BUNDLES: Final = "loadBalancerMaxNumberOfBundlesInBundleLoadReport"
 # How brokers measure and report, by the key of it, with `ServiceConfiguration`'s default (the same in 4.0 and 4.2).
-# These are facts rather than preferences: a plan reckons with them whether or not other settings are adopted.
+# These are facts rather than preferences: a plan uses them whether or not other settings are adopted.
 STOCK: Final[Mapping[str, int]] = {
     "statsUpdateFrequencyInSecs": 60,
     "loadBalancerHostUsageCheckIntervalMinutes": 1,
@@ -97,10 +97,7 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], lis
 
 
 def to_parameters(
-    settings: Settings,
-    brokers: Mapping[str, str] | None = None,
-    *,
-    origins: Mapping[str, str] | None = None,
+    settings: Settings, brokers: Mapping[str, str] | None = None, *, origins: Mapping[str, str] | None = None
 ) -> MergedParameters:
     """What `plan()` runs with, and where each value is from: `default`, `broker` or the origin of the setting.
 
@@ -163,7 +160,7 @@ def _in_our_unit(spec: ParameterSpec, key: str, value: object) -> object:
         ours = STRATEGY_CLASSES.get(str(value).rpartition(".")[2])
         if ours not in spec.choices:
             names = [name for name, mapped in STRATEGY_CLASSES.items() if mapped in spec.choices]
-            text = "a class that this release has no counterpart of"
+            text = "this release does not support that class"
             raise ConfigError(text, field=f"parameters.{key}", allowed=", ".join(names))
         return ours
     if value is None:

@@ -65,21 +65,23 @@ class QuotaSettings(Section):
         default=5,
         ge=1,
         le=100,
-        description="every so many cycles all brokers are asked, else those with limited bundles",
+        description="all brokers are asked once in this many cycles, else those with limited bundles",
     )
     split: Literal["even", "proportional"] = Field(
-        default="even", description="among the topics of a broker that are held back: even, or by past usage"
+        default="even", description="among the topics of a broker that are limited: even, or by past usage"
     )
     room: float = Field(
-        default=0.10, ge=0.06, le=1, description="how far above its demand a topic may grow before it is held back"
+        default=0.10, ge=0.06, le=1, description="how far above its demand a topic may grow before it is limited"
     )
     overcommit: float = Field(
-        default=0.1, ge=0, le=0.1, description="part of that room which does not count; sums may exceed limits by it"
+        default=0.1, ge=0, le=0.1, description="part of `room` that does not count; sums may exceed limits by it"
     )
     floor: float = Field(
-        default=0.05, ge=0, le=0.5, description="part of the limit that idle topics get on top, together, to start"
+        default=0.05, ge=0, le=0.5, description="part of the limit that idle topics together get in addition, to start"
     )
-    burst: float = Field(default=0.25, ge=0, le=1, description="most of the unused limit that one topic gets on top")
+    burst: float = Field(
+        default=0.25, ge=0, le=1, description="most of the limit that one topic gets in addition while it is unused"
+    )
     least_messages: float = Field(default=1, ge=1, description="no share is below this many messages/s")
     least_bytes: float = Field(default=1024, ge=1, description="no share is below this many bytes/s")
     write_up: float = Field(default=0.10, ge=0, le=1, description="a rate is raised when it rises by this part")

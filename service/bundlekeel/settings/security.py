@@ -14,8 +14,7 @@ class ApiAuthSettings(Section):
     """Who may use the API over TCP. With neither tokens nor JWT there is no mutating route there."""
 
     tokens_file: Path | None = Field(
-        default=None,
-        description="lines `name role hash` made by `bundlekeel token new`; read again when it changes",
+        default=None, description="lines `name role hash` made by `bundlekeel token new`; read again when it changes"
     )
     jwt_key_file: Path | None = Field(
         default=None,
@@ -47,10 +46,10 @@ class ApiAuthSettings(Section):
         for name in ("jwt_issuer", "jwt_audience"):
             if self.jwt_key_file is not None and not getattr(self, name):
                 raise InvalidSetting(
-                    "needed with jwt_key_file: any other token of that issuer would do else", field=name
+                    "needed with jwt_key_file: without it any token of that issuer would be accepted", field=name
                 )
         if self.anonymous_reads and not self.on:
-            raise InvalidSetting("says nothing without tokens_file or jwt_key_file", field="anonymous_reads")
+            raise InvalidSetting("has no effect without tokens_file or jwt_key_file", field="anonymous_reads")
         return self
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
@@ -94,6 +95,22 @@ def _web_address(value: str) -> str:
     return value
 
 
+def http_address(value: str) -> str:
+    """The value; InvalidSetting when it is not an absolute http(s) address without spaces."""
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and value.isascii() and " " not in value
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InvalidSetting("not an http(s) address")
+    return value
+
+
+def _listed(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
 def _one_of(parameter: str) -> AfterValidator:
     def check(value: str) -> str:
         known = choices(parameter)
@@ -117,6 +134,9 @@ Place = Annotated[
 ]
 # An address that is shown.
 Shown = AfterValidator(_web_address)
+Http = AfterValidator(http_address)
+# A list that may also be written as one text with commas.
+Listed = BeforeValidator(_listed)
 Strategy = Annotated[str, _one_of("strategy"), AllowedWords(", ".join(STRATEGIES))]
 Placement = Annotated[str, _one_of("placement"), AllowedWords(", ".join(PLACEMENTS))]
 # YAML reads an unquoted 4.2 as a number.

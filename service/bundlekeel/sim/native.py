@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.compat import BundleColumns, CompatPicture, Placer, shed
+from bundlekeel.core.compat.in_plan import largest
 from bundlekeel.core.compat.picture import percent, suspects
 from bundlekeel.core.compat.transfer import Load, TopBundle, TransferPicture, find_bundles
-from bundlekeel.core.compat.transfer_plan import largest
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerReport, Ints
 from bundlekeel.core.model.parameters import Parameters

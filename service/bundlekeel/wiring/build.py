@@ -10,25 +10,24 @@ import structlog
 
 from bundlekeel import __version__
 from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.api.server import ApiServer
 from bundlekeel.core.planning.effects import EffectRules
 from bundlekeel.daemon.calibration.watcher import Calibration
-from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.cycle import Cycle, CycleListener
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
-from bundlekeel.daemon.cycle.parts import Chronicle, CycleParts, every
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor, move_record
+from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
-from bundlekeel.daemon.gate.gate import Gate, GateParts
+from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
-from bundlekeel.daemon.operations.manual_moves import ManualMoves, ManualMovesParts
-from bundlekeel.daemon.operations.operator_requests import OperatorRequests, OperatorRequestsParts
+from bundlekeel.daemon.operations.manual_moves import ManualMoves
+from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.quotas.service import QuotaService
@@ -64,8 +63,7 @@ class Build:
     """One sidecar's parts, wired; `runtime` runs it and `sidecar` answers for it."""
 
     def __init__(self, loaded: LoadedSettings, out: Outside) -> None:
-        self.loaded = loaded
-        self.outside = out
+        self.loaded, self.outside = loaded, out
         self.notifications = notifications(
             loaded,
             out.telemetry,
@@ -95,7 +93,7 @@ class Build:
         self.effective_parameters = effective_parameters_of(loaded, self.shared_state)
         self.shadow_strategies = shadow_strategies(loaded, self.outside.telemetry, self.outside.clock)
         self.calibration = self._calibration()
-        self.cycle = Cycle(self._cycle_parts())
+        self.cycle = self._cycle()
         self.quotas = self._quotas()
         self.guard_memory.limited = self.quotas.quotas.limited
         self.planner = self._planner()
@@ -103,6 +101,7 @@ class Build:
         self.reviews = Reviews(out.coordination, self.shared_state, out.clock, required=loaded.settings.reviewed)
         self.runtime = Runtime(self._runtime_parts())
         self.sidecar = BalancerService(self._sidecar_parts())
+        out.telemetry.gauge("build_info", 1.0, version=__version__)
 
     def _planner(self) -> Planner:
         interval = self.loaded.settings.cycle.interval
@@ -132,7 +131,7 @@ class Build:
         return made
 
     def _journal(self, settings: Settings) -> Journal:
-        """The file, and who else hears of each line."""
+        """The file, and what else gets each line."""
         written: Journal = FileJournal(
             self.loaded.located(settings.journal.path),
             telemetry=self.outside.telemetry,
@@ -186,14 +185,12 @@ class Build:
 
     def _manual_moves(self) -> ManualMoves:
         return ManualMoves(
-            ManualMovesParts(
-                cycle=self.cycle,
-                policies=self.policies,
-                metadata=self.outside.metadata,
-                ownership=self.outside.ownership,
-                admin=self.outside.admin,
-                config=self.config,
-            )
+            cycle=self.cycle,
+            policies=self.policies,
+            metadata=self.outside.metadata,
+            ownership=self.outside.ownership,
+            admin=self.outside.admin,
+            config=self.config,
         )
 
     def _external_moves(self) -> ExternalMoveWatch:
@@ -226,19 +223,17 @@ class Build:
 
     def _gate(self, settings: Settings) -> Gate:
         return Gate(
-            GateParts(
-                ceiling=settings.mode,
-                review_required=settings.reviewed,
-                shared=self.shared_state,
-                config=self.config,
-                clock=self.outside.clock,
-                outage=self.outage.obstacle,
-                second_balancer=lambda: second_balancer(
-                    self.cycle.cycle_state.external_moves, self.outside.clock.wall_ms()
-                ),
-                channel=self.channel.unfit,
-                windows=self.calendar.obstacle,
-            )
+            ceiling=settings.mode,
+            review_required=settings.reviewed,
+            shared=self.shared_state,
+            config=self.config,
+            clock=self.outside.clock,
+            outage=self.outage.obstacle,
+            second_balancer=lambda: second_balancer(
+                self.cycle.cycle_state.external_moves, self.outside.clock.wall_ms()
+            ),
+            channel=self.channel.unfit,
+            windows=self.calendar.obstacle,
         )
 
     def _outage(self, settings: Settings) -> OutageWatch:
@@ -252,36 +247,31 @@ class Build:
             session_seconds=settings.store.session_timeout,
         )
 
-    def _cycle_parts(self) -> CycleParts:
-        return CycleParts(
+    def _cycle(self) -> Cycle:
+        listeners: list[CycleListener] = [self.recorder.take] if self.recorder is not None else []
+        if self.shadow_strategies is not None:
+            listeners.append(self.shadow_strategies.heard)
+        if self.loaded.settings.calibration.mode != "off":
+            listeners.append(self.calibration.heard)
+        return Cycle(
             observer=self.observer,
             admin=self.outside.admin,
             config=self.config,
             policies=self.policies,
             executor=self.executor,
-            term=self.shared_state,
+            shared_state=self.shared_state,
             journal=self.journal,
             telemetry=self.outside.telemetry,
             clock=self.outside.clock,
             parameters=self.effective_parameters,
-            describe=move_record,
             requests=self.operations,
             guard_memory=self.guard_memory,
             gate=self.gate,
             effects=self._effects(),
             external_moves=self._external_moves(),
-            history=self._chronicle(),
+            listeners=listeners,
             shadow=self.shadow_strategies.news if self.shadow_strategies is not None else dict,
         )
-
-    def _chronicle(self) -> Chronicle:
-        """Who hears of every cycle."""
-        heard: list[Chronicle] = [self.recorder.take] if self.recorder is not None else []
-        if self.shadow_strategies is not None:
-            heard.append(self.shadow_strategies.heard)
-        if self.loaded.settings.calibration.mode != "off":
-            heard.append(self.calibration.heard)
-        return every(*heard)
 
     def _runtime_parts(self) -> RuntimeParts:
         out = self.outside
@@ -367,45 +357,42 @@ class Build:
     def _operator_requests(self) -> OperatorRequests:
         out = self.outside
         return OperatorRequests(
-            OperatorRequestsParts(
-                shared_state=self.shared_state,
-                cycle=self.cycle,
-                operations=self.operations,
-                manual_moves=self.manual_moves,
-                reviews=self.reviews,
-                metadata=out.metadata,
-                ownership=out.ownership,
-                journal=self.journal,
-                clock=out.clock,
-                gate=self.gate,
-            )
+            shared_state=self.shared_state,
+            cycle=self.cycle,
+            drain_tracker=self.operations,
+            manual_moves=self.manual_moves,
+            proposals=self.reviews,
+            metadata=out.metadata,
+            ownership=out.ownership,
+            journal=self.journal,
+            clock=out.clock,
+            gate=self.gate,
         )
 
     async def _on_won(self, epoch: int) -> None:
         await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
         self.runtime.hurry()
 
-    async def run(self) -> int:
-        """Run until stopped; the exit code."""
-        settings, socket_path = self.loaded.settings, self.loaded.located(self.loaded.settings.api.socket)
-        self.outside.telemetry.gauge("build_info", 1.0, version=__version__)
-        server = ApiServer(
+    def server(self) -> ApiServer:
+        """The API of this sidecar."""
+        settings = self.loaded.settings
+        return ApiServer(
             self.sidecar,
             settings.api.host,
             settings.api.port,
-            socket_path,
+            self.loaded.located(settings.api.socket),
             allowed_hosts=served_hosts(settings),
             protection=protection(self.loaded, self.outside.telemetry, self.outside.clock, self.journal.append),
         )
 
-        def announce(urls: list[str]) -> None:
-            url = advertised(settings, urls[0])
-            self.leadership.member = replace(self.leadership.member, url=url)
-            structlog.get_logger(__name__).info("listening", url=urls[0], socket=str(socket_path or ""))
-
+    def ready(self, urls: list[str]) -> None:
+        """The API listens at these addresses, and tasks begin next."""
+        settings = self.loaded.settings
+        self.leadership.member = replace(self.leadership.member, url=advertised(settings, urls[0]))
+        socket_path = self.loaded.located(settings.api.socket)
+        structlog.get_logger(__name__).info("listening", url=urls[0], socket=str(socket_path or ""))
         if self.outside.configuration is not self.outside.store:
             self.outside.configuration.start()
-        return await self.runtime.run([server], on_ready=announce)
 
 
 def _member(settings: Settings, clock: SystemClock) -> Member:

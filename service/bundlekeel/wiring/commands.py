@@ -15,16 +15,16 @@ from bundlekeel.cli.wiring import Split
 from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.daemon.listings import row_of
 from bundlekeel.daemon.operations.deadman import DeadManLimits, judge
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.takeover import BrokerRow, TakeoverContext, TakeoverResult, handback, takeover
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
-from bundlekeel.daemon.sources.channel_tables import row_of
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.history import HistoryStore
+from bundlekeel.settings.describe import warnings_of
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.settings.warnings import warnings_of
 from bundlekeel.wiring.history import history_store
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.outside import (
@@ -55,10 +55,8 @@ class Bootstrap:
         for text in warnings_of(settings.settings):
             structlog.get_logger(__name__).warning("setting", warning=text)
 
-        async def serve() -> int:
-            return await Build(settings, self._opened(settings)).run()
-
-        return asyncio.run(serve())
+        build = Build(settings, self._opened(settings))
+        return asyncio.run(build.runtime.run([build.server()], on_ready=build.ready))
 
     def takeover(
         self,

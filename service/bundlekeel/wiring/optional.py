@@ -21,7 +21,7 @@ from bundlekeel.adapters.topics.feed import TopicUsageFeed
 from bundlekeel.adapters.topics.process import TopicsProcess
 from bundlekeel.core.model.errors import ConfigError, StoreError
 from bundlekeel.daemon.calibration.shadow import ShadowStrategies
-from bundlekeel.daemon.calibration.watcher import Calibration, CalibrationParts
+from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
@@ -33,10 +33,10 @@ from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, me
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Peers, Telemetry
-from bundlekeel.ports.calibration import CalibrationStore
+from bundlekeel.ports.history import CalibrationStore
 from bundlekeel.ports.records import EVENTS
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.settings.records import WebhookSettings
+from bundlekeel.settings.sections import WebhookSettings
 from bundlekeel.tls import ClientTls
 from bundlekeel.wiring.outside import Outside, topics_options
 
@@ -61,21 +61,19 @@ def calibration(
     """What answers for thresholds; it watches only where the settings say so."""
     given = loaded.settings.calibration
     return Calibration(
-        CalibrationParts(
-            mode=given.mode,
-            rules=replace(given.rules, cluster=loaded.settings.cluster),
-            every_seconds=given.interval,
-            interval_seconds=loaded.settings.cycle.interval,
-            canary_seconds=given.canary,
-            store=_proposals(loaded),
-            effective_parameters=effective_parameters,
-            shared_state=shared_state,
-            sees=sees,
-            journal=journal,
-            telemetry=telemetry,
-            clock=clock,
-            gate=gate,
-        )
+        mode=given.mode,
+        rules=replace(given.rules, cluster=loaded.settings.cluster),
+        every_seconds=given.interval,
+        interval_seconds=loaded.settings.cycle.interval,
+        canary_seconds=given.canary,
+        store=_proposals(loaded),
+        effective_parameters=effective_parameters,
+        shared_state=shared_state,
+        sees=sees,
+        journal=journal,
+        telemetry=telemetry,
+        clock=clock,
+        gate=gate,
     )
 
 
@@ -111,9 +109,6 @@ def _proposals(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:
 
 def _nowhere() -> CalibrationStore:
     raise StoreError("calibration is off")
-
-
-# The recorder of a sidecar, and the store for the command line. pyarrow is loaded only where history is used.
 
 
 # Receivers of notifications, as the settings say.
@@ -222,7 +217,7 @@ def traces_of(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, member
     adapter = _traces_adapter()
     trusted = loaded.located(given.tls_trust_certs_file)
     if trusted is not None:
-        # The library would say so with the first trace only.
+        # The library would report it with the first trace only.
         ClientTls(trust_certs=trusted).context(field="traces.tls_trust_certs_file")
     exporter = adapter.otlp_exporter(given.otlp_endpoint, seconds=given.timeout, trust_certs=trusted)
     resource = {

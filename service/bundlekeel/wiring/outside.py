@@ -29,7 +29,7 @@ from bundlekeel.adapters.zookeeper import (
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_watch import ChannelWatch, WatchParts
+from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
@@ -176,16 +176,14 @@ def _admin(loaded: LoadedSettings, telemetry: PrometheusTelemetry, clock: System
 def watch(out: Outside, record: Callable[[Mapping[str, Any]], None], active: Callable[[], bool]) -> ChannelWatch:
     """The ownership channel's watch over these adapters."""
     return ChannelWatch(
-        WatchParts(
-            channel=out.channel,
-            source=out.source,
-            metadata=out.metadata,
-            config=out.config,
-            record=record,
-            telemetry=out.telemetry,
-            clock=out.clock,
-            active=active,
-        )
+        channel=out.channel,
+        source=out.source,
+        metadata=out.metadata,
+        config=out.config,
+        record=record,
+        telemetry=out.telemetry,
+        clock=out.clock,
+        active=active,
     )
 
 
@@ -262,7 +260,7 @@ async def settled(out: Outside, within: float = 10.0) -> None:
             return
         except (StoreError, SnapshotError) as error:
             if out.clock.boot() > deadline:
-                raise StoreError(f"who owns what cannot be told: {error}") from error
+                raise StoreError(f"the owners of bundles cannot be read: {error}") from error
             await out.clock.sleep(0.05)
 
 

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.peers import HttpPeers
-from bundlekeel.adapters.zookeeper.security import StoreIdentity
+from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.server import Protection
 from bundlekeel.ports import Telemetry
-from bundlekeel.settings.counters import PrometheusSettings
 from bundlekeel.settings.credentials import Credentials, TokensFile
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import AdminSettings, Settings
+from bundlekeel.settings.sections import PrometheusSettings
 from bundlekeel.tls import ClientTls, ServerTls
 from bundlekeel.token_source import TokenSource
 

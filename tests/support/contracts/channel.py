@@ -65,17 +65,7 @@ async def following(kit: ChannelKit) -> AsyncIterator[Channel]:
 
 async def read(kit: ChannelKit, channel: Channel) -> ChannelView:
     """Its view, as soon as there is one."""
-    views: list[ChannelView] = []
-
-    async def readable() -> bool:
-        try:
-            views.append(await channel.view())
-        except SnapshotError:
-            return False
-        return True
-
-    await eventually(readable, within=kit.patience)
-    return views[-1]
+    return await eventually(channel.view, within=kit.patience)
 
 
 async def shows(kit: ChannelKit, channel: Channel, bundle: str, owner: str) -> None:

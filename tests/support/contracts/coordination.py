@@ -6,14 +6,18 @@ Subclass `CoordinationContract` in a test module and give it a fixture `world`.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar, overload
 
 import pytest
 
-from bundlekeel.core.model.errors import LeadershipLost, StaleWrite, StoreError
+from bundlekeel.core.model.errors import LeadershipLost, SnapshotError, StaleWrite, StoreError
 from bundlekeel.ports import Coordination, DocumentChange, Member
+
+T = TypeVar("T")
 
 
 class World(Protocol):
@@ -34,15 +38,19 @@ class World(Protocol):
         """Let it answer again."""
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], *, within: float = 10.0) -> None:
-    """Wait until the condition holds; a store that does not answer counts as no."""
+@overload
+async def eventually(condition: Callable[[], Awaitable[T | None]], *, within: float = ...) -> T: ...
+@overload
+async def eventually(condition: Callable[[], T | None], *, within: float = ...) -> T: ...
+async def eventually(condition: Callable[[], Any], *, within: float = 10.0) -> Any:
+    """Wait until the condition holds, and what it gave; a store that does not answer, or has nothing yet, counts as
+    no."""
     deadline = time.monotonic() + within
     while True:
-        try:
-            if await condition():
-                return
-        except StoreError:
-            pass
+        with suppress(StoreError, SnapshotError):
+            found = condition()
+            if found := (await found if inspect.isawaitable(found) else found):
+                return found
         assert time.monotonic() < deadline, "the condition did not come true in time"
         await asyncio.sleep(0.02)
 
@@ -60,15 +68,7 @@ def member(name: str) -> Member:
 
 async def lead(who: Coordination, name: str) -> int:
     """Make `who` the leader as soon as the place is free; its epoch."""
-    epochs: list[int] = []
-
-    async def won() -> bool:
-        epoch = await who.campaign(member(name))
-        epochs.extend([] if epoch is None else [epoch])
-        return epoch is not None
-
-    await eventually(won)
-    return epochs[0]
+    return await eventually(lambda: who.campaign(member(name)))
 
 
 class CoordinationContract:
@@ -368,12 +368,6 @@ class CoordinationContract:
             assert await a.wait_changed(0.0) in (True, False)
         finally:
             await world.thaw()
-
-        async def answers() -> bool:
-            await a.read("state/x")
-            return True
-
-        await eventually(answers)
         await lead(a, "a")
 
     async def test_closing_gives_everything_up(self, world: World) -> None:

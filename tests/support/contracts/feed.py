@@ -8,16 +8,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from bundlekeel.ports import LoadFeed, LoadTables
+from bundlekeel.ports.quotas import UsageTables
 from tests.support.contracts.coordination import eventually
 
+H_co = TypeVar("H_co", LoadTables, UsageTables, covariant=True)
 
-class FeedKit(Protocol):
-    """Brokers that publish. `patience` bounds, in seconds, how long something may take to show."""
+
+class Patient(Protocol):
+    """`patience` bounds, in seconds, how long something may take to show."""
 
     patience: float
+
+
+class Feed(Protocol[H_co]):
+    """What this contract and the one of usage ask of a feed."""
+
+    def tables(self) -> H_co:
+        """What was heard."""
+
+
+class FeedKit(Patient, Protocol):
+    """Brokers that publish."""
+
     service_urls: Sequence[str]
     broker_ids: Sequence[str]
 
@@ -57,16 +72,9 @@ def heard_all(kit: FeedKit, tables: LoadTables) -> bool:
     return all(heard is not None and heard.load is not None and heard.bundles is not None for heard in found)
 
 
-async def tables_where(kit: FeedKit, feed: LoadFeed, condition: Callable[[LoadTables], bool]) -> LoadTables:
-    """The first tables of which this holds."""
-    found: list[LoadTables] = []
-
-    async def holds() -> bool:
-        found.append(feed.tables())
-        return condition(found[-1])
-
-    await eventually(holds, within=kit.patience)
-    return found[-1]
+async def tables_where(kit: Patient, feed: Feed[H_co], condition: Callable[[H_co], bool]) -> H_co:
+    """The first tables of a feed of which this holds."""
+    return await eventually(lambda: tables if condition(tables := feed.tables()) else None, within=kit.patience)
 
 
 class FeedContract:

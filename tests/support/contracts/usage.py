@@ -6,23 +6,23 @@ Subclass `UsageContract` in a test module and give it a fixture `kit`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 from bundlekeel.core.quotas.native import PassedUsage, UsageMessage
 from bundlekeel.ports.quotas import ReceivedUsage, UsageFeed, UsageTables
 from tests.support.contracts.coordination import eventually
+from tests.support.contracts.feed import Patient, tables_where
 from tests.support.memory_usage import usage_message
 
 FIRST, SECOND = "pulsar://b1:6650", "pulsar://b2:6650"
 LITTLE, MUCH = PassedUsage(messages=3, size=300), PassedUsage(messages=2**40, size=2**62)
 
 
-class UsageKit(Protocol):
-    """A topic. `patience` bounds, in seconds, how long something may take to show."""
+class UsageKit(Patient, Protocol):
+    """A topic."""
 
-    patience: float
     service_urls: Sequence[str]
 
     def make(self) -> UsageFeed:
@@ -51,18 +51,6 @@ async def listening(kit: UsageKit) -> AsyncIterator[UsageFeed]:
         yield feed
     finally:
         await feed.close()
-
-
-async def tables_where(kit: UsageKit, feed: UsageFeed, condition: Callable[[UsageTables], bool]) -> UsageTables:
-    """The first tables of which this holds."""
-    found: list[UsageTables] = []
-
-    async def holds() -> bool:
-        found.append(feed.tables())
-        return condition(found[-1])
-
-    await eventually(holds, within=kit.patience)
-    return found[-1]
 
 
 async def heard(kit: UsageKit, feed: UsageFeed, message: UsageMessage) -> UsageTables:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -44,15 +45,43 @@ async def client(zookeeper: Cluster, chroot: str) -> AsyncIterator[ZkClient]:
     await found.close()
 
 
-def with_kazoo(hosts: str, action: Any) -> Any:
-    """Do something with a plain, blocking kazoo client."""
-    kazoo = KazooClient(hosts=hosts)
-    kazoo.start(timeout=10)
+@pytest.fixture
+def store(zookeeper: Cluster, chroot: str) -> Iterator[KazooClient]:
+    """A plain client below the chroot, as the brokers' hand."""
+    with plain(zookeeper.zk_hosts + chroot) as kazoo:
+        yield kazoo
+
+
+@contextmanager
+def plain(hosts: str) -> Iterator[KazooClient]:
+    """A plain, blocking kazoo client with a session of its own."""
+    kazoo = KazooClient(hosts=hosts, timeout=10.0)
+    kazoo.start(timeout=20)
     try:
-        return action(kazoo)
+        yield kazoo
     finally:
         kazoo.stop()
         kazoo.close()
+
+
+def with_kazoo(hosts: str, action: Any) -> Any:
+    """Do something with a plain client."""
+    with plain(hosts) as kazoo:
+        return action(kazoo)
+
+
+def put(kazoo: KazooClient, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+    """Write a node, with what is above it if it is not there yet."""
+    if kazoo.exists(path):
+        kazoo.set(path, data)
+    else:
+        kazoo.create(path, data, ephemeral=ephemeral, makepath=True)
+
+
+async def silence(zookeeper: Cluster, client: ZkClient) -> None:
+    """SIGSTOP the server, and wait until our client has noticed."""
+    zookeeper.pause("zookeeper")
+    await eventually(lambda: not client.connected, within=5 * SESSION_SECONDS)
 
 
 async def connect(zookeeper: Cluster, chroot: str, *, session_seconds: float = SESSION_SECONDS) -> ZkClient:
@@ -65,11 +94,7 @@ async def connect(zookeeper: Cluster, chroot: str, *, session_seconds: float = S
 
 async def until_connected(client: ZkClient, *, not_session: int | None = None) -> None:
     """Wait for a live session, other than the one given."""
-
-    async def connected() -> bool:
-        return client.connected and client.session_id not in (None, not_session)
-
-    await eventually(connected)
+    await eventually(lambda: client.connected and client.session_id not in (None, not_session))
 
 
 async def end_session(client: ZkClient) -> None:
@@ -101,10 +126,7 @@ class ZooKeeperWorld:
     async def join(self) -> Coordination:
         """Start one more sidecar."""
         client = ZkClient(
-            self.zookeeper.zk_hosts,
-            self._chroot,
-            session_seconds=SESSION_SECONDS,
-            call_timeout_seconds=CALL_SECONDS,
+            self.zookeeper.zk_hosts, self._chroot, session_seconds=SESSION_SECONDS, call_timeout_seconds=CALL_SECONDS
         )
         sidecar = ZkCoordination(client, root="/bundlekeel/test", clock=RealClock())
         self._sidecars.append((sidecar, client))

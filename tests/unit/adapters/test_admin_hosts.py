@@ -19,7 +19,7 @@ ENDPOINTS = {
 }
 
 
-def test_h19_a_token_goes_over_https_where_there_is_both() -> None:
+def test_a_token_goes_over_https_where_there_is_both() -> None:
     """Without a token http stays first; told to use TLS, there is no way back to http."""
     bare, token, strict = (
         KnownHosts(ENDPOINTS),
@@ -37,7 +37,7 @@ def test_h19_a_token_goes_over_https_where_there_is_both() -> None:
         strict.base_url(PLAIN)
 
 
-def test_h19_a_redirect_to_http_leads_a_token_to_https() -> None:
+def test_a_redirect_to_http_leads_a_token_to_https() -> None:
     """Of the broker meant, with path and query; from https to http nothing is sent."""
     hosts = KnownHosts(ENDPOINTS, with_token=True)
     here, there = "http://plain:8080/admin/v2/x?a=b", "http://both:8080/admin/v2/x?a=b"
@@ -48,7 +48,7 @@ def test_h19_a_redirect_to_http_leads_a_token_to_https() -> None:
         hosts.next_hop("https://both:8443/admin/v2/x?a=b", here)
 
 
-def test_h19_clients_of_topics_take_the_encrypted_address_with_a_token() -> None:
+def test_clients_of_topics_take_the_encrypted_address_with_a_token() -> None:
     """The token goes there too."""
     given: list[dict[str, Any]] = [{}, {"admin.token": "x"}, {"admin.token_file": "x"}, {"admin.prefer_tls": True}]
     assert [load_settings(None, item, environ={}).settings.admin.encrypted_first for item in given] == [

@@ -11,7 +11,7 @@ import pytest
 
 from bundlekeel.adapters.calibration import CalibrationFolder, calibration_folder
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports.calibration import CalibrationStore
+from bundlekeel.ports.history import CalibrationStore
 from tests.support.contracts.calibration import CHECKS, Put
 from tests.support.memory_calibration import MemoryCalibration
 

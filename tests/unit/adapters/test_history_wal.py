@@ -65,7 +65,7 @@ def only_file(folder: Path) -> Path:
     return found
 
 
-def test_h23_a_short_write_leaves_nothing_in_front_of_the_next_record(tmp_path: Path) -> None:
+def test_a_short_write_leaves_nothing_in_front_of_the_next_record(tmp_path: Path) -> None:
     """The disk took a part of a record: the part goes, the record is refused, and the next one can be read."""
     wal = FileWal(tmp_path)
     first, second, third = records_of(sequence(3, 1))
@@ -81,7 +81,7 @@ def test_h23_a_short_write_leaves_nothing_in_front_of_the_next_record(tmp_path: 
     wal.close()
 
 
-def test_h23_records_after_a_failed_truncation_go_into_a_new_segment(
+def test_records_after_a_failed_truncation_go_into_a_new_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A part of a record that cannot be taken away again ends its segment: what came after it could not be read."""
@@ -106,7 +106,7 @@ def test_h23_records_after_a_failed_truncation_go_into_a_new_segment(
     wal.close()
 
 
-def test_h23_a_record_is_on_the_disk_when_append_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_on_the_disk_when_append_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Synced once a record, when all of it is written."""
     synced: list[int] = []
     really = os.fsync

@@ -105,7 +105,7 @@ def test_encoded_names_are_javas(text: str) -> None:
     assert all(c.isascii() and (c.isalnum() or c in ".-*_+%") for c in encoded)
 
 
-async def test_h17_a_path_that_is_not_sent_takes_no_slot() -> None:
+async def test_a_path_that_is_not_sent_takes_no_slot() -> None:
     """kazoo refuses `..` by a ValueError before anything leaves: a StoreError here, and nothing seems to be under way,
     which would have the connection cut as silent later."""
     client = ZkClient("127.0.0.1:1", "", session_seconds=10.0, call_timeout_seconds=1.0)

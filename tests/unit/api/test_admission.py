@@ -76,7 +76,7 @@ def variants(path: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("role", ["", *ROLES])
-async def test_h01_no_spelling_of_a_path_gets_further_than_the_plain_one(tokens: Tokens, role: str) -> None:
+async def test_no_spelling_of_a_path_gets_further_than_the_plain_one(tokens: Tokens, role: str) -> None:
     """Every route × role × spelling: what of the service is reached is what this role reaches by plain paths; a route
     that refuses the role in plain refuses it in any other spelling, or is not found."""
     seen: set[str] = set()
@@ -108,7 +108,7 @@ async def test_h01_no_spelling_of_a_path_gets_further_than_the_plain_one(tokens:
     assert ("brokers" in plain_reached) == (role != "")
 
 
-async def test_h01_an_operator_does_not_set_the_mode_by_a_line_feed(tokens: Tokens) -> None:
+async def test_an_operator_does_not_set_the_mode_by_a_line_feed(tokens: Tokens) -> None:
     """As it was found."""
     service = FakeService()
     app = create_app(service, mutations=True, access=access_for(tokens))
@@ -119,7 +119,7 @@ async def test_h01_an_operator_does_not_set_the_mode_by_a_line_feed(tokens: Toke
     assert (told, service.calls) == ([403, 400], [])
 
 
-async def test_h01_a_role_is_asked_for_before_the_body(tokens: Tokens) -> None:
+async def test_a_role_is_asked_for_before_the_body(tokens: Tokens) -> None:
     """No route reads a byte of the body of somebody who may not ask."""
     app = create_app(FakeService(), mutations=True, access=access_for(tokens, failures_per_minute=1000))
     for entry in table(app):
@@ -133,7 +133,7 @@ def nothing() -> None:
     """An endpoint."""
 
 
-def test_h01_a_route_without_a_role_cannot_be_registered() -> None:
+def test_a_route_without_a_role_cannot_be_registered() -> None:
     """Neither on the app nor by a router that names none: the sidecar does not start."""
     app = create_app(FakeService(), mutations=True)
     with pytest.raises(TypeError, match="/extra has no role"):
@@ -141,7 +141,7 @@ def test_h01_a_route_without_a_role_cannot_be_registered() -> None:
     assert all(entry.route.role in ("anybody", *ROLES) for entry in table(app))
 
 
-def test_h01_an_app_with_a_route_without_a_role_is_refused() -> None:
+def test_an_app_with_a_route_without_a_role_is_refused() -> None:
     """A router that was made without a role is found when the app is put together."""
     app, router = FastAPI(openapi_url=None, docs_url=None, redoc_url=None), APIRouter()
     router.get("/extra")(nothing)
@@ -177,7 +177,7 @@ async def slow(app: FastAPI, method: str, path: str, headers: dict[str, str], ar
 
 
 @pytest.mark.parametrize("who", ["", "operator"])
-async def test_h07_slow_bodies_do_not_keep_an_admin_from_pausing(tokens: Tokens, who: str) -> None:
+async def test_slow_bodies_do_not_keep_an_admin_from_pausing(tokens: Tokens, who: str) -> None:
     """64 of anonymous callers are refused at once and hold nothing; 64 dry runs of an operator fill the slots, but not
     those kept for what changes something."""
     service = FakeService()
@@ -200,7 +200,7 @@ async def test_h07_slow_bodies_do_not_keep_an_admin_from_pausing(tokens: Tokens,
     assert who or set(ended) == {401}
 
 
-async def test_h14_refused_attempts_are_in_the_journal(tokens: Tokens) -> None:
+async def test_refused_attempts_are_in_the_journal(tokens: Tokens) -> None:
     """A role too low by its name, missing and wrong credentials by the address; reads and dry runs leave none."""
     records = list[Any]()
     trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=SteppedClock().boot)
@@ -226,7 +226,7 @@ async def test_h14_refused_attempts_are_in_the_journal(tokens: Tokens) -> None:
     assert "mallory" not in json.dumps(records) and "wrong" not in json.dumps(records)
 
 
-async def test_h14_refused_attempts_do_not_flood_the_journal(tokens: Tokens) -> None:
+async def test_refused_attempts_do_not_flood_the_journal(tokens: Tokens) -> None:
     """One record a minute of one caller at one route, with how many there were since the one before; a stop writes
     the rest; there is a bound to what is counted apart."""
     records, clock = list[Any](), SteppedClock()
@@ -258,7 +258,7 @@ async def test_h14_refused_attempts_do_not_flood_the_journal(tokens: Tokens) -> 
     assert len(records) < 1100 and sum(r["attempts"] for r in records) == 3000
 
 
-async def test_h14_an_authenticated_mutation_that_is_not_taken_is_recorded(tokens: Tokens) -> None:
+async def test_an_authenticated_mutation_that_is_not_taken_is_recorded(tokens: Tokens) -> None:
     """Too large a body: the name is known, and nothing of the body is."""
     records = list[Any]()
     trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=SteppedClock().boot)
@@ -295,7 +295,7 @@ def test_addresses_of_one_host_count_together() -> None:
 
 
 @pytest.mark.parametrize("origin", ["http://[", "http://]", "//[::1", "http://[::1]x:80"])
-async def test_h18_an_origin_that_is_no_address_is_refused(origin: str, tmp_path: Path) -> None:
+async def test_an_origin_that_is_no_address_is_refused(origin: str, tmp_path: Path) -> None:
     """403 like any foreign one, and no 500; also where any Host is taken."""
     for hosts in ([], ["*"]):
         app = create_app(FakeService(), mutations=False, allowed_hosts=hosts)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from bundlekeel.api import create_app
-from bundlekeel.api.openapi import openapi_document
+from bundlekeel.api.app import openapi_document
 from dev.api_page import examples_page
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for

@@ -194,7 +194,7 @@ async def test_a_wrong_body_names_the_field(
     assert (answer.status_code, answer.json()["field"]) == (422, field)
 
 
-async def test_j08_a_wrong_algorithm_is_refused_with_those_there_are(http: httpx.AsyncClient) -> None:
+async def test_a_wrong_algorithm_is_refused_with_those_there_are(http: httpx.AsyncClient) -> None:
     """422 with the field and Pulsar's four names."""
     answer = await http.post(f"/api/v1/bundles/{BUNDLE}/split", json=WHO | {"algorithm": "thirds"})
     assert (answer.status_code, answer.json()["field"]) == (422, "algorithm")

@@ -102,8 +102,8 @@ def test_what_is_shown(sidecar: Sidecar) -> None:
     text = " ".join(sidecar.run("quota", "ls").stdout.split())
     for part in ("500 msg/s", "480 msg/s", "96.0%", "9.5 MB/s", "DispatchNotEnforced", "unknown tenant"):
         assert part in text
-    assert "2 rates are left: TopicPoliciesOff" in text
-    assert "what brokers tell each other is not heard: down (not allowed)" in text
+    assert "2 rates are not written: TopicPoliciesOff" in text
+    assert "the usage that brokers report to each other is not read: down (not allowed)" in text
     text = " ".join(sidecar.run("quota", "show", "acme").stdout.split())
     for part in (
         TOPIC[:20],
@@ -145,7 +145,7 @@ def test_changes(sidecar: Sidecar) -> None:
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
-        ("publish=5", "is no kind"),
+        ("publish=5", "is not a kind"),
         ("publish_bytes=10 parsecs", "not a number of bytes"),
         ("publish_messages=many", "not a number"),
         ("publish_messages=nan", "not a rate"),

@@ -12,7 +12,6 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
-from bundlekeel.api.routes import overview
 from bundlekeel.core.model.errors import (
     AdminFault,
     ConfigError,
@@ -31,6 +30,7 @@ from bundlekeel.daemon.answers.picture import (
     Check,
     CycleVerdict,
     JournalRecord,
+    OverviewView,
     Place,
     Setting,
     State,
@@ -75,7 +75,7 @@ READS: dict[str, Any] = {
     "where?name=orders": list[Place],
     "where?name=orders&listener=external": list[Place],
     "doctor": list[Check],
-    "drawing?largest=3": overview.OverviewView,
+    "drawing?largest=3": OverviewView,
     "channel": ChannelSummary,
     "channel/bundles": list[UnitView],
     "channel/bundles?state=Releasing&limit=1&after=shop": list[UnitView],
@@ -148,7 +148,7 @@ async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service:
     assert (await http.get(f"/api/v1/plans/{HASH}")).json() == made
 
 
-async def test_j08_where_by_a_listener(http: httpx.AsyncClient) -> None:
+async def test_where_by_a_listener(http: httpx.AsyncClient) -> None:
     """Its address; an unknown one is a value out of range, with those that exist."""
     (row, _) = (await http.get("/api/v1/where", params={"name": "orders", "listener": "external"})).json()
     assert (row["service_url"], row["listener"]) == ("pulsar://example.com:31000", "external")

@@ -86,7 +86,7 @@ async def test_stop_ends_requests_in_flight(tmp_path: Path) -> None:
     del reader
 
 
-async def test_h07_one_address_does_not_take_all_connections(tmp_path: Path) -> None:
+async def test_one_address_does_not_take_all_connections(tmp_path: Path) -> None:
     """256 idle connections of one address leave others, and the unix socket, answered; so many of the socket's owner
     are no matter of addresses."""
     path = tmp_path / "keel.sock"
@@ -108,7 +108,7 @@ async def test_h07_one_address_does_not_take_all_connections(tmp_path: Path) -> 
     await server.stop()
 
 
-async def test_h07_an_address_gets_its_connections_back() -> None:
+async def test_an_address_gets_its_connections_back() -> None:
     """Those that have ended do not count."""
     server = ApiServer(FakeService(), "127.0.0.1", 0, None, protection=Protection(max_connections=8))
     url = await server.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import get_type_hints
 
@@ -12,8 +13,9 @@ from fastapi.routing import iter_route_contexts
 
 from bundlekeel.api import create_app
 from bundlekeel.api.admission import MAX_BODY_BYTES
-from bundlekeel.api.openapi import openapi_document, openapi_text
-from dev.api_page import api_page
+from bundlekeel.api.app import openapi_document, openapi_text
+from bundlekeel.api.problems import STATUSES
+from dev.api_page import PROBLEMS, api_page
 from tests.support.fake_service import FakeService
 from tests.unit.api.test_routes import client
 
@@ -116,7 +118,7 @@ async def test_without_authentication_nothing_on_tcp_changes_anything(http: http
 
 
 def test_the_committed_document_does_not_drift(pytestconfig: pytest.Config) -> None:
-    """config/openapi.json is what the code says; `python -m bundlekeel.api.openapi config/openapi.json` mends it."""
+    """config/openapi.json is what the code says; `python -m dev.docs write` writes it."""
     committed = (pytestconfig.rootpath / "config" / "openapi.json").read_text(encoding="utf-8")
     assert committed == openapi_text()
 
@@ -133,6 +135,16 @@ def test_every_operation_is_described_once() -> None:
     operations = [item for path in openapi_document()["paths"].values() for item in path.values()]
     assert len({item["operationId"] for item in operations}) == len(operations)
     assert all(item["description"] for item in operations)
+
+
+def test_the_reference_page_has_every_problem(pytestconfig: pytest.Config) -> None:
+    """Each status and type that the API's sources answer with, and no other."""
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (pytestconfig.rootpath / "service/bundlekeel/api").rglob("*.py")
+    )
+    answered = {(int(status), slug) for status, slug in re.findall(r'problem\(\s*(\d{3}), "([a-z-]+)"', sources)}
+    routing = {(404, "not-found"), (405, "method-not-allowed")}
+    assert set(PROBLEMS) == answered | {(status, slug) for _, status, slug in STATUSES} | routing
 
 
 def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:

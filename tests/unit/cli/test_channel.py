@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict
+from dataclasses import replace
 
 import pytest
 import yaml
 from rich.console import Console
 
-from bundlekeel.cli import channel, tables
-from bundlekeel.cli import text_views as stories
+from bundlekeel.cli import channel, tables, text_views
 from bundlekeel.cli.output import TableLayout
+from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.errors import Conflict
+from bundlekeel.daemon.answers.channel import UnitView
+from bundlekeel.daemon.answers.picture import WhyView
 from tests.support.fake_channel import VIEW, WRITTEN_MS
-from tests.support.fake_service import BROKERS
+from tests.support.fake_service import BROKERS, FakeService, places
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
 __all__ = ["served", "sidecar"]
 
 RELEASING = "shop/orders/0x40000000_0x50000000"
-ENTRY = {"state": "Releasing", "source": "b1:8080", "destination": "b2:8080", "version": 5, "since_ms": WRITTEN_MS}
+ENTRY = UnitView(
+    bundle=RELEASING,
+    state=UnitState.RELEASING,
+    owner=None,
+    source="b1:8080",
+    destination="b2:8080",
+    children={},
+    force=False,
+    version=5,
+    since_ms=WRITTEN_MS,
+    age_seconds=60.0,
+)
 
 
 def test_findings_come_first(sidecar: Sidecar) -> None:
@@ -87,11 +100,9 @@ def drawn(made: object, width: int = 300) -> str:
 def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
     """No line is longer than the terminal, and nothing is cut off."""
     service = sidecar.service
-    answer = {
-        "channel": asdict(service.channel()),
-        "findings": [asdict(finding) for finding in service.channel_findings()],
-        "bundles": [asdict(unit) for unit in service.channel_bundles()],
-    }
+    answer = channel.Channel(
+        channel=service.channel(), findings=service.channel_findings(), bundles=service.channel_bundles()
+    )
     text = drawn(channel.draw(answer, TableLayout(wide, width)), width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
@@ -99,18 +110,19 @@ def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
 
 def test_nothing_wrong_and_nothing_known() -> None:
     """An empty channel that is followed, and one that is not."""
-    up = {"variant": "metadata_store", "up": True, "bundles": 0, "states": {}, "in_flight_oldest_seconds": 0.0}
-    text = drawn(channel.draw({"channel": up, "findings": []}, TableLayout()))
+    up = replace(FakeService().channel(), variant="metadata_store", bundles=0, states={}, in_flight_oldest_seconds=0.0)
+    text = drawn(channel.draw(channel.Channel(channel=up, findings=[]), TableLayout()))
     for part in ("metadata store", "followed", "nothing wrong", "0 bundles: no entries"):
         assert part in text
-    down = {**up, "variant": None, "up": False, "detail": "no broker has answered"}
-    text = drawn(channel.draw({"channel": down, "findings": []}, TableLayout()))
+    down = replace(up, variant=None, up=False, detail="no broker has answered")
+    text = drawn(channel.draw(channel.Channel(channel=down, findings=[]), TableLayout()))
     assert "not followed: no broker has answered" in text and "nothing wrong" not in text
 
 
 def test_where_names_the_entry() -> None:
     """State, source, destination, version and since, in either width."""
-    row = {"bundle": RELEASING, "broker": "b1:8080", "state": "unloading", "channel": ENTRY}
+    row = places("a", "")[0]
+    row = replace(row, bundle=RELEASING, broker="b1:8080", state="unloading", channel=ENTRY)
     for width in (100, 300):
         text = drawn(tables.where([row], TableLayout(width=width)), width)
         for part in ("unloading", "Releasing b1:8080 → b2:8080", "version 5"):
@@ -119,15 +131,24 @@ def test_where_names_the_entry() -> None:
 
 def test_why_names_the_bundle_of_a_topic_first() -> None:
     """The whole bundle moves; then its entry and what is wrong with it."""
-    answer = {
-        "kind": "topic",
-        "name": "persistent://shop/orders/a",
-        "bundle": RELEASING,
-        "broker": "b1:8080",
-        "sentence": "it stays",
-        "channel": ENTRY,
-        "findings": [{"code": "InFlightTooLong", "detail": "Releasing for more than 30 s", "remedy": "wait"}],
-    }
-    text = drawn(stories.why(answer, TableLayout()))
+    finding = replace(
+        FakeService().channel_findings()[0],
+        code="InFlightTooLong",
+        detail="Releasing for more than 30 s",
+        remedy="wait",
+    )
+    answer = WhyView(
+        kind="topic",
+        name="persistent://shop/orders/a",
+        bundle=RELEASING,
+        broker="b1:8080",
+        sentence="it stays",
+        codes=[],
+        history=[],
+        what_would_change_it="nothing",
+        channel=ENTRY,
+        findings=[finding],
+    )
+    text = drawn(text_views.why(answer, TableLayout()))
     assert text.index(f"in bundle {RELEASING}") < text.index("it stays") < text.index("Releasing b1:8080 → b2:8080")
     assert "InFlightTooLong: Releasing for more than 30 s; wait" in text

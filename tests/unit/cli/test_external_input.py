@@ -21,7 +21,6 @@ from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
 from bundlekeel.cli.client import _shown
 from bundlekeel.core.model.errors import AdminApiError, AdminFault, StoreError
 from bundlekeel.daemon.execution.intents import INTENT_SECONDS, MARGIN_SECONDS, MoveOutcome, intent_path, settle_intents
-from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.execution.move import MovePorts
 from bundlekeel.daemon.execution.split_intents import settle_splits, split_path
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
@@ -92,7 +91,7 @@ async def test_h03_a_record_that_cannot_be_encoded_spoils_no_other(brokers: Http
     leader = await FakeSidecar(FakeCluster()).lead()
     epoch = leader.shared_state.current_epoch()
     for number, error in enumerate((str(caught.value), "\ud800", "fine")):
-        record = move_record(_outcome(f"t/n/0x{number:08x}_0xffffffff", error))
+        record = _outcome(f"t/n/0x{number:08x}_0xffffffff", error).record()
         await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(record))
     await leader.shared_state._read_moves()
     assert [item["error"].rpartition(" ")[2] for item in leader.shared_state.moves] == ["no", "\ufffd", "fine"]
@@ -211,7 +210,7 @@ async def test_h10_records_that_are_none_keep_nobody_from_leading(records: Any) 
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     epoch = first.shared_state.current_epoch()
-    await first.coordination.write_fenced(epoch, first.shared_state.move_change(move_record(_outcome(BUNDLE, ""))))
+    await first.coordination.write_fenced(epoch, first.shared_state.move_change(_outcome(BUNDLE, "").record()))
     await first.shared_state.save(first.shared_state.cycle_state(), {}, epoch=first.shared_state.current_epoch())
     await _put(first, f"{MOVES}/00000000", zlib.compress(json.dumps(records).encode()))
     cluster.store.expire(first.coordination)
@@ -219,7 +218,7 @@ async def test_h10_records_that_are_none_keep_nobody_from_leading(records: Any) 
     second.shared_state.taken_over()
     assert second.shared_state.leading and list(second.shared_state.moves) == []
     assert list(second.shared_state.unreadable[MOVES]) == [f"{MOVES}/00000000"]
-    change = second.shared_state.move_change(move_record(_outcome(BUNDLE, "")))
+    change = second.shared_state.move_change(_outcome(BUNDLE, "").record())
     assert change[0].path == f"{MOVES}/00000001"
 
 

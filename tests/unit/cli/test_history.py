@@ -175,7 +175,7 @@ def test_j12_an_empty_store_is_not_ok(folder: Path, tmp_path: Path) -> None:
     empty = tmp_path / "none"
     result = run("history", "check", "--history", str(empty))
     assert (result.exit_code, result.stdout.split("\n")[-2]) == (1, "not ok")
-    assert "nothing is recorded there yet; history.uri, or --history" in result.stdout
+    assert "nothing is recorded there yet; name another place with history.uri" in result.stdout
     listed = run("history", "ls", "--history", str(empty))
     assert (listed.exit_code, "nothing is recorded there yet" in listed.stderr) == (1, True)
     told = run("history", "check", "--history", str(empty), "-o", "json")

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.journal import follow_chain, rotated
@@ -196,7 +196,7 @@ def test_the_command_names_the_first_broken_line(tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines[:3]))
     assert invoke(str(path)).exit_code == 0, "the chain alone cannot know what is missing at its end"
     cut = invoke(str(path), "--head", head)
-    assert cut.exit_code == 1 and "cut off" in cut.output
+    assert cut.exit_code == 1 and "were removed" in cut.output
     assert json.loads(invoke(str(path), "-o", "json").output)["lines"] == 3
     assert invoke(str(tmp_path / "none")).exit_code == 2
 
@@ -222,7 +222,7 @@ def test_what_was_cut_off_at_the_beginning_is_told(tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines[2:]))
     for arguments in ([str(path)], ["-c", str(config)]):
         found = invoke(*arguments)
-        assert found.exit_code == 1 and "starts partway through" in found.output
+        assert found.exit_code == 1 and "beginning of the chain is missing" in found.output
         assert invoke("--part", *arguments).exit_code == 0
     path.unlink()
     written(path, 60, max_bytes=4096, backups=1)

@@ -11,15 +11,12 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from typing import Any, cast
 
 import pytest
-import typer
 
-from bundlekeel.cli.app import make_app
-from bundlekeel.cli.wiring import Wiring
 from bundlekeel.settings.model import Settings
 from tests.support.newcomer import PAGES, ROOT, lines
+from tests.support.printed_commands import parsed
 
 # Of these only the files they name are looked at.
 SHELL = {"python3", "pip", "cp", "sed", "kill", ".", "wait"}
@@ -34,15 +31,6 @@ def commands(page: str) -> Iterator[list[str]]:
             if words and (word in ("&&", "&") or word.endswith(";")):
                 yield [words[0].removeprefix(".venv/bin/"), *words[1:]]
                 words = []
-
-
-def parsed(words: list[str]) -> None:
-    """Let the command line parse it. An exception in its own words for anything it would refuse."""
-    command: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None)))
-    context = command.make_context("bundlekeel", list(words))
-    while hasattr(command, "resolve_command") and (rest := [*context._protected_args, *context.args]):
-        name, command, left = command.resolve_command(context, rest)
-        context = command.make_context(name, left, parent=context)
 
 
 @pytest.mark.parametrize("page", PAGES)

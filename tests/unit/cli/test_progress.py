@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from bundlekeel.cli.progress import ProgressLine
+from bundlekeel.cli.output import ProgressLine
 
 STEPS = ("b1:8080: draining, 2 [left]", "b1:8080: draining, 2 [left]", "b1:8080: empty")
 

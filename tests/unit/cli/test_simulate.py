@@ -181,7 +181,7 @@ def test_pairs_alone_give_the_table_of_five_properties(tmp_path: Path) -> None:
         (("./nowhere.yaml",), "cannot be read: No such file or directory"),
         (("world", "-s", "avgg"), "'avgg' is not one of avg, threshold"),
         (("world", "--pair", "avg+nowhere"), "'nowhere' is not one of least_resource_usage"),
-        (("world", "--seeds", "one"), "not like 1-20 or 1,5,9"),
+        (("world", "--seeds", "one"), "expected seeds such as 1-20"),
         (("01-idle-broker", "--html", "/nowhere/x.html"), "/nowhere/x.html: No such file or directory"),
     ],
 )

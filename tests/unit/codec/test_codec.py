@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bundlekeel import codec
-from bundlekeel.codec.tolerant import MAX_FAULTS
+from bundlekeel.codec.external_input import MAX_FAULTS
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 
@@ -151,11 +151,7 @@ class TestReport:
     def test_odd_numbers(self, value: Any, code: Code | None, counted: float) -> None:
         """An odd number is a fault of that field; the rest of the report stands."""
         got = decode(
-            report(
-                cpu={"usage": value, "limit": 400.0},
-                msgRateIn=value,
-                lastStats={BUNDLE_A: stats(msgRateOut=value)},
-            )
+            report(cpu={"usage": value, "limit": 400.0}, msgRateIn=value, lastStats={BUNDLE_A: stats(msgRateOut=value)})
         )
         assert got.usage[0] == counted
         assert got.bundle_traffic[0].tolist() == [1.5, counted, 1000.25, 2000.75]
@@ -224,8 +220,7 @@ class TestReport:
         json.dumps(got.faults, ensure_ascii=False).encode()
 
     @pytest.mark.parametrize(
-        "name",
-        ["prop/cluster/ns/0x00000000_0x40000000", "a/b/0x00000000_0xFFFFFFFF", "ü/ns/0x00000000_0x00000001"],
+        "name", ["prop/cluster/ns/0x00000000_0x40000000", "a/b/0x00000000_0xFFFFFFFF", "ü/ns/0x00000000_0x00000001"]
     )
     def test_unusual_bundle_names_are_kept(self, name: str) -> None:
         """Three-part namespaces, upper-case bounds and letters beyond ASCII are legal."""
@@ -249,11 +244,7 @@ class TestReport:
     def test_odd_texts_and_flags(self) -> None:
         """Texts and flags of another type fall back to their defaults."""
         got = decode(report(webServiceUrl=5, persistentTopicsEnabled="false", nonPersistentTopicsEnabled=3))
-        assert (got.web_url, got.persistent_topics_enabled, got.non_persistent_topics_enabled) == (
-            "",
-            False,
-            True,
-        )
+        assert (got.web_url, got.persistent_topics_enabled, got.non_persistent_topics_enabled) == ("", False, True)
         assert {field for _, field in got.faults} == {"webServiceUrl", "nonPersistentTopicsEnabled"}
 
     def test_faults_are_bounded(self) -> None:
@@ -318,8 +309,7 @@ class TestClassify:
         assert codec.classify(encode(record | {"odd": "\ud800"})) == kind
 
     @pytest.mark.parametrize(
-        ("data", "code"),
-        [(b"", "EmptyReport"), (b"nope", "NotJson"), (b"[1]", "WrongType"), (b'{"a":1}', "WrongType")],
+        ("data", "code"), [(b"", "EmptyReport"), (b"nope", "NotJson"), (b"[1]", "WrongType"), (b'{"a":1}', "WrongType")]
     )
     def test_not_classifiable(self, data: bytes, code: str) -> None:
         """Anything else is refused."""

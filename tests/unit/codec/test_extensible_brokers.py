@@ -33,7 +33,7 @@ def test_the_score_is_heard_and_the_bundles_are_asked() -> None:
 
 
 @pytest.mark.parametrize(("persistent", "non_persistent"), [(True, True), (False, True), (True, False)])
-def test_j06_the_registry_says_what_kinds_of_topics_a_broker_serves(persistent: bool, non_persistent: bool) -> None:
+def test_the_registry_says_what_kinds_of_topics_a_broker_serves(persistent: bool, non_persistent: bool) -> None:
     """As `BrokerLookupData` has it: load data do not."""
     record = {
         "webServiceUrl": "http://a:1",

@@ -64,13 +64,7 @@ class TestAverages:
 
     def test_resource_quota(self) -> None:
         """A quota stands for both terms, fully sampled."""
-        quota = {
-            "msgRateIn": 40.0,
-            "msgRateOut": 120.0,
-            "bandwidthIn": 1e5,
-            "bandwidthOut": 3e5,
-            "memory": 80.0,
-        }
+        quota = {"msgRateIn": 40.0, "msgRateOut": 120.0, "bandwidthIn": 1e5, "bandwidthOut": 3e5, "memory": 80.0}
         got = codec.decode_resource_quota(BUNDLE, encode(quota | {"dynamic": True}))
         assert got.short == got.long == (40.0, 120.0, 1e5, 3e5)
         assert (got.short_samples, got.long_samples) == (10, 1000)
@@ -117,7 +111,7 @@ class TestOwnershipAndNames:
             ("text", ()),
         ],
     )
-    def test_j08_advertised_listeners(self, advertised: Any, expected: tuple[AdvertisedListener, ...]) -> None:
+    def test_advertised_listeners(self, advertised: Any, expected: tuple[AdvertisedListener, ...]) -> None:
         """In the ownership node and the registry's; what is wrong with one hides neither the owner nor the broker."""
         record = {"httpUrl": "http://h:8080", "webServiceUrl": "http://h:8080", "advertisedListeners": advertised}
         assert codec.decode_ephemeral(encode(record)).listeners == expected

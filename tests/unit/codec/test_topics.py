@@ -26,10 +26,7 @@ def test_a_topic_as_a_broker_tells_it() -> None:
     topic = {
         "publishers": [{"producerId": 0, "msgRateIn": 5.5}],
         "replication": {},
-        "subscriptions": {
-            "one": {"consumers": [{"msgRateOut": 5.5}, {}], "msgBacklog": 0},
-            "two": {"consumers": [{}]},
-        },
+        "subscriptions": {"one": {"consumers": [{"msgRateOut": 5.5}, {}], "msgBacklog": 0}, "two": {"consumers": [{}]}},
         "producerCount": 2,
         "msgRateIn": 5.5,
         "msgRateOut": 11,

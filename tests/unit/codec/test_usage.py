@@ -53,7 +53,7 @@ def test_the_last_one_counts() -> None:
     [
         (b"", "broker", "is missing"),
         (field(1, b""), "broker", "is missing"),
-        (field(1, b"\xff"), "broker", "is no text"),
+        (field(1, b"\xff"), "broker", "is not a text"),
         (number_field(1, 5), "broker", "is a number"),
         (varint(1 << 3 | 1) + b"12345678", "broker", "is of wire type 1"),
         (BROKER + field(2, b""), "usageMap[0].owner", "is missing"),

@@ -15,30 +15,23 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport, CapacityOverride
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, from_pulsar
-from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import CompatMemory, History, Memory
 from bundlekeel.core.strategies.placement import PLACEMENTS
 from tests.support.builders import (
     EAGER,
+    MINUTE,
     NOW_MS,
     averages_of,
     broker,
     cluster,
     eager,
+    percents_after,
     run,
     snapshot,
 )
 from tests.support.pulsar import Pulsar
-
-MINUTE = 60_000
-
-
-def after(plan: Plan) -> list[float]:
-    """The predicted scores in percent after the plan."""
-    return [round(row.score_after * 100, 3) for row in plan.loads]
-
 
 # --- stuck clusters --------------------------------------------------------------------------------------------
 
@@ -92,8 +85,8 @@ def test_stuck_cluster_is_solved_by_the_default(name: str, moves: int, highest: 
     """Each is balanced in one plan, and no bundle moves twice."""
     plan = eager(cluster(STUCK[name])).plan
     assert len(plan.moves) <= moves
-    assert max(after(plan)) <= highest
-    assert min(after(plan)) >= lowest
+    assert max(percents_after(plan)) <= highest
+    assert min(percents_after(plan)) >= lowest
 
 
 @pytest.mark.parametrize("strategy", ["overload", "deviation"])
@@ -239,7 +232,7 @@ def test_avg_hot_broker_with_less_traffic() -> None:
     Ours counts what a bundle uses of its broker."""
     pulsar = Pulsar("avg")
     assert [pulsar.unloads(unequal()) for _ in range(3)] == [{}, {}, {}]
-    assert after(eager(unequal()).plan)[1] < 60.0
+    assert percents_after(eager(unequal()).plan)[1] < 60.0
 
 
 def test_threshold_giant_bundle_first() -> None:
@@ -299,7 +292,7 @@ def test_uniform_absolute_minimum() -> None:
     assert eager(reports, strategy="uniform").plan.moves
 
 
-def test_jtable_56_uniform_absolute_minimum_of_throughput() -> None:
+def test_uniform_absolute_minimum_of_throughput() -> None:
     """0.14 MB/s are needed, UniformLoadShedder's minimum is 1 MiB/s. Ours is a share of the mean throughput."""
     reports, size = cluster([[0.001] * 8, [0.001]]), {"msg_rate_difference_percent": 0.0}
     assert Pulsar("uniform", size).unloads(reports) == {}

@@ -29,7 +29,7 @@ from bundlekeel.core.calibration.adoption import (
     stretch,
     taken_back,
 )
-from bundlekeel.core.calibration.threshold_ranges import RANGES
+from bundlekeel.core.calibration.thresholds import RANGES
 from bundlekeel.core.calibration.thresholds_json import thresholds_of
 from bundlekeel.core.model.parameters import Parameters
 from tests.support.threshold_cases import NOW_MS, document, proposed
@@ -142,7 +142,7 @@ def test_time_is_weighed_and_gaps_are_not_counted() -> None:
     assert seen.moves_per_hour == pytest.approx(3 * 3600 / 80)
 
 
-def test_j12_a_trial_ends_where_cycles_are_long() -> None:
+def test_a_trial_ends_where_cycles_are_long() -> None:
     """A cycle every ten minutes: the time between two of them counts. It did not, so that no trial ever ended."""
     adopted = replace(adopt({LOW: 20.0}), since_ms=NOW_MS, trial_seconds=6 * 3600.0)
     found, now = Realised(), NOW_MS
@@ -232,5 +232,5 @@ def test_the_sentence_has_the_figures() -> None:
     """For the journal."""
     found = judged(ADOPTED, seen(0.1, 4), seen(0.2, 40))
     assert found is not None
-    for part in ("imbalance 20.0%", "promised at most 12.0%", "before it was 10.0%", "40.0 moves an hour", "4.0"):
+    for part in ("imbalance 20.0%", "predicted at most 12.0%", "before: 10.0%", "40.0 moves an hour", "4.0"):
         assert part in found.sentence

@@ -116,9 +116,7 @@ def test_anti_affinity(held: tuple[list[str], ...], domains: bool, expected: dic
     """Only where the fewest others of the group live; its own bundles elsewhere do not count against it."""
     groups = {"t/a": "g", "t/b": "G", "t/c": "g", "t/d": "g"}
     policies = Policies(
-        anti_affinity=groups,
-        failure_domains={"east": B[:2], "west": B[2:]},
-        failure_domains_enabled=domains,
+        anti_affinity=groups, failure_domains={"east": B[:2], "west": B[2:]}, failure_domains_enabled=domains
     )
     assert rows(placed(*held), policies) == expected
 

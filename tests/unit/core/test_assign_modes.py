@@ -27,7 +27,7 @@ def ask(mode: str, reports: Sequence[BrokerReport], **more: Any) -> Assignment:
     return run(reports, mode=mode, **more)
 
 
-def test_j06_each_load_manager_has_its_own_steps() -> None:
+def test_each_load_manager_has_its_own_steps() -> None:
     """`selectBroker` of the modular one; the order in which the extensible one adds its filters."""
     made = {mode: [step.name for step in ask(mode, brokers()).steps] for mode in MODES}
     assert made["modular"] == [
@@ -47,7 +47,7 @@ def test_j06_each_load_manager_has_its_own_steps() -> None:
         ("extensible", (10, 10, 10), B, ()),
     ],
 )
-def test_j06_max_topics(mode: str, topics: tuple[int, ...], gone: tuple[str, ...], left: tuple[str, ...]) -> None:
+def test_max_topics(mode: str, topics: tuple[int, ...], gone: tuple[str, ...], left: tuple[str, ...]) -> None:
     """Modular: above the limit, and nobody when all are. Extensible: at the limit, and then there is no owner."""
     seen = brokers(**{f"b{n}": {"num_topics": count} for n, count in enumerate(topics, start=1)})
     made = ask(mode, seen, max_topics_per_broker=10)
@@ -67,7 +67,7 @@ def test_j06_max_topics(mode: str, topics: tuple[int, ...], gone: tuple[str, ...
         ("extensible", "", B),
     ],
 )
-def test_j06_load_manager_class(mode: str, manager: str, left: tuple[str, ...]) -> None:
+def test_load_manager_class(mode: str, manager: str, left: tuple[str, ...]) -> None:
     """Another class than is configured; with nobody left the modular pipeline takes all again."""
     seen = brokers(**{f"b{n}": {"load_manager": name} for n, name in enumerate(("m.Here", "m.Here", "m.Other"), 1)})
     assert ask(mode, seen, policies=Policies(load_manager=manager)).candidates == left
@@ -82,13 +82,13 @@ def test_j06_load_manager_class(mode: str, manager: str, left: tuple[str, ...]) 
         (("4.2.4", "nightly", "4.2.5"), B),
     ],
 )
-def test_j06_version(mode: str, versions: tuple[str, ...], left: tuple[str, ...]) -> None:
+def test_version(mode: str, versions: tuple[str, ...], left: tuple[str, ...]) -> None:
     """The latest only; what cannot be compared drops nobody."""
     seen = brokers(**{f"b{n}": {"version": version} for n, version in enumerate(versions, start=1)})
     assert ask(mode, seen, policies=Policies(prefer_later_versions=True)).candidates == left
 
 
-def test_j06_an_unreadable_version_brings_back_nobody_in_the_extensible_pipeline() -> None:
+def test_an_unreadable_version_brings_back_nobody_in_the_extensible_pipeline() -> None:
     """What earlier filters dropped stays dropped."""
     seen = brokers(b1={"num_topics": 10, "version": "4.2.5"}, b2={"version": "nightly"}, b3={"version": "4.2.4"})
     policies = Policies(prefer_later_versions=True)
@@ -111,7 +111,7 @@ def test_j06_an_unreadable_version_brings_back_nobody_in_the_extensible_pipeline
         ("extensible", (("t/new",), (), ()), B[1:]),
     ],
 )
-def test_j06_anti_affinity(mode: str, holders: Sequence[Sequence[str]], left: tuple[str, ...]) -> None:
+def test_anti_affinity(mode: str, holders: Sequence[Sequence[str]], left: tuple[str, ...]) -> None:
     """The modular load manager counts namespaces of the group, the extensible one their bundles."""
     numbers = iter(range(50))
     seen = [
@@ -125,7 +125,7 @@ def test_j06_anti_affinity(mode: str, holders: Sequence[Sequence[str]], left: tu
     ("mode", "landed_ms", "left"),
     [("modular", 0, B[1:2]), ("modular", NOW_MS, B[1:2]), ("extensible", 0, B), ("extensible", NOW_MS, B[:2])],
 )
-def test_j06_a_move_counts_for_anti_affinity(mode: str, landed_ms: int, left: tuple[str, ...]) -> None:
+def test_a_move_counts_for_anti_affinity(mode: str, landed_ms: int, left: tuple[str, ...]) -> None:
     """Preallocated at its target, and reported by its source: both count in the modular load manager. In the
     extensible one the bundle is Owned nowhere, then at its target."""
     moving = bundle_name(1, "t/a")
@@ -153,7 +153,7 @@ def test_j06_a_move_counts_for_anti_affinity(mode: str, landed_ms: int, left: tu
         ("extensible", 99, B[1:]),
     ],
 )
-def test_j06_isolation_policies(mode: str, full: int, left: tuple[str, ...]) -> None:
+def test_isolation_policies(mode: str, full: int, left: tuple[str, ...]) -> None:
     """Primaries are counted first in the modular pipeline, and last, among those still left, in the extensible one."""
     seen = brokers(b1={"num_topics": full})
     made = ask(mode, seen, policies=Policies(isolation=(GOLD,)), max_topics_per_broker=10)
@@ -170,7 +170,7 @@ def test_j06_isolation_policies(mode: str, full: int, left: tuple[str, ...]) -> 
         ("extensible", Code.MIXED_LOAD_MANAGERS, B[1:]),
     ],
 )
-def test_j06_a_primary_without_a_report(mode: str, code: Code, left: tuple[str, ...]) -> None:
+def test_a_primary_without_a_report(mode: str, code: Code, left: tuple[str, ...]) -> None:
     """It is alive and counts; one of another load manager has been dropped by then in the extensible pipeline."""
     silent = ExcludedBroker(broker_id=B[0], code=code)
     made = ask(mode, brokers()[1:], excluded=[silent], policies=Policies(isolation=(GOLD,)))
@@ -179,21 +179,21 @@ def test_j06_a_primary_without_a_report(mode: str, code: Code, left: tuple[str, 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("non_persistent", "left"), [(False, B[1:]), (True, (B[0], B[2]))])
-def test_j06_kinds_of_topics(mode: str, non_persistent: bool, left: tuple[str, ...]) -> None:
+def test_kinds_of_topics(mode: str, non_persistent: bool, left: tuple[str, ...]) -> None:
     """Brokers that do not serve the kind of topic asked for."""
     seen = brokers(b1={"persistent_topics_enabled": False}, b2={"non_persistent_topics_enabled": False})
     assert ask(mode, seen, non_persistent=non_persistent).candidates == left
 
 
 @pytest.mark.parametrize(("mode", "left"), [("modular", B[1:]), ("extensible", B)])
-def test_j06_only_modular_brokers_spread_a_namespace(mode: str, left: tuple[str, ...]) -> None:
+def test_only_modular_brokers_spread_a_namespace(mode: str, left: tuple[str, ...]) -> None:
     """The extensible load manager does not read loadBalancerDistributeBundlesEvenlyEnabled."""
     seen = [report(B[0], {bundle_name(1, "t/new"): 0.1}), *brokers()[1:]]
     assert ask(mode, seen, policies=Policies(distribute_evenly=True)).candidates == left
 
 
 @pytest.mark.parametrize(("mode", "chosen"), [("modular", B[1]), ("extensible", B[0])])
-def test_j06_only_modular_brokers_choose_once_more(mode: str, chosen: str) -> None:
+def test_only_modular_brokers_choose_once_more(mode: str, chosen: str) -> None:
     """The only candidate is overloaded."""
     seen = brokers(b1={"cpu": 0.9, "version": "4.2.5"}, b2={"version": "4.2.4"}, b3={"version": "4.2.4"})
     made = ask(mode, seen, policies=Policies(prefer_later_versions=True))
@@ -203,21 +203,21 @@ def test_j06_only_modular_brokers_choose_once_more(mode: str, chosen: str) -> No
 @pytest.mark.parametrize(
     ("mode", "placement", "chosen"), [("modular", "round_robin", B[0]), ("extensible", "least_resource_usage", B[2])]
 )
-def test_j06_the_placement_of_extensible_brokers_is_not_configurable(mode: str, placement: str, chosen: str) -> None:
+def test_the_placement_of_extensible_brokers_is_not_configurable(mode: str, placement: str, chosen: str) -> None:
     """They take LeastResourceUsageWithWeight whatever loadBalancerLoadPlacementStrategy says."""
     made = ask(mode, brokers(b1={"cpu": 0.5}, b2={"cpu": 0.4}, b3={"cpu": 0.3}), placement="round_robin")
     assert (made.placement, made.chosen) == (placement, chosen)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_j06_what_cannot_be_read_chooses_nobody(mode: str) -> None:
+def test_what_cannot_be_read_chooses_nobody(mode: str) -> None:
     """In either pipeline, whatever step meets it."""
     made = ask(mode, brokers(), policies=Policies(unreadable=frozenset({"t/new"})))
     assert (made.chosen, made.code, made.candidates) == ("", Code.POLICY_UNREADABLE, ())
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_j06_nobody_is_there(mode: str) -> None:
+def test_nobody_is_there(mode: str) -> None:
     """Without brokers there is nobody to choose, and no error."""
     policies = Policies(anti_affinity=GROUP, prefer_later_versions=True, isolation=(GOLD,))
     made = ask(mode, [], policies=policies)

@@ -59,7 +59,7 @@ def test_budget_of_a_tenant() -> None:
     (only,) = refused
     assert (only.code, only.bundle, only.broker) == (Code.BUDGET_PER_TENANT, given[3].bundle, "a:1")
     assert (only.limit, only.used, only.frees_ms) == (2, 2, 0)
-    assert only.detail == "limit 2 a cycle of t, 2 used, frees with the next cycle"
+    assert only.detail == "limit 2 a cycle of t, 2 used, free again in the next cycle"
     assert admit(given, Parameters(**WIDE))[1] == ()
     assert admit(given, Parameters(**WIDE, max_moves_per_tenant=0))[0] == ()
 
@@ -154,9 +154,9 @@ def test_adaptive_rate() -> None:
     done, refused = admit(given, Parameters(**WIDE), GuardState(rate=1))
     assert len(done) == 1
     assert [item.code for item in refused] == [Code.ADAPTIVE_RATE] * 2
-    assert {item.detail for item in refused} == {"limit 1 a cycle, 1 used, frees with the next cycle"}
+    assert {item.detail for item in refused} == {"limit 1 a cycle, 1 used, free again in the next cycle"}
     (none, *_) = admit(given, Parameters(**WIDE), GuardState(rate=0))[1]
-    assert none.detail == "limit 0 a cycle, 0 used, frees with the next cycle", "the rate grows again"
+    assert none.detail == "limit 0 a cycle, 0 used, free again in the next cycle", "the rate grows again"
     assert len(admit(given, Parameters(**WIDE), GuardState(rate=None))[0]) == 3
 
 

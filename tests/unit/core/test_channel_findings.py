@@ -72,7 +72,7 @@ def test_in_flight_too_long(unit: ServiceUnit) -> None:
     (found,) = look({PARENT: unit}, 30_001)
     assert found.code is FindingCode.IN_FLIGHT_TOO_LONG and found.state is unit.state
     assert (found.since_ms, found.deadline_ms) == (NOW - 30_001, NOW - 30_001 + 90_000)
-    mends = "begins the split anew" if unit.state is UnitState.SPLITTING else "makes a broker own it"
+    mends = "starts the split again" if unit.state is UnitState.SPLITTING else "makes a broker own it"
     assert found.remedy.startswith(f"nothing: the leader broker's monitor (every 60 s) {mends}")
     assert look({PARENT: unit}, 90_000)[0].remedy == found.remedy
     (later,) = look({PARENT: unit}, 90_001)
@@ -170,7 +170,7 @@ def test_children_of_a_split_that_no_broker_owns() -> None:
     found = look({PARENT: SPLITTING, CHILDREN[0]: OWNED}, 31_000)
     assert codes(found) == [("InFlightTooLong", PARENT), ("SplitChildrenMissing", PARENT)]
     assert CHILDREN[1][-21:] in found[1].detail and CHILDREN[0][-21:] not in found[1].detail
-    assert "begins the split anew" in found[1].remedy
+    assert "starts the split again" in found[1].remedy
     parts = {PARENT: SPLITTING, CHILDREN[0]: OWNED, "shop/a/0x60000000_0x80000000": OWNED}
     assert codes(look(parts, 31_000)) == [("InFlightTooLong", PARENT)]
 

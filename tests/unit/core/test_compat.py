@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.compat import COMPAT_SHEDDERS, shed
+from bundlekeel.core.compat.in_plan import picture_of, shed_in_plan
 from bundlekeel.core.compat.javamaps import concurrent_order, spread_hashes
-from bundlekeel.core.compat.shedder import picture_of, shed_in_plan
 from bundlekeel.core.guard.eligibility import eligibility
 from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code

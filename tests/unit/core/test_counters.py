@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +24,8 @@ def reading(at_s: float, topics: dict[int, float], cpu: float | None = None, nam
         to_ms=int(1000 * at_s) + 50,
         namespaces=(namespace,),
         namespace=np.zeros(len(topics), dtype=np.int64),
+        keys=np.array([zlib.crc32(f"{namespace}/{name}".encode()) for name in topics], dtype=np.uint64),
+        topic=np.ones(len(topics), dtype=bool),
         hashes=np.array(list(topics), dtype=np.int64),
         counters=counters,
         sessions=np.tile(np.array([[2, 1]]), (len(topics), 1)),
@@ -52,8 +55,33 @@ def test_a_topic_that_came_or_began_anew() -> None:
     assert load.whole.tolist() == [False, False]
 
 
+@pytest.mark.parametrize(("ended", "began"), [({}, {}), ({"reader": 5e9}, {}), ({}, {"reader": 40.0})])
+def test_a_subscription_that_ends_or_begins(ended: dict[str, float], began: dict[str, float]) -> None:
+    """What goes out is the sum of what each subscription counted in between; a new one counted from nothing."""
+
+    def of(at_s: float, subscriptions: dict[str, float]) -> CounterReading:
+        topics = reading(at_s, {1: 1e9 + at_s, **dict.fromkeys(range(2, len(subscriptions) + 2), 0.0)})
+        counters = topics.counters.copy()
+        counters[1:, 3] = list(subscriptions.values())
+        keys = np.array([0, *(zlib.crc32(name.encode()) for name in subscriptions)], dtype=np.uint64)
+        return replace(topics, counters=counters, keys=keys, topic=np.arange(len(keys)) == 0)
+
+    load = measured(of(10, {"main": 1e9, **ended}), of(20, {**began, "main": 1e9 + 100}), HALVES)
+    assert load is not None
+    assert load.traffic[0].tolist() == [0.0, 0.0, 1.0, 10.0 + 4.0 * len(began)]
+    assert (load.whole.tolist(), load.counts[0, 0]) == ([True], 1)
+
+
+def test_a_subscription_that_was_there_and_counts_anew() -> None:
+    """Its topic was loaded anew, though nothing came in that would tell."""
+    before = replace(reading(10, {1: 9.0}), topic=np.zeros(1, dtype=bool))
+    load = measured(before, replace(reading(12, {1: 4.0}), topic=np.zeros(1, dtype=bool)), HALVES)
+    assert load is not None
+    assert (load.traffic[0, 2], load.whole.tolist()) == (2.0, [False])
+
+
 def test_the_same_hash_in_another_namespace_is_another_topic() -> None:
-    """Readings are compared by namespace and hash."""
+    """Rows are compared by their keys."""
     edges = {**HALVES, "t/m": [0, 0xFFFFFFFF]}
     load = measured(reading(10, {1: 50.0}, namespace="t/m"), reading(11, {1: 60.0}), edges)
     assert load is not None

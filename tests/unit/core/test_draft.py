@@ -135,9 +135,7 @@ def test_books_of_a_bundle_that_landed() -> None:
     assert draft.traffic[1].tolist() == pytest.approx(list(traffic(0.2))), "what is expected, not what it has so far"
     (entry,) = booked(0).entries
     for source, target in ((True, False), (False, True)):
-        sides = Ledger(
-            entries=(LedgerEntry(**{**vars_of(entry), "source_settled": source, "target_settled": target}),),
-        )
+        sides = Ledger(entries=(LedgerEntry(**{**vars_of(entry), "source_settled": source, "target_settled": target}),))
         expected = [0.5 if source else 0.3, 0.1 if target else 0.3, 0.1]
         assert drafted(ledger=sides).score.tolist() == pytest.approx(expected)
 

@@ -125,7 +125,7 @@ def test_least_disruption_first_but_the_largest_are_not_left_to_the_end() -> Non
     left = [item for item in made.plan.refusals if item.code is Code.BUDGET_OF_DRAIN]
     assert sorted(clients[item.bundle] for item in left) == [5, 7, 8]
     assert {(item.limit, item.used) for item in left} == {(5.0, 5.0)}
-    assert {item.detail for item in left} == {"limit 5 a cycle, 5 used, the next cycle goes on"}
+    assert {item.detail for item in left} == {"limit 5 a cycle, 5 used, continues in the next cycle"}
 
 
 def test_two_drains_share_the_budget_and_take_nothing_from_each_other() -> None:

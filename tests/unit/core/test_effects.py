@@ -247,3 +247,12 @@ def test_the_journal_tells_what_happened_in_short() -> None:
     assert (line["predicted"], line["realised"], line["begun_ms"], line["wall_ms"]) == (0.33333, -0.66667, 5, 7)
     assert line["sentence"].startswith(f"1 move {A} -> {B}: no benefit, the peak of the two went up by 66.7%")
     assert replace(one, bundles=("x", "y")).record()["sentence"].startswith("2 moves ")
+
+
+def test_a_bundle_that_moves_on_is_not_judged() -> None:
+    """Both brokers of the first move have reported it, but the bundle is on its way to a third one."""
+    seen = picture({bundle_name(0): B})
+    ledger = open_entries(Ledger(), [move(source=B, target=C)], seen, T0)
+    ledger = replace(ledger, baselines=tuple(item for item in ledger.baselines if item.broker == C))
+    book, found = effects.judge(begun(), ledger, seen, plan({A: 0.5, B: 0.5, C: 0.5}), EffectRules())
+    assert found == () and len(book.open) == 1

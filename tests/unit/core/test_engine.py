@@ -192,7 +192,7 @@ def test_full_brokers_take_nothing() -> None:
     ("mode", "topics", "takes"),
     [("modular", 10, True), ("modular", 11, False), ("extensible", 9, True), ("extensible", 10, False)],
 )
-def test_j06_topic_limit_closes_a_target(mode: str, topics: int, takes: bool) -> None:
+def test_topic_limit_closes_a_target(mode: str, topics: int, takes: bool) -> None:
     """Rule: modular brokers above the limit take no bundle, extensible ones not at the limit either."""
     first, second = cluster([[0.4, 0.4], []])
     seen = snapshot([first, replace(second, num_topics=topics)], mode=mode)

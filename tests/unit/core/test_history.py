@@ -72,7 +72,7 @@ class TestValues:
             ({"numbr": 2.0}, "Outer has numbr, which this release does not know"),
             ({"inner": {"a": {"share": 1.0}}}, "Inner lacks at_ms"),
             ({"four": [1.0]}, "1 values"),
-            ([], "Outer is no map"),
+            ([], "Outer is not a map"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, value: object, why: str) -> None:

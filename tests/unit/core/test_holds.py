@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.holds import calm_brokers, returning
+from bundlekeel.core.guard.holds import Hold, calm_brokers, relief_only, returning
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
@@ -170,3 +170,14 @@ def test_drains_wait_only_when_everything_does(gone: tuple[int, ...], drained: b
     """Rule: a person's drain goes on through a roll-out, but not on a picture that may be wrong."""
     guard = replace(changed(*gone), draining=frozenset({broker(1)}), cordoned=frozenset({broker(1)}))
     assert (broker(1) in {move.source for move in plan(CALM, guard).moves}) is drained
+
+
+def test_relief_ends_at_the_threshold() -> None:
+    """Rule: a source exactly at the threshold is not overloaded; its moves wait for the end of the hold."""
+    hold, params = Hold(code=Code.ROLLOUT_HOLD, sentence="", until_ms=7), Parameters()
+    above, at = (replace(plan(OVERLOADED, GuardState()).moves[0], source_before=score) for score in (0.8501, 0.85))
+    moves, refusals = relief_only((above, at), hold, params)
+    assert moves == (above,)
+    assert [(item.code, item.bundle, item.broker, item.frees_ms) for item in refusals] == [
+        (Code.ROLLOUT_HOLD, at.bundle, at.source, 7)
+    ]

@@ -177,3 +177,11 @@ def test_any_moves_at_all() -> None:
     law()
     assert sum(tried) >= 0.1 * len(tried), f"only {sum(tried)} of {len(tried)} examples try a move"
     assert any(moved), "no move of any example is lawful"
+
+
+@pytest.mark.parametrize("change", [{"traffic": (9.0, 9.0, 9.0, 9.0)}, {"pressure": (9.0,) * 6}])
+def test_figures_of_a_move_are_those_of_the_draft(change: dict[str, tuple[float, ...]]) -> None:
+    """Rule: what a move says of its bundle does not count, neither its traffic nor its pressure."""
+    draft, eligible = drafted(snapshot(cluster(LOADS)))
+    move = taken(draft, 0, 1)
+    assert lawful(draft, eligible, [replace(move, **change)]) == ((move,), [])

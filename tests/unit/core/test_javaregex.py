@@ -120,7 +120,7 @@ def test_one_readable_match_is_enough() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["([a-z0-9-]+)+/x", "(a|aa)+/x", "(.*)*(.*)*(.*)*/x", "(a?){400}a{400}/x"])
-def test_h12_no_policy_holds_the_interpreter(pattern: str) -> None:
+def test_no_policy_holds_the_interpreter(pattern: str) -> None:
     """Each of these doubles its time with every character where an engine backtracks."""
     script = (
         "import sys; from bundlekeel.core.filters.isolation import matches; print(matches(sys.argv[1:2], 'a' * 200))"
@@ -130,7 +130,7 @@ def test_h12_no_policy_holds_the_interpreter(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", UNBOUNDED)
-def test_h12_a_namespace_whose_policy_needs_backtracking_is_left_alone(pattern: str) -> None:
+def test_a_namespace_whose_policy_needs_backtracking_is_left_alone(pattern: str) -> None:
     """No broker is left to it, under the code of a policy that cannot be read."""
     isolated = isolate((IsolationPolicy(name="p", namespaces=(pattern,), primary=("b.*",)),), ("t/ns",), ("b1:8080",))
     assert isolated.unknown().all() and not isolated.matrix().any()

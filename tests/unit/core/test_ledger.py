@@ -158,7 +158,7 @@ def test_silence_refutes_a_prediction() -> None:
 
 
 @pytest.mark.parametrize(("points", "expected"), [(5.0, 0.55), (10.0, 0.5), (20.0, 0.4)])
-def test_j05_the_band_of_silence_is_the_brokers_own(points: float, expected: float) -> None:
+def test_the_band_of_silence_is_the_brokers_own(points: float, expected: float) -> None:
     """Rule: silent brokers are as near to their last report as their `...ReportUpdateThresholdPercentage` says."""
     source, target = moved()
     seen = see(told(60 * SECOND, source, target, (0.6, 0.4)), WAIT + 20 * SECOND)
@@ -173,7 +173,7 @@ def test_what_was_measured_after_the_landing_shows_it(ended: int, settled: bool)
     assert open_sides(see(measured, 21 * SECOND), booked()) == ([] if settled else [(False, False)])
 
 
-def test_j05_time_outs_follow_the_brokers_intervals() -> None:
+def test_time_outs_follow_the_brokers_intervals() -> None:
     """Rule: 1,080 s and 10 s are stock; brokers that report every 30 min and look every 20 s are waited for longer."""
     slow = replace(PARAMS, report_max_interval_seconds=1800.0, report_min_interval_seconds=20.0)
     assert [timeout_ms(params) for params in (Parameters(), slow)] == [1080 * SECOND, 1980 * SECOND]

@@ -98,7 +98,7 @@ def test_the_budget_of_the_hour_holds(override: bool) -> None:
     made = asked(B2, guard=guard, params={"max_moves_per_hour": 1}, override=override)
     assert code_of(made) is Code.BUDGET_PER_HOUR
     assert made.refusal is not None
-    assert made.refusal.detail == f"limit 1 an hour, 1 used, frees at {clock_text(begun.at_ms + HOUR_MS)}"
+    assert made.refusal.detail == f"limit 1 an hour, 1 used, free again at {clock_text(begun.at_ms + HOUR_MS)}"
     assert asked(B2, guard=guard, params={"max_moves_per_hour": 2}).move is not None
     assert asked(B2, guard=guard, params={"max_moves_per_hour": -1}).move is not None
     free = GuardState(quarantined={(B0, B2): NOW_MS + 1000}, rate=0, relief_until=NOW_MS + 1000)

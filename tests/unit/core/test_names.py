@@ -1,10 +1,16 @@
-"""Topics and their bundles by name alone, as brokers compute them."""
+"""Names of topics, bundles and brokers, and counts and figures in words."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from bundlekeel.core.model.names import bundle_for_hash, parse_topic
+from bundlekeel.core.model.names import alike, bundle_for_hash, parse_topic
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.model.text_format import figure, numbered
+from tests.support.builders import EAGER, bundle_name, report, run, snapshot
 
 # The four bundles that a namespace gets by default.
 QUARTERS = [0x00000000, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
@@ -20,7 +26,7 @@ def crc32(data: bytes) -> int:
     return value ^ 0xFFFFFFFF
 
 
-def test_jtable_127_the_hash_is_that_of_the_full_name() -> None:
+def test_the_hash_is_that_of_the_full_name() -> None:
     """CRC-32 of domain, namespace and local name; a partition's own name counts, in UTF-8."""
     for text in ("persistent://apache/pulsar/test-topic-partition-1", "non-persistent://t/n/ä b"):
         assert parse_topic(text).hash == crc32(text.encode())
@@ -37,6 +43,72 @@ def test_jtable_127_the_hash_is_that_of_the_full_name() -> None:
         (0xFFFFFFFF, "0xc0000000_0xffffffff"),
     ],
 )
-def test_jtable_127_a_topic_is_in_the_bundle_of_its_hash(topic_hash: int, name: str) -> None:
+def test_a_topic_is_in_the_bundle_of_its_hash(topic_hash: int, name: str) -> None:
     """The lower end belongs to a bundle and the upper one to the next; the last bundle is closed at both ends."""
     assert str(bundle_for_hash("apache/pulsar", QUARTERS, topic_hash)) == f"apache/pulsar/{name}"
+
+
+LONG, SHORT, OTHER = "bb1:8080", "b1:8080", "c1:8080"
+AT_ONCE: dict[str, Any] = {**EAGER, "transfer_hit_count": 0, "threshold_percent": 5}
+
+
+def planned(mode: str, hot: str, cold: str, *, third: float, **params: Any) -> Plan:
+    """The plan for a hot and an idle broker, and a third one."""
+    small = {bundle_name(number): 0.1 for number in range(7)}
+    seen = [
+        report(hot, small),
+        report(cold, {bundle_name(50): 0.02}),
+        report(OTHER, {bundle_name(60 + number): third / 2 for number in range(2)}),
+    ]
+    return run(replace(snapshot(sorted(seen, key=lambda r: r.broker_id)), mode=mode), **{**AT_ONCE, **params}).plan
+
+
+def ways(plan: Plan) -> set[tuple[str, str]]:
+    """(source, target) of the moves."""
+    return {(move.source, move.target) for move in plan.moves}
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "transfer"])
+def test_the_plan_goes_another_way(strategy: str) -> None:
+    """The idle broker is the best target, and brokers would answer 500: the third one takes some of it."""
+    assert (LONG, SHORT) in ways(planned("modular", LONG, SHORT, third=0.1, strategy=strategy))
+    found = ways(planned("extensible", LONG, SHORT, third=0.1, strategy=strategy))
+    assert (LONG, OTHER) in found
+    assert (LONG, SHORT) not in found
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "transfer"])
+def test_the_other_way_round_is_no_trouble(strategy: str) -> None:
+    """From the shorter id to the longer one brokers do as they are told."""
+    assert (SHORT, LONG) in ways(planned("extensible", SHORT, LONG, third=0.1, strategy=strategy))
+
+
+def test_which_ids_are_alike() -> None:
+    """Row to rows; an id is not alike itself."""
+    assert alike([LONG, SHORT, OTHER, "1:8080"]) == {0: [1, 3], 1: [3], 2: [3]}
+    assert alike(["10.0.0.1:8080", "110.0.0.1:8080", "10.0.0.2:8080"]) == {1: [0]}
+    assert alike(["a:1", "b:1"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "written"),
+    [
+        (1e7, 4, "10,000,000"),
+        (-1234.5, 4, "-1,234"),
+        (1800.0, 2, "1,800"),
+        (999.6, 2, "1000"),
+        (123.456, 4, "123.5"),
+        (120.0, 4, "120"),
+        (0.25, 4, "0.25"),
+        (0.000123456, 3, "0.000123"),
+        (-4.5e-06, 4, "-0.0000045"),
+        (4.5e-07, 4, "0"),
+        (0.0, 4, "0"),
+    ],
+)
+def test_figures_have_no_exponent(value: float, digits: int, written: str) -> None:
+    assert figure(value, digits) == written
+
+
+def test_one_and_many() -> None:
+    assert (numbered(1, "bundle", "leave"), numbered(2, "bundle", "leave")) == ("1 bundle leaves", "2 bundles leave")

@@ -249,3 +249,11 @@ def test_a_short_silence_while_it_settles_does_not_count_as_quiet() -> None:
     assert eyes.left == 79.0
     eyes.look(79)
     assert eyes.left is None
+
+
+def test_an_outage_began_with_the_silence() -> None:
+    """The store answered last at 1005: since then it is away, however late that is known."""
+    eyes = Eyes()
+    eyes.look(5)
+    state = eyes.look(12, answered=False)
+    assert state.outage is not None and state.outage.since == 1005.0

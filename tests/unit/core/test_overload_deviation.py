@@ -19,13 +19,8 @@ from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Memory
 from bundlekeel.core.strategies import SHEDDERS, Context
 from bundlekeel.core.strategies.placement import PLACEMENTS, least_resource_usage
-from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
+from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, percents_after, report, run, snapshot
 from tests.support.pulsar import Pulsar
-
-
-def after(done: Plan) -> list[float]:
-    """The predicted scores in percent after the plan."""
-    return [round(row.score_after * 100, 3) for row in done.loads]
 
 
 def codes(done: Plan) -> set[Code]:
@@ -39,7 +34,7 @@ def codes(done: Plan) -> set[Code]:
 def test_overload_sheds_to_just_below_the_threshold() -> None:
     """Rule: 95 % is 10 points above 85; with Pulsar's margin of 5, 15 points leave, not more and not less."""
     made = eager(cluster([[0.05] * 19, [0.05] * 2, [0.05] * 8]), strategy="overload").plan
-    assert after(made) == pytest.approx([80.0, 25.0, 40.0])
+    assert percents_after(made) == pytest.approx([80.0, 25.0, 40.0])
     assert made.verdict.code is Code.OVERLOADED
     assert [item.code for item in made.brokers] == [Code.OVERLOADED, Code.BALANCED, Code.BALANCED]
 
@@ -71,7 +66,7 @@ def test_overload_takes_a_smaller_bundle_when_the_larger_ones_fit_nowhere() -> N
     made = eager(cluster([[0.14] * 6 + [0.04] * 3, [0.4, 0.4], [0.4, 0.4]]), strategy="overload").plan
     assert len(made.moves) == 2
     assert {move.bundle for move in made.moves} < {bundle_name(6), bundle_name(7), bundle_name(8)}
-    assert max(after(made)[1:]) <= 85.0
+    assert max(percents_after(made)[1:]) <= 85.0
 
 
 # --- deviation -------------------------------------------------------------------------------------------------
@@ -81,7 +76,7 @@ def test_deviation_evens_out_the_one_that_stands_out() -> None:
     """Rule: (60 - 30) / 17.3 = 1.7 deviations; it gives to the least loaded until nobody stands out by 1."""
     made = eager(cluster([[0.05] * 12, [0.05] * 4, [0.05] * 4, [0.05] * 4]), strategy="deviation").plan
     assert {move.source for move in made.moves} == {broker(0)}
-    scores = np.array(after(made))
+    scores = np.array(percents_after(made))
     assert (scores.max() - scores.mean()) <= scores.std() + 1e-6 or scores.max() - scores.mean() < 5.0
     assert scores.max() < 60.0
     assert len({move.target for move in made.moves}) == 3
@@ -91,7 +86,7 @@ def test_deviation_gives_to_the_target_what_it_takes_from_the_source() -> None:
     """Rule (the sign error of DeviationShedder): source falls, target rises, and the sum stays."""
     made = eager(cluster([[0.1] * 6, [0.1], [0.1], [0.1]]), strategy="deviation").plan
     assert made.moves
-    assert sum(after(made)) == pytest.approx(90.0)
+    assert sum(percents_after(made)) == pytest.approx(90.0)
     for move in made.moves:
         assert move.target_after > move.target_before
         assert move.source_after < move.source_before
@@ -102,7 +97,7 @@ def test_deviation_threshold() -> None:
     reports = cluster([[0.1] * 8, [0.1]])
     assert eager(reports, strategy="deviation").plan.verdict.code is Code.BALANCED
     made = eager(reports, strategy="deviation", deviation_threshold=0.9).plan
-    assert after(made)[0] == pytest.approx(50.0)
+    assert percents_after(made)[0] == pytest.approx(50.0)
 
 
 def test_deviation_equal_brokers_and_noise() -> None:
@@ -167,7 +162,7 @@ def test_round_robin_goes_on_in_the_next_cycle() -> None:
     assert run(reports, memory=Memory(turn=3), **once).memory.turn != 3
 
 
-def test_jtable_19_equal_rates_go_by_broker_order() -> None:
+def test_equal_rates_go_by_broker_order() -> None:
     """Rule: of brokers with the same lowest long-term rate the first one takes it; LeastLongTermMessageRate draws."""
     reports = cluster([[0.1] * 6, [0.05], [0.02], [0.02]])
     draft = Draft(snapshot(reports), Ledger(), Parameters())
@@ -177,7 +172,7 @@ def test_jtable_19_equal_rates_go_by_broker_order() -> None:
 
 
 @pytest.mark.parametrize("placement", sorted(PLACEMENTS))
-def test_jtable_20_nobody_is_drawn_when_all_are_full(placement: str) -> None:
+def test_nobody_is_drawn_when_all_are_full(placement: str) -> None:
     """Rule: where every score is infinite Pulsar draws one of all brokers; here nothing moves, and it is said why."""
     reports = cluster([[0.05] * 19, [0.05] * 18, [0.06] * 15])
     made = eager(reports, strategy="overload", placement=placement).plan
@@ -207,7 +202,7 @@ def test_every_placement_serves_every_decoupled_shedder(strategy: str, placement
     reports = cluster([[0.05] * 19, [0.05], [0.05] * 2, [0.05] * 3])
     made = eager(reports, strategy=strategy, placement=placement).plan
     assert made.moves and made.placement == placement
-    assert after(made)[0] == after(eager(reports, strategy=strategy).plan)[0]
+    assert percents_after(made)[0] == percents_after(eager(reports, strategy=strategy).plan)[0]
     assert all(move.target in {broker(1), broker(2), broker(3)} for move in made.moves)
 
 

@@ -123,8 +123,8 @@ BAD = {
     "missing = keel_extra:nothing_there": "cannot be loaded: AttributeError",
     "broken = keel_gone:shed": "cannot be loaded: ModuleNotFoundError: No module named 'keel_gone'",
     "number = keel_extra:NOT_CALLABLE": "is no callable but of type int",
-    "avg = keel_extra:to_the_last": "the strategy 'avg' is there already",
-    "No-Name = keel_extra:to_the_last": "'No-Name' is no name for a strategy (allowed: a-z",
+    "avg = keel_extra:to_the_last": "the strategy 'avg' exists already",
+    "No-Name = keel_extra:to_the_last": "'No-Name' is not a valid name for a strategy (allowed: a-z",
 }
 
 
@@ -146,4 +146,4 @@ def test_two_distributions_with_one_name(folder: Path) -> None:
     install(folder, GOOD)
     install(folder, GOOD, name="keel-other")
     done = keel(folder, "decide")
-    assert done.returncode == 2 and done.stderr.count("'to_the_last' is there already") == 1
+    assert done.returncode == 2 and done.stderr.count("'to_the_last' exists already") == 1

@@ -122,13 +122,7 @@ def plan(loads: list[list[float]] = LOADS, *, guard: GuardState | None = None, *
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(
-    "guard",
-    [
-        {"cordoned": frozenset({broker(1)})},
-        {"excluded": {f"r:{broker(1)}": 0}},
-    ],
-)
+@pytest.mark.parametrize("guard", [{"cordoned": frozenset({broker(1)})}, {"excluded": {f"r:{broker(1)}": 0}}])
 def test_closed_brokers_take_nothing(strategy: str, guard: dict[str, Any]) -> None:
     """Rule: a cordoned or excluded broker gets no bundle from any strategy; the open one is filled all the same."""
     threshold: dict[str, Any] = {"threshold_percent": 5.0, "deviation_threshold": 0.5}

@@ -79,7 +79,7 @@ def test_topics_at_the_closed_end() -> None:
     """The last bundle of a namespace is closed at 0xffffffff, but a boundary may not stand there."""
     low = FULL_UPPER - 100
     assert cut((FULL_UPPER - 1, 1), (FULL_UPPER, 1), lower=low, upper=FULL_UPPER) == NoCut(
-        code=Code.SAME_HASH, sentence="its 2 topics hash together, no boundary can part them; add partitions"
+        code=Code.SAME_HASH, sentence="its 2 topics have the same hash, so no boundary separates them; add partitions"
     )
     made = cut((FULL_UPPER - 2, 1), (FULL_UPPER, 1), lower=low, upper=FULL_UPPER)
     assert made == Cut(positions=(FULL_UPPER - 1,), shares=(0.5, 0.5))

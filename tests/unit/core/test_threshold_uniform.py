@@ -14,14 +14,18 @@ from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.engine import PlanResult
 from bundlekeel.core.planning.ledger import Ledger, open_entries
 from bundlekeel.core.planning.memory import History, Memory
-from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
-
-MINUTE = 60_000
-
-
-def after(plan: Plan) -> list[float]:
-    """The predicted scores after the plan."""
-    return [round(row.score_after, 6) for row in plan.loads]
+from tests.support.builders import (
+    EAGER,
+    NOW_MS,
+    after,
+    broker,
+    bundle_name,
+    cluster,
+    eager,
+    report,
+    run,
+    snapshot,
+)
 
 
 def threshold(reports: list[BrokerReport], memory: Memory | None = None, **params: Any) -> PlanResult:
@@ -164,7 +168,7 @@ def test_threshold_at_or_below_zero_disables(rate: float, size: float) -> None:
 
 
 @pytest.mark.parametrize(("allowed", "code"), [(300.0, Code.BALANCED), (299.0, Code.OVERLOADED)])
-def test_jtable_50_rates_may_differ_by_more_than_a_hundred_percent(allowed: float, code: Code) -> None:
+def test_rates_may_differ_by_more_than_a_hundred_percent(allowed: float, code: Code) -> None:
     """Rule: 300 allows the largest rate to be four times the smallest (strictly more acts)."""
     made = uniform([[0.05] * 16, [0.05] * 4], msg_rate_difference_percent=allowed, throughput_multiple=0.0)
     assert made.verdict.code is code

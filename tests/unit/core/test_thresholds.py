@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
+import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, stepped, steps_between, whole
-from bundlekeel.core.calibration.thresholds import AdoptionRules, Thresholds, checked, difference
+from bundlekeel.core.calibration.thresholds import (
+    RANGES,
+    AdoptionRules,
+    Thresholds,
+    checked,
+    difference,
+    searched,
+    stepped,
+    steps_between,
+    whole,
+)
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed, thresholds_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, ThresholdsError
 from bundlekeel.core.model.parameters import Parameters, coerce, defaults
+from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import DAY_MS, NOW_MS, as_bytes, document, interval, measures, proposed
+from tests.unit.daemon.calibration.test_calibration import LOW as ADOPTED
+from tests.unit.daemon.calibration.test_calibration import PATH, proposal, ready
 
 RULES = AdoptionRules()
 
@@ -283,3 +298,41 @@ def test_the_difference_tells_only_what_changes() -> None:
     (row,) = difference(Parameters(), thresholds_of(document(parameters=both)))
     assert (row.parameter, row.current, row.proposed, row.steps) == ("avg_low_threshold_percent", 15.0, 20.0, 2.0)
     assert row.evidence == "fewer moves at equal imbalance"
+
+
+def damaged(whole: bytes, seed: int) -> bytes:
+    """The document cut off, with bytes exchanged, or with one value of its parameters replaced by nonsense."""
+    dice, text = random.Random(seed), bytearray(whole)
+    kind = seed % 3
+    if kind == 0:
+        return bytes(text[: dice.randrange(len(text))])
+    if kind == 1:
+        for _ in range(dice.randint(1, 5)):
+            text[dice.randrange(len(text))] = dice.randrange(256)
+        return bytes(text)
+    made = json.loads(whole)
+    name = dice.choice(sorted(made["parameters"]))
+    wrong = (None, "much", [], {}, True, -1, 1e308, float("nan"), float("inf"), 10**400, 0.0)
+    made["parameters"][name] = dice.choice([*wrong, *({**made["parameters"][name], "value": item} for item in wrong)])
+    return json.dumps(made).encode()
+
+
+async def test_a14_bad_thresholds() -> None:
+    """Whatever lies there: unless a whole proposal was adopted all parameters are as they were, bit by bit, and each
+    one adopted is in its range; the cycle goes on."""
+    adopted = 0
+    for seed in range(60):
+        store = MemoryCalibration()
+        sidecar = await ready(store)
+        before = sidecar.effective_parameters.current
+        store.put(PATH, damaged(proposal(sidecar), seed))
+        await sidecar.calibration.check()
+        now = sidecar.effective_parameters.current
+        if sidecar.shared_state.desired.adopted is None:
+            assert now == before
+        else:
+            adopted += 1
+            assert replace(now, avg_low_threshold_percent=15.0) == before
+            assert RANGES[ADOPTED].minimum <= now.avg_low_threshold_percent <= RANGES[ADOPTED].maximum
+        assert (await sidecar.cycle.turn()).plan is not None
+    assert adopted < 60

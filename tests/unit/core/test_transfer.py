@@ -18,8 +18,8 @@ from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger, open_entries
 from bundlekeel.core.planning.memory import Memory
-from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, run, snapshot
-from tests.support.transfer import AT_ONCE, HOT_COLD, MINUTE, after, moves, now, refused, turn, written
+from tests.support.builders import MINUTE, NOW_MS, broker, bundle_name, cluster, report, run, snapshot
+from tests.support.transfer import AT_ONCE, HOT_COLD, after, moves, now, refused, turn, written
 
 # --- what the class promises, and we keep ------------------------------------------------------------------
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU, DIRECT_MEMORY, BrokerReport
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.whatif import middle_broker, scaled, with_brokers, without_brokers
+from bundlekeel.core.planning.whatif import finish, middle_broker, scaled, with_brokers, without_brokers
 from tests.support.builders import EAGER, NOW_MS, bundle_name, cluster, report, snapshot
 
 # Two brokers that share the load evenly: without a further one there is nothing to do.
@@ -120,3 +121,14 @@ def test_policies_count_by_the_name_it_is_given() -> None:
     assert not planned(with_brokers(seen, ["new-1"]), bound).plan.moves
     moves = planned(with_brokers(seen, ["gold-2"]), bound).plan.moves
     assert moves and {move.target for move in moves} == {"gold-2"}
+
+
+def test_hits_are_counted_from_cycle_to_cycle() -> None:
+    """Every cycle has newer reports than the one before, so that a strategy that waits for hits gets them."""
+    params = Parameters(statistics_interval_seconds=1.0, host_usage_interval_seconds=1.0)
+    given = PlanInput(snapshot=snapshot(cluster([[0.1] * 6, []])), params=params)
+    first = plan(given)
+    assert not first.plan.moves and first.plan.verdict.code is Code.HIT_COUNT
+    found = finish(given, first, interval_seconds=2.0, eta=float)
+    assert found.complete and (found.moves, found.cycles, found.seconds) == (3, 2, 5.0)
+    assert found.max_mean == pytest.approx(1.0)

@@ -15,7 +15,7 @@ from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import CompatMemory, History, Memory
 from bundlekeel.core.strategies.placement import PLACEMENTS
-from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
+from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, percents_after, report, run, snapshot
 from tests.support.pulsar import Pulsar
 
 ALL = "least_resource_usage"
@@ -32,11 +32,6 @@ def even(*percents: float, parts: int = 20, distinct: bool = True) -> list[Broke
         replace(item, usage=np.array([percent, 0.0, 0.0, 0.0]))
         for item, percent in zip(cluster(loads), percents, strict=True)
     ]
-
-
-def after(plan: Plan) -> list[float]:
-    """The predicted scores in percent after the plan."""
-    return [round(row.score_after * 100, 3) for row in plan.loads]
 
 
 def targets(plan: Plan) -> set[str]:
@@ -58,7 +53,7 @@ def test_pip_364_over_placement_40_40_40_40_69_70() -> None:
     assert pulsar.drawn_from(reports, ALL) == [broker(row) for row in range(6)]
     plan = eager(reports, strategy="threshold").plan
     assert targets(plan) == {broker(row) for row in range(4)}
-    assert max(after(plan)[:4]) < 49.83
+    assert max(percents_after(plan)[:4]) < 49.83
     assert targets(eager(reports).plan) == {broker(row) for row in range(4)}
 
 
@@ -70,7 +65,7 @@ def test_pip_364_placement_10_30_80() -> None:
     assert Pulsar("threshold").drawn_from(reports, ALL) == [broker(0), broker(1)]
     plan = eager(reports).plan
     assert targets(plan) == {broker(0), broker(1)}
-    assert max(after(plan)) - min(after(plan)) <= 6.0
+    assert max(percents_after(plan)) - min(percents_after(plan)) <= 6.0
 
 
 def test_pip_364_placement_10_60_70_80_80_at_0() -> None:
@@ -116,7 +111,7 @@ def test_pip_364_heterogeneous_10_50_70() -> None:
     assert uniform.drawn_from(reports, "least_long_term_message_rate") == [broker(2)]
     plan = eager(reports).plan
     assert {(move.source, move.target) for move in plan.moves} == {(broker(1), broker(0))}
-    assert after(plan)[:2] == pytest.approx([30.0, 30.0], abs=5.0)
+    assert percents_after(plan)[:2] == pytest.approx([30.0, 30.0], abs=5.0)
     ours = eager(reports, strategy="uniform").plan
     assert not ours.moves
     assert {item.code for item in ours.refusals} <= {Code.NO_GAIN, Code.TOO_BIG}
@@ -160,9 +155,9 @@ def test_pip_364_coupled_20_30_52_80_80() -> None:
     assert sorted(target for _, target in pairs) == [broker(0), broker(1)]
     plan = eager(reports).plan
     assert targets(plan) >= {broker(0), broker(1)}
-    assert max(after(plan)[:2]) <= 56.0
+    assert max(percents_after(plan)[:2]) <= 56.0
     # The decoupled forms of ours count what they placed, so the lowest does not take everything either.
-    assert max(after(eager(reports, strategy="threshold").plan)[:2]) <= 56.0
+    assert max(percents_after(eager(reports, strategy="threshold").plan)[:2]) <= 56.0
 
 
 def test_issue_26246_equal_bundles_go_to_one_broker() -> None:
@@ -184,9 +179,11 @@ def test_pip_364_1000_against_500_moves_250() -> None:
     assert moved == {0.5: 25, 0.2: 10}
     plan = eager(reports, overloaded_threshold_percent=100.0).plan
     assert len(plan.moves) == 23
-    assert after(plan) == pytest.approx([77.0, 73.0])
+    assert percents_after(plan) == pytest.approx([77.0, 73.0])
     whole = cluster([[0.25, *[0.15] * 5], [0.5]])
-    assert after(eager(whole, overloaded_threshold_percent=100.0).plan) == pytest.approx([75.0, 75.0]), "in one bundle"
+    assert percents_after(eager(whole, overloaded_threshold_percent=100.0).plan) == pytest.approx([75.0, 75.0]), (
+        "in one bundle"
+    )
 
 
 def test_pip_364_two_bundles_of_20_for_100_and_110() -> None:
@@ -213,7 +210,7 @@ def test_pip_364_uniform_handles_one_pair_a_minute() -> None:
     assert len({move.source for move in eager(reports, strategy="uniform").plan.moves}) == 1
     plan = eager(reports).plan
     assert {move.source for move in plan.moves} == {broker(0), broker(1), broker(2)}
-    assert max(after(plan)) - min(after(plan)) <= 6.0
+    assert max(percents_after(plan)) - min(percents_after(plan)) <= 6.0
 
 
 @pytest.mark.parametrize(("first", "second", "exceeded"), [(50e3, 30e3, True), (45e3, 30e3, False)])

@@ -174,7 +174,7 @@ EVERY = {
 }
 
 
-def test_h26_the_end_takes_twenty_seconds_when_every_step_hangs() -> None:
+def test_the_end_takes_twenty_seconds_when_every_step_hangs() -> None:
     """One deadline for all of them, and each has its turn: leadership is given up though moves and the API hang."""
 
     async def hangs() -> None:
@@ -186,7 +186,7 @@ def test_h26_the_end_takes_twenty_seconds_when_every_step_hangs() -> None:
     assert called[:3] == ["LeaderExecutor.stop", "Api.stop", "Leadership.stop"] and called[-1] == "Journal.close"
 
 
-def test_h26_a_step_that_fails_keeps_no_other_from_being_done() -> None:
+def test_a_step_that_fails_keeps_no_other_from_being_done() -> None:
     """Each is asked, and the exit code says that something failed."""
 
     async def fails() -> None:
@@ -196,7 +196,7 @@ def test_h26_a_step_that_fails_keeps_no_other_from_being_done() -> None:
     assert set(called) == EVERY and code == 1
 
 
-def test_h26_a_signal_sets_the_kernels_own_limit() -> None:
+def test_a_signal_sets_the_kernels_own_limit() -> None:
     """For threads that nobody can cancel: a hanging disk must not keep the process."""
 
     async def main() -> float:
@@ -209,7 +209,7 @@ def test_h26_a_signal_sets_the_kernels_own_limit() -> None:
 
 
 @pytest.mark.parametrize("answering", [True, False])
-def test_j14_another_clusters_name_ends_the_process(answering: bool) -> None:
+def test_another_clusters_name_ends_the_process(answering: bool) -> None:
     """Before anything is done, also where the brokers answer only later; two names would mean two leaders."""
 
     async def main() -> tuple[str, object]:
@@ -229,7 +229,7 @@ def test_j14_another_clusters_name_ends_the_process(answering: bool) -> None:
     assert "'local'" in text and "'east'" in text and not unloads
 
 
-def test_h26_the_chart_grants_more_than_the_end_takes() -> None:
+def test_the_chart_grants_more_than_the_end_takes() -> None:
     """kubelet kills later than the sidecar is gone by itself."""
     granted = yaml.safe_load(CHART.read_text(encoding="utf-8"))["deployment"]["terminationGracePeriodSeconds"]
     assert STOP_SECONDS < granted <= 2 * STOP_SECONDS

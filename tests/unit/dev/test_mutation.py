@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from dev.mutants import mutants_of
-from dev.mutation import CODE, GROUPS, ROOT, Group, matched
+from dev.mutation import CODE, GROUPS, ROOT, Group, Limits, Verdict, judged, matched
 
 SOURCE = '''
 """Text 1."""
@@ -46,3 +48,39 @@ def test_words_types_and_decorators_are_no_mutants(tmp_path: Path) -> None:
         ("used > self.most", "(used <= self.most)"),
         ("used > self.most", "(used >= self.most)"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("tests", "limits", "verdict"),
+    [
+        ("pass", Limits(5, 60), Verdict.SURVIVED),
+        ("raise SystemExit(1)", Limits(5, 60), Verdict.KILLED),
+        ("while True: pass", Limits(1, 60), Verdict.CPU_LIMIT),
+        ("import os; os.kill(os.getpid(), 9)", Limits(5, 60), Verdict.KILLED),
+        ("while True: pass", Limits(3, 60, idle_s=0.5), Verdict.CPU_LIMIT),
+        ("import time; time.sleep(60)", Limits(5, 50, idle_s=2), Verdict.IDLE),
+        ("import subprocess; subprocess.run(['sleep', '60'])", Limits(5, 50, idle_s=2), Verdict.IDLE),
+        ("import time; time.sleep(60)", Limits(5, 1), Verdict.NOT_JUDGED),
+    ],
+)
+def test_limits_do_not_depend_on_how_busy_the_machine_is(
+    tmp_path: Path, tests: str, limits: Limits, verdict: Verdict
+) -> None:
+    """Rule: too much CPU time and endless waiting show that a mutant was noticed; a wall-clock limit shows nothing."""
+    assert judged((sys.executable, "-c", tests), tmp_path, dict(os.environ), limits)[0] is verdict
+
+
+def test_no_process_of_a_mutant_outlives_its_tests(tmp_path: Path) -> None:
+    """Rule: what tests started and left behind is ended with them; it does not delay the verdict."""
+    os.mkfifo(tmp_path / "alive")
+    reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    left = """
+import subprocess
+alive = open("alive", "wb", 0)
+alive.write(b"1")
+subprocess.Popen(["sleep", "60"], stderr=alive)
+"""
+    assert judged((sys.executable, "-c", left), tmp_path, dict(os.environ), Limits(5, 50))[0] is Verdict.SURVIVED
+    os.set_blocking(reader, True)
+    assert (os.read(reader, 1), os.read(reader, 1)) == (b"1", b"")
+    os.close(reader)

@@ -30,7 +30,7 @@ def test_each_row_has_one_test_of_its_name() -> None:
             named[row[1].upper()].append(f"{file}::{name}")
     assert {row: found for row, found in named.items() if len(found) != 1} == {}
     assert set(named) == ROWS
-    page = (ROOT / "docs/operations/failures.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/failure-tests.md").read_text(encoding="utf-8")
     assert dict(_PAGE_ROW.findall(page)) == {row: found[0] for row, found in named.items()}
 
 
@@ -38,7 +38,7 @@ def test_the_page_names_only_tests_that_exist() -> None:
     """A file, or a test in it."""
     known = {f"{file}::{name}" for file, name in named_tests()}
     known |= {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")}
-    page = (ROOT / "docs/operations/failures.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/failure-tests.md").read_text(encoding="utf-8")
     said = re.findall(r"`(tests/[^`]+?\.py(?:::\w+)?)`", page)
     assert said
     assert [item for item in said if item not in known] == []

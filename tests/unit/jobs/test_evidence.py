@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS
-from bundlekeel.core.calibration.thresholds import AdoptionRules, Data, checked
+from bundlekeel.core.calibration.thresholds import HIT_COUNTS, AdoptionRules, Data, checked
 from bundlekeel.core.calibration.thresholds_json import document_of, parsed
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs.__main__ import main, parser
 from bundlekeel.jobs.evidence import EvidenceInput, measures_of, share, thresholds_of
-from bundlekeel.jobs.report.page import ReportInputs, page
-from bundlekeel.jobs.report.plots import blocks_shown, points_of
+from bundlekeel.jobs.report import ReportInputs, blocks_shown, page, points_of
 from bundlekeel.jobs.rules import DayFigures, JudgedDay
 from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
@@ -91,9 +89,9 @@ def test_as_far_as_one_night_goes_is_told() -> None:
         (
             ("threshold_percent",),
             (),
-            "--parameter threshold_percent: nothing of that can be searched while strategy avg",
+            "--parameter threshold_percent: strategy avg, which is in force, has no such parameter",
         ),
-        (("avg_hit_count_low",), HIT_COUNTS, "left as they are: avg_hit_count_low"),
+        (("avg_hit_count_low",), HIT_COUNTS, "not changed: avg_hit_count_low"),
     ],
 )
 def test_nothing_to_search_is_said_before_the_search(names: tuple[str, ...], without: Sequence[str], said: str) -> None:
@@ -110,7 +108,7 @@ def test_what_can_be_searched() -> None:
     space = SearchSpace(base=BASE, names=("avg_low_threshold_percent", "threshold_percent"), reach=4.0)
     searchable(space, SearchDepth())
     searchable(space, SearchDepth(points=1, rounds=1))
-    with pytest.raises(ConfigError, match="look at nothing"):
+    with pytest.raises(ConfigError, match="tries nothing"):
         searchable(space, SearchDepth(points=1, rounds=0))
 
 
@@ -189,7 +187,7 @@ def test_the_command_without_a_history_is_wrong_usage(tmp_path: Path, capsys: py
     settings.write_text("mode: observe\nmetadata_store: zk:127.0.0.1:2181\n")
     assert main((*out, "--settings", str(settings))) == 2
     assert main((*out, "--settings", str(tmp_path / "none.yaml"))) == 2
-    assert "error: name the history with --history or --settings" in capsys.readouterr().err
+    assert "error: name the history: --history URI, or --settings FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

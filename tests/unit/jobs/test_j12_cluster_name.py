@@ -109,7 +109,7 @@ class TestHistory:
     def test_j12_history_of_another_cluster_than_the_settings_name(self, tmp_path: Path) -> None:
         """Refused before hours of search, naming both."""
         published(tmp_path, "west")
-        with pytest.raises(OtherCluster, match="cluster west, and the settings are of cluster east"):
+        with pytest.raises(OtherCluster, match="cluster west, but the settings are for cluster east"):
             cluster_of(options(tmp_path, "east"), newest(options(tmp_path)))
         assert cluster_of(options(tmp_path, "west"), newest(options(tmp_path))) == "west"
 
@@ -125,7 +125,7 @@ class TestThresholds:
 
     def test_j12_another_clusters_thresholds_are_never_adopted(self) -> None:
         """Not by force either; the message names both."""
-        detail = "it rests on the history of cluster west, and this is cluster east"
+        detail = "it is based on the history of cluster west, and this is cluster east"
         assert self.codes(document(cluster="west"), "east") == [(Code.OTHER_CLUSTER, detail)]
         assert Code.OTHER_CLUSTER not in OVERRIDABLE
 

@@ -71,7 +71,7 @@ def test_more_days_than_there_have_been(history: Path, capsys: pytest.CaptureFix
 def test_fewer_days_than_are_needed(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No history could be enough: that is wrong usage, no refusal."""
     assert main(["--history", str(history), "--out", "x", "--days", "6"]) == 2
-    assert "error: --days 6 cannot hold the 7 days that are needed" in capsys.readouterr().err
+    assert "error: --days 6 is less than the 7 good days needed" in capsys.readouterr().err
 
 
 def test_an_empty_history_is_refused_before_spark_starts(
@@ -179,7 +179,7 @@ def test_without_a_place_for_results(history: Path, capsys: pytest.CaptureFixtur
     """Neither said nor in the settings."""
     assert main(["--history", str(history)]) == 2
     assert main(["--settings", str(settings(history.parent, ""))]) == 2
-    assert capsys.readouterr().err.count("name where the results go with --out") == 2
+    assert capsys.readouterr().err.count("name the folder for the results: --out URI") == 2
 
 
 def test_a_place_that_cannot_be_written_to_is_told_at_once(
@@ -190,7 +190,7 @@ def test_a_place_that_cannot_be_written_to_is_told_at_once(
     blocked.write_text("mine")
     for place in (str(blocked), f"file://{blocked}/below"):
         assert main(["--history", str(history), "--out", place]) == 3
-        assert f"{blocked} is no folder that may be written to" in capsys.readouterr().err
+        assert f"{blocked} is not a writable folder" in capsys.readouterr().err
     assert blocked.read_text() == "mine"
     OutputFolder(str(tmp_path / "not" / "yet" / "there")).check()
     assert list(tmp_path.iterdir()) == [blocked]

@@ -49,7 +49,7 @@ def test_seven_sound_days_are_accepted() -> None:
         ({"unreadable": 2, "why": "it is torn"}, "2 files cannot be read (it is torn)"),
         ({"broken": 5, "why": "schema 9"}, "5 cycles cannot be rebuilt (schema 9)"),
         ({"doubles": 1}, "1 cycles are there twice"),
-        ({"misplaced": 3}, "3 cycles lie in the wrong hour"),
+        ({"misplaced": 3}, "3 cycles are in the folder of another hour"),
         ({"nan": 7}, "7 values are no numbers"),
         ({"negative": 7}, "7 values are below zero"),
         ({"absurd": 7}, "7 values are impossibly large"),
@@ -84,7 +84,7 @@ def test_a_lost_hour_is_told_from_one_that_nobody_recorded() -> None:
     assert {item.verdict for item in judge(week(**short), HistoryRules())} == {GOOD}
     assert {item.verdict for item in judge(week(**short, missing=3), HistoryRules())} == {GOOD}
     judged = judge(week(**short, missing=60), HistoryRules())
-    assert (judged[3].verdict, judged[3].reasons) == (BAD, ("60 recorded cycles are gone, longest gap 61 min",))
+    assert (judged[3].verdict, judged[3].reasons) == (BAD, ("60 recorded cycles are missing, longest gap 61 min",))
 
 
 def test_an_hour_lost_before_midnight_is_the_day_s_before() -> None:
@@ -108,7 +108,7 @@ def test_two_clusters_in_one_folder_are_told() -> None:
     later = hours("2026-11-06", 3, *range(24))
     assert at_once([*followed, *later]) == {}
     told = at_once([*followed, *hours("2026-11-04", 9, 20, 21, 22), *later])
-    said = "leaders of terms 4 and 9 recorded at once in 3 hours: two clusters in one folder?"
+    said = "leaders of terms 4 and 9 recorded the same 3 hours: two clusters in one folder?"
     assert told == {"2026-11-04": said}
     assert judge(week(leaders=said), HistoryRules())[3].reasons == (said,)
 

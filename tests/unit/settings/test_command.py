@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,6 @@ from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.wiring.outside import open_outside
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands read the real environment: none of ours may leak into a test, nor the width of a terminal."""
-    for name in os.environ:
-        if name.startswith("BUNDLEKEEL") or name == "COLUMNS":
-            monkeypatch.delenv(name)
 
 
 class TestCommand:
@@ -47,7 +38,7 @@ class TestCommand:
         assert (bad.exit_code, bad.stdout, bad.stderr.count("\n")) == (2, "", 2)
         assert self.invoke("check", str(tmp_path / "none")).exit_code == 2
 
-    def test_j14_the_metadata_store_has_no_default(self, tmp_path: Path) -> None:
+    def test_the_metadata_store_has_no_default(self, tmp_path: Path) -> None:
         """A cluster that nobody named is not guessed: `check` refuses as `run` does. The environment may name it."""
         file = tmp_path / "c.yaml"
         file.write_text("mode: act")
@@ -66,7 +57,7 @@ class TestCommand:
         file.write_text(f"metadata_store: zk:127.0.0.1:2181\n{admin}\n")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout) == (2, "")
-        assert f"admin.token_file = 'token': {tmp_path / 'token'} is no file" in bad.stderr
+        assert f"admin.token_file = 'token': {tmp_path / 'token'} is not a readable file" in bad.stderr
         assert "admin.tls_trust_certs_file = '/none/ca.pem'" in bad.stderr and "--elsewhere" in bad.stderr
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
         (tmp_path / "token").write_text("x")

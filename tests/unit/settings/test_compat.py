@@ -15,8 +15,7 @@ from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, defaults
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.planner import parameters_of
-from bundlekeel.settings.errors import ConfigErrors
-from bundlekeel.settings.load import load_settings
+from bundlekeel.settings.load import ConfigErrors, load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 
@@ -49,7 +48,7 @@ def test_compat_begins_with_pulsars_own_choice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compat", ["none", "4.0", "4.2"])
 @pytest.mark.parametrize("strategy", [None, *(name for name in STRATEGIES if name != "deviation")])
-def test_j07_decide_and_settings_default_alike(tmp_path: Path, compat: str, strategy: str | None) -> None:
+def test_decide_and_settings_default_alike(tmp_path: Path, compat: str, strategy: str | None) -> None:
     """Every parameter that neither names, whatever else is named."""
     named = {"compat": compat} | ({"strategy": strategy} if strategy else {})
     decided = defaults() | parse_reset(msgspec.Raw(msgspec.json.encode(named))).parameters
@@ -67,7 +66,7 @@ def test_j07_decide_and_settings_default_alike(tmp_path: Path, compat: str, stra
         ({"parameters": {**AVG, SHEDDER: STOCK[SHEDDER]}}, ["strategy threshold", "placement avg"]),
     ],
 )
-def test_j07_half_of_avg_shedder_is_refused(tmp_path: Path, named: dict[str, Any], told: list[str]) -> None:
+def test_half_of_avg_shedder_is_refused(tmp_path: Path, named: dict[str, Any], told: list[str]) -> None:
     """Both fields and values are in the message, and the release; the corrected forms may be mixed."""
     with pytest.raises(ConfigErrors) as caught:
         load(tmp_path, compat="4.2", **named)
@@ -89,7 +88,7 @@ def test_j07_half_of_avg_shedder_is_refused(tmp_path: Path, named: dict[str, Any
         ({}, STOCK, ("threshold", "least_long_term_message_rate"), None),
     ],
 )
-def test_j07_half_of_avg_shedder_is_not_adopted(
+def test_half_of_avg_shedder_is_not_adopted(
     tmp_path: Path, named: dict[str, str], brokers: dict[str, str], expected: tuple[str, str], left: str | None
 ) -> None:
     """What the brokers run with stays out where it does not go with the settings, and its origin says so."""
@@ -108,7 +107,7 @@ def test_j07_half_of_avg_shedder_is_not_adopted(
         (("avg", "avg"), {}, ("avg", "avg")),
     ],
 )
-def test_j07_another_strategy_for_a_plan_defaults_alike(
+def test_another_strategy_for_a_plan_defaults_alike(
     running: tuple[str, str], asked: dict[str, str], expected: tuple[str, str]
 ) -> None:
     """`plan --strategy`: the placement stays as it runs, unless that would be half of AvgShedder."""
@@ -117,7 +116,7 @@ def test_j07_another_strategy_for_a_plan_defaults_alike(
 
 
 @pytest.mark.parametrize("placement", [name for name in PLACEMENTS if name != "avg"])
-def test_j07_a_plan_with_half_of_avg_shedder_is_refused(placement: str) -> None:
+def test_a_plan_with_half_of_avg_shedder_is_refused(placement: str) -> None:
     """Named by field and value; without `compat` it is allowed."""
     request = PlanRequest(strategy="avg", placement=placement)
     with pytest.raises(ConfigError, match=f"strategy avg with placement {placement}") as caught:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,11 @@ from pydantic import SecretStr, ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CapacityOverride, match_capacity
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
-from bundlekeel.settings.errors import ConfigErrors
-from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.load import ConfigErrors, LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.settings.schema import rows
 from bundlekeel.settings.types import format_duration, parse_duration
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands read the real environment: none of ours may leak into a test."""
-    for name in os.environ:
-        if name.startswith("BUNDLEKEEL"):
-            monkeypatch.delenv(name)
 
 
 def load(tmp_path: Path, text: str = "", overrides: dict[str, Any] | None = None, /, **environ: str) -> LoadedSettings:
@@ -120,7 +110,7 @@ class TestSources:
         [
             ("a: [", "line 1"),
             ("mode: act\nmode: observe", "line 2, column 1: the key 'mode' is given twice"),
-            ("api: {1: 2}", "the key 1 is no text"),
+            ("api: {1: 2}", "the key 1 is not a text"),
             ("- a", "holds a list"),
             ("5", "holds a int"),
             ("a: \x00", "not YAML"),
@@ -190,7 +180,7 @@ class TestRefusals:
             ("capacity: {b: {cores: 0}}", "capacity.b.cores", "number > 0"),
             ("capacity: {b.c: {nic_gbps: -1}}", "capacity.b.c.nic_gbps", "number > 0"),
             ("capacity: {b: {nic_gbits: 1}}", "capacity.b.nic_gbits", "did you mean 'nic_gbps'?"),
-            ("capacity: {b: {}}", "capacity.b", "says nothing"),
+            ("capacity: {b: {}}", "capacity.b", "sets nothing"),
             ("capacity: {b: 5}", "capacity.b", "nic_gbps, cores"),
             ("capacity: {b: {cores: 1, cpu: ignore}}", "capacity.b.cores", "cpu is ignored"),
             ("capacity: {'/[/': {cores: 1}}", "capacity./[/", "not a regular expression"),
@@ -281,7 +271,7 @@ class TestParameters:
         assert set(origins) == set(BY_NAME)
         assert set(origins.values()) == {"default"}
 
-    def test_jtable_16_the_shedding_interval_is_no_parameter(self, tmp_path: Path) -> None:
+    def test_the_shedding_interval_is_no_parameter(self, tmp_path: Path) -> None:
         """Cycles come every 10 s by a setting of ours; Pulsar's minutes would be taken for something they are not."""
         assert load(tmp_path).settings.cycle.interval == 10.0
         (problem,) = problems(tmp_path, "parameters: {loadBalancerSheddingIntervalMinutes: 1}")
@@ -329,10 +319,7 @@ class TestParameters:
     @pytest.mark.parametrize(("current", "old", "expected"), [("1.0", "0.5", 0.5), ("0.7", "0.5", 0.7), ("1", "1", 1)])
     def test_brokers_report_both_spellings(self, current: str, old: str, expected: float) -> None:
         """Like a broker, take the old spelling only where the current one stands at its default."""
-        adopted = {
-            "loadBalancerBandwidthInResourceWeight": current,
-            "loadBalancerBandwithInResourceWeight": old,
-        }
+        adopted = {"loadBalancerBandwidthInResourceWeight": current, "loadBalancerBandwithInResourceWeight": old}
         assert to_parameters(Settings(adopt_broker_settings=True), adopted)[0].bandwidth_in_weight == expected
 
     def test_a_layer_overrides_another_whatever_the_spelling(self, tmp_path: Path) -> None:
@@ -405,7 +392,7 @@ def test_relative_files_belong_to_the_folder_of_the_settings_file(tmp_path: Path
     assert LoadedSettings.defaults().located(Path("keel.sock")) == Path("keel.sock")
 
 
-def test_h24_a_leader_keeps_a_margin(tmp_path: Path) -> None:
+def test_a_leader_keeps_a_margin(tmp_path: Path) -> None:
     """With none it would act until the very moment at which the store lets another one lead."""
     for given in ("0", "0.01"):
         (problem,) = problems(tmp_path, f"leadership:\n  margin_ratio: {given}\n")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.calibration.threshold_ranges import HIT_COUNTS, RANGES, searched, steps_between
+from bundlekeel.core.calibration.thresholds import HIT_COUNTS, RANGES, searched, steps_between
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures, backtest
 from bundlekeel.sim.backtest.choice import choose, split_days

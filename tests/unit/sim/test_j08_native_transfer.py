@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bundlekeel.core.compat.transfer_plan import largest
+from bundlekeel.core.compat.in_plan import largest
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.sim.native import BrokerSplits, NativeTransfer
 from bundlekeel.sim.pairs import native, pair, pairs

@@ -15,7 +15,7 @@ import pytest
 import trustme
 from structlog.testing import capture_logs
 
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
 from bundlekeel.core.channel.findings import FindingCode
@@ -144,17 +144,13 @@ async def test_a_real_leaders_moves_are_told(box: Inbox) -> None:
     told = Notifications(
         [sink(box)], sidecar.telemetry, RealClock(), cluster="c", member=lambda: "m", leads=lambda: True
     )
-    sidecar.cycle._parts = _with_journal(sidecar, told)
+    sidecar.cycle.journal = ObservedJournal(sidecar.journal, told.hear)
     await sidecar.lead()
     report = await sidecar.cycle.turn()
     await told.close()
     (posted,) = box.posted
     assert posted.body["event"] == "executions" and posted.body["text"] == report.sentence
     assert posted.body["details"]["outcomes"] == {"done": len(report.outcomes)}
-
-
-def _with_journal(sidecar: FakeSidecar, told: Notifications) -> Any:
-    return replace(sidecar.cycle._parts, journal=ObservedJournal(sidecar.journal, told.hear))
 
 
 # --- sending ---

@@ -16,13 +16,12 @@ from typer.testing import CliRunner
 
 from bundlekeel.adapters.topics.process import TopicsOptions
 from bundlekeel.adapters.topics.wire import Setup, decode_to_child, encode
-from bundlekeel.adapters.zookeeper.security import StoreIdentity
+from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.settings.describe import describe
+from bundlekeel.settings.describe import describe, warnings_of
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.schema import HIDDEN, rows
-from bundlekeel.settings.warnings import warnings_of
 from bundlekeel.wiring.logs import Redactor, secrets_of
 from bundlekeel.wiring.security import access_of, broker_tls, peers_of, server_tls, store_identity
 from tests.support.security import Certificates, Issuer, SteppedClock, Tokens
@@ -317,7 +316,7 @@ def test_nodes_belong_to_whoever_has_an_identity(given: dict[str, Any], owned: b
     [
         ({}, ""),
         ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p"}, ""),
-        ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p", "api.host": "0.0.0.0"}, "readable"),
+        ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p", "api.host": "0.0.0.0"}, "unencrypted"),
         ({"api.auth.tokens_file": "t"}, "peer_token_file"),
         ({"admin.tls_verify": False}, "admin.tls_verify"),
         ({"store.tls_verify": False}, "store.tls_verify"),

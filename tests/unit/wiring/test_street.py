@@ -14,6 +14,6 @@ def test_the_way_to_a_move_does_not_grow() -> None:
     assert frames[0] == "wiring/__init__.py main"
     assert frames[-1] == "daemon/execution/move.py MoveState.unload"
     files = {frame.split()[0] for frame in frames}
-    assert len(frames) <= 21 and len(files) <= 11
+    assert len(frames) <= 12 and len(files) <= 7
     told = figures(root)
     assert (told["frames from run to request"], told["files from run to request"]) == (len(frames), len(files))

@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.files import FileJournal
+from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.leader_executor import move_record
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
 from bundlekeel.daemon.records.notifications import ObservedJournal
 from bundlekeel.daemon.records.traces import Traces
@@ -72,7 +71,7 @@ def moved(bundle: str, cycle: str = "7", **changes: Any) -> dict[str, Any]:
         epoch=3,
         **given,
     )
-    return move_record(outcome)
+    return outcome.record()
 
 
 def cycle(number: int = 7, **changes: Any) -> dict[str, Any]:

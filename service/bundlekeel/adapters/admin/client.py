@@ -13,12 +13,25 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from bundlekeel.adapters.admin import routes
-from bundlekeel.adapters.admin.answers import RawAnswer, json_object, text_map
 from bundlekeel.adapters.admin.hosts import joined
 from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_path, namespace_path, rate_path, with_query
-from bundlekeel.adapters.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
-from bundlekeel.codec.broker_metrics import LOOKUP_FAILURES, decode_cpu_load, decode_lookup_failures, decode_signs
-from bundlekeel.codec.counters import PageLines, decode_counters
+from bundlekeel.adapters.admin.transport import (
+    FOLLOWED,
+    AdminCall,
+    AdminHttp,
+    AdminOptions,
+    RawAnswer,
+    json_object,
+    text_map,
+)
+from bundlekeel.codec.broker_metrics import (
+    LOOKUP_FAILURES,
+    PageLines,
+    decode_counters,
+    decode_cpu_load,
+    decode_lookup_failures,
+    decode_signs,
+)
 from bundlekeel.codec.quotas import (
     decode_namespace_rates,
     decode_rate,
@@ -128,7 +141,7 @@ class HttpBrokerAdmin:
             raise AdminFault(f"topic statistics of {broker_id}: {error}", status=200) from error
 
     async def cpu_load(self, broker_id: str) -> float:
-        """Used share of the broker's CPU, 0..1; AdminFault when it does not tell. 100 KB on 4.2.4."""
+        """Used share of the broker's CPU, 0..1; AdminFault when the answer has none. 100 KB on 4.2.4."""
         reply = await self._http.read(AdminCall(route=routes.MBEANS, target=routes.MBEANS.path()), at=broker_id)
         try:
             return decode_cpu_load(reply.answer.content)
@@ -147,7 +160,7 @@ class HttpBrokerAdmin:
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
 
     async def _lookups_failed(self, broker_id: str) -> int | None:
-        """None where the broker does not tell: its Prometheus page may be closed to us, or far too long."""
+        """None where the broker gives none: its Prometheus page may be closed to us, or far too long."""
         call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines([LOOKUP_FAILURES]))
         try:
             reply = await self._http.read(call, at=broker_id)

@@ -96,7 +96,7 @@ class ParquetStore:
             raise HistoryError(f"{file.path} is of {why}") from None
 
     def _version(self, file: HistoryFile) -> int:
-        """Its schema; 0 where the file does not tell."""
+        """Its schema; 0 where the file has none."""
         try:
             return self.span(file).schema
         except HistoryError:

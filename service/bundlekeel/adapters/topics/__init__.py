@@ -2,5 +2,5 @@
 (PIP-192) and that of ResourceGroups (PIP-82).
 
 `process` starts that process and keeps it going, `child` is what runs in it, `wire` what the two say to each other;
-`feed`, `channel` and `usage` are the ports. Nothing is imported here: the child should load no more than it needs.
+`feed` and `channel` are the ports. Nothing is imported here: the child should load no more than it needs.
 """

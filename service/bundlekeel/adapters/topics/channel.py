@@ -21,7 +21,7 @@ from bundlekeel.ports import ChannelView, Clock
 from bundlekeel.ports.generations import Generations
 
 _TOPICS: Final[tuple[Topic, ...]] = ("channel",)
-# Within this limit the process must tell that the end of the topic is reached.
+# Within this limit the process must report that the end of the topic is reached.
 UNIT_SECONDS: Final = 5.0
 # The client comes back by itself from a connection that broke, and the view may be a moment old.
 GRACE_SECONDS: Final = 3.0
@@ -61,7 +61,7 @@ class TopicChannel:
         the topic has not been read for some seconds."""
         reason = self._process.detail or self._lost
         if not self._shown:
-            raise SnapshotError("the channel has not been read through yet" + (f": {reason}" if reason else ""))
+            raise SnapshotError("the channel has not been read to its end yet" + (f": {reason}" if reason else ""))
         if self._process.state != "ok" or not self._followed:
             raise StoreError(f"the channel is not being read: {reason or 'its process starts'}")
         if self._unsure_since is not None:
@@ -76,8 +76,8 @@ class TopicChannel:
         """One bundle's entry, when all published before this call was heard; StoreError otherwise."""
         await self._process.sync(UNIT_SECONDS)
         if not self._followed:
-            # The answer was for who listened before; nothing has been told to this one yet.
-            raise StoreError("the channel has not been read through yet")
+            # The answer was for the listener before; nothing has been passed to this one yet.
+            raise StoreError("the channel has not been read to its end yet")
         return self._table.units.get(bundle)
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
@@ -137,7 +137,7 @@ class TopicChannel:
         self._changed()
 
     def _show(self, fresh: ChannelTable) -> None:
-        """Show another table. What did not change keeps its age; what is known to have lost is not told twice."""
+        """Show another table. What did not change keeps its age; known losers of a conflict are not listed twice."""
         now, old = self._clock.wall_ms(), self._table
         for bundle, unit in fresh.units.items():
             same = old.units.get(bundle) == unit

@@ -100,7 +100,7 @@ class TopicReader(threading.Thread):
         self._asked.append(number)
 
     def begin_anew(self) -> None:
-        """Somebody new listens, who has not heard what was told so far."""
+        """There is a new listener, which has not received what was read so far."""
         self._anew = True
 
     def run(self) -> None:

@@ -136,7 +136,7 @@ def _entered(before: LatestLoad, message: Message, now: int) -> LatestLoad:
     return replace(before, bundles=decode_top_bundles(message.data), bundles_ms=now)
 
 
-# The topic in which brokers tell each other what passes of ResourceGroups (PIP-82).
+# The topic in which brokers report to each other what passes of ResourceGroups (PIP-82).
 # It is non-persistent: who listens hears what comes from then on; each broker says all of it within six periods.
 
 

@@ -104,7 +104,7 @@ def joined(service_urls: Sequence[str]) -> str:
 
 
 class TopicsListener(Protocol):
-    """Who is told what a child says of its topics, in order and from the event loop; it must not raise."""
+    """Receives what a child reports of its topics, in order and from the event loop; it must not raise."""
 
     topics: tuple[Topic, ...]
 
@@ -249,7 +249,7 @@ class TopicsProcess:
                 line = decode_from_child(data)
             except (msgspec.DecodeError, ValueError) as error:
                 # To pass over a line could be to pass over the owner of a bundle.
-                reasons.append(f"said what is not understood: {error}")
+                reasons.append(f"sent a line that cannot be read: {error}")
                 _kill(child)
                 return
             self._take(line)
@@ -300,7 +300,7 @@ class TopicsProcess:
             other = bool(self._urls) and self._url_in_use != joined(self._urls)
             outdated = outdated + tick if other and not live else 0.0
             if not_live >= _NOT_LIVE_SECONDS or outdated >= self._options.renew_after:
-                reasons.append(f"did not get through to the brokers for {not_live:g} s")
+                reasons.append(f"did not reach the brokers for {not_live:g} s")
                 _kill(child)
                 return
 
@@ -358,4 +358,4 @@ async def _end(child: asyncio.subprocess.Process) -> None:
 
 
 def _ending(code: int) -> str:
-    return f"died of signal {-code}" if code < 0 else f"ended with code {code}"
+    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"

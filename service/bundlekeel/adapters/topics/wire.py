@@ -58,7 +58,7 @@ class Beat(_Line, frozen=True):
 
 
 class Opened(_Line, frozen=True):
-    """A new reader: the channel is told from its beginning, the others from now on."""
+    """A new reader: the channel is read from its beginning, the others from now on."""
 
     topic: Topic
 

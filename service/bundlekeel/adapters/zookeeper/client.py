@@ -20,8 +20,9 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -37,19 +38,8 @@ from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KazooState
 from kazoo.retry import KazooRetry
 
-from bundlekeel.adapters.zookeeper.records import (
-    Connection,
-    Fault,
-    NodeExists,
-    NodeMissing,
-    Stat,
-    TransactionFailed,
-    TransactionStep,
-    VersionMismatch,
-)
-from bundlekeel.adapters.zookeeper.security import ANONYMOUS, StoreIdentity, cut
-from bundlekeel.adapters.zookeeper.url import parse_store_url
-from bundlekeel.core.model.errors import StoreError
+from bundlekeel.adapters.zookeeper.connection import ANONYMOUS, StoreIdentity, cut, parse_store_url
+from bundlekeel.core.model.errors import StaleWrite, StoreError
 
 __all__ = ["ZkClient", "parse_store_url"]
 
@@ -60,6 +50,8 @@ RECONNECT_MAX_SECONDS = 3.0
 MAX_REQUEST_BYTES = 1_000_000
 _STEP_OVERHEAD_BYTES = 100
 
+Connection = Literal["connected", "suspended", "lost"]
+
 _CONNECTIONS: dict[Any, Connection] = {
     KazooState.CONNECTED: "connected",
     KazooState.SUSPENDED: "suspended",
@@ -67,6 +59,57 @@ _CONNECTIONS: dict[Any, Connection] = {
 }
 
 Watch = Callable[[], None]
+
+
+# What callers see of ZooKeeper: everything kazoo hands out is translated into these.
+
+
+class Stat(NamedTuple):
+    """What ZooKeeper keeps about a node.
+
+    `mzxid` names the transaction that wrote the data last (it also changes when a node is made anew),
+    `version` counts data writes since creation, `ephemeral_owner` is the session id or 0, `length` in bytes.
+    """
+
+    mzxid: int
+    version: int
+    ephemeral_owner: int
+    length: int
+
+
+class NodeMissing(StoreError):
+    """The node (or its parent) does not exist."""
+
+
+class NodeExists(StaleWrite):
+    """The node was to be created, but is there already."""
+
+
+class VersionMismatch(StaleWrite):
+    """The node's data version is not the expected one."""
+
+
+Fault = Literal["bad_version", "missing", "exists", "other"]
+
+
+class TransactionFailed(StoreError):
+    """ZooKeeper rolled a transaction back; step `index` failed because of `fault`."""
+
+    def __init__(self, message: str, *, index: int, fault: Fault) -> None:
+        super().__init__(message)
+        self.index = index
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionStep:
+    """One step of a transaction. `version` -1 means any; `ephemeral` counts for `create` only."""
+
+    kind: Literal["check", "create", "set", "delete"]
+    path: str
+    data: bytes = b""
+    version: int = -1
+    ephemeral: bool = False
 
 
 class ZkClient:
@@ -84,9 +127,9 @@ class ZkClient:
         session_seconds: float,
         call_timeout_seconds: float,
         identity: StoreIdentity = ANONYMOUS,
-        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._loop = loop if loop is not None else asyncio.get_running_loop()
+        # The loop that `start` is called on; nothing is asked or answered before.
+        self._loop: asyncio.AbstractEventLoop
         self.hosts = hosts
         self.chroot = chroot
         self._call_timeout = call_timeout_seconds
@@ -136,6 +179,7 @@ class ZkClient:
         """Connect in the background, for ever, with growing pauses. Never raises for an unreachable store."""
         if not self._started:
             self._started = True
+            self._loop = asyncio.get_running_loop()
             self._kazoo.start_async()
 
     async def close(self) -> None:

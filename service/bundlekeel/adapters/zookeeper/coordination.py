@@ -21,16 +21,16 @@ from functools import partial
 
 import msgspec
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.layout import NodeLayout, WatchSet, WatchTarget
-from bundlekeel.adapters.zookeeper.records import (
+from bundlekeel.adapters.zookeeper.client import (
     Connection,
     NodeExists,
     NodeMissing,
     Stat,
     TransactionFailed,
     TransactionStep,
+    ZkClient,
 )
+from bundlekeel.adapters.zookeeper.layout import NodeLayout, WatchSet, WatchTarget
 from bundlekeel.codec.external_input import read
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
 from bundlekeel.ports import Clock, Document, DocumentChange, Member

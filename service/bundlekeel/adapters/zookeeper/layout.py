@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Literal, NamedTuple
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.records import Connection, NodeExists, NodeMissing
+from bundlekeel.adapters.zookeeper.client import Connection, NodeExists, NodeMissing, ZkClient
 from bundlekeel.core.model.errors import StoreError
 
 

@@ -9,8 +9,7 @@ from urllib.parse import quote_plus, unquote_plus
 
 import msgspec
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.records import Connection
+from bundlekeel.adapters.zookeeper.client import Connection, ZkClient
 from bundlekeel.codec import (
     decode_anti_affinity_group,
     decode_boundaries,

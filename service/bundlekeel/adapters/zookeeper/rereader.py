@@ -12,8 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.records import Connection
+from bundlekeel.adapters.zookeeper.client import Connection, ZkClient
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import Clock
 

@@ -15,15 +15,17 @@ from bundlekeel.daemon.answers.plans import Submitted
 REFUSALS = documented(
     {
         403: "not allowed in this mode, or above the ceiling of the settings file",
-        409: "the inputs changed since the plan was made; `difference` says what",
+        409: "it cannot be done as things are now; `detail` and `difference` say why",
     }
 )
+
+PLAN_CHANGED = documented({409: "the inputs changed since the plan was made; `difference` says what"})
 
 router = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS, tags=["mutations"])
 admin = router_for("admin", changes=True, responses=PROBLEMS | REFUSALS, tags=["mutations"])
 
 
-@router.post("/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND)
+@router.post("/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND | PLAN_CHANGED)
 async def execute(service: Backend, hash: schemas.PlanHash, body: schemas.ReasonBody) -> Response:
     """Carry out exactly that plan, on the leader. 409 when planned anew it would be another one."""
     return reply(await service.execute(hash, reason=body.reason, by=body.by), status=202)

@@ -5,13 +5,14 @@ What moves something is a dry run unless the body says `execute`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Path, Response
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
+from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes.mutations import REFUSALS
 from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
@@ -37,6 +38,10 @@ from bundlekeel.daemon.answers.plans import (
 )
 
 HASH_MAX = 0xFFFFFFFF
+LAST_BROKER = documented(
+    {409: "it is the last broker that is neither cordoned nor drained; uncordon another one first"}
+)
+CLOSED = documented({409: "the broker is cordoned or drained; uncordon it first"})
 Namespace = Annotated[schemas.InPath, Path(description="tenant/namespace", examples=["shop/orders"])]
 Pattern = Annotated[
     schemas.InPath,
@@ -71,6 +76,10 @@ class OperationBody(schemas.Body):
             raise ValueError("what is carried out (execute: true) needs a reason")
         return reason
 
+    def asked(self) -> dict[str, Any]:
+        """As arguments of a service: whether to carry it out, why and who asks."""
+        return {"execute": self.execute, "reason": self.reason or "", "by": self.by}
+
 
 class ManualMoveBody(OperationBody):
     """A move by hand. Completeness, blast-radius stop, the hour's budget, pins, exclusions, policies, open intents and
@@ -82,6 +91,10 @@ class ManualMoveBody(OperationBody):
         strict=True,
         description="move it although it moved lately (cool-down, not visible in the reports yet, straight back)",
     )
+
+    def asked(self) -> dict[str, Any]:
+        """With the override."""
+        return {**super().asked(), "override_cool_down": self.override_cool_down}
 
 
 class TransferBody(ManualMoveBody):
@@ -112,10 +125,10 @@ class SplitBody(OperationBody):
 
 
 class LastingBody(schemas.ReasonBody):
-    """For a while, or for good."""
+    """For some time, or until a person ends it."""
 
     seconds: float | None = Field(
-        default=None, gt=0, le=365 * 86400, strict=True, description="absent: for good", examples=[86400]
+        default=None, gt=0, le=365 * 86400, strict=True, description="absent: until a person ends it", examples=[86400]
     )
 
 
@@ -141,19 +154,19 @@ async def reviews(service: Backend) -> Response:
     return reply(await service.requests.reviews())
 
 
-@changes.post("/brokers/{broker}/drain", response_model=RelocationView)
+@changes.post("/brokers/{broker}/drain", response_model=RelocationView, responses=LAST_BROKER)
 async def drain(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
     """Empty a broker and keep it empty until it is uncordoned."""
     return reply(await service.requests.drain(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
-@changes.post("/brokers/{broker}/warm", response_model=RelocationView)
+@changes.post("/brokers/{broker}/warm", response_model=RelocationView, responses=CLOSED)
 async def warm(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
     """Fill a new or restarted broker, gently, until it carries its share."""
     return reply(await service.requests.warm(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
-@changes.post("/brokers/{broker}/cordon", response_model=CordonedView)
+@changes.post("/brokers/{broker}/cordon", response_model=CordonedView, responses=LAST_BROKER)
 async def cordon(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
     """Stop moving bundles to a broker. Brokers still place bundles on it."""
     return reply(await service.requests.cordon(broker, reason=body.reason, by=body.by))
@@ -168,57 +181,26 @@ async def uncordon(service: Backend, broker: schemas.BrokerId, body: schemas.Rea
 @changes.post("/bundles/{bundle:path}/transfer", response_model=ManualMoveView)
 async def transfer(service: Backend, bundle: schemas.BundleOrTopic, body: TransferBody) -> Response:
     """Move a bundle, or the bundle of a topic, to a broker."""
-    made = await service.requests.manual_move(
-        "transfer",
-        bundle,
-        to=body.to,
-        override_cool_down=body.override_cool_down,
-        execute=body.execute,
-        reason=body.reason or "",
-        by=body.by,
-    )
-    return reply(made)
+    return reply(await service.requests.manual_move("transfer", bundle, to=body.to, **body.asked()))
 
 
 @changes.post("/bundles/{bundle:path}/unload", response_model=ManualMoveView)
 async def unload(service: Backend, bundle: schemas.BundleOrTopic, body: ManualMoveBody) -> Response:
     """Move a bundle, or the bundle of a topic, to the broker with most room."""
-    made = await service.requests.manual_move(
-        "unload",
-        bundle,
-        override_cool_down=body.override_cool_down,
-        execute=body.execute,
-        reason=body.reason or "",
-        by=body.by,
-    )
-    return reply(made)
+    return reply(await service.requests.manual_move("unload", bundle, **body.asked()))
 
 
 @changes.post("/namespaces/{namespace:path}/unload", response_model=NamespaceUnloadView)
 async def unload_namespace(service: Backend, namespace: Namespace, body: ManualMoveBody) -> Response:
     """Move every bundle of a namespace off its broker, cycle by cycle, within the budgets of a cycle."""
-    made = await service.requests.unload_namespace(
-        namespace,
-        override_cool_down=body.override_cool_down,
-        execute=body.execute,
-        reason=body.reason or "",
-        by=body.by,
-    )
-    return reply(made)
+    return reply(await service.requests.unload_namespace(namespace, **body.asked()))
 
 
 @changes.post("/bundles/{bundle:path}/split", response_model=ManualMoveView)
 async def split(service: Backend, bundle: schemas.BundleOrTopic, body: SplitBody) -> Response:
     """Divide a bundle, the bundle of a topic, or the largest by load (TENANT/NAMESPACE/LARGEST), at its owner."""
-    made = await service.requests.manual_move(
-        "split",
-        bundle,
-        options=SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload),
-        execute=body.execute,
-        reason=body.reason or "",
-        by=body.by,
-    )
-    return reply(made)
+    options = SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload)
+    return reply(await service.requests.manual_move("split", bundle, options=options, **body.asked()))
 
 
 @changes.put("/pins/{bundle:path}", response_model=PinnedView)
@@ -265,11 +247,11 @@ async def stop(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody)
 
 @changes.post("/reviews/{id}/approve", response_model=ReviewView)
 async def approve(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Let what another person proposed be carried out."""
+    """Approve what another person proposed: it is carried out."""
     return reply(await service.requests.approve(id, reason=body.reason, by=body.by))
 
 
 @changes.post("/reviews/{id}/discard", response_model=ReviewView)
 async def discard(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Say no to what somebody proposed."""
+    """Discard what somebody proposed: it is not carried out."""
     return reply(await service.requests.discard(id, reason=body.reason, by=body.by))

@@ -11,6 +11,8 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
+from bundlekeel.core.channel.states import UnitState
+from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
     BrokerView,
@@ -18,6 +20,7 @@ from bundlekeel.daemon.answers.picture import (
     Check,
     CycleVerdict,
     JournalRecord,
+    OverviewView,
     Place,
     Setting,
     State,
@@ -44,8 +47,9 @@ PROBLEMS = documented(
     }
 )
 NOT_FOUND = documented({404: "not known here"})
+NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
 
-Limit = Annotated[int, Query(ge=1, le=10_000, description="at most so many")]
+Limit = Annotated[int, Query(ge=1, le=10_000, description="at most this many")]
 
 Kind = Literal[
     "cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings"
@@ -58,6 +62,7 @@ router = router_for("viewer", responses=PROBLEMS)
 # They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be
 # an operator all the same.
 dry_runs = router_for("operator", responses=PROBLEMS)
+channels = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["channel"])
 
 
 @router.get("/state", response_model=State, tags=["picture"])
@@ -100,7 +105,7 @@ async def bundles(
     service: Backend,
     broker: schemas.OfBroker = None,
     namespace: schemas.OfNamespace = None,
-    limit: Annotated[int, Query(ge=1, le=1_000_000, description="at most so many")] = 1000,
+    limit: Annotated[int, Query(ge=1, le=1_000_000, description="at most this many")] = 1000,
 ) -> Response:
     """Bundles by short-term throughput, largest first."""
     return reply(service.bundles(broker=broker, namespace=namespace, limit=limit))
@@ -200,3 +205,40 @@ async def doctor(
 ) -> Response:
     """Every connection and permission, what is wrong and how to fix it; with `for_act` a go / no-go list."""
     return reply(await service.doctor(for_act=for_act))
+
+
+@router.get("/drawing", response_model=OverviewView, tags=["picture"])
+async def overview(
+    service: Backend, largest: Annotated[int, Query(ge=1, le=1000, description="bundles of each broker")] = 20
+) -> Response:
+    """The cluster in few rows: of each broker its largest bundles, and what all others of it add up to."""
+    return reply(service.overview(largest))
+
+
+# The ownership channel of the extensible load manager (PIP-192).
+
+
+@channels.get("/channel", response_model=ChannelSummary)
+async def channel(service: Backend) -> Response:
+    """The ownership channel of the extensible load manager: variant, health, bundles by state, findings by code."""
+    return reply(service.channel())
+
+
+@channels.get("/channel/bundles", response_model=list[UnitView])
+async def channel_bundles(
+    service: Backend,
+    state: Annotated[UnitState | None, Query(description="only those in this state")] = None,
+    broker: schemas.OfBroker = None,
+    namespace: schemas.OfNamespace = None,
+    after: Annotated[str, Query(max_length=4096, description="the last bundle of the page before")] = "",
+    limit: Limit = 1000,
+) -> Response:
+    """Entries of the ownership channel by bundle name; a full page may be followed by another."""
+    found = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
+    return reply(found)
+
+
+@channels.get("/channel/findings", response_model=list[FindingView])
+async def channel_findings(service: Backend, limit: Limit = 1000) -> Response:
+    """Findings in the ownership channel: since when, until when brokers should repair them, and how to fix them."""
+    return reply(service.channel_findings()[:limit])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -14,15 +13,14 @@ from rich.text import Text
 
 from bundlekeel.cli import text_views
 from bundlekeel.cli.exit_codes import BAD_NEWS, OK, USAGE, CliError, as_cli_error, guarded
-from bundlekeel.cli.output import Output, TableLayout, Watch, show
+from bundlekeel.cli.output import Output, TableLayout, tell
 from bundlekeel.cli.run import ConfigOption
-from bundlekeel.cli.session import OutputOption, login
+from bundlekeel.cli.session import OutputOption, login, seconds_of
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.model.errors import BundlekeelError
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.operations.deadman import CONFIRM_SECONDS
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.settings.types import parse_duration
 
 # A leader that is a little slow is not dead.
 CYCLES = 3
@@ -37,17 +35,14 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     def deadman(
         after: Annotated[
             str,
-            typer.Option("--after", metavar="DURATION", help="No completed cycle for so long: the sidecars are dead."),
+            typer.Option("--after", metavar="DURATION", help="The sidecars are dead after so long without a cycle."),
         ] = "10m",
         confirm: Annotated[
             str,
-            typer.Option(
-                "--confirm", metavar="DURATION", help="Watch for so long before restoring: clocks may be wrong."
-            ),
+            typer.Option("--confirm", metavar="DURATION", help="Watch so long before restoring: clocks may be wrong."),
         ] = f"{CONFIRM_SECONDS:g}s",
         every: Annotated[
-            str,
-            typer.Option("--every", metavar="DURATION", help="Go on and look so often, instead of looking once."),
+            str, typer.Option("--every", metavar="DURATION", help="Look this often; without it: once.")
         ] = "",
         _once: Annotated[bool, typer.Option("--once", hidden=True)] = False,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
@@ -57,45 +52,40 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     ) -> None:
         """Restore what `takeover` found when no sidecar has completed a cycle for too long. Needs no running sidecar.
 
-        Looks once and ends, for a CronJob or a timer; with --every it goes on until it is stopped. Exit codes: 0 alive,
-        or nothing is taken over; 1 dead: restored, or not everywhere (run it again); 3 the store could not be read, and
-        nothing was done.
+        Looks once and ends, for a CronJob or a timer; with --every it runs until it is stopped. Exit codes: 0 alive, or
+        nothing is taken over; 1 dead: restored, or not on every broker (run it again); 3 the store could not be read,
+        and nothing was done.
         """
         settings = load_settings(config)
-        limit, watch = _limits(settings, after, confirm)
+        limit, watch = _limit(settings, after), seconds_of("--confirm", confirm, least=0)
         who = by or f"deadman ({login()}@{socket.gethostname()})"
 
         def look() -> Json:
             return wiring().deadman(settings, after=limit, confirm=watch, by=who, dry_run=dry_run)
 
         if every:
-            _for_ever(look, _pause(every), output)
-        _once_only(look, output)
+            _for_ever(look, seconds_of("--every", every, least=1), output)
+        answer = look()
+        tell(answer, story, output)
+        raise typer.Exit(OK if answer["state"] in GOOD else BAD_NEWS)
 
 
-def _limits(settings: LoadedSettings, after: str, confirm: str) -> tuple[float, float]:
-    limit, watch = _seconds("--after", after), _seconds("--confirm", confirm)
-    least = CYCLES * settings.settings.cycle.interval
+def _limit(settings: LoadedSettings, after: str) -> float:
+    limit, least = seconds_of("--after", after), CYCLES * settings.settings.cycle.interval
     if limit < least:
         raise CliError(f"--after {after}: shorter than {CYCLES} cycles ({least:g} s)", USAGE)
-    return limit, watch
-
-
-def _once_only(look: Callable[[], Json], output: Output) -> None:
-    answer = look()
-    show(lambda: answer, story, output, Watch())
-    raise typer.Exit(OK if answer["state"] in GOOD else BAD_NEWS)
+    return limit
 
 
 def _for_ever(look: Callable[[], Json], pause: float, output: Output) -> None:
-    """Look again and again. What cannot be read is said on stderr, and read again."""
+    """Look again and again. A read error is printed on stderr, and the next look tries again."""
     said = ""
     while True:
         try:
             answer = look()
             if answer["state"] != said:
                 said = answer["state"]
-                show(partial(dict, answer), story, output, Watch())
+                tell(answer, story, output)
         except BundlekeelError as error:
             said = ""
             typer.echo(f"error: {as_cli_error(error)}", err=True)
@@ -104,26 +94,8 @@ def _for_ever(look: Callable[[], Json], pause: float, output: Output) -> None:
 
 def story(answer: Json, layout: TableLayout) -> RenderableType:
     """The sentence, and what became of each broker."""
-    good = answer.get("state") in GOOD
-    parts: list[RenderableType] = [
-        Text(f"{str(answer.get('state')).replace('_', ' ')}: ", style="green" if good else "red").append(
-            str(answer.get("sentence")), style="default"
-        )
-    ]
+    state = Text(f"{answer['state'].replace('_', ' ')}: ", style="green" if answer["state"] in GOOD else "red")
+    parts: list[RenderableType] = [state.append(answer["sentence"], style="default")]
     if answer.get("brokers"):
         parts.append(text_views.change(answer, layout))
     return Group(*parts)
-
-
-def _pause(every: str) -> float:
-    pause = _seconds("--every", every)
-    if pause < 1:
-        raise CliError(f"--every {every}: a second at least", USAGE)
-    return pause
-
-
-def _seconds(option: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError:
-        raise CliError(f"{option} {text!r}: expected a duration such as 90s, 10m or 1h", USAGE) from None

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from bundlekeel.cli import completion
 from bundlekeel.cli.client import path_part
-from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError
+from bundlekeel.cli.exit_codes import REFUSED, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
-from bundlekeel.cli.intervene.changes import finished
+from bundlekeel.cli.output import decoded
+from bundlekeel.cli.plan import failed, finished
 from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, connected_once
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
+from bundlekeel.daemon.answers.plans import ManualMoveView, NamespaceUnloadView, TaskView
 
 NameArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A bundle or a topic; bundles move whole.", show_default=False, autocompletion=completion.bundles
-    ),
+    str, typer.Argument(help="A bundle or a topic; bundles move whole.", autocompletion=completion.bundles)
 ]
 CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Carry it out; without it this is a dry run.")]
 OverrideOption = Annotated[
@@ -34,17 +34,14 @@ WAIT_SECONDS = 300.0
 def transfer(
     session: Session,
     name: NameArgument,
-    to: Annotated[
-        str,
-        typer.Option("--to", help="The broker it is to go to.", show_default=False, autocompletion=completion.brokers),
-    ],
+    to: Annotated[str, typer.Option("--to", help="The broker it is to go to.", autocompletion=completion.brokers)],
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
     override_cool_down: OverrideOption = False,
     wait: WaitOption = False,
     by: ByOption = "",
 ) -> None:
-    """Move a bundle, or the bundle of a topic, to a broker: a dry run unless --yes (exit code 4 when refused)."""
+    """Move a bundle, or the bundle of a topic, to a broker. A dry run unless --yes (exit code 4 when refused)."""
     body = {"to": to, "override_cool_down": override_cool_down, **asked_by(reason, by, yes=yes)}
     _do(session, "transfer", name, body, wait=wait)
 
@@ -54,11 +51,7 @@ def unload(
     session: Session,
     name: Annotated[
         str,
-        typer.Argument(
-            help="A bundle, a topic or a namespace (TENANT/NAMESPACE).",
-            show_default=False,
-            autocompletion=completion.places,
-        ),
+        typer.Argument(help="A bundle, a topic or a namespace (TENANT/NAMESPACE).", autocompletion=completion.places),
     ],
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
@@ -66,8 +59,11 @@ def unload(
     wait: WaitOption = False,
     by: ByOption = "",
 ) -> None:
-    """Move a bundle, or all bundles of a namespace, off the broker, each to the one with most room: a dry run unless
-    --yes (exit code 4 when refused). A namespace leaves cycle by cycle, within the budgets; `stop` ends it."""
+    """Move a bundle, or all of a namespace, off its broker. A dry run unless --yes (exit code 4 when refused).
+
+    Each bundle goes to the broker with the most room. A namespace is moved cycle by cycle, within the budgets; `stop`
+    ends it.
+    """
     body = {"override_cool_down": override_cool_down, **asked_by(reason, by, yes=yes)}
     # As `where` tells them apart.
     of_namespace = "://" not in name and name.count("/") == 1
@@ -81,27 +77,26 @@ def split(  # noqa: PLR0913, PLR0917 - the options of one command
         str,
         typer.Argument(
             help="A bundle, a topic, or TENANT/NAMESPACE/LARGEST: the largest by load.",
-            show_default=False,
             autocompletion=completion.bundles,
         ),
     ],
     reason: ReasonToActOption = "",
     algorithm: Annotated[
         SplitAlgorithm | None,
-        typer.Option("--algorithm", help="Pulsar's algorithm; else where load divides.", show_default=False),
+        typer.Option("--algorithm", metavar="NAME", help="One of Pulsar's; without it: where the load divides."),
     ] = None,
     at: Annotated[
         list[str] | None,
-        typer.Option("--at", metavar="HASH", help="Cut here, e.g. 0x40000000; several times in modular clusters."),
+        typer.Option("--at", metavar="HASH", help="Split here, e.g. 0x40000000; repeatable in modular clusters."),
     ] = None,
     unload: Annotated[
-        bool, typer.Option("--unload", help="Then move the children off the broker, cycle by cycle.")
+        bool, typer.Option("--unload", help="Then move the children to other brokers, cycle by cycle.")
     ] = False,
     yes: CarryOutOption = False,
     wait: WaitOption = False,
     by: ByOption = "",
 ) -> None:
-    """Divide a bundle at its owner; nothing moves without --unload. A dry run unless --yes (exit code 4: refused)."""
+    """Split a bundle; nothing moves without --unload. A dry run unless --yes (exit code 4 when refused)."""
     body: dict[str, Any] = {"unload": unload, **asked_by(reason, by, yes=yes)}
     if algorithm is not None:
         body["algorithm"] = algorithm.value
@@ -116,19 +111,26 @@ def _do(
     session: Session, verb: str, name: str, body: dict[str, Any], *, wait: bool, of_namespace: bool = False
 ) -> None:
     """Ask, wait for the task when it has one, and print all in one answer."""
-    kind = "namespaces" if of_namespace else "bundles"
-    answer = session.client.send("POST", f"{kind}/{path_part(name)}/{verb}", body)
-    if wait and answer.get("task"):
-        moves = len(answer.get("moves") or [0])
-        begun = {"task": answer["task"], "state": "waiting", "moves": moves}
-        answer["ended"] = finished(session.client, begun, time.monotonic() + WAIT_SECONDS * moves)
-    session.tell(answer, operation_tables.unload if of_namespace else operation_tables.manual_move)
-    hopeless = answer.get("refusals") and not answer.get("moves") and not answer.get("waiting")
-    if answer.get("dry_run") and hopeless:
+    path = f"{'namespaces' if of_namespace else 'bundles'}/{path_part(name)}/{verb}"
+    answer = session.client.send("POST", path, body)
+    found: ManualMoveView | NamespaceUnloadView
+    if of_namespace:
+        found = decoded(NamespaceUnloadView, answer)
+        moves, hopeless = max(1, len(found.moves)), bool(found.refusals) and not found.moves and not found.waiting
+        draw = partial(operation_tables.unload, found)
+    else:
+        found = decoded(ManualMoveView, answer)
+        moves, hopeless = 1, bool(found.refusals)
+        draw = partial(operation_tables.manual_move, found)
+    ended: TaskView | None = None
+    if wait and found.task:
+        answer["ended"] = finished(session.client, found.task, moves, time.monotonic() + WAIT_SECONDS * moves)
+        ended = decoded(TaskView, answer["ended"])
+    session.tell(answer, lambda _, layout: draw(ended, layout))
+    if found.dry_run and hopeless:
         raise typer.Exit(REFUSED)
-    ended = answer.get("ended", {})
-    if ended.get("state", "done") != "done":
-        raise typer.Exit(BAD_NEWS if ended.get("moves") else REFUSED)
+    if ended and ended.state != "done":
+        raise typer.Exit(failed(ended))
 
 
 def register(app: typer.Typer) -> None:

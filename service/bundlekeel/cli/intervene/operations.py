@@ -1,4 +1,5 @@
-"""Brokers drained, cordoned and warmed; pins, exclusions; tasks stopped; reviews. What moves is a dry run first."""
+"""What people ask for: pauses, the mode, drains, cordons, warms, pins, exclusions, reviews, stopped tasks.
+What moves bundles is a dry run first."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from bundlekeel.cli import completion, text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, CliError
 from bundlekeel.cli.intervene import operation_tables
-from bundlekeel.cli.intervene.changes import seconds_of
 from bundlekeel.cli.intervene.manual_moves import CarryOutOption, WaitOption
-from bundlekeel.cli.progress import ProgressLine
+from bundlekeel.cli.output import ProgressLine, decoded, typed
+from bundlekeel.cli.plan import WithinOption
 from bundlekeel.cli.session import (
     ByOption,
     ReasonOption,
@@ -23,25 +24,66 @@ from bundlekeel.cli.session import (
     connected,
     connected_once,
     login,
+    seconds_of,
 )
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.operations import DrainView, OperationsView, ResumedScopeView
+from bundlekeel.daemon.answers.picture import Mode, Resumed
+from bundlekeel.daemon.answers.plans import RelocationView, ReviewView
 
-BrokerArgument = Annotated[
-    str, typer.Argument(help="A broker's id, host:port.", show_default=False, autocompletion=completion.brokers)
-]
+BrokerArgument = Annotated[str, typer.Argument(help="A broker's id, host:port.", autocompletion=completion.brokers)]
 ForOption = Annotated[
-    str | None,
-    typer.Option("--for", metavar="DURATION", help="How long, e.g. 2h; without it for good.", show_default=False),
+    str | None, typer.Option("--for", metavar="DURATION", help="How long, e.g. 2h; without it: for good.")
 ]
-WithinOption = Annotated[str, typer.Option("--within", metavar="DURATION", help="Give up waiting after this.")]
+ScopeOption = Annotated[
+    str | None, typer.Option("--scope", metavar="SCOPE", help="tenant:NAME, namespace:TENANT/NAME or broker:ID.")
+]
 _POLL_SECONDS = 1.0
 # A read of the shared state that began before the drain was written hides it until the next one.
 _UNSEEN_SECONDS = 15.0
 
 
+@connected_once
+def pause(
+    session: Session,
+    reason: ReasonOption,
+    duration: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="How long, e.g. 2h; without it: until resumed.")
+    ] = None,
+    scope: ScopeOption = None,
+    by: ByOption = "",
+) -> None:
+    """Stop all changes to the cluster at once, whichever sidecar leads; with --scope: only in that scope."""
+    method, path = ("POST", "pause") if scope is None else ("PUT", f"pauses/{path_part(scope)}")
+    _tell(session, method, path, reason, by, seconds=_seconds(duration))
+
+
+@connected_once
+def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by: ByOption = "") -> None:
+    """End a pause: the one of everything, or with --scope the one of that scope."""
+    body = {"reason": reason, "by": by or login()}
+    if scope is None:
+        session.tell(session.client.send("POST", "resume", body), typed(Resumed, operation_tables.resumed))
+        return
+    answer = session.client.send("DELETE", f"pauses/{path_part(scope)}", body)
+    session.tell(answer, typed(ResumedScopeView, operation_tables.resumed))
+
+
+@connected_once
+def mode(
+    session: Session,
+    mode: Annotated[Mode, typer.Argument(help="At most the mode of the settings file.")],
+    reason: ReasonOption,
+    by: ByOption = "",
+) -> None:
+    """Lower the mode of all sidecars, or raise it again: at most to the mode of the settings file."""
+    _tell(session, "PUT", "mode", reason, by, mode=mode)
+
+
 @connected
 def operations(session: Session) -> None:
-    """What people have asked for: drains with their progress, cordons, warms, pins, exclusions, pauses."""
-    session.show(lambda client: client.get("operations"), operation_tables.operations)
+    """List what people have asked for: drains with their progress, cordons, warms, pins, exclusions, pauses."""
+    session.show(lambda client: client.get("operations"), typed(OperationsView, operation_tables.operations))
 
 
 @connected_once
@@ -54,39 +96,41 @@ def drain(
     within: WithinOption = "10m",
     by: ByOption = "",
 ) -> None:
-    """Empty a broker and keep it empty until `uncordon`: a dry run unless --yes. --wait: until it is empty."""
+    """Move all bundles off a broker and keep it empty until `uncordon`. A dry run unless --yes."""
     limit = seconds_of("--within", within)
-    answer = _ask(session, "drain", broker, reason, by, yes)
+    answer, found = _relocate(session, "drain", broker, reason, by, yes)
+    drained: DrainView | None = None
     if yes and wait:
         answer["progress"] = _emptied(session, broker, limit)
-    session.tell(answer, operation_tables.relocation)
-    if answer.get("progress", {}).get("state", "empty") != "empty":
+        drained = decoded(DrainView, answer["progress"])
+    session.tell(answer, lambda _, layout: operation_tables.relocation(found, layout, drained))
+    if drained and drained.state != "empty":
         raise typer.Exit(BAD_NEWS)
 
 
-def _emptied(session: Session, broker: str, limit: float) -> Any:
-    """The drain's row once the broker is empty, or nothing but what is bound to it is left."""
+def _emptied(session: Session, broker: str, limit: float) -> Json:
+    """The drain's row once the broker is empty, or only bundles are left that cannot leave it."""
     begun = seen = time.monotonic()
     with ProgressLine() as line:
         while True:
             row = _drain_row(session.client, broker)
             if row is not None:
-                seen = time.monotonic()
-                line.tell(operation_tables.progress(row))
-                if row.get("state") in ("empty", "blocked"):
+                drained, seen = decoded(DrainView, row), time.monotonic()
+                now = operation_tables.progress(drained)
+                line.tell(now)
+                if drained.state in ("empty", "blocked"):
                     return row
                 if seen > begun + limit:
-                    now = operation_tables.progress(row)
                     raise CliError(f"not empty yet: {now}; it goes on, see `bundlekeel operations`", UNREACHABLE)
             elif time.monotonic() > seen + min(_UNSEEN_SECONDS, limit):
                 raise CliError(f"{broker} is not drained any more: somebody ended it", BAD_NEWS)
             time.sleep(_POLL_SECONDS)
 
 
-def _drain_row(client: Client, broker: str) -> Any:
+def _drain_row(client: Client, broker: str) -> Json | None:
     """The drain of a broker; None when this sidecar knows of none."""
-    drains = client.get("operations").get("drains") or []
-    return next((row for row in drains if row.get("broker") == broker), None)
+    drains: list[Json] = client.get("operations")["drains"]
+    return next((row for row in drains if row["broker"] == broker), None)
 
 
 @connected_once
@@ -97,28 +141,26 @@ def warm(
     yes: CarryOutOption = False,
     by: ByOption = "",
 ) -> None:
-    """Fill a new or restarted broker, gently, until it carries its share: a dry run unless --yes."""
-    session.tell(_ask(session, "warm", broker, reason, by, yes), operation_tables.relocation)
+    """Move bundles gently to a new or restarted broker until it carries its share. A dry run unless --yes."""
+    answer, found = _relocate(session, "warm", broker, reason, by, yes)
+    session.tell(answer, lambda _, layout: operation_tables.relocation(found, layout))
 
 
 @connected_once
 def cordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Stop moving bundles to a broker. Brokers still place on it what no broker owns; `drain` keeps it empty."""
+    """Move no bundles to a broker. Brokers may still assign unowned bundles to it; `drain` keeps it empty."""
     _tell(session, "POST", f"brokers/{path_part(broker)}/cordon", reason, by)
 
 
 @connected_once
 def uncordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """End cordon, drain and warm of a broker."""
+    """End the cordon, drain and warm of a broker."""
     _tell(session, "POST", f"brokers/{path_part(broker)}/uncordon", reason, by)
 
 
-BundleArgument = Annotated[str, typer.Argument(help="A bundle.", show_default=False, autocompletion=completion.bundles)]
+BundleArgument = Annotated[str, typer.Argument(help="A bundle.", autocompletion=completion.bundles)]
 PatternArgument = Annotated[
-    str,
-    typer.Argument(
-        help="t:TENANT, n:TENANT/NAMESPACE, b:BUNDLE or r:BROKER, with * and ? where wanted.", show_default=False
-    ),
+    str, typer.Argument(help="t:TENANT, n:TENANT/NAMESPACE, b:BUNDLE or r:BROKER; * and ? are wildcards.")
 ]
 
 
@@ -140,7 +182,7 @@ def unpin(session: Session, bundle: BundleArgument, reason: ReasonOption, by: By
 def exclude(
     session: Session, pattern: PatternArgument, reason: ReasonOption, lasting: ForOption = None, by: ByOption = ""
 ) -> None:
-    """Leave tenants, namespaces, bundles or brokers alone."""
+    """Move and split nothing of certain tenants, namespaces, bundles or brokers."""
     _tell(session, "PUT", f"exclusions/{path_part(pattern)}", reason, by, seconds=_seconds(lasting))
 
 
@@ -153,39 +195,39 @@ def include(session: Session, pattern: PatternArgument, reason: ReasonOption, by
 @connected_once
 def stop(
     session: Session,
-    task: Annotated[str, typer.Argument(help="A task's id, see `bundlekeel plan tasks`.", show_default=False)],
+    task: Annotated[str, typer.Argument(help="A task's id, see `bundlekeel plan tasks`.")],
     reason: ReasonOption,
     by: ByOption = "",
 ) -> None:
-    """Begin no further move of a task; those under way end."""
+    """Begin no further move of a task; moves under way are completed."""
     _tell(session, "POST", f"tasks/{path_part(task)}/stop", reason, by)
 
 
-review_app = typer.Typer(help="What one person proposes, and another one approves.", no_args_is_help=True)
-IdArgument = Annotated[str, typer.Argument(help="The id, see `bundlekeel review list`.", show_default=False)]
+review_app = typer.Typer(help="Changes that one person proposes and another person approves.", no_args_is_help=True)
+IdArgument = Annotated[str, typer.Argument(help="The id, see `bundlekeel review list`.")]
 
 
 @connected
 def review_list(session: Session) -> None:
-    """What is, or was, to be approved."""
-    session.show(lambda client: client.get("reviews"), operation_tables.reviews)
+    """List proposals, decided ones included."""
+    session.show(lambda client: client.get("reviews"), typed(list[ReviewView], operation_tables.reviews))
 
 
 @connected_once
 def approve(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Let what another person proposed be carried out."""
+    """Approve what another person proposed: it is carried out."""
     _tell(session, "POST", f"reviews/{path_part(id)}/approve", reason, by)
 
 
 @connected_once
 def discard(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Say no to what somebody proposed."""
+    """Reject what somebody proposed."""
     _tell(session, "POST", f"reviews/{path_part(id)}/discard", reason, by)
 
 
-def _ask(session: Session, verb: str, broker: str, reason: str, by: str, yes: bool) -> Any:
-    body = asked_by(reason, by, yes=yes)
-    return session.client.send("POST", f"brokers/{path_part(broker)}/{verb}", body)
+def _relocate(session: Session, verb: str, broker: str, reason: str, by: str, yes: bool) -> tuple[Json, RelocationView]:
+    answer = session.client.send("POST", f"brokers/{path_part(broker)}/{verb}", asked_by(reason, by, yes=yes))
+    return answer, decoded(RelocationView, answer)
 
 
 def _tell(session: Session, method: str, path: str, reason: str, by: str, **more: Any) -> None:
@@ -205,6 +247,7 @@ review_app.command("discard")(discard)
 
 def register(app: typer.Typer) -> None:
     """Put them into the app."""
-    for command in (operations, drain, warm, cordon, uncordon, pin, unpin, exclude, include, stop):
+    requests = (drain, warm, cordon, uncordon, pin, unpin, exclude, include, stop)
+    for command in (pause, resume, mode, operations, *requests):
         app.command()(command)
     app.add_typer(review_app, name="review")

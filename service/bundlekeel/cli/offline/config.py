@@ -1,9 +1,10 @@
-"""`bundlekeel config`: check a settings file, show what is in effect and where it is from, list the parameters."""
+"""`bundlekeel config`: check a settings file, show what is in effect and where it is from, list the parameters.
+`bundlekeel token`: bearer tokens for the API."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 import yaml
@@ -22,12 +23,12 @@ from bundlekeel.cli.session import (
     UrlOption,
 )
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.settings.describe import as_tree, describe, parameter_rows
+from bundlekeel.settings.credentials import new_token
+from bundlekeel.settings.describe import as_tree, describe, parameter_rows, warnings_of
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.settings.warnings import warnings_of
 
 EXIT_CONFIG = 2
-_HEAD = "# What is not here has its default; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
+_HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
 TABLES = (Output.TABLE, Output.WIDE)
 
 
@@ -41,22 +42,22 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 def check(
     file: Annotated[Path, typer.Argument(help="The settings file (YAML).")],
     elsewhere: Annotated[
-        bool, typer.Option("--elsewhere", help="Tokens and certificates are not on this host: do not look for them.")
+        bool, typer.Option("--elsewhere", help="Tokens and certificates are on another host: do not look for them.")
     ] = False,
 ) -> None:
-    """Read a settings file together with the environment; exit code 2 and every problem if it would not do.
+    """Check a settings file together with the environment. Exit code 2 and every problem if it cannot be used.
 
-    Files that it names, of tokens and certificates, must be there. A shedder and a placement that do not go together
-    are warned of.
+    Files of tokens and certificates that it names must exist. A shedder and a placement that do not fit together give a
+    warning.
     """
     loaded = _load(file)
     settings = loaded.settings
     for text in warnings_of(settings):
         typer.echo(f"warning: {text}", err=True)
-    _ = settings.store_url  # without one the file is no good
+    _ = settings.store_url  # raises without one
     if missing := [] if elsewhere else loaded.unreadable_files():
         raise CliError(
-            "\n".join([*missing, "is this not the sidecar's host? --elsewhere leaves out the files that it names"]),
+            "\n".join([*missing, "if the sidecar runs on another host: --elsewhere does not look for these files"]),
             USAGE,
         )
     typer.echo("ok")
@@ -88,9 +89,9 @@ def init(
         ),
     ] = 0,
     api_host: Annotated[
-        str, typer.Option(prompt="Address that the API listens at", help="Address that the API listens at.")
+        str, typer.Option(prompt="Address that the API listens on", help="Address that the API listens on.")
     ] = "127.0.0.1",
-    file: Annotated[Path, typer.Option("--file", help="Write there; a file that is there is left alone.")] = Path(
+    file: Annotated[Path, typer.Option("--file", help="Where to write; an existing file is not overwritten.")] = Path(
         "bundlekeel.yaml"
     ),
 ) -> None:
@@ -107,7 +108,7 @@ def init(
             stream.write(_HEAD + yaml.safe_dump(values, sort_keys=False, default_flow_style=None))
     except OSError as error:
         raise CliError(f"{file} cannot be written: {error.strerror}; another name: --file", USAGE) from None
-    typer.echo(f"{file} is written; next: bundlekeel doctor -c {file}")
+    typer.echo(f"{file} was written; next: bundlekeel doctor -c {file}")
 
 
 @config_app.command()
@@ -117,7 +118,7 @@ def show(  # noqa: PLR0913, PLR0917 - the options of one command
         Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The settings file.")
     ] = None,
     origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
-    running: Annotated[bool, typer.Option("--running", help="Ask the sidecar that the settings file is for.")] = False,
+    running: Annotated[bool, typer.Option("--running", help="Ask the sidecar of this settings file.")] = False,
     url: UrlOption = None,
     socket: SocketOption = None,
     token_file: TokenFileOption = None,
@@ -126,9 +127,9 @@ def show(  # noqa: PLR0913, PLR0917 - the options of one command
     tls_key: TlsKeyOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the settings in effect, secrets hidden, parameters with Pulsar's key names.
+    """Show the settings in effect, without secrets; parameters with Pulsar's key names.
 
-    With --running, --url or --socket as the sidecar runs them now, with what brokers and calibration add; else as
+    With --running, --url or --socket: as the sidecar uses them now, with what brokers and calibration add. Without: as
     the settings file and the environment say.
     """
     if running or url or socket:
@@ -148,7 +149,7 @@ def show(  # noqa: PLR0913, PLR0917 - the options of one command
 
 @config_app.command()
 def parameters(output: OutputOption = Output.TABLE) -> None:
-    """List every parameter: our name, Pulsar's keys, default, what is allowed, and why it is there."""
+    """List every parameter: our name, Pulsar's keys, default, allowed values, and what it is for."""
     rows = parameter_rows()
     if output not in TABLES:
         dump(rows, output)
@@ -202,6 +203,31 @@ def _cell(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
 
 
+token_app = typer.Typer(no_args_is_help=True, help="Bearer tokens for the API.")
+
+
+# Each role may do what those before it may.
+Role = Literal["viewer", "operator", "admin"]
+
+
+@token_app.callback()
+def tokens() -> None:
+    """Bearer tokens for the API."""
+
+
+@token_app.command()
+@guarded
+def new(
+    name: Annotated[str, typer.Argument(help="Who uses it; the journal shows this name.")],
+    role: Annotated[Role, typer.Option("--role", help="What the token allows.")] = "viewer",
+) -> None:
+    """Make a token. The first line is the token, shown only now; add the second to the file api.auth.tokens_file."""
+    token, line = new_token(name, role)
+    typer.echo(f"token: {token}")
+    typer.echo(f"line:  {line}")
+
+
 def register(app: typer.Typer) -> None:
     """Put them into the app."""
     app.add_typer(config_app, name="config")
+    app.add_typer(token_app, name="token")

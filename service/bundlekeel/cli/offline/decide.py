@@ -5,7 +5,7 @@ What the corrected strategies (`compat: none`) make of a turn:
 * `now` defaults to the newest `lastUpdate`, so that the same lines give the same decisions on any day;
 * a bundle that `bundles` does not name is taken at what its broker reports of it now, as if sampled once;
 * bundles under `recent` are cooling down; guard budgets and splits are off, so that the bare decision shows;
-* `policies` (see decide_policies) narrows where bundles may go;
+* `policies` (see `parse_policies`) narrows where bundles may go;
 * a broker or bundle whose record cannot be read is left out, as in the daemon, and listed under `excluded`.
 
 A turn adds no sample; only strategy memory survives it.
@@ -13,19 +13,37 @@ A turn adds no sample; only strategy memory survives it.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
+import typer
 from msgspec import UNSET
 
-from bundlekeel.cli.offline.decide_compat import CompatDecider, CompatTurn, compat_turn
-from bundlekeel.cli.offline.decide_lines import InputLine, LineFault, parse_capacity, parse_line, parse_reset
-from bundlekeel.cli.offline.decide_policies import parse_policies
-from bundlekeel.cli.offline.decide_transfer import CompatTransfer, TransferTurn, is_extensible
+from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
+from bundlekeel.cli.offline.decide_compat import (
+    MAX_RECORD_BYTES,
+    CompatDecider,
+    CompatTransfer,
+    CompatTurn,
+    TransferTurn,
+    compat_turn,
+    is_extensible,
+)
+from bundlekeel.cli.offline.decide_lines import (
+    InputLine,
+    LineFault,
+    parse_capacity,
+    parse_line,
+    parse_policies,
+    parse_reset,
+)
 from bundlekeel.codec import decode_bundle_data, decode_report
 from bundlekeel.core.compat import CompatPicture
 from bundlekeel.core.compat.transfer import TransferPicture
@@ -42,8 +60,6 @@ from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.engine import plan as make_plan
 from bundlekeel.core.planning.memory import CompatMemory, Memory
 
-# Only what one would never write by hand; the daemon's own limit is that of ZooKeeper.
-MAX_RECORD_BYTES = 256 * 1024 * 1024
 UNLIMITED = 2**31
 
 # The bare decision: no budgets, and no splits that nobody would carry out.
@@ -301,3 +317,28 @@ def _shown(made: Plan, excluded: list[dict[str, str]]) -> dict[str, Any]:
     if excluded:
         answer["excluded"] = excluded
     return answer
+
+
+@guarded
+def decide(
+    file: Annotated[Path | None, typer.Argument(help="JSON lines; standard input when absent.")] = None,
+) -> None:
+    """Decide alone, without network and guard budgets: JSON lines in, JSON lines out.
+
+    `{"reset": {"strategy": "avg", "config": {…}}}` starts afresh; `{"brokers": {…}, "bundles": {…}}` is a turn;
+    `{"bench": N}` repeats the last turn and times it. A bad line gives `{"error": …}`, and the rest goes on.
+    Exit code 1 when there were errors only.
+    """
+    try:
+        lines = nullcontext(sys.stdin.buffer) if file is None else file.open("rb")
+    except OSError as error:
+        raise CliError(f"{file}: {error.strerror}", USAGE) from None
+    with lines as given:
+        good = run(given, sys.stdout.buffer)
+    if not good:
+        raise typer.Exit(BAD_NEWS)
+
+
+def register(app: typer.Typer) -> None:
+    """Put it into the app."""
+    app.command()(decide)

@@ -14,11 +14,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from pydantic import ValidationError
 
+from bundlekeel.codec.records import decode_isolation_policies
 from bundlekeel.core.compat import COMPAT_SHEDDERS
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.errors import CodecError, ConfigError
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameter_table import RELEASES
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, choices, compat_defaults, from_pulsar
+from bundlekeel.core.model.policies import Policies
 from bundlekeel.settings.model import CapacitySettings
 
 _UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
@@ -188,6 +190,43 @@ def _override(pattern: str, limits: object) -> CapacityOverride:
         if value is not None and value > _LARGEST:
             raise LineFault("larger than anything there is", f"{field}.{name}")
     return override
+
+
+class _Given(msgspec.Struct, forbid_unknown_fields=True):
+    isolation: msgspec.Raw | UnsetType = UNSET
+    anti_affinity: dict[str, str] = {}
+    failure_domains: dict[str, list[str]] = {}
+
+
+_GIVEN = msgspec.json.Decoder(_Given)
+
+
+def parse_policies(value: object) -> Policies:
+    """`policies` of one turn: what narrows where a bundle may go, for the corrected strategies. LineFault.
+
+    {"isolation": {<policy>: <NamespaceIsolationData, as in its znode>, ...},
+     "anti_affinity": {<tenant/namespace>: <group>, ...},
+     "failure_domains": {<domain>: [<broker id>, ...], ...}}
+
+    Failure domains count when they are given. With `compat` there is no pipeline, and `policies` has no effect.
+    """
+    if value is None:
+        return Policies()
+    try:
+        given = _GIVEN.decode(json.dumps(value).encode())
+        isolation = () if given.isolation is UNSET else decode_isolation_policies(bytes(given.isolation))
+    except msgspec.ValidationError as error:
+        raise LineFault(str(error), "policies") from None
+    except CodecError as error:
+        raise LineFault(
+            str(error), f"policies.isolation.{error.field}" if error.field else "policies.isolation"
+        ) from None
+    return Policies(
+        isolation=isolation,
+        anti_affinity=given.anti_affinity,
+        failure_domains={name: tuple(brokers) for name, brokers in given.failure_domains.items()},
+        failure_domains_enabled=bool(given.failure_domains),
+    )
 
 
 def _decode(decoder: Any, text: bytes | msgspec.Raw, prefix: str) -> Any:

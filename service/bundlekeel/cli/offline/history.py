@@ -13,31 +13,29 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
-from bundlekeel.cli.output import Output, TableLayout, Watch, show, table
-from bundlekeel.cli.period import SinceOption, UntilOption, period
+from bundlekeel.cli.output import Output, TableLayout, table, tell
 from bundlekeel.cli.run import ConfigOption
-from bundlekeel.cli.session import OutputOption
+from bundlekeel.cli.session import OutputOption, SinceOption, UntilOption, period
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.records import history_reading as reading
-from bundlekeel.daemon.records.history_keeping import weed
+from bundlekeel.daemon.records.history_keeping import set_torn_aside
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import load_settings
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--history", metavar="URI", help="The store; that of the settings by default.", show_default=False),
+    typer.Option("--history", metavar="URI", help="Folder or URI of the history; default: that of the settings."),
 ]
 CycleArgument = Annotated[
-    str,
-    typer.Argument(metavar="CYCLE", help="A cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05)."),
+    str, typer.Argument(metavar="CYCLE", help="A cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05).")
 ]
 
 
-_NOTHING = "nothing is recorded there yet; history.uri, or --history, may name another place"
+_NOTHING = "nothing is recorded there yet; name another place with history.uri or --history"
 _BY_MOVES = f"recorded before schema {HASHES_DECISIONS}: compared by moves and splits, not by hash"
 
 
@@ -59,14 +57,14 @@ class HistoryCommands:
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """The files, and the cycles in each; with a time those that reach into it. Exit code 1: nothing is recorded."""
+        """List the files and their cycles; with a time: only files of that time. Exit code 1: nothing is recorded."""
         span = period(since, until)
         found = reading.listing(self._store(config, uri))
         begin, end = span["since_ms"] or 0, span["until_ms"] or float("inf")
         answer = [row for row in found if row["why"] or (row["last_ms"] >= begin and row["first_ms"] <= end)]
-        show(lambda: answer, _listing, output, Watch())
+        tell(answer, _listing, output)
         if not answer:
-            raise CliError("nothing is recorded of that time" if found else _NOTHING, BAD_NEWS)
+            raise CliError("nothing is recorded for that time" if found else _NOTHING, BAD_NEWS)
 
     @guarded
     def show(
@@ -76,26 +74,26 @@ class HistoryCommands:
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """What one cycle saw, decided and did. For a time: the last cycle up to it."""
+        """Show what one cycle saw, decided and did. For a time: the last cycle before it."""
         answer = reading.summary(reading.find(self._store(config, uri), cycle))
-        show(lambda: answer, _cycle, output, Watch())
+        tell(answer, _cycle, output)
 
     @guarded
     def check(
         self,
         aside: Annotated[
-            bool, typer.Option("--set-aside", help="Move files that cannot be read below _aside, where nobody reads.")
+            bool, typer.Option("--set-aside", help="Move unreadable files to the folder _aside, which is not read.")
         ] = False,
         uri: StoreOption = None,
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Read all of it: torn files, missing cycles, doubles, checksums. Exit code 1 when anything is wrong, and when
-        nothing is recorded there."""
+        """Check all files: incomplete ones, missing and double cycles, checksums. Exit code 1: something is wrong, or
+        nothing is recorded."""
         place = self._store(config, uri)
-        moved = weed(place, place.files()) if aside else []
+        moved = set_torn_aside(place, place.files()) if aside else []
         answer = reading.check(place) | {"set_aside": moved}
-        show(lambda: answer, _checked, output, Watch())
+        tell(answer, _checked, output)
         if not answer["ok"] or moved:
             raise typer.Exit(BAD_NEWS)
 
@@ -103,11 +101,13 @@ class HistoryCommands:
     def export(
         self,
         cycle: CycleArgument,
-        file: Annotated[Path | None, typer.Option("--file", help="Write there.", show_default=False)] = None,
+        file: Annotated[
+            Path | None, typer.Option("--file", help="Write to this file; default: standard output.")
+        ] = None,
         uri: StoreOption = None,
         config: ConfigOption = None,
     ) -> None:
-        """Everything `plan()` saw in one cycle, as JSON: all brokers, all bundles, memory, books, guard, parameters."""
+        """Write all inputs of one cycle's plan as JSON: brokers, bundles, memory, ledger, guard, parameters."""
         text = json.dumps(reading.exported(reading.find(self._store(config, uri), cycle)), ensure_ascii=False)
         if file is None:
             typer.echo(text)
@@ -120,7 +120,7 @@ class HistoryCommands:
     @guarded
     def replay(
         self,
-        cycle: Annotated[str, typer.Argument(metavar="CYCLE|all", help="As in `history show`, or all of them.")],
+        cycle: Annotated[str, typer.Argument(metavar="CYCLE|all", help="As in `history show`; or all.")],
         uri: StoreOption = None,
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
@@ -129,7 +129,7 @@ class HistoryCommands:
         answer = reading.replayed(self._store(config, uri), cycle)
         if not answer["cycles"] and not answer["unreadable"]:
             raise HistoryError("there is no history yet")
-        show(lambda: answer, _replayed, output, Watch())
+        tell(answer, _replayed, output)
         if not answer["ok"]:
             raise typer.Exit(BAD_NEWS)
 
@@ -137,7 +137,9 @@ class HistoryCommands:
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Put them into the app."""
     commands = HistoryCommands(wiring)
-    group = typer.Typer(no_args_is_help=True, help="What every cycle saw and decided, as recorded.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Show and check the recorded history: what each cycle saw and decided."
+    )
     for command in (commands.ls, commands.show, commands.check, commands.export):
         group.command()(command)
     app.add_typer(group, name="history")
@@ -186,7 +188,7 @@ def _checked(answer: Json, _layout: TableLayout) -> RenderableType:
     lines += [f"set aside: {path}" for path in answer["set_aside"]]
     lines += [f"cycle {row['epoch']}:{row['cycle']} cannot be rebuilt: {row['why']}" for row in answer["broken"]]
     lines += [f"{row['missing']} cycles missing between {row['after']} and {row['before']}" for row in answer["gaps"]]
-    lines += [f"cycle {row['epoch']}:{row['cycle']} is there twice" for row in answer["doubles"]]
+    lines += [f"cycle {row['epoch']}:{row['cycle']} is recorded twice" for row in answer["doubles"]]
     return Text("\n".join([*lines, "ok" if answer["ok"] else "not ok"]))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.settings.yaml_text import read_mapping
+from bundlekeel.settings.load import read_mapping
 from bundlekeel.sim.check import check
 from bundlekeel.sim.scenario import Scenario
 

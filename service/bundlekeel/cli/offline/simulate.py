@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -15,48 +14,39 @@ from bundlekeel.cli import completion
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.offline import sim_files
 from bundlekeel.cli.offline.simulate_html import page
-from bundlekeel.cli.offline.simulate_pairs import pairs_html, pairs_json, pairs_table
-from bundlekeel.cli.offline.simulate_report import as_json, as_table, counts
-from bundlekeel.cli.output import Output, TableLayout, Watch, show, table
+from bundlekeel.cli.offline.simulate_report import (
+    as_json,
+    as_table,
+    counts,
+    pairs_html,
+    pairs_json,
+    pairs_table,
+)
+from bundlekeel.cli.output import Output, TableLayout, table, tell
 from bundlekeel.cli.session import OutputOption
 from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
 from bundlekeel.sim.run import Contender, Run
 from bundlekeel.sim.run import simulate as run_scenario
 from bundlekeel.sim.scenario import Scenario
 
-
-class Against(StrEnum):
-    """What to compare with."""
-
-    NATIVE = "native"
-
-
 FilesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SCENARIO]...",
-        help="A YAML file, or the name of a shipped one.",
-        show_default=False,
-        autocompletion=completion.scenarios,
+        metavar="SCENARIO", help="A YAML file, or the name of a shipped one.", autocompletion=completion.scenarios
     ),
 ]
 StrategyOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--strategy",
-        "-s",
-        help="Repeat to compare several; avg by default.",
-        show_default=False,
-        autocompletion=completion.strategies,
+        "--strategy", "-s", help="A strategy; repeatable. Default: avg.", autocompletion=completion.strategies
     ),
 ]
 PairOption = Annotated[
     list[str] | None,
     typer.Option(
         "--pair",
-        help="shedder+placement as brokers run it, repeatable; `all`: PIP-364's six, avg and transfer. Without a "
-        "scenario: PIP-364's table of five properties, measured.",
-        show_default=False,
+        help="shedder+placement as brokers run it; repeatable. `all`: PIP-364's six, avg and transfer. Without a "
+        "scenario: measures PIP-364's table of five properties.",
     ),
 ]
 
@@ -67,21 +57,19 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     strategy: StrategyOption = None,
     pair: PairOption = None,
     against: Annotated[
-        Against | None, typer.Option("--against", help="Also the brokers' own classes of these strategies.")
+        Literal["native"] | None,
+        typer.Option("--against", help="Compare with the brokers' own classes of these strategies."),
     ] = None,
-    suite: Annotated[bool, typer.Option("--suite", help="All shipped scenarios.")] = False,
-    listed: Annotated[bool, typer.Option("--list", help="Name the shipped scenarios and stop.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Traffic, delays and losses come from it.")] = 1,
-    seeds: Annotated[str, typer.Option("--seeds", help="Several: 1-20, or 1,5,9.", show_default=False)] = "",
+    suite: Annotated[bool, typer.Option("--suite", help="Run all shipped scenarios.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of random traffic, delays and losses.")] = 1,
+    seeds: Annotated[str, typer.Option("--seeds", help="Several seeds: 1-20, or 1,5,9.")] = "",
     output: OutputOption = Output.TABLE,
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write a page with plots, complete in one file.", show_default=False)
-    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write an HTML page with plots to this file.")] = None,
 ) -> None:
     """Run scenarios on a virtual cluster and compare strategies. Exit code 1 when an expectation does not hold.
 
-    Brokers' own classes (`--against native`, `--pair`) are there to compare with: what they miss is shown, and is
-    no failure.
+    Brokers' own classes (`--against native`, `--pair`) are for comparison: what they miss is shown, but is no failure.
     """
     if listed:
         _list(output)
@@ -91,12 +79,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     contenders = _contenders(strategy or [], pair or [], against)
     runs = _run(scenarios, contenders, _seeds(seeds) or [seed])
     answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
-    show(
-        lambda: answer,
-        lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width),
-        output,
-        Watch(),
-    )
+    tell(answer, lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width), output)
     if html is not None:
         _write(html, page(runs, pairs_html(runs) if of_pairs else ""))
         typer.echo(f"report: {html}", err=True)
@@ -116,7 +99,7 @@ def _list(output: Output) -> None:
             made.add_row(row["name"], f"{row['minutes']:g}", row["title"])
         return made
 
-    show(lambda: rows, render, output, Watch())
+    tell(rows, render, output)
 
 
 def _scenarios(files: list[str], *, suite: bool, of_pairs: bool) -> list[Scenario]:
@@ -129,12 +112,12 @@ def _scenarios(files: list[str], *, suite: bool, of_pairs: bool) -> list[Scenari
     return [sim_files.load(item) for item in files]
 
 
-def _contenders(strategies: list[str], given: list[str], against: Against | None) -> list[Contender]:
+def _contenders(strategies: list[str], given: list[str], against: Literal["native"] | None) -> list[Contender]:
     """Who runs, in the order asked for; avg when nobody is named, and beside pairs to compare with."""
     found = [contender(item) for item in strategies or ["avg"]]
     for item in given:
         found += pairs(item)
-    if against is Against.NATIVE:
+    if against == "native":
         found += [native(item) for item in strategies or ["avg"] if item in NATIVE]
     return list({item.label: item for item in found}.values())
 
@@ -146,9 +129,9 @@ def _seeds(text: str) -> list[int]:
             first, _, last = part.partition("-")
             found += range(int(first), int(last or first) + 1)
     except ValueError:
-        raise CliError(f"--seeds {text!r}: not like 1-20 or 1,5,9", USAGE) from None
+        raise CliError(f"--seeds {text!r}: expected seeds such as 1-20 or 1,5,9", USAGE) from None
     if text and not found:
-        raise CliError(f"--seeds {text!r}: from the lower to the higher, like 1-20", USAGE)
+        raise CliError(f"--seeds {text!r}: expected the lower seed first, such as 1-20", USAGE)
     return found
 
 

@@ -1,47 +1,40 @@
-"""One self-contained HTML page about finished runs: plots, measures side by side, what held. No outside resources."""
+"""The page that `simulate --html` writes: loads over time, moves and splits as marks, measures, what did not hold."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from html import escape
+
+import numpy as np
 
 from bundlekeel import __version__
 from bundlekeel.cli.offline.simulate_report import COLUMNS, counts, figure, grouped
-from bundlekeel.cli.offline.simulate_svg import chart, legend, top_of
+from bundlekeel.core.model.load import Floats
+from bundlekeel.sim import page as html
+from bundlekeel.sim.measures import OVER
+from bundlekeel.sim.page import Axis
 from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario
 
+WIDTH, HEIGHT = 720, 260
+LEFT, RIGHT, TOP, BOTTOM = 46, 26, 10, 48
+# More brokers than this are shown as bands: single lines could not be told apart.
+MOST_LINES = 16
+MOST_POINTS = 240
+
 _STYLE = """
-:root { color-scheme: light dark; --text: #1c2733; --soft: #5b6877; --back: #fff; --card: #f6f8fa; --grid: #d8dee5;
-  --bad: #b42318; --good: #1a7f4b; --c0: #2f6fde; --c1: #d9730d; --c2: #1a8f6d; --c3: #b5449b; --c4: #8a6d00;
-  --c5: #6f5bd7; --c6: #c0392b; --c7: #0e8fa8; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6ebf1; --soft: #9aa7b5; --back: #12171d; --card: #1b222a;
-  --grid: #313b46; --bad: #ff8a7a; --good: #5ed39a; --c0: #7aa7ff; --c1: #ffab5e; --c2: #4fd0a8; --c3: #ef8bd6;
-  --c4: #d9bf4d; --c5: #aa9bff; --c6: #ff8578; --c7: #52cfe6; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1560px; padding: 24px; background: var(--back); color: var(--text);
-  font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 0; } h3 { font-size: 15px; margin: 0 0 4px; }
-p { margin: 4px 0 12px; color: var(--soft); max-width: 90ch; }
-a { color: var(--c0); }
-section { margin: 28px 0; padding: 18px; background: var(--card); border-radius: 10px; }
+body { max-width: 1560px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 18px; }
-.scroll { overflow-x: auto; margin-top: 14px; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 4px 12px 4px 0; text-align: right; border-bottom: 1px solid var(--grid); white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; min-width: 6ch; }
-th:first-child, td:first-child { text-align: left; }
-.good { color: var(--good); } .bad { color: var(--bad); }
+.scroll { margin-top: 14px; }
+th, td { white-space: nowrap; }
+th { white-space: normal; vertical-align: bottom; min-width: 6ch; }
 ul { margin: 10px 0 0; padding-left: 20px; color: var(--soft); }
-svg { width: 100%; height: auto; display: block; }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
-.grid { stroke: var(--grid); stroke-width: 1; } .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
-.line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } .band { fill: var(--c0); opacity: .18; }
+.limit { stroke: var(--bad); stroke-dasharray: 5 4; } .band { fill: var(--c0); opacity: .18; }
 .c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
 .c4 { stroke: var(--c4); } .c5 { stroke: var(--c5); } .c6 { stroke: var(--c6); } .c7 { stroke: var(--c7); }
 .move { stroke: var(--text); stroke-width: 2; } .split { stroke: var(--c1); stroke-width: 2; }
 .other { stroke: var(--soft); stroke-width: 1.5; }
-.key { max-width: none; } .key span { margin-right: 18px; } .key i { display: inline-block; margin-right: 6px; }
 .key .tick { width: 3px; height: 11px; background: var(--text); } .key .cut { width: 3px; height: 8px;
   background: var(--c1); } .key .rest { width: 3px; height: 6px; background: var(--soft); }
 .key svg { width: 22px; height: 6px; display: inline-block; vertical-align: 3px; } .later { stroke-dasharray: 6 3; }
@@ -61,21 +54,23 @@ def page(runs: Sequence[Run], pairs: str = "") -> str:
     failed = sum(bool(run.failed) for run in runs if counts(run))
     links = " · ".join(f'<a href="#{escape(s.name)}">{escape(s.name)}</a>' for s, _ in found)
     state = f'<b class="bad">{failed} not as expected</b>' if failed else '<b class="good">all as expected</b>'
-    body = "".join(_section(scenario, rows) for scenario, rows in found)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Bundlekeel simulation</title><style>{_STYLE}</style></head><body>"
-        f"<h1>Bundlekeel simulation</h1><p>{len(runs)} runs of {len(found)} scenarios, {state}. "
-        f"Bundlekeel {escape(__version__)}.</p>{pairs}<p>{links}</p>{_KEY}{body}{_glossary()}</body></html>\n"
+    glossary = "".join(f"<li><b>{escape(column.title)}</b>: {escape(column.why)}</li>" for column in COLUMNS)
+    return html.page(
+        "Bundlekeel simulation",
+        _STYLE,
+        f"<p>{len(runs)} runs of {len(found)} scenarios, {state}. Bundlekeel {escape(__version__)}.</p>{pairs}"
+        f"<p>{links}</p>{_KEY}{''.join(_section(scenario, rows) for scenario, rows in found)}"
+        f"<section><h2>Measures</h2><ul>{glossary}</ul></section>",
     )
 
 
 def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> str:
     first = [runs[0] for _, runs in rows]
-    top = top_of(first)
+    # A common top of the axes, in steps of 20 %; a load far above 100 % is cut at 200 %.
+    highest = max(run.measures.highest / 100 for run in first)
+    top = min(max(1.0, math.ceil(highest * 5) / 5), 2.0)
     plots = "".join(
-        f"<div><h3>{escape(run.contender.label)}, seed {run.seed}</h3>{chart(run, top)}{legend(run)}</div>"
+        f"<div><h3>{escape(run.contender.label)}, seed {run.seed}</h3>{_chart(run, top)}{_legend(run)}</div>"
         for run in first
     )
     about = " ".join(filter(None, (scenario.about, f"Source: {scenario.source}." if scenario.source else "")))
@@ -86,14 +81,13 @@ def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> str:
 
 
 def _figures(rows: list[tuple[str, list[Run]]]) -> str:
-    head = "".join(f'<th title="{escape(column.why)}">{escape(column.title)}</th>' for column in COLUMNS)
+    titles = (f'<th title="{escape(column.why)}">{escape(column.title)}</th>' for column in COLUMNS)
     lines = []
     for label, runs in rows:
-        cells = "".join(f"<td>{escape(figure(runs, column))}</td>" for column in COLUMNS)
         held = not any(run.failed for run in runs)
-        state = '<td class="good">held</td>' if held else '<td class="bad">not held</td>'
-        lines.append(f"<tr><td>{escape(label)}</td>{state}{cells}</tr>")
-    return f'<div class="scroll"><table><tr><th>strategy</th><th>expected</th>{head}</tr>{"".join(lines)}</table></div>'
+        state = '<b class="good">held</b>' if held else '<b class="bad">not held</b>'
+        lines.append([escape(label), state, *(escape(figure(runs, column)) for column in COLUMNS)])
+    return html.table(("strategy", "expected", *titles), lines)
 
 
 def _findings(rows: list[tuple[str, list[Run]]]) -> str:
@@ -107,6 +101,98 @@ def _findings(rows: list[tuple[str, list[Run]]]) -> str:
     return f"<ul>{''.join(lines)}</ul>" if lines else ""
 
 
-def _glossary() -> str:
-    lines = "".join(f"<li><b>{escape(column.title)}</b>: {escape(column.why)}</li>" for column in COLUMNS)
-    return f"<section><h2>Measures</h2><ul>{lines}</ul></section>"
+# --- one plot ------------------------------------------------------------------------------------------------
+
+
+def _chart(run: Run, highest: float) -> str:
+    """One run. `highest`: top of the axis, the same for runs that are to be compared."""
+    times, used, takes = run.curves.table()
+    x = Axis(0, run.scenario.minutes, LEFT, WIDTH - RIGHT)
+    y = Axis(0, highest, HEIGHT - BOTTOM, TOP)
+    loads = np.minimum(np.where(takes, used, np.nan), highest)
+    plot = _bands(times, loads, x, y) if used.shape[1] > MOST_LINES else _lines(times, loads, x, y)
+    limit = f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y.at(OVER):.1f}" y2="{y.at(OVER):.1f}">'
+    label = f"{run.scenario.name}, {run.contender.label}, seed {run.seed}: load of each broker over time"
+    return html.svg(f"{_axes(x, y)}{plot}{limit}<title>85 %</title></line>{_marks(run, x)}", label, WIDTH, HEIGHT)
+
+
+def _legend(run: Run) -> str:
+    """Which line is which broker; empty where brokers are shown as bands."""
+    count = run.curves.table()[1].shape[1]
+    if count > MOST_LINES:
+        return ""
+    lines = (
+        f'<span><svg viewBox="0 0 22 6"><path class="{_line_class(broker)}" d="M0 3H22"/></svg> broker {broker}</span>'
+        for broker in range(count)
+    )
+    return f'<p class="key">{"".join(lines)}</p>'
+
+
+def _line_class(broker: int) -> str:
+    """Eight colours, and dashes for those after them."""
+    return f"line c{broker % 8}{' later' if broker >= 8 else ''}"
+
+
+def _axes(x: Axis, y: Axis) -> str:
+    between = 0.2 if y.high <= 1.2 else 0.5
+    shares = [step * between for step in range(int(y.high / between + 1e-9) + 1)]
+    every = _step(x.high)
+    minutes = [place * every for place in range(int(x.high / every) + 1)]
+    return html.grid(x, y, [(share, f"{share:.0%}") for share in shares]) + "".join(
+        f'<text x="{x.at(minute):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{_clock(minute)}</text>'
+        for minute in minutes
+    )
+
+
+def _step(minutes: float) -> float:
+    """Minutes between two labels, so that there are at most eight."""
+    return next((step for step in (1, 5, 10, 15, 30, 60, 180, 360, 720, 1440) if minutes / step <= 8), 10080)
+
+
+def _clock(minute: float) -> str:
+    return f"{minute:g} min" if minute < 300 else f"{minute / 60:g} h"
+
+
+def _lines(times: Floats, loads: Floats, x: Axis, y: Axis) -> str:
+    return "".join(
+        html.path(_line_class(broker), f"broker {broker}", x, y, _thin(times, loads[:, broker]))
+        for broker in range(loads.shape[1])
+    )
+
+
+def _bands(times: Floats, loads: Floats, x: Axis, y: Axis) -> str:
+    """The range, the middle four fifths, and the median."""
+    lowest, low, middle, high, top = (np.nanpercentile(loads, part, axis=1) for part in (0, 10, 50, 90, 100))
+    areas = ((lowest, top, "all brokers"), (low, high, "80 % of the brokers"))
+    return "".join(
+        html.path("band", title, x, y, [*_thin(times, above), *reversed([*_thin(times, below)])])
+        for below, above, title in areas
+    ) + html.path("line c0", "median", x, y, _thin(times, middle))
+
+
+def _thin(times: Floats, values: Floats) -> Iterator[tuple[float, float]]:
+    """As many points, minute and value, as can be told apart; each stands for the largest value of its stretch."""
+    stride = max(1, -(-len(times) // MOST_POINTS))
+    for place in range(0, len(times), stride):
+        part = values[place : place + stride]
+        yield float(times[place]) / 60, math.nan if np.isnan(part).all() else float(np.nanmax(part))
+
+
+def _marks(run: Run, across: Axis) -> str:
+    """Moves by the balancer above the axis, higher where there were more at once; splits and other unloads below."""
+    rows: dict[str, dict[float, int]] = {"move": {}, "split": {}, "other": {}}
+    for move in run.cluster.moved:
+        kind = rows["move" if move.by == "balancer" else "other"]
+        kind[move.at] = kind.get(move.at, 0) + 1
+    for split in run.cluster.divided:
+        rows["split"][split.at] = rows["split"].get(split.at, 0) + 1
+    base = HEIGHT - BOTTOM
+    parts = []
+    for name, y, most in (("move", base + 14, 12), ("split", base + 22, 6), ("other", base + 29, 5)):
+        for at, count in sorted(rows[name].items()):
+            x, tall = across.at(at / 60), min(4 + count, most)
+            told = f"{count} {name}{'' if count == 1 else 's'} at minute {at / 60:.1f}"
+            parts.append(
+                f'<line class="{name}" x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y - tall}"><title>{told}</title></line>'
+            )
+    return "".join(parts)

@@ -1,7 +1,7 @@
-"""Calibrated thresholds in force: what they replace, whether they do what was promised, and the way back. Pure.
+"""Calibrated thresholds in force: what they replace, whether they do what was predicted, and the way back. Pure.
 
-An adoption lies over the settings, parameter by parameter. An entry counts as long as the setting below it is what it
-was then: whoever changes the settings file means it. After an adoption the cluster is watched: what is realised is
+An adoption overrides the settings, parameter by parameter. An entry counts while the setting below it is unchanged: a
+later change of the settings file takes precedence. After an adoption the cluster is watched: what is realised is
 compared with the interval that the evidence gave, and with the time before.
 """
 
@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, whole
-from bundlekeel.core.calibration.thresholds import EQUAL, Number, Thresholds
+from bundlekeel.core.calibration.thresholds import EQUAL, RANGES, Number, Thresholds, whole
 from bundlekeel.core.model.parameters import Parameters
 
 TRIAL, KEPT = "trial", "kept"
 # Of the time an adoption is watched, so much must have been seen before anything is said about it.
 EARLY: Final = 0.25
-# Moves are few and come in bursts: so many standard deviations of a Poisson count are no news.
+# Moves are few and come in bursts: so many standard deviations of a Poisson count are noise.
 MARGIN: Final = 2.0
 BUCKET_MS: Final = 600_000
 # As much as is ever compared: a day before an adoption, a day of trial, and what lies between. Counted, as time without
@@ -205,10 +204,7 @@ def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interva
     last = buckets[-1] if buckets and buckets[-1].at_ms == at else Bucket(at_ms=at)
     before = buckets[:-1] if buckets and buckets[-1].at_ms == at else buckets
     grown = Bucket(
-        at_ms=at,
-        seconds=last.seconds + seconds,
-        weighted=last.weighted + imbalance * seconds,
-        moves=last.moves + moves,
+        at_ms=at, seconds=last.seconds + seconds, weighted=last.weighted + imbalance * seconds, moves=last.moves + moves
     )
     earlier = tuple(bucket for bucket in before if bucket.at_ms < at)
     return Realised(buckets=(*earlier, grown)[-KEPT_BUCKETS:], last_ms=now_ms)
@@ -242,21 +238,21 @@ def judged(adopted: Adopted, before: TimeStretch, after: TimeStretch) -> Adoptio
     comparable = before.seconds >= EARLY * needed
     found = [*_imbalance(adopted, before, after, comparable), *_moves(adopted, before, after, comparable)]
     if found:
-        return AdoptionVerdict(worse=True, sentence=f"worse than the evidence promised: {'; '.join(found)}")
+        return AdoptionVerdict(worse=True, sentence=f"worse than the evidence predicted: {'; '.join(found)}")
     if after.seconds < needed:
         return None
     text = f"imbalance {after.imbalance:.1%}, {after.moves_per_hour:.1f} moves an hour"
-    return AdoptionVerdict(worse=False, sentence=f"as the evidence promised: {text}")
+    return AdoptionVerdict(worse=False, sentence=f"as the evidence predicted: {text}")
 
 
 def _imbalance(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable: bool) -> Iterable[str]:
     if after.imbalance <= adopted.imbalance_high or (comparable and after.imbalance <= (1 + EQUAL) * before.imbalance):
         return
-    yield f"imbalance {after.imbalance:.1%}, promised at most {adopted.imbalance_high:.1%}{_was(before, comparable)}"
+    yield f"imbalance {after.imbalance:.1%}, predicted at most {adopted.imbalance_high:.1%}{_was(before, comparable)}"
 
 
 def _was(before: TimeStretch, comparable: bool) -> str:
-    return f", before it was {before.imbalance:.1%}" if comparable else ""
+    return f", before: {before.imbalance:.1%}" if comparable else ""
 
 
 def _moves(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable: bool) -> Iterable[str]:
@@ -265,5 +261,5 @@ def _moves(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable
         comparable and after.moves_per_hour <= before.moves_per_hour
     ):
         return
-    was = f", before it were {before.moves_per_hour:.1f}" if comparable else ""
-    yield f"{after.moves_per_hour:.1f} moves an hour, promised at most {adopted.moves_high:.1f}{was}"
+    was = f", before: {before.moves_per_hour:.1f}" if comparable else ""
+    yield f"{after.moves_per_hour:.1f} moves an hour, predicted at most {adopted.moves_high:.1f}{was}"

@@ -1,17 +1,107 @@
-"""Calibrated thresholds: what the nightly job proposes and why, and whether that may come into force. Pure.
+"""Calibrated thresholds: what the nightly job may propose, what it proposes and why, and whether that may come into
+force. Pure. The JSON form is in core/calibration/thresholds_json.py.
 
-The JSON of it is core/calibration/thresholds_json.py, what may be proposed at all core/calibration/threshold_ranges.py.
+`RANGES` says which parameters may be proposed, in which range and steps, for which strategy. The job searches this
+grid and the daemon refuses what is outside of it, whatever a document says about its own ranges. They are narrower
+than the ranges of the parameters: those say what is valid, these what may come into force without a person's request.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, steps_between
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.parameters import Parameters, defaults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Ends of the search and its step. `factor`: a step multiplies by `step` instead of adding it.
+
+    `strategies`: those that read the parameter; empty: every one.
+    """
+
+    minimum: float
+    maximum: float
+    step: float
+    factor: bool = False
+    strategies: tuple[str, ...] = ()
+
+
+def _limit(low: float, high: float) -> Range:
+    return Range(minimum=low, maximum=high, step=1.25, factor=True)
+
+
+_AVG = ("avg",)
+_WEIGHT = Range(minimum=0.0, maximum=2.0, step=0.25)
+RANGES: dict[str, Range] = {
+    "avg_low_threshold_percent": Range(minimum=2.5, maximum=50.0, step=2.5, strategies=_AVG),
+    "avg_low_floor_percent": Range(minimum=0.5, maximum=10.0, step=0.5, strategies=_AVG),
+    "avg_high_threshold_percent": Range(minimum=10.0, maximum=80.0, step=5.0, strategies=_AVG),
+    "avg_high_ratio": Range(minimum=1.1, maximum=5.0, step=0.1, strategies=_AVG),
+    "avg_hit_count_low": Range(minimum=1.0, maximum=30.0, step=1.0, strategies=_AVG),
+    "avg_hit_count_high": Range(minimum=1.0, maximum=10.0, step=1.0, strategies=_AVG),
+    "max_unload_ratio": Range(minimum=0.1, maximum=0.8, step=0.05, strategies=_AVG),
+    "min_unload_share": Range(minimum=0.005, maximum=0.2, step=0.005, strategies=("avg", "threshold", "uniform")),
+    "threshold_percent": Range(minimum=2.0, maximum=40.0, step=1.0, strategies=("threshold",)),
+    "history_weight": Range(minimum=0.0, maximum=0.98, step=0.05, strategies=("threshold",)),
+    "msg_rate_difference_percent": Range(minimum=10.0, maximum=200.0, step=10.0, strategies=("uniform",)),
+    "throughput_multiple": Range(minimum=1.25, maximum=10.0, step=0.25, strategies=("uniform",)),
+    "uniform_max_unload_ratio": Range(minimum=0.05, maximum=0.8, step=0.05, strategies=("uniform",)),
+    "overloaded_threshold_percent": Range(minimum=50.0, maximum=95.0, step=2.5),
+    "transfer_target_std": Range(minimum=0.02, maximum=0.6, step=0.02, strategies=("transfer",)),
+    "transfer_hit_count": Range(minimum=0.0, maximum=20.0, step=1.0, strategies=("transfer",)),
+    "transfer_delay_seconds": Range(minimum=30.0, maximum=1800.0, step=1.25, factor=True, strategies=("transfer",)),
+    "deviation_threshold": Range(minimum=0.25, maximum=4.0, step=0.25, strategies=("deviation",)),
+    "split_max_topics": _limit(50.0, 50_000.0),
+    "split_max_sessions": _limit(50.0, 50_000.0),
+    "split_max_msg_rate": _limit(500.0, 2_000_000.0),
+    "split_max_bandwidth_mb": _limit(2.0, 5_000.0),
+    "split_hot_share": Range(minimum=0.1, maximum=1.0, step=0.05),
+    "split_hit_count": Range(minimum=0.0, maximum=20.0, step=1.0),
+    "cool_down_seconds": Range(minimum=60.0, maximum=14_400.0, step=1.25, factor=True),
+    "cpu_weight": _WEIGHT,
+    "direct_memory_weight": _WEIGHT,
+    "bandwidth_in_weight": _WEIGHT,
+    "bandwidth_out_weight": _WEIGHT,
+}
+
+
+# They count cycles: what is found with a plan a minute means nothing where a cycle takes ten seconds.
+HIT_COUNTS: Final = tuple(name for name in RANGES if name.endswith("hit_count") or "_hit_count_" in name)
+
+
+def searched(strategy: str) -> tuple[str, ...]:
+    """The parameters worth searching for this strategy, in the order of the table."""
+    return tuple(name for name, row in RANGES.items() if not row.strategies or strategy in row.strategies)
+
+
+def steps_between(name: str, one: float, other: float) -> float:
+    """How many steps of the table lie between two values, >= 0; infinite where no number of steps leads across."""
+    row = RANGES[name]
+    if one == other:
+        return 0.0
+    if not row.factor:
+        return abs(other - one) / row.step
+    return abs(math.log(other) - math.log(one)) / math.log(row.step) if one > 0 and other > 0 else math.inf
+
+
+def stepped(name: str, value: float, steps: float) -> float | int:
+    """`value`, so many steps up (or down, below 0), inside of the range and of the parameter's type."""
+    row = RANGES[name]
+    wanted = value * row.step**steps if row.factor else value + row.step * steps
+    inside = min(max(wanted, row.minimum), row.maximum)
+    # Steps of 0.05 leave dust in the last digits, which would come back as a difference.
+    return round(inside) if whole(name) else round(inside, 9)
+
+
+def whole(name: str) -> bool:
+    """Whether the parameter is a whole number."""
+    return isinstance(defaults()[name], int)
+
 
 # Version of the document; older ones are read, newer ones are refused.
 FORMAT: Final = 1
@@ -131,8 +221,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionRules:
-    """When a proposal may come into force. `max_steps`: of core/calibration/threshold_ranges.py, each parameter, each
-    night.
+    """When a proposal may come into force. `max_steps`: of `RANGES`, each parameter, each night.
     `max_age_seconds`: of the document and of the data's end. `min_days`: days used. `min_coverage`: 0..1.
     `cluster`: this one's name; empty: not known."""
 
@@ -154,7 +243,7 @@ class Objection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdChange:
-    """One row of a difference. `steps`: of core/calibration/threshold_ranges.py; infinite where no number of them
+    """One row of a difference. `steps`: of `RANGES`; infinite where no number of them
     leads across."""
 
     parameter: str
@@ -185,7 +274,7 @@ def checked(document: Thresholds, current: Parameters, rules: AdoptionRules, now
         detail = f"format {document.format}; this release reads up to {FORMAT}"
         return (Objection(code=Code.FUTURE_FORMAT, field="format", detail=detail),)
     if document.cluster and rules.cluster and document.cluster != rules.cluster:
-        detail = f"it rests on the history of cluster {document.cluster}, and this is cluster {rules.cluster}"
+        detail = f"it is based on the history of cluster {document.cluster}, and this is cluster {rules.cluster}"
         return (Objection(code=Code.OTHER_CLUSTER, field="cluster", detail=detail),)
     off = _off_range(document)
     if not off and not difference(current, document) and document.strategy == current.strategy:
@@ -237,10 +326,10 @@ def _about_time(document: Thresholds, rules: AdoptionRules, now_ms: int) -> list
 def _about_data(data: Data, rules: AdoptionRules) -> list[Objection]:
     found = []
     if len(set(data.days)) < rules.min_days:
-        detail = f"{len(set(data.days))} usable days; at least {rules.min_days} are asked for"
+        detail = f"{len(set(data.days))} usable days; at least {rules.min_days} are required"
         found.append(Objection(code=Code.TOO_LITTLE_HISTORY, field="data.days", detail=detail))
     if data.coverage < rules.min_coverage:
-        detail = f"{data.coverage:.1%} of the time is recorded; at least {rules.min_coverage:.1%} are asked for"
+        detail = f"{data.coverage:.1%} of the time is recorded; at least {rules.min_coverage:.1%} is required"
         found.append(Objection(code=Code.POOR_COVERAGE, field="data.coverage", detail=detail))
     return found
 
@@ -269,7 +358,7 @@ def _too_far(document: Thresholds, current: Parameters, rules: AdoptionRules) ->
         steps = steps_between(name, getattr(current, name), row.value)
         if steps > rules.max_steps + _DUST:
             detail = (
-                f"{name} {getattr(current, name):g} -> {row.value:g} is {steps:.1f} steps, {rules.max_steps:g} may be"
+                f"{name} {getattr(current, name):g} -> {row.value:g} is {steps:.1f} steps, {rules.max_steps:g} allowed"
             )
             found.append(Objection(code=Code.STEP_TOO_LARGE, field=f"parameters.{name}.value", detail=detail))
     return found
@@ -296,7 +385,7 @@ def _not_better(evidence: Evidence) -> list[Objection]:
         return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=f"worse: {', '.join(worse)}")]
     gains = (evidence.difference.imbalance, evidence.difference.moves_per_hour)
     if all(item.high >= 0 for item in (*gains, evidence.difference.overloaded_minutes_per_day)):
-        detail = "neither imbalance, moves nor overload is lower for certain: each interval reaches 0"
+        detail = "neither imbalance, moves nor overload is significantly lower: each interval reaches 0"
         return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=detail)]
     return []
 

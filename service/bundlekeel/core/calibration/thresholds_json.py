@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, whole
 from bundlekeel.core.calibration.thresholds import (
     FORMAT,
     MEASURES,
+    RANGES,
     BootstrapInterval,
     Data,
     Evidence,
@@ -27,6 +27,7 @@ from bundlekeel.core.calibration.thresholds import (
     Proposed,
     Thresholds,
     Unbroken,
+    whole,
 )
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, ThresholdsError
@@ -187,7 +188,7 @@ class _Reader:
         self._path = path
         if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
             self.values: Mapping[str, object] = {}
-            self._refuse(path, values, "is no object", "an object")
+            self._refuse(path, values, "is not an object", "an object")
         elif not all(map(_is_text, values)):
             self._refuse(path, [*values], "has a name that is no Unicode text", "names in Unicode")
         else:
@@ -209,14 +210,14 @@ class _Reader:
         """A text, not longer than a sentence or two."""
         found = self._value(key, needed, "")
         if not isinstance(found, str) or len(found) > 2_000 or not _is_text(found):
-            self.fail(key, "is no text of at most 2000 characters", "a text")
+            self.fail(key, "is not a text of at most 2000 characters", "a text")
         return str(found)
 
     def texts(self, key: str, *, needed: bool = True) -> tuple[str, ...]:
         """A list of texts."""
         found = self._value(key, needed, ())
         if not isinstance(found, list | tuple) or not all(isinstance(item, str) and _is_text(item) for item in found):
-            self.fail(key, "is no list of texts", "a list of texts")
+            self.fail(key, "is not a list of texts", "a list of texts")
             return ()
         return tuple(found)
 
@@ -228,7 +229,7 @@ class _Reader:
         """A whole number."""
         found = self.number(key, minimum=minimum, maximum=maximum)
         if found != int(found):
-            self.fail(key, "is no whole number", "a whole number")
+            self.fail(key, "is not a whole number", "a whole number")
         return int(found)
 
     def number(
@@ -237,7 +238,7 @@ class _Reader:
         """A finite number; true and false are none."""
         found = self._value(key, True, 0.0)
         if isinstance(found, bool) or not isinstance(found, int | float) or abs(found) > 1e300 or math.isnan(found):
-            self.fail(key, "is no finite number", "a number")
+            self.fail(key, "is not a finite number", "a number")
             return 0.0
         low = minimum is not None and found < minimum
         if low or (maximum is not None and found > maximum) or (above is not None and found <= above):

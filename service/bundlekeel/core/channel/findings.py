@@ -1,10 +1,10 @@
-"""What is wrong in the ownership channel (PIP-192), since when, and what would mend it.
+"""What is wrong in the ownership channel (PIP-192), since when, and what would repair it.
 
 **Whose clock.** A writer's clock may be wrong by any amount; ours is not asked to agree with it. An entry that arrived
 while the channel was being followed is as old as our own clock says (`seen_ms`). One that was there when following
 began (`seen_ms` <= `Watching.from_ms`) is older than that; how much older only its writer knows, whose time counts
 unless it lies later. So nothing is found too early because a clock is slow, and nothing waits for its deadline again
-because this process was started again. Brokers, too, go by the writer's time when they mend.
+because this process was started again. Brokers, too, go by the writer's time when they repair.
 
 Source: `ServiceUnitStateChannelImpl.monitorOwnerships`, `handleBrokerDeletionEvent`, `overrideOwnership`.
 """
@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final
+from typing import Final, Self
 
 from bundlekeel.core.channel.states import IN_FLIGHT, Ranges, RejectedUnit, ServiceUnit, UnitState, owner_of
 from bundlekeel.core.model.names import parse_bundle
@@ -25,29 +25,29 @@ _SETTLED_MS: Final = 2_000
 
 
 class FindingCode(StrEnum):
-    """What can be wrong with the entry of a bundle."""
+    """What can be wrong with the entry of a bundle, and its explanation."""
 
-    IN_FLIGHT_TOO_LONG = "InFlightTooLong"
-    OWNER_NOT_ALIVE = "OwnerNotAlive"
-    TARGET_NOT_ALIVE = "TargetNotAlive"
-    SPLIT_CHILDREN_MISSING = "SplitChildrenMissing"
-    TOMBSTONE_OVERDUE = "TombstoneOverdue"
-    OWNED_TWICE = "OwnedTwice"
+    explanation: str
+
+    def __new__(cls, word: str, explanation: str = "") -> Self:
+        """`explanation` is "" only where a member is looked up by its word."""
+        made = str.__new__(cls, word)
+        made._value_ = word
+        made.explanation = explanation
+        return made
+
+    IN_FLIGHT_TOO_LONG = ("InFlightTooLong", "the bundle is assigned, released or split for longer than brokers allow")
+    OWNER_NOT_ALIVE = ("OwnerNotAlive", "the broker that owns, releases or splits the bundle is not registered")
+    TARGET_NOT_ALIVE = "TargetNotAlive", "the bundle is on its way to a broker that is not registered"
+    SPLIT_CHILDREN_MISSING = "SplitChildrenMissing", "the bundle was split, but no broker has taken over its children"
+    TOMBSTONE_OVERDUE = "TombstoneOverdue", "the entry of a bundle without owner should have been removed by now"
+    OWNED_TWICE = "OwnedTwice", "two entries, or two brokers, claim the same hashes at the same time"
     # about brokers, not single bundles; told by the daemon
-    OWNER_UNREACHABLE = "OwnerUnreachable"
-    VARIANT_DISAGREES = "VariantDisagrees"
+    OWNER_UNREACHABLE = "OwnerUnreachable", "a broker that owns bundles is registered, but refuses connections"
+    VARIANT_DISAGREES = "VariantDisagrees", "brokers keep the channel in different places, or it is being migrated"
 
 
-FINDINGS: Final[dict[FindingCode, str]] = {
-    FindingCode.IN_FLIGHT_TOO_LONG: "the bundle is being assigned, released or split for longer than brokers allow",
-    FindingCode.OWNER_NOT_ALIVE: "the broker that owns the bundle, or is to release or split it, is not registered",
-    FindingCode.TARGET_NOT_ALIVE: "the bundle is on its way to a broker that is not registered",
-    FindingCode.SPLIT_CHILDREN_MISSING: "the bundle was split, but no broker has taken over its children",
-    FindingCode.TOMBSTONE_OVERDUE: "the entry of a bundle without owner should have been removed by now",
-    FindingCode.OWNED_TWICE: "two entries, or two brokers, claim the same hashes at the same time",
-    FindingCode.OWNER_UNREACHABLE: "a broker that owns bundles is registered, but refuses connections",
-    FindingCode.VARIANT_DISAGREES: "brokers keep the channel in different places, or it is being migrated",
-}
+FINDINGS: Final = {code: code.explanation for code in FindingCode}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class ChannelFinding:
     """One fault of the channel. It says the same from call to call for as long as it lasts.
 
     `brokers`: those concerned, the one at fault first. `since_ms`: wall clock since when. `deadline_ms`: wall clock by
-    which Pulsar itself should have mended it (0: it never does); before that `remedy` is to wait, afterwards what a
+    which Pulsar itself should have repaired it (0: it never does); before that `remedy` is to wait, afterwards what a
     person can do.
     """
 
@@ -121,7 +121,7 @@ class Absences:
     """Since when brokers that were registered no longer are, by our clock; feed it each look at the registry."""
 
     def __init__(self) -> None:
-        """Nobody is known yet."""
+        """No broker is known yet."""
         self._known: set[str] = set()
         self._gone: dict[str, int] = {}
 
@@ -265,7 +265,7 @@ class _Watch:
     def _too_long(self, bundle: str, unit: ServiceUnit, since: int) -> ChannelFinding:
         deadline = since + self.deadlines.in_flight_ms + self.deadlines.monitor_ms
         brokers = tuple(broker for broker in (unit.source, unit.destination) if broker)
-        begins_anew = "begins the split anew on another broker"
+        begins_anew = "starts the split again on another broker"
         return ChannelFinding(
             code=FindingCode.IN_FLIGHT_TOO_LONG,
             bundle=bundle,
@@ -302,7 +302,7 @@ class _Watch:
         limits = self.deadlines
         if unit.state is UnitState.SPLITTING:
             deadline = since + limits.in_flight_ms + limits.monitor_ms
-            remedy = self._monitor(deadline, "begins the split anew on another broker")
+            remedy = self._monitor(deadline, "starts the split again on another broker")
         elif self._is_bundle(bundle) is False:
             deadline, remedy = 0, "nothing: the next lookup of a topic in them assigns them"
         else:
@@ -341,7 +341,7 @@ class _Watch:
         if self.now_ms <= deadline:
             return f"nothing: the leader broker's monitor (every {_seconds(self.deadlines.monitor_ms)}) {does}"
         return (
-            f"{instead}restart the leader broker, whose monitor should have mended it (pulsar-admin brokers "
+            f"{instead}restart the leader broker, whose monitor should have repaired it (pulsar-admin brokers "
             "leader-broker names it): the monitor of a new leader runs at once"
         )
 
@@ -354,7 +354,7 @@ class _Watch:
     def _which_is_left_over(self, first: str, second: str, owners: Sequence[str]) -> str:
         for bundle, other, broker in ((first, second, owners[0]), (second, first, owners[-1])):
             if self._is_bundle(bundle) is False and self._is_bundle(other):
-                return f"restart {broker}, which gives {bundle} up: it is no bundle of the namespace any more"
+                return f"restart {broker}, which gives {bundle} up: it is not a bundle of the namespace any more"
         return (
             f"pulsar-admin namespaces bundles {parse_bundle(first).namespace} tells which of the two exists; "
             "restart the broker that owns the other"

@@ -1,8 +1,8 @@
 """The ownership channel of the extensible load manager (PIP-192): states of service units, and who owns what by them.
 
-Many brokers write to the channel at once, and each reads it with the same rule: of two messages the later in the
-channel counts only if it is the lawful successor of the state so far. Whoever lets the last message win sees another
-owner than the brokers do while two of them race. `should_keep_left` is that rule, `ChannelTable` the table made by it.
+Many brokers write to the channel at once, and each reads it by the same rule: a later message counts only if it is a
+valid successor of the state so far. A reader that takes the last message sees another owner than the brokers do while
+two of them race. `should_keep_left` is that rule, `ChannelTable` the table made by it.
 
 Source: Pulsar `ServiceUnitState`, `ServiceUnitStateData`, `ServiceUnitStateDataConflictResolver`,
 `ServiceUnitStateChannelImpl`.
@@ -36,7 +36,7 @@ ACTIVE: Final = IN_FLIGHT | {UnitState.OWNED}
 
 MIN_VERSION: Final = -(2**63)
 MAX_VERSION: Final = 2**63 - 1
-# As many lost messages are kept; they show a race, and nobody reads more of them.
+# So many rejected messages are kept; they show a race.
 MAX_REJECTED: Final = 100
 
 _Transitions = Mapping[UnitState, frozenset[UnitState]]
@@ -98,7 +98,7 @@ def owner_of(unit: ServiceUnit | None) -> UnitOwner | None:
 
     Owned: the destination. Splitting: the source, which keeps serving. Assigning and Releasing: the destination, for
     clients are sent there to wait; until Owned is seen, `unit.source` may still serve, and an unload (Releasing without
-    destination) names nobody. None for no entry, Free and Deleted. Whether that broker lives is not looked at.
+    destination) names no broker. None for no entry, Free and Deleted. Whether that broker lives is not looked at.
     """
     if unit is None or unit.state not in ACTIVE:
         return None
@@ -152,7 +152,7 @@ def _brokers_disagree(current: ServiceUnit, new: ServiceUnit) -> bool:
             return _blank(new.destination) or _changed(current, new)
         case ((UnitState.ASSIGNING | UnitState.RELEASING | UnitState.SPLITTING), _):
             return _changed(current, new)
-        case _:  # after Init and Deleted nobody is asked for
+        case _:  # after Init and Deleted no broker is checked
             return False
 
 
@@ -182,7 +182,7 @@ class ChannelTable:
         """Take one message in (None: a tombstone); False when it lost, which `rejected` tells."""
         current = self.units.get(bundle)
         if unit is not None and should_keep_left(current, unit, store=self._store):
-            # What is read twice, after a reader came back, lost to nobody.
+            # An entry that is read again after a reader restarted is not a conflict.
             if unit != current:
                 self.rejected.append(RejectedUnit(bundle=bundle, unit=unit, wall_ms=wall_ms))
             return False

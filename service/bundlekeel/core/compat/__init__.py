@@ -21,12 +21,7 @@ __all__ = ["COMPAT_SHEDDERS", "BundleColumns", "CompatPicture", "CompatResult", 
 
 _Shedder = Callable[[CompatPicture, Parameters, CompatMemory, str], CompatResult]
 
-COMPAT_SHEDDERS: Mapping[str, _Shedder] = {
-    "threshold": threshold,
-    "overload": overload,
-    "uniform": uniform,
-    "avg": avg,
-}
+COMPAT_SHEDDERS: Mapping[str, _Shedder] = {"threshold": threshold, "overload": overload, "uniform": uniform, "avg": avg}
 
 
 def shed(picture: CompatPicture, params: Parameters, memory: CompatMemory, strategy: str, release: str) -> CompatResult:

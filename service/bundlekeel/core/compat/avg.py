@@ -10,14 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from bundlekeel.core.compat.javamaps import table_of
-from bundlekeel.core.compat.picture import (
-    DEFAULT_TRAFFIC,
-    BundleColumns,
-    CompatPicture,
-    CompatResult,
-    sort_key,
-    total,
-)
+from bundlekeel.core.compat.picture import DEFAULT_TRAFFIC, BundleColumns, CompatPicture, CompatResult, sort_key, total
 from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
@@ -186,7 +179,7 @@ def data_keys(bundles: BundleColumns, rows: Sequence[int]) -> list[str]:
 
 
 def default_key() -> str:
-    """The same for a bundle nobody knows."""
+    """The same for an unknown bundle."""
     samples = (SHORT_SAMPLES, 0, LONG_SAMPLES, 0)
     return _digest(np.array([*DEFAULT_TRAFFIC, *DEFAULT_TRAFFIC, *samples, 0], dtype=np.float64))
 

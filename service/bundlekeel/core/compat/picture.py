@@ -74,7 +74,7 @@ class CompatPicture:
     `traffic`: shape (b, 4), what the reports say. `bundle_count`: how many bundles a report names, known or not.
     The known ones of broker b are `held[starts[b]:starts[b + 1]]` (rows of `bundles`), in any order. `stats`: the
     names in its `lastStats`, in their order, or None when those are just the bundles it holds. `recent`: rows of
-    bundles unloaded lately. `excluded`: (broker or bundle, why) for records that Pulsar cannot use. `hashes`: what
+    bundles unloaded recently. `excluded`: (broker or bundle, why) for records that Pulsar cannot use. `hashes`: what
     Java's maps sort the brokers' names by, or None.
     """
 
@@ -124,7 +124,7 @@ class CompatPicture:
         return scored
 
     def movable(self, release: str) -> Movable:
-        """The bundles that may be shed at all: neither unloaded lately nor of a heartbeat or SLA monitor."""
+        """The bundles that may be shed at all: neither unloaded recently nor of a heartbeat or SLA monitor."""
         monitors, hashes = self.bundles.monitors(release), self.bundles.hashes
         mask = np.ones(len(self.bundles.names), dtype=bool)
         mask[monitors] = False

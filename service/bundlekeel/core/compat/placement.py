@@ -50,7 +50,7 @@ class Placer:
         return allowed, chosen
 
     def record(self, row: int, chosen: int) -> None:
-        """Remember that this bundle went to this broker, whoever drew it."""
+        """Remember that this bundle went to this broker."""
         self._rule.drawn(row, chosen)
 
     def memory(self) -> CompatMemory:
@@ -107,7 +107,7 @@ class _LeastLongTermMessageRate(_Rule):
 
 
 class _LeastResourceUsage(_Rule):
-    """`LeastResourceUsageWithWeight`: everybody well below the average of a usage smoothed at each selection."""
+    """`LeastResourceUsageWithWeight`: all brokers well below the average of a usage smoothed at each selection."""
 
     def start(self, memory: CompatMemory) -> None:
         picture = self.picture
@@ -135,7 +135,7 @@ class _LeastResourceUsage(_Rule):
 
 
 class _RoundRobin(_Rule):
-    """`RoundRobinBrokerSelector`: a counter over a list of candidates that is copied anew when it no longer fits."""
+    """`RoundRobinBrokerSelector`: a counter over a list of candidates that is copied again when it no longer fits."""
 
     def start(self, memory: CompatMemory) -> None:
         self._turn, self._listed = memory.turn, memory.listed

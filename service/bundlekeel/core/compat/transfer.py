@@ -6,7 +6,7 @@ What stands out, and is kept here on purpose:
 * a broker with stale load data does not count in mean and deviation, and yet may be chosen to give or to take;
 * the deviation is the root of mean of squares minus square of mean: rounding can make it NaN, and then it is never
   above its target; a first broker of load 0 divides by zero;
-* the walk over the taker's bundles for a swap is shared by all bundles of a giver, does not look at who moved lately,
+* the walk over the taker's bundles for a swap is shared by all bundles of a giver, does not look at who moved recently,
   and what a swap gives back is never counted (only in debug mode);
 * the last of the *reported* bundles never moves, however many the broker owns;
 * the taker changes only after a giver that gave something.

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.filters.groups import domain_numbers, group_numbers, least_of_group, lives_on
-from bundlekeel.core.filters.isolation import isolate
+from bundlekeel.core.filters.isolation import domain_numbers, group_numbers, isolate, least_of_group, lives_on
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Bools, Snapshot
@@ -70,7 +69,7 @@ def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) 
 
 
 def with_policies(snapshot: Snapshot, policies: Policies) -> Bools:
-    """Namespaces (rows) that have an isolation policy or an anti-affinity group, or may have one nobody could read.
+    """Namespaces (rows) that have an isolation policy or an anti-affinity group, or perhaps an unreadable one.
 
     TransferShedder leaves their bundles alone unless told otherwise (`HasPolicy`).
     """

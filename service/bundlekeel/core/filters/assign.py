@@ -2,7 +2,7 @@
 
 The pipeline is that of the load manager which the brokers run: `ModularLoadManagerImpl.selectBroker`, or the
 `BrokerFilter`s of `ExtensibleLoadManagerImpl.selectAsync` (PIP-192). The extensible one has another order, spreads no
-namespace evenly, and brings nobody back: with no broker left there is no owner.
+namespace evenly, and never adds brokers again: with no broker left there is no owner.
 """
 
 from __future__ import annotations
@@ -14,8 +14,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.filters.groups import domain_numbers, group_numbers, least_of_group, lives_on
-from bundlekeel.core.filters.isolation import FREE, AppliedIsolation, isolate
+from bundlekeel.core.filters.isolation import (
+    FREE,
+    AppliedIsolation,
+    domain_numbers,
+    group_numbers,
+    isolate,
+    least_of_group,
+    lives_on,
+)
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.names import namespace_of
@@ -30,7 +37,7 @@ SYSTEM_NAMESPACE = "pulsar/system"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentStep:
     """One step: who is a candidate after it, and why each broker dropped by it is not. `note` says what a step did
-    that drops nobody."""
+    that drops no broker."""
 
     name: str
     candidates: tuple[str, ...]
@@ -66,7 +73,7 @@ class AssignmentInput:
 def assign(asked: AssignmentInput, bundle: str, *, non_persistent: bool = False) -> Assignment:
     """Run the pipeline for one bundle as if it were unowned.
 
-    `non_persistent`: whether a non-persistent topic of it was looked up; brokers remember that, nobody else can know.
+    `non_persistent`: whether a non-persistent topic of it was looked up; only brokers know that.
     """
     run = _Run(asked, bundle, non_persistent)
     going = next((entry.target for entry in asked.ledger.entries if entry.bundle == bundle and not entry.landed_ms), "")
@@ -124,7 +131,7 @@ class _Run:
             self._load_manager_class()
             self._version()
             if not self.left.any():
-                self._refill("nobody was left: all candidates of the policies again")
+                self._refill("no candidate was left: all candidates of the policies again")
 
     # --- steps ---
 
@@ -161,10 +168,7 @@ class _Run:
         serves = brokers.takes_non_persistent() if self.non_persistent else brokers.takes_persistent()
         refused = Code.NON_PERSISTENT_DISABLED if self.non_persistent else Code.PERSISTENT_DISABLED
         self._step(
-            "policies",
-            keep & serves,
-            lambda row: isolation.code(0, int(places[row])) if serves[row] else refused,
-            note,
+            "policies", keep & serves, lambda row: isolation.code(0, int(places[row])) if serves[row] else refused, note
         )
 
     def _without_report(self) -> tuple[str, ...]:
@@ -297,7 +301,7 @@ VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
 def version_key(text: str) -> VersionKey | None:
-    """What versions are ordered by (semver.org, section 11), or None for a text that is no version."""
+    """What versions are ordered by (semver.org, section 11), or None for a text that is not a version."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return None

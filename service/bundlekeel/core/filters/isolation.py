@@ -1,7 +1,11 @@
-"""Which brokers isolation policies leave to a namespace (`LoadManagerShared.applyNamespacePolicies`).
+"""Which brokers isolation policies and anti-affinity groups allow for a namespace.
 
-The first policy whose namespaces match decides: its primaries, and its secondaries too while fewer primaries are
-available than `min_limit`. A namespace without a policy may use every broker that is primary of none.
+Isolation (`LoadManagerShared.applyNamespacePolicies`): the first policy that matches the namespace decides: its
+primaries, and its secondaries too while fewer primaries are available than `min_limit`. A namespace without a policy
+may use every broker that is primary of none.
+
+Anti-affinity (`LoadManagerShared.filterAntiAffinityGroupOwnedBrokers`): namespaces of one group should not share a
+broker, nor (when enabled) a failure domain. Namespaces are counted, not bundles.
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ import numpy as np
 from bundlekeel.core.filters.javaregex import java_pattern
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.planning.ledger import Ledger
 
 # Instead of a policy's number: no policy matches; one cannot be read, so that it is not known which one matches.
 FREE: Final = -1
@@ -30,7 +36,7 @@ def host_of(broker_id: str) -> str:
 
 
 def matches(patterns: Iterable[str], text: str) -> bool | None:
-    """Whether one of these Java expressions matches fully; None when that hangs on one that cannot be read."""
+    """Whether one of these Java expressions matches fully; None when that depends on one that cannot be read."""
     unsure = False
     for pattern in patterns:
         compiled = java_pattern(pattern)
@@ -138,3 +144,60 @@ def isolate(
     for array in (made.policy, made.masks, made.readable, made.shared, made.primary, made.secondary):
         array.setflags(write=False)
     return made
+
+
+# Brokers in no failure domain make one together, as in Pulsar.
+NO_DOMAIN = ""
+
+
+def group_numbers(policies: Policies, namespaces: Sequence[str]) -> Ints:
+    """The group of each namespace as a number, -1 without one. Group names differ in more than their case."""
+    numbers: dict[str, int] = {}
+    found = [policies.anti_affinity.get(name, "").lower() for name in namespaces]
+    return np.array(
+        [numbers.setdefault(group, len(numbers)) if group else -1 for group in found], dtype=np.int64
+    ).reshape(-1)
+
+
+def domain_numbers(policies: Policies, brokers: Sequence[str]) -> Ints | None:
+    """The failure domain of each broker as a number; None when domains do not count."""
+    if not policies.failure_domains_enabled:
+        return None
+    domain_of = {broker: name for name in sorted(policies.failure_domains) for broker in policies.failure_domains[name]}
+    names = sorted({NO_DOMAIN, *policies.failure_domains})
+    return np.array([names.index(domain_of.get(broker, NO_DOMAIN)) for broker in brokers], dtype=np.int64)
+
+
+def lives_on(snapshot: Snapshot, ledger: Ledger) -> Bools:
+    """Which namespace (row) has a bundle on which broker, by report or because the books say it is going there."""
+    bundles = snapshot.bundles
+    lives = np.zeros((len(bundles.namespaces), len(snapshot.brokers)), dtype=bool)
+    lives[bundles.namespace, bundles.owner] = True
+    rows = {name: row for row, name in enumerate(bundles.namespaces)}
+    index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
+    for entry in ledger.entries:
+        namespace, target = rows.get(namespace_of(entry.bundle), -1), index.get(entry.target, -1)
+        if namespace >= 0 and target >= 0:
+            lives[namespace, target] = True
+    return lives
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCandidates:
+    """What the group rules leave of some candidates: by failure domain first, then by broker."""
+
+    domains: Bools
+    brokers: Bools
+
+
+def least_of_group(counts: Ints, candidates: Bools, domains: Ints | None) -> GroupCandidates:
+    """Candidates in the domains with the fewest namespaces of the group, and of those the brokers with the fewest."""
+    if not candidates.any():
+        return GroupCandidates(candidates, candidates)
+    kept = candidates
+    if domains is not None:
+        size = int(domains.max()) + 1
+        totals = np.bincount(domains[candidates], weights=counts[candidates], minlength=size)
+        present = np.bincount(domains[candidates], minlength=size) > 0
+        kept = candidates & (totals[domains] == totals[present].min())
+    return GroupCandidates(kept, kept & (counts == counts[kept].min()))

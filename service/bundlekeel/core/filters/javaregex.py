@@ -1,9 +1,9 @@
 """Java's regular expressions by RE2: isolation policies are matched by `String.matches`, that is fully.
 
-Whoever may write a policy chooses the expression, so matching takes time that grows with the text alone: RE2 never
-backtracks. What means the same in both is kept, what is spelled differently is rewritten, and what cannot be said
-(look-around, back-references, possessive quantifiers), or is no valid Java, is refused: a policy that cannot be read
-must not be taken for one that does not match.
+The author of a policy chooses the expression, so matching time must grow with the text only: RE2 never backtracks.
+What means the same in both is kept, what is spelled differently is rewritten, and what RE2 cannot express (look-around,
+back-references, possessive quantifiers), or is not valid Java, is refused: a policy that cannot be read must not count
+as one that does not match.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _SLACK: Final = 1e-9
 _NOTHING: Final[Traffic4] = (0.0, 0.0, 0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Budget:
     """A number of moves: for each `key` of a move, `limit` of them. `of`: what the key names, for people."""
 
@@ -159,27 +159,20 @@ class _Books:
 def _budgets(params: Parameters, rate: int | None, hour: Sequence[int], now_ms: int) -> list[_Budget]:
     """The budgets that hold, in the order in which they are told."""
     found = [
-        _Budget(code=Code.BUDGET_PER_CYCLE, limit=params.max_moves_per_cycle),
+        _Budget(Code.BUDGET_PER_CYCLE, params.max_moves_per_cycle),
+        _Budget(Code.BUDGET_PER_SOURCE, params.max_moves_per_source, lambda move: move.source, "from"),
+        _Budget(Code.BUDGET_PER_TARGET, params.max_moves_per_target, lambda move: move.target, "to"),
         _Budget(
-            code=Code.BUDGET_PER_SOURCE, limit=params.max_moves_per_source, key=lambda move: move.source, of="from"
-        ),
-        _Budget(code=Code.BUDGET_PER_TARGET, limit=params.max_moves_per_target, key=lambda move: move.target, of="to"),
-        _Budget(
-            code=Code.BUDGET_PER_NAMESPACE,
-            limit=params.max_moves_per_namespace,
-            key=lambda move: namespace_of(move.bundle),
-            of="of",
+            Code.BUDGET_PER_NAMESPACE, params.max_moves_per_namespace, lambda move: namespace_of(move.bundle), "of"
         ),
     ]
     if params.max_moves_per_tenant >= 0:
         limit = params.max_moves_per_tenant
-        found.append(
-            _Budget(code=Code.BUDGET_PER_TENANT, limit=limit, key=lambda move: tenant_of(move.bundle), of="of")
-        )
+        found.append(_Budget(Code.BUDGET_PER_TENANT, limit, lambda move: tenant_of(move.bundle), "of"))
     if params.max_moves_per_hour >= 0:
         found.append(_hour_budget(params.max_moves_per_hour, hour, now_ms))
     if rate is not None:
-        found.append(_Budget(code=Code.ADAPTIVE_RATE, limit=rate))
+        found.append(_Budget(Code.ADAPTIVE_RATE, rate))
     return found
 
 
@@ -188,7 +181,7 @@ def _begun_within_hour(guard: GuardState, now_ms: int) -> list[int]:
 
 
 def _hour_budget(limit: int, hour: Sequence[int], now_ms: int) -> _Budget:
-    return _Budget(code=Code.BUDGET_PER_HOUR, limit=limit, frees_ms=_next_in_hour(limit, hour, now_ms))
+    return _Budget(Code.BUDGET_PER_HOUR, limit, frees_ms=_next_in_hour(limit, hour, now_ms))
 
 
 def _next_in_hour(limit: int, hour: Sequence[int], now_ms: int) -> int:
@@ -209,9 +202,9 @@ def _over(budget: _Budget, name: str, used: int) -> Refusal:
 def _frees(budget: _Budget) -> str:
     if budget.limit == 0 and budget.code is not Code.ADAPTIVE_RATE:
         return "it allows none"
-    return f"frees at {clock_text(budget.frees_ms)}" if budget.frees_ms else "frees with the next cycle"
+    return f"free again at {clock_text(budget.frees_ms)}" if budget.frees_ms else "free again in the next cycle"
 
 
 def _over_share(move: Move, used: float, limit: float) -> Refusal:
-    detail = f"limit {limit:.0%} of what {move.source} carries a cycle, {used:.0%} used, frees with the next cycle"
+    detail = f"limit {limit:.0%} of what {move.source} carries a cycle, {used:.0%} used, free again in the next cycle"
     return Refusal(Code.BUDGET_OF_TRAFFIC, detail=detail, limit=limit, used=used)

@@ -1,6 +1,6 @@
 """The guard's pure part: which bundles may move at all.
 
-Where they may not go is in `bans`, what all brokers wait for in `holds`, which moves fit the budgets in `budgets`.
+Forbidden targets and what all brokers wait for are in `holds`, budgets in `budgets`.
 """
 
 from __future__ import annotations
@@ -13,25 +13,12 @@ from numpy.typing import NDArray
 
 from bundlekeel.core.filters.allowed import AllowedTargets
 from bundlekeel.core.guard.scope import excluded_bundles
-from bundlekeel.core.guard.state import BegunMove, GuardState, RecentMove, SplitFailed
+from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Bools, Snapshot
-
-__all__ = [
-    "BegunMove",
-    "Codes",
-    "Eligibility",
-    "GuardState",
-    "RecentMove",
-    "SplitFailed",
-    "completeness",
-    "eligibility",
-    "hold_back",
-    "leave_alone",
-]
 
 
 class Codes(Mapping[int, Code]):

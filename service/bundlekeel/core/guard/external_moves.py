@@ -1,7 +1,7 @@
 """External moves: bundles that changed their owner without a move of ours and without a broker's death. Pure.
 
-A person who unloads a bundle, another tool, a second balancer. We do not fight them: such a bundle is left alone for
-its cool-down. When what is undone is our own work, again and again, somebody else balances: then we stop.
+They come from a person who unloads a bundle, another tool or a second balancer. Such a bundle is not moved during its
+cool-down. When our own moves are undone again and again, there is a second balancer: then nothing moves for a while.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ExternalMove:
             "source": self.source,
             "destination": self.target,
             "undone": self.undone,
-            "sentence": f"somebody else {what} {self.bundle}: {self.source} -> {self.target}; it is left alone for now",
+            "sentence": f"somebody else {what} {self.bundle}: {self.source} -> {self.target}; it is not moved for now",
         }
 
 
@@ -107,8 +107,8 @@ def look(
 
 
 def apart_from(changes: Collection[ExternalMove], draining: Collection[str]) -> tuple[ExternalMove, ...]:
-    """The changes, those that land on a draining broker as nobody's work against ours: Pulsar's placement prefers an
-    empty broker, so that bundles whose owner gave them up come back there again and again."""
+    """The changes; those that end at a draining broker do not count as undone: Pulsar's placement prefers an empty
+    broker, so released bundles come back there again and again."""
     return tuple(replace(item, undone=item.undone and item.target not in draining) for item in changes)
 
 

@@ -1,8 +1,7 @@
-"""Holds: what the whole cluster waits for, whatever the plan: brokers that restart, too many at once, a closed window.
+"""Holds of the whole cluster, whatever the plan: brokers that restart, too many changes at once, a closed window.
 
-A roll-out restarts one broker after the other; bundles that are moved then are moved again, and a broker that just came
-back would be filled with what the next restart sets free anyway. So only overload is relieved until it is over. When
-many brokers change at once it may as well be the picture that is wrong: then nothing moves.
+During a roll-out one broker after the other restarts, and bundles that are moved then are soon moved again. So only
+overload is relieved until it is over. When many brokers change at once, the snapshot may be wrong: then nothing moves.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def _blast(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | 
         # It ends when so many of the changes are older that what is left is within the limit.
         ends = sorted(guard.changed_brokers[broker] for broker in changed)
         until = ends[len(changed) - int(limit * len(known)) - 1] + window
-        share = f"{len(changed)} of {len(known)} brokers came, went or restarted within {window / 1000:g} s"
+        share = f"{len(changed)} of {len(known)} brokers started, stopped or restarted within {window / 1000:g} s"
         then = "nothing moves" if everything else "only overload is relieved"
         text = f"{share} ({_names(changed)}), more than {limit:.0%}: {then} until {clock_text(until)}"
         return Hold(code=Code.BLAST_RADIUS, sentence=text, until_ms=until, everything=everything)

@@ -1,10 +1,10 @@
 """When the metadata store was away, and for how long nothing may move after that. Pure: sights in, state out.
 
-Two things count as an outage: the store did not answer for as long as our session lasts (shorter, and nobody has lost
-anything), and a registry of brokers that shrank to less than half within `SHRINK_SECONDS` (many sessions ended at
-once). After it the brokers come back one by one, and those that come first own nearly everything: whoever balances
-that picture moves bundles that their brokers are about to take back. So the registry has to be complete, and quiet for
-`settle` seconds. Brokers that are still missing after `PATIENCE_FACTOR` times that long are taken for gone.
+Two things count as an outage: the store did not answer for as long as our session lasts, and a registry of brokers that
+shrank to less than half within `SHRINK_SECONDS` (many sessions ended at once). Afterwards the brokers come back one by
+one, and the first ones own nearly everything; moves planned then would move bundles that are about to return. So the
+registry has to be complete, and unchanged for `settle` seconds. Brokers that are still missing after `PATIENCE_FACTOR`
+times that long count as gone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OutageMemory:
     """What one sidecar has seen so far. All times are boot seconds.
 
     `seen`: the last look. `away`: seconds without an answer, counted by looks. `calm_since`: since when nothing was
-    amiss. `changed`: when the registry changed last. `recent`: the registry's sizes of the last moments.
+    wrong. `changed`: when the registry changed last. `recent`: the registry's sizes of the last moments.
     """
 
     seen: float
@@ -136,7 +136,7 @@ def join(state: OutageMemory, outage: Outage) -> OutageMemory:
 
 
 def leave(state: OutageMemory, boot: float) -> OutageMemory:
-    """The outage is over: whoever leads saw the store all the while, or has seen it settle."""
+    """The outage is over: who leads saw the store all the while, or has seen it settle."""
     return replace(state, outage=None, calm_since=boot) if state.outage is not None else state
 
 

@@ -1,4 +1,4 @@
-"""The adaptive rate: how many moves a cycle may make, by how the brokers' clients fare. Pure: memory in, memory out.
+"""The adaptive rate: moves a cycle, by latency and errors of the brokers' clients. Pure: memory in, memory out.
 
 Additive increase, multiplicative decrease, as congestion control does it: a broker that gave or took a bundle and whose
 publish latency, failures, failed lookups or new connections are clearly above its usual figures halves the moves a
@@ -26,7 +26,7 @@ STALE_MS: Final = 600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSigns:
-    """How a broker's clients fare. `latency_ms`: mean time to store a message, None: nothing is published.
+    """Latency and errors of a broker's clients. `latency_ms`: mean time to store a message, None: nothing is published.
 
     `failures` (topics that could not be loaded, connections refused), `connections` (opened) and `lookups_failed`
     (None: not told): since its start.
@@ -50,7 +50,7 @@ class UsualSigns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateMemory:
-    """What the rate is reckoned from. `allowed`: moves a cycle, None: no limit from here. `reason`: why it was lowered
+    """What the rate is computed from. `allowed`: moves a cycle, None: no limit from here. `reason`: why it was lowered
     last, for people. `last`: when and what each broker said last."""
 
     allowed: float | None = None

@@ -1,4 +1,4 @@
-"""Scope: what the guard leaves alone, by tenant, namespace, bundle or broker, for good or until a time. Pure.
+"""Scope: what is excluded from moves, by tenant, namespace, bundle or broker, permanently or until a time. Pure.
 
 Patterns of people carry their kind in front: `t:acme`, `n:acme/orders`, `b:acme/orders/0x00000000_0x40000000`,
 `r:broker-1:8080`. The part after it may be a glob (`*`, `?`, `[...]`), matched with its case.
@@ -93,12 +93,7 @@ def pattern_for(patterns: Mapping[str, int], now_ms: int, bundle: str, brokers: 
     """The first pattern in force (pattern -> expiry in ms, 0: never) that this bundle, its namespace or tenant, or one
     of these brokers matches; "" for none. As `excluded_bundles`, of one bundle."""
     namespace = bundle.rpartition("/")[0]
-    names = {
-        TENANT: [namespace.partition("/")[0]],
-        NAMESPACE: [namespace],
-        BUNDLE: [bundle],
-        BROKER: list(brokers),
-    }
+    names = {TENANT: [namespace.partition("/")[0]], NAMESPACE: [namespace], BUNDLE: [bundle], BROKER: list(brokers)}
     for kind, concerned in names.items():
         for text in in_force(patterns, now_ms, kind):
             if matches(text, concerned).any():

@@ -1,4 +1,4 @@
-"""What is recorded of a cycle, as data: exact changes against the cycle before, whole pictures in between. Pure.
+"""What is recorded of a cycle, as data: exact changes against the cycle before, full snapshots in between. Pure.
 
 A `Frame` is everything that `plan()` sees, as two tables (brokers, bundles) and one document of plain values. A
 `CycleRecord` holds what changed in it since the record before (`full`: all of it), and what came of it. Values are
@@ -137,7 +137,7 @@ class CycleRecord:
 def recorded(
     before: tuple[int, Frame] | None, now: Frame, *, epoch: int, cycle: int, outcome: CycleOutcome
 ) -> CycleRecord:
-    """What to record of this frame; `before`: cycle and frame of the epoch's record before, None: a whole picture."""
+    """What to record of this frame; `before`: cycle and frame of the epoch's record before, None: a full snapshot."""
     base, old = (0, None) if before is None else before
     brokers = changes(old.brokers if old else None, now.brokers)
     bundles = changes(old.bundles if old else None, now.bundles)

@@ -56,9 +56,9 @@ def restored(kind: Any, value: Any) -> Any:
 
 
 def _dataclass(kind: type, value: Any) -> Any:
-    _require(isinstance(value, dict), f"{kind.__name__} is no map")
+    _require(isinstance(value, dict), f"{kind.__name__} is not a map")
     hints = _hints(kind)
-    # What an earlier release recorded is brought up by whoever has other members now.
+    # A class whose members have changed converts what an earlier release recorded.
     value = getattr(kind, "recorded", dict)(value)
     unknown = sorted(set(value) - set(hints))
     _require(not unknown, f"{kind.__name__} has {', '.join(unknown)}, which this release does not know")

@@ -17,7 +17,7 @@ from bundlekeel.core.model.names import namespace_of
 
 SHORT_SAMPLES = 10
 LONG_SAMPLES = 1000
-# What Pulsar assumes of a bundle nobody has measured yet: 50 msg/s and 50,000 B/s, each way.
+# What Pulsar assumes of a bundle without measurements: 50 msg/s and 50,000 B/s, each way.
 DEFAULT_TRAFFIC = (50.0, 50.0, 50_000.0, 50_000.0)
 
 
@@ -67,7 +67,7 @@ class Averages:
     def add_report(self, report: BrokerReport, *, now_ms: int, skip: Collection[str] = ()) -> bool:
         """Add one sample for each bundle of a report; False when this very report was counted already.
 
-        `skip` names bundles in transit: what a broker says of them while they move is no measurement.
+        `skip` names bundles in transit: what a broker says of them while they move is not a measurement.
         """
         stamp = (report.start_timestamp, report.last_update)
         known = self._reported.get(report.broker_id)

@@ -1,4 +1,4 @@
-"""Every code that a verdict, a refusal or a decoding fault can carry: one table, three uses.
+"""Every code that a verdict, a refusal or a decoding fault can carry, with its explanation: one table.
 
 A member is the word in plans and API answers, the metric label, and a row of docs/reference/codes.md.
 Pulsar's own reason words come first, then ours in the same spelling.
@@ -7,312 +7,175 @@ Pulsar's own reason words come first, then ours in the same spelling.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 
 class Code(StrEnum):
     """A typed reason. Members keep Pulsar's spelling (`UnloadDecision.Reason`, PIP-192) where it has one."""
 
+    explanation: str
+
+    def __new__(cls, word: str, explanation: str = "") -> Self:
+        """`explanation` is "" only where a member is looked up by its word."""
+        made = str.__new__(cls, word)
+        made._value_ = word
+        made.explanation = explanation
+        return made
+
     # verdicts, Pulsar's words
-    OVERLOADED = "Overloaded"
-    UNDERLOADED = "Underloaded"
-    BALANCED = "Balanced"
-    HIT_COUNT = "HitCount"
-    COOL_DOWN = "CoolDown"
-    NO_LOAD_DATA = "NoLoadData"
-    OUT_DATED_DATA = "OutDatedData"
-    NO_BUNDLES = "NoBundles"
-    NO_BROKERS = "NoBrokers"
-    ADMIN = "Admin"
-    UNKNOWN = "Unknown"
+    OVERLOADED = "Overloaded", "the broker's load is above its threshold; bundles should leave it"
+    UNDERLOADED = "Underloaded", "the broker's load is below its threshold; bundles should come to it"
+    BALANCED = "Balanced", "no broker differs enough from the others to be worth a move"
+    HIT_COUNT = "HitCount", "the difference has not been seen in enough fresh reports yet"
+    COOL_DOWN = "CoolDown", "the bundle moved recently and is not moved again before its cool-down ends"
+    NO_LOAD_DATA = "NoLoadData", "no broker has reported its load yet"
+    OUT_DATED_DATA = "OutDatedData", "the broker's report is older than the limit"
+    NO_BUNDLES = "NoBundles", "there is no bundle that could be moved"
+    NO_BROKERS = "NoBrokers", "there is no live broker"
+    ADMIN = "Admin", "a person asked for it"
+    UNKNOWN = "Unknown", "the outcome could not be determined; ownership is read again, the request is not repeated"
     # verdicts, ours
-    SOLE_BROKER = "SoleBroker"
-    ZERO_AVERAGE = "ZeroAverage"
-    BELOW_MINIMUM = "BelowMinimum"
-    UNSETTLED = "Unsettled"
-    UNSPLITTABLE = "Unsplittable"
-    FROZEN_REPORTS = "FrozenReports"
-    UNSUPPORTED_LOAD_MANAGER = "UnsupportedLoadManager"
-    MIXED_LOAD_MANAGERS = "MixedLoadManagers"
-    BROKERS_SHED_THEMSELVES = "BrokersShedThemselves"
-    CHANNEL_NOT_FOLLOWED = "ChannelNotFollowed"
-    LOAD_AWAITED = "LoadAwaited"
-    SETTLING_AFTER_OUTAGE = "SettlingAfterOutage"
-    PUT_ASIDE = "PutAside"
-    SECOND_BALANCER = "SecondBalancer"
-    PAUSED = "Paused"
-    NOT_LEADER = "NotLeader"
-    STORE_UNAVAILABLE = "StoreUnavailable"
-    OBSERVE_ONLY = "ObserveOnly"
-    RECOMMEND_ONLY = "RecommendOnly"
-    INCOMPLETE_PICTURE = "IncompletePicture"
-    INTERNAL_ERROR = "InternalError"
+    SOLE_BROKER = "SoleBroker", "only one broker is alive: there is nowhere to move to"
+    ZERO_AVERAGE = "ZeroAverage", "the average load is zero: reports may lack resource limits (see `bundlekeel doctor`)"
+    BELOW_MINIMUM = "BelowMinimum", "the difference is too small to justify that clients reconnect"
+    UNSETTLED = "Unsettled", "earlier moves are not yet visible in the reports of the brokers concerned"
+    UNSPLITTABLE = "Unsplittable", "one bundle carries more than may be moved; splitting it would help"
+    FROZEN_REPORTS = "FrozenReports", "the brokers run with loadBalancerEnabled=false: their reports never change"
+    UNSUPPORTED_LOAD_MANAGER = "UnsupportedLoadManager", "the brokers run a load manager that is observed only"
+    MIXED_LOAD_MANAGERS = "MixedLoadManagers", "brokers run different load managers, and `force_mixed` is false"
+    BROKERS_SHED_THEMSELVES = "BrokersShedThemselves", "the brokers shed load themselves; run `bundlekeel takeover`"
+    CHANNEL_NOT_FOLLOWED = "ChannelNotFollowed", "the owners of bundles are unknown: see `bundlekeel channel`"
+    LOAD_AWAITED = "LoadAwaited", "the first load reports of some brokers have not arrived yet"
+    SETTLING_AFTER_OUTAGE = "SettlingAfterOutage", "after an outage nothing moves until all brokers are back and stable"
+    PUT_ASIDE = "PutAside", "the failsafe job restored broker shedding; run `bundlekeel takeover` to act again"
+    SECOND_BALANCER = "SecondBalancer", "another balancer undoes our moves (see `bundlekeel journal --kind foreign`)"
+    PAUSED = "Paused", "a person paused the balancer; `bundlekeel resume` ends that"
+    NOT_LEADER = "NotLeader", "another sidecar leads"
+    STORE_UNAVAILABLE = "StoreUnavailable", "the metadata store does not answer"
+    OBSERVE_ONLY = "ObserveOnly", "mode is `observe`: nothing is planned for execution"
+    RECOMMEND_ONLY = "RecommendOnly", "mode is `recommend`: the plan is shown, not carried out"
+    INCOMPLETE_PICTURE = "IncompletePicture", "too many brokers have no usable report"
+    INTERNAL_ERROR = "InternalError", "the cycle failed unexpectedly; the log has the traceback"
     # refusals of a candidate
-    SAME_BROKER = "SameBroker"
-    NO_LEGAL_TARGET = "NoLegalTarget"
-    NO_GAIN = "NoGain"
-    TOO_BIG = "TooBig"
-    IDLE = "Idle"
-    SYSTEM_BUNDLE = "SystemBundle"
-    SOLE_BUNDLE = "SoleBundle"
-    IN_TRANSIT = "InTransit"
-    FROZEN_INTENT = "FrozenIntent"
-    EXCLUDED = "Excluded"
-    PINNED = "Pinned"
-    TARGET_OVERLOADED = "TargetOverloaded"
-    HAS_POLICY = "HasPolicy"
-    POLICY_FORBIDS = "PolicyForbids"
-    POLICY_UNREADABLE = "PolicyUnreadable"
-    ANTI_AFFINITY = "AntiAffinity"
-    BUDGET_PER_CYCLE = "BudgetPerCycle"
-    BUDGET_PER_SOURCE = "BudgetPerSource"
-    BUDGET_PER_TARGET = "BudgetPerTarget"
-    BUDGET_PER_NAMESPACE = "BudgetPerNamespace"
-    BUDGET_PER_TENANT = "BudgetPerTenant"
-    BUDGET_PER_HOUR = "BudgetPerHour"
-    BUDGET_OF_TRAFFIC = "BudgetOfTraffic"
-    ADAPTIVE_RATE = "AdaptiveRate"
-    NO_RETURN = "NoReturn"
-    CORDONED = "Cordoned"
-    QUARANTINED = "Quarantined"
-    ROLLOUT_HOLD = "RolloutHold"
-    BLAST_RADIUS = "BlastRadius"
-    OUTSIDE_WINDOW = "OutsideWindow"
-    BUDGET_OF_DRAIN = "BudgetOfDrain"
-    STOPPED = "Stopped"
-    NOT_REVIEWED = "NotReviewed"
+    SAME_BROKER = "SameBroker", "the only target would be the broker that owns the bundle already"
+    NO_LEGAL_TARGET = "NoLegalTarget", "no other broker may take the bundle"
+    NO_GAIN = "NoGain", "the move would not lower the load of the most loaded broker"
+    TOO_BIG = "TooBig", "the bundle carries more than the difference between the two brokers"
+    IDLE = "Idle", "the bundle carries no traffic: moving it changes no load"
+    SYSTEM_BUNDLE = "SystemBundle", "heartbeat, SLA and pulsar/system bundles never move"
+    SOLE_BUNDLE = "SoleBundle", "it is the only bundle of its broker"
+    IN_TRANSIT = "InTransit", "the bundle is being moved already"
+    FROZEN_INTENT = "FrozenIntent", "an earlier leader left a move of this bundle unfinished; it is settled first"
+    EXCLUDED = "Excluded", "the settings or a person exclude it"
+    PINNED = "Pinned", "a person pinned it to its broker"
+    TARGET_OVERLOADED = "TargetOverloaded", "the target would be above the overload threshold"
+    HAS_POLICY = "HasPolicy", "its namespace has an isolation policy or anti-affinity group (`bundles_with_policies`)"
+    POLICY_FORBIDS = "PolicyForbids", "isolation policies, anti-affinity groups or domains allow no other broker"
+    POLICY_UNREADABLE = "PolicyUnreadable", "a policy that may apply to its namespace could not be read; it stays"
+    ANTI_AFFINITY = "AntiAffinity", "another bundle of its anti-affinity group moves first; it is planned again then"
+    BUDGET_PER_CYCLE = "BudgetPerCycle", "this cycle's budget of moves is used up"
+    BUDGET_PER_SOURCE = "BudgetPerSource", "the source's budget of moves for this cycle is used up"
+    BUDGET_PER_TARGET = "BudgetPerTarget", "the target's budget of moves for this cycle is used up"
+    BUDGET_PER_NAMESPACE = "BudgetPerNamespace", "the namespace's budget of moves for this cycle is used up"
+    BUDGET_PER_TENANT = "BudgetPerTenant", "the tenant's budget of moves for this cycle is used up"
+    BUDGET_PER_HOUR = "BudgetPerHour", "the budget of moves for an hour is used up"
+    BUDGET_OF_TRAFFIC = "BudgetOfTraffic", "the part of the source's traffic that may move in one cycle is used up"
+    ADAPTIVE_RATE = "AdaptiveRate", "fewer moves for now: latency or errors of clients rose after the last ones"
+    NO_RETURN = "NoReturn", "the bundle left that broker recently and does not go straight back"
+    CORDONED = "Cordoned", "the broker is cordoned or being drained: it takes no bundle"
+    QUARANTINED = "Quarantined", "moves from that source to that target did not help recently"
+    ROLLOUT_HOLD = "RolloutHold", "brokers are restarting: only overload is relieved until that is over"
+    BLAST_RADIUS = "BlastRadius", "too many brokers came, went or restarted at once"
+    OUTSIDE_WINDOW = "OutsideWindow", "no maintenance window is open"
+    BUDGET_OF_DRAIN = "BudgetOfDrain", "this cycle's budget of moves for drains is used up"
+    STOPPED = "Stopped", "a person stopped the task, drain or warm-up before this move was started"
+    NOT_REVIEWED = "NotReviewed", "the settings say `review: required`: a second person has to approve it first"
     # moves that were not begun, or did not end where they were asked to
-    OWNER_CHANGED = "OwnerChanged"
-    UNOWNED = "Unowned"
-    STOPPING = "Stopping"
-    NOT_PERMITTED = "NotPermitted"
-    ADMIN_REFUSED = "AdminRefused"
-    ADMIN_UNAUTHORIZED = "AdminUnauthorized"
-    ADMIN_UNREACHABLE = "AdminUnreachable"
-    NO_ANSWER = "NoAnswer"
-    LANDED_ELSEWHERE = "LandedElsewhere"
-    RELEASED = "Released"
-    STILL_AT_SOURCE = "StillAtSource"
-    NOBODY_OWNS = "NobodyOwns"
-    STILL_IN_FLIGHT = "StillInFlight"
-    ALIKE_BROKERS = "AlikeBrokers"
-    LEFT_BY_EARLIER_LEADER = "LeftByEarlierLeader"
+    OWNER_CHANGED = "OwnerChanged", "another broker than planned owns the bundle; it is planned again"
+    UNOWNED = "Unowned", "no broker owns the bundle: the next lookup assigns it, there is nothing to unload"
+    STOPPING = "Stopping", "the sidecar is stopping; the move was not started"
+    NOT_PERMITTED = "NotPermitted", "acting is not allowed right now"
+    ADMIN_REFUSED = "AdminRefused", "the broker refused the unload"
+    ADMIN_UNAUTHORIZED = "AdminUnauthorized", "the broker did not accept our credentials"
+    ADMIN_UNREACHABLE = "AdminUnreachable", "the broker could not be reached; the request was not sent"
+    NO_ANSWER = "NoAnswer", "the broker did not answer the unload, and the owner does not show the outcome"
+    LANDED_ELSEWHERE = "LandedElsewhere", "another broker took the bundle first"
+    RELEASED = "Released", "the bundle has no topics: its broker released it, and no broker owns it until a client asks"
+    STILL_AT_SOURCE = "StillAtSource", "the broker that it should leave owns the bundle again"
+    NOBODY_OWNS = "NobodyOwns", "no broker took the bundle in time; the next lookup assigns it"
+    STILL_IN_FLIGHT = "StillInFlight", "the transfer has not ended at the deadline; the brokers' leader ends it later"
+    ALIKE_BROKERS = "AlikeBrokers", "the broker's id ends with the target's id, and brokers confuse the two"
+    LEFT_BY_EARLIER_LEADER = "LeftByEarlierLeader", "an earlier leader left the move unfinished; settled by the owner"
     # why a step of the assignment pipeline drops a broker
-    NOT_IN_POLICY = "NotInPolicy"
-    SECONDARY_NOT_NEEDED = "SecondaryNotNeeded"
-    PRIMARY_OF_OTHERS = "PrimaryOfOthers"
-    PERSISTENT_DISABLED = "PersistentDisabled"
-    NON_PERSISTENT_DISABLED = "NonPersistentDisabled"
-    MAX_TOPICS = "MaxTopics"
-    FULLER_DOMAIN = "FullerDomain"
-    MORE_OF_GROUP = "MoreOfGroup"
-    MORE_OF_NAMESPACE = "MoreOfNamespace"
-    OTHER_LOAD_MANAGER = "OtherLoadManager"
-    OLDER_VERSION = "OlderVersion"
+    NOT_IN_POLICY = "NotInPolicy", "the isolation policy of the namespace does not name the broker"
+    SECONDARY_NOT_NEEDED = "SecondaryNotNeeded", "the isolation policy has enough primaries without this secondary"
+    PRIMARY_OF_OTHERS = "PrimaryOfOthers", "the broker is primary of an isolation policy, and the namespace has none"
+    PERSISTENT_DISABLED = "PersistentDisabled", "the broker does not serve persistent topics"
+    NON_PERSISTENT_DISABLED = "NonPersistentDisabled", "the broker does not serve non-persistent topics"
+    MAX_TOPICS = "MaxTopics", "the broker has more topics than `max_topics_per_broker` (extensible: as many)"
+    FULLER_DOMAIN = "FullerDomain", "another domain has fewer namespaces of the group (extensible: bundles)"
+    MORE_OF_GROUP = "MoreOfGroup", "another broker has fewer namespaces of the group (extensible: bundles)"
+    MORE_OF_NAMESPACE = "MoreOfNamespace", "another broker has fewer bundles of the namespace, which are spread evenly"
+    OTHER_LOAD_MANAGER = "OtherLoadManager", "the broker runs another load manager class than is configured"
+    OLDER_VERSION = "OlderVersion", "another broker runs a later version (preferLaterVersions)"
     # splits that are not made
-    SPLITTING = "Splitting"
-    SPLIT_HIT_COUNT = "SplitHitCount"
-    SINGLE_TOPIC = "SingleTopic"
-    SAME_HASH = "SameHash"
-    DOMINANT_TOPIC = "DominantTopic"
-    NARROW_RANGE = "NarrowRange"
-    NAMESPACE_MAXIMUM = "NamespaceMaximum"
-    BUDGET_OF_SPLITS = "BudgetOfSplits"
-    QUIET_HOURS = "QuietHours"
-    BROKERS_SPLIT_THEMSELVES = "BrokersSplitThemselves"
-    SPLIT_FAILED = "SplitFailed"
-    NOTHING_SPLIT = "NothingSplit"
-    NO_BOUNDARY = "NoBoundary"
-    NOT_SUPPORTED = "NotSupported"
-    NO_SUCH_BUNDLE = "NoSuchBundle"
-    SPLIT_UNFINISHED = "SplitUnfinished"
+    SPLITTING = "Splitting", "the bundle is being split; its children may move afterwards"
+    SPLIT_HIT_COUNT = "SplitHitCount", "the bundle is above a split limit, but not often enough in a row yet"
+    SINGLE_TOPIC = "SingleTopic", "the bundle has fewer than two topics, and a split separates topics; add partitions"
+    SAME_HASH = "SameHash", "all topics of the bundle have the same hash, so no boundary separates them; add partitions"
+    DOMINANT_TOPIC = "DominantTopic", "one topic carries nearly all of the bundle's load; add partitions to it"
+    NARROW_RANGE = "NarrowRange", "the bundle's hash range is too narrow for another boundary"
+    NAMESPACE_MAXIMUM = "NamespaceMaximum", "the namespace has the maximum number of bundles"
+    BUDGET_OF_SPLITS = "BudgetOfSplits", "this cycle's budget of splits is used up"
+    QUIET_HOURS = "QuietHours", "splits are limited to quiet hours, and the bundle is not far above its limit"
+    BROKERS_SPLIT_THEMSELVES = "BrokersSplitThemselves", "the brokers split by it (loadBalancerAutoBundleSplitEnabled)"
+    SPLIT_FAILED = "SplitFailed", "the last split of the bundle failed; it is tried again after the cool-down"
+    NOTHING_SPLIT = "NothingSplit", "the broker answered, but did not split the bundle"
+    NO_BOUNDARY = "NoBoundary", "the chosen split algorithm finds no boundary in the bundle"
+    NOT_SUPPORTED = "NotSupported", "the broker does not support that split (release, settings or load manager)"
+    NO_SUCH_BUNDLE = "NoSuchBundle", "the namespace does not have this bundle any more"
+    SPLIT_UNFINISHED = "SplitUnfinished", "the boundaries exist, but the channel does not show all children owned"
     # calibrated thresholds that do not come into force
-    OUT_OF_RANGE = "OutOfRange"
-    STEP_TOO_LARGE = "StepTooLarge"
-    TOO_OLD = "TooOld"
-    TOO_LITTLE_HISTORY = "TooLittleHistory"
-    POOR_COVERAGE = "PoorCoverage"
-    OTHER_STRATEGY = "OtherStrategy"
-    OTHER_VALUES = "OtherValues"
-    OTHER_CLUSTER = "OtherCluster"
-    NOT_BETTER = "NotBetter"
-    WORSE_UNBROKEN = "WorseUnbroken"
-    NOTHING_NEW = "NothingNew"
-    REVERTED = "Reverted"
-    ON_PROBATION = "OnProbation"
-    IMPLAUSIBLE = "Implausible"
-    FUTURE_FORMAT = "FutureFormat"
-    UNKNOWN_PARAMETER = "UnknownParameter"
+    OUT_OF_RANGE = "OutOfRange", "a proposed value is outside of the range that may be calibrated"
+    STEP_TOO_LARGE = "StepTooLarge", "a proposed value differs more from the one in force than is allowed for one night"
+    TOO_OLD = "TooOld", "the thresholds, or the history they are based on, are older than allowed"
+    TOO_LITTLE_HISTORY = "TooLittleHistory", "the history has fewer usable days than required"
+    POOR_COVERAGE = "PoorCoverage", "too much time is missing from the history"
+    OTHER_STRATEGY = "OtherStrategy", "the thresholds, or one of them, are for another strategy than the one in force"
+    OTHER_VALUES = "OtherValues", "the values in force are no longer those that the proposal was compared with"
+    OTHER_CLUSTER = "OtherCluster", "the history that the proposal is based on was recorded by another cluster"
+    NOT_BETTER = "NotBetter", "on held-out days the proposed values were not significantly better, or were worse"
+    WORSE_UNBROKEN = "WorseUnbroken", "an unbroken run over the held-out days had a worse balance, or is missing"
+    NOTHING_NEW = "NothingNew", "the proposed values are in force already"
+    REVERTED = "Reverted", "these thresholds were adopted and reverted before; they are not adopted again"
+    ON_PROBATION = "OnProbation", "the thresholds adopted last are still on trial"
+    IMPLAUSIBLE = "Implausible", "the document contradicts itself or the clock"
+    FUTURE_FORMAT = "FutureFormat", "a newer release wrote the document"
+    UNKNOWN_PARAMETER = "UnknownParameter", "the document names a parameter that is not calibrated"
     # rates of topics in a quota group that are not written, and what is wrong with resource groups
-    TOPIC_POLICIES_OFF = "TopicPoliciesOff"
-    STRICTER_RATE_IN_FORCE = "StricterRateInForce"
-    RELATIVE_DISPATCH_RATE = "RelativeDispatchRate"
-    BUDGET_OF_RATES = "BudgetOfRates"
-    RATE_NOT_REACHED = "RateNotReached"
-    RATE_NOT_READ = "RateNotRead"
-    TOPIC_ABSENT = "TopicAbsent"
-    QUOTAS_OFF = "QuotasOff"
-    USAGE_NOT_EXCHANGED = "UsageNotExchanged"
-    DISPATCH_NOT_ENFORCED = "DispatchNotEnforced"
-    DEAD_BROKER_COUNTED = "DeadBrokerCounted"
-    STARVED_AFTER_MOVE = "StarvedAfterMove"
+    TOPIC_POLICIES_OFF = "TopicPoliciesOff", "topic policies are off (topicLevelPoliciesEnabled, systemTopicEnabled)"
+    STRICTER_RATE_IN_FORCE = "StricterRateInForce", "the topic, namespace or broker has a stricter rate already"
+    RELATIVE_DISPATCH_RATE = "RelativeDispatchRate", "the dispatch rate in force is relative to the publish rate"
+    BUDGET_OF_RATES = "BudgetOfRates", "this cycle wrote as many rates as it may; this one comes later"
+    RATE_NOT_REACHED = "RateNotReached", "the cycle had no time left for this rate; it comes first in the next cycle"
+    RATE_NOT_READ = "RateNotRead", "the rate in force for the topic has not been read"
+    TOPIC_ABSENT = "TopicAbsent", "no broker serves the topic now; its rate stays as it is"
+    QUOTAS_OFF = "QuotasOff", "quotas.enforcer is off: groups are only shown"
+    USAGE_NOT_EXCHANGED = "UsageNotExchanged", "`resourceUsageTransportClassName` is off: each broker allows the limit"
+    DISPATCH_NOT_ENFORCED = "DispatchNotEnforced", "Pulsar does not enforce the dispatch quotas of resource groups"
+    DEAD_BROKER_COUNTED = "DeadBrokerCounted", "brokers count the usage of a broker that is gone until they restart"
+    STARVED_AFTER_MOVE = "StarvedAfterMove", "a broker was limited to 1 msg/s and 1 byte/s: its usage was not known yet"
     # records that could not be read as they stand
-    EMPTY_REPORT = "EmptyReport"
-    NOT_JSON = "NotJson"
-    REPORT_TOO_LARGE = "ReportTooLarge"
-    WRONG_TYPE = "WrongType"
-    NOT_A_NUMBER = "NotANumber"
-    NEGATIVE_VALUE = "NegativeValue"
-    IMPUTED = "Imputed"
-    IMPUTED_SCORE = "ImputedScore"
-    STALE_SCORE = "StaleScore"
-    TOP_BUNDLES_ONLY = "TopBundlesOnly"
+    EMPTY_REPORT = "EmptyReport", "the record is empty"
+    NOT_JSON = "NotJson", "the record is not JSON, is nested too deeply, or has numbers that are too large"
+    REPORT_TOO_LARGE = "ReportTooLarge", "the record is larger than the limit, or has too many values"
+    WRONG_TYPE = "WrongType", "a field of the record has the wrong type"
+    NOT_A_NUMBER = "NotANumber", "a number in the report was NaN or infinite; it counts as zero"
+    NEGATIVE_VALUE = "NegativeValue", "a number in the report was negative; it counts as zero"
+    IMPUTED = "Imputed", "a field was missing or unusable and was filled in"
+    IMPUTED_SCORE = "ImputedScore", "the broker has not published its load yet; its score is estimated from its traffic"
+    STALE_SCORE = "StaleScore", "the load topics cannot be read at present; the last score of the broker is used"
+    TOP_BUNDLES_ONLY = "TopBundlesOnly", "the statistics cannot be read; only the published largest bundles are known"
 
 
-EXPLANATIONS: dict[Code, str] = {
-    Code.OVERLOADED: "the broker's load is above its threshold; bundles are to leave it",
-    Code.UNDERLOADED: "the broker's load is below its threshold; bundles are to come to it",
-    Code.BALANCED: "no broker differs enough from the others to be worth a move",
-    Code.HIT_COUNT: "the difference is there, but has not been seen in enough fresh reports yet",
-    Code.COOL_DOWN: "the bundle moved recently and is left alone until its cool-down is over",
-    Code.NO_LOAD_DATA: "no broker has reported its load yet",
-    Code.OUT_DATED_DATA: "the broker's report is older than the limit",
-    Code.NO_BUNDLES: "there is no bundle that could be moved",
-    Code.NO_BROKERS: "there is no live broker",
-    Code.ADMIN: "a person asked for it",
-    Code.UNKNOWN: "the outcome could not be determined; ownership is re-read, nothing is repeated",
-    Code.SOLE_BROKER: "only one broker is alive: there is nowhere to move to",
-    Code.ZERO_AVERAGE: "the average load is zero: brokers may report no resource limits (see `bundlekeel doctor`)",
-    Code.BELOW_MINIMUM: "the difference is real but too small to be worth a client's reconnect",
-    Code.UNSETTLED: "earlier moves are not yet visible in the reports of the brokers concerned",
-    Code.UNSPLITTABLE: "one bundle carries more than may be moved; splitting it would help",
-    Code.FROZEN_REPORTS: "the brokers run with loadBalancerEnabled=false: their reports never change",
-    Code.UNSUPPORTED_LOAD_MANAGER: "the brokers run a load manager that Bundlekeel only observes",
-    Code.MIXED_LOAD_MANAGERS: "brokers run different load managers: observed, never acted on",
-    Code.BROKERS_SHED_THEMSELVES: "the brokers' own shedding is on; run `bundlekeel takeover` first",
-    Code.CHANNEL_NOT_FOLLOWED: "the owners of bundles are unknown: see `bundlekeel channel`",
-    Code.LOAD_AWAITED: "the first load reports of some brokers are awaited",
-    Code.SETTLING_AFTER_OUTAGE: "after an outage nothing moves until all brokers are back and the registry is quiet",
-    Code.PUT_ASIDE: "the failsafe job gave shedding back to the brokers; run `bundlekeel takeover` to act again",
-    Code.SECOND_BALANCER: "another balancer keeps undoing our moves; find it (see `bundlekeel journal --kind foreign`)",
-    Code.PAUSED: "a person paused the balancer; `bundlekeel resume` ends that",
-    Code.NOT_LEADER: "another sidecar leads",
-    Code.STORE_UNAVAILABLE: "the metadata store does not answer",
-    Code.OBSERVE_ONLY: "mode is `observe`: nothing is planned for execution",
-    Code.RECOMMEND_ONLY: "mode is `recommend`: the plan is shown, not carried out",
-    Code.INCOMPLETE_PICTURE: "too many brokers have no usable report",
-    Code.INTERNAL_ERROR: "the cycle failed unexpectedly; the log has the traceback",
-    Code.SAME_BROKER: "the only target would be the broker that owns the bundle already",
-    Code.NO_LEGAL_TARGET: "no other broker may take the bundle",
-    Code.NO_GAIN: "the move would not make the most loaded broker better",
-    Code.TOO_BIG: "the bundle carries more than the difference between the two brokers",
-    Code.IDLE: "the bundle carries no traffic: moving it would help nobody",
-    Code.SYSTEM_BUNDLE: "heartbeat, SLA and pulsar/system bundles never move",
-    Code.SOLE_BUNDLE: "it is the only bundle of its broker",
-    Code.IN_TRANSIT: "the bundle is being moved already",
-    Code.FROZEN_INTENT: "an earlier leader left a move of this bundle open; it is settled first",
-    Code.EXCLUDED: "settings or people exclude it",
-    Code.PINNED: "a person pinned it to its broker",
-    Code.TARGET_OVERLOADED: "the target would be above the overload threshold",
-    Code.HAS_POLICY: "its namespace has an isolation policy or anti-affinity group, and the setting leaves those alone",
-    Code.POLICY_FORBIDS: "isolation policies, anti-affinity or failure domains leave it no other broker",
-    Code.POLICY_UNREADABLE: "a policy that may concern its namespace could not be read, so it stays where it is",
-    Code.ANTI_AFFINITY: "another move of its anti-affinity group comes first; it is planned again on the next picture",
-    Code.BUDGET_PER_CYCLE: "this cycle's budget of moves is used up",
-    Code.BUDGET_PER_SOURCE: "the source's budget of moves for this cycle is used up",
-    Code.BUDGET_PER_TARGET: "the target's budget of moves for this cycle is used up",
-    Code.BUDGET_PER_NAMESPACE: "the namespace's budget of moves for this cycle is used up",
-    Code.BUDGET_PER_TENANT: "the tenant's budget of moves for this cycle is used up",
-    Code.BUDGET_PER_HOUR: "the budget of moves for an hour is used up",
-    Code.BUDGET_OF_TRAFFIC: "the part of the source's traffic that may move in one cycle is used up",
-    Code.ADAPTIVE_RATE: "fewer moves for now: latency or errors of the brokers' clients rose after the last ones",
-    Code.NO_RETURN: "the bundle left that broker lately and does not go straight back",
-    Code.CORDONED: "the broker is cordoned or being drained: it takes no bundle",
-    Code.QUARANTINED: "moves from that source to that target did not help lately",
-    Code.ROLLOUT_HOLD: "brokers are restarting: only overload is relieved until that is over",
-    Code.BLAST_RADIUS: "too many brokers came, went or restarted at once",
-    Code.OUTSIDE_WINDOW: "no maintenance window is open",
-    Code.BUDGET_OF_DRAIN: "this cycle's budget of moves for drains is used up",
-    Code.STOPPED: "a person stopped the task, drain or warm-up that asked for this move before it was begun",
-    Code.NOT_REVIEWED: "the leader's settings say `review: required`: a second person has to approve it first",
-    Code.OWNER_CHANGED: "the bundle is owned by another broker than planned; it is planned anew",
-    Code.UNOWNED: "no broker owns the bundle: the next lookup places it, there is nothing to unload",
-    Code.STOPPING: "the sidecar is stopping; the move was not begun",
-    Code.NOT_PERMITTED: "acting is not allowed right now",
-    Code.ADMIN_REFUSED: "the broker refused the unload",
-    Code.ADMIN_UNAUTHORIZED: "the broker did not accept our credentials",
-    Code.ADMIN_UNREACHABLE: "the broker could not be reached; the request never left",
-    Code.NO_ANSWER: "the unload got no usable answer and who owns the bundle does not settle it",
-    Code.LANDED_ELSEWHERE: "another broker took the bundle first",
-    Code.RELEASED: "the bundle has no topics: its broker gave it up, and no broker owns it until a client asks",
-    Code.STILL_AT_SOURCE: "the broker it was to leave owns the bundle again",
-    Code.NOBODY_OWNS: "no broker took the bundle in time; the next lookup places it",
-    Code.STILL_IN_FLIGHT: "the bundle is still on its way past the deadline; the brokers' leader ends that later",
-    Code.ALIKE_BROKERS: "the broker's id ends with the target's, which brokers take for the same broker",
-    Code.LEFT_BY_EARLIER_LEADER: "an earlier leader left the move open; settled by reading who owns the bundle",
-    Code.NOT_IN_POLICY: "the namespace's isolation policy names the broker neither as primary nor as secondary",
-    Code.SECONDARY_NOT_NEEDED: "the broker is secondary of the isolation policy, and enough primaries are available",
-    Code.PRIMARY_OF_OTHERS: "the broker is primary of an isolation policy, and the namespace has none",
-    Code.PERSISTENT_DISABLED: "the broker does not serve persistent topics",
-    Code.NON_PERSISTENT_DISABLED: "the broker does not serve non-persistent topics",
-    Code.MAX_TOPICS: "the broker has more topics than `max_topics_per_broker` (an extensible one: as many)",
-    Code.FULLER_DOMAIN: "another failure domain has fewer namespaces of the anti-affinity group (extensible: bundles)",
-    Code.MORE_OF_GROUP: "another broker has fewer namespaces of the anti-affinity group (extensible: bundles)",
-    Code.MORE_OF_NAMESPACE: "another broker holds fewer bundles of the namespace, which are to be spread evenly",
-    Code.OTHER_LOAD_MANAGER: "the broker runs another load manager class than is configured",
-    Code.OLDER_VERSION: "another broker runs a later version (preferLaterVersions)",
-    Code.SPLITTING: "the bundle is about to be split; its children may move then",
-    Code.SPLIT_HIT_COUNT: "the bundle is above a split limit, but not often enough in a row yet",
-    Code.SINGLE_TOPIC: "the bundle holds fewer than two topics, and a split parts topics; add partitions",
-    Code.SAME_HASH: "all topics of the bundle hash together: no boundary can part them; add partitions",
-    Code.DOMINANT_TOPIC: "one topic carries nearly all of the bundle and stays as hot after a split; add partitions",
-    Code.NARROW_RANGE: "the bundle's hash range is too narrow for another boundary",
-    Code.NAMESPACE_MAXIMUM: "the namespace has as many bundles as it may have",
-    Code.BUDGET_OF_SPLITS: "this cycle's budget of splits is used up",
-    Code.QUIET_HOURS: "splits are kept to quiet hours, and the bundle is not far above its limit",
-    Code.BROKERS_SPLIT_THEMSELVES: "the brokers split by this limit themselves (loadBalancerAutoBundleSplitEnabled)",
-    Code.SPLIT_FAILED: "the last attempt to split the bundle came to nothing; it is tried again after the cool-down",
-    Code.NOTHING_SPLIT: "the broker answered, and the bundle is as it was",
-    Code.NO_BOUNDARY: "the chosen split algorithm finds no boundary in the bundle",
-    Code.NOT_SUPPORTED: "the bundle's broker does not support that split, by its release, settings or load manager",
-    Code.NO_SUCH_BUNDLE: "the namespace has no such bundle any more",
-    Code.SPLIT_UNFINISHED: "the boundaries are there, but the ownership channel does not show all children owned yet",
-    Code.OUT_OF_RANGE: "a proposed value is outside of what may be calibrated",
-    Code.STEP_TOO_LARGE: "a proposed value is further from the one in force than one night may take it",
-    Code.TOO_OLD: "the thresholds, or the history they rest on, are older than allowed",
-    Code.TOO_LITTLE_HISTORY: "fewer days of usable history than asked for",
-    Code.POOR_COVERAGE: "too much of the time is missing from the history",
-    Code.OTHER_STRATEGY: "the thresholds, or one of them, are about another strategy than the one in force",
-    Code.OTHER_VALUES: "the values in force are no longer those that the proposal was compared with",
-    Code.OTHER_CLUSTER: "the history that the proposal rests on was recorded by another cluster",
-    Code.NOT_BETTER: "on held-out days the proposed values were not better for certain, or worse",
-    Code.WORSE_UNBROKEN: "in an unbroken run over the held-out days the proposed values lost balance, or none was made",
-    Code.NOTHING_NEW: "the proposed values are in force already",
-    Code.REVERTED: "these very thresholds were adopted and reverted; they are not adopted again",
-    Code.ON_PROBATION: "the thresholds adopted last are still being watched",
-    Code.IMPLAUSIBLE: "the document contradicts itself or the clock",
-    Code.FUTURE_FORMAT: "a newer release wrote the document",
-    Code.UNKNOWN_PARAMETER: "the document names a parameter that is not calibrated",
-    Code.TOPIC_POLICIES_OFF: "the brokers have topic policies off (topicLevelPoliciesEnabled, systemTopicEnabled)",
-    Code.STRICTER_RATE_IN_FORCE: "a stricter rate of the topic, namespace or broker is in force already",
-    Code.RELATIVE_DISPATCH_RATE: "the dispatch rate in force is relative to the publish rate and cannot be compared",
-    Code.BUDGET_OF_RATES: "as many rates as one cycle may have were written; this one comes later",
-    Code.RATE_NOT_REACHED: "the time that one cycle has for brokers was over; this one comes first in the next",
-    Code.RATE_NOT_READ: "what is in force for the topic has not been read",
-    Code.TOPIC_ABSENT: "no broker serves the topic now; its rate stays as it is",
-    Code.QUOTAS_OFF: "quotas.enforcer is off: groups are only shown",
-    Code.USAGE_NOT_EXCHANGED: "brokers do not exchange usage (resourceUsageTransportClassName): each of them "
-    "passes the whole limit",
-    Code.DISPATCH_NOT_ENFORCED: "Pulsar computes dispatch quotas of resource groups and does not enforce them",
-    Code.DEAD_BROKER_COUNTED: "the usage of a broker that is gone still counts, at each other one until it restarts",
-    Code.STARVED_AFTER_MOVE: "a broker was limited to 1 msg/s and 1 byte/s: its usage was not known for its share",
-    Code.EMPTY_REPORT: "the record is empty",
-    Code.NOT_JSON: "the record is not JSON, or is nested too deeply, or has numbers that are too large",
-    Code.REPORT_TOO_LARGE: "the record is larger than the limit, or holds more values",
-    Code.WRONG_TYPE: "a field of the record has the wrong type",
-    Code.NOT_A_NUMBER: "a number in the report was NaN or infinite; it counts as zero",
-    Code.NEGATIVE_VALUE: "a number in the report was negative; it counts as zero",
-    Code.IMPUTED: "a field was missing or unusable and was filled in",
-    Code.IMPUTED_SCORE: "the broker has not published its load yet; its score is estimated from its traffic",
-    Code.STALE_SCORE: "the load topics cannot be followed at present; the broker's last score stands in",
-    Code.TOP_BUNDLES_ONLY: "the broker's statistics cannot be fetched; only the largest bundles it publishes are known",
-}
+EXPLANATIONS = {code: code.explanation for code in Code}

@@ -6,13 +6,13 @@ BundlekeelError
     WrongCluster       `cluster` is not the name that the brokers run with: the process ends
   CodecError           one record could not be read; that record is left out, never the cycle
   HistoryError         recorded history is torn, has a gap, or was written by a newer release
-  SnapshotError        no usable picture of the cluster this time; try next cycle
+  SnapshotError        no usable snapshot of the cluster this time; try next cycle
   StoreError           the metadata store did not answer in time or is suspended; try again later
     LeadershipLost     our epoch is over: stop, drop to follower, write nothing more
     StaleWrite         somebody changed the node since it was read: read again, decide again
   AdminApiError        a broker's admin API call; `status`, `url`, `reason`
     AdminTimeout       outcome unknown: re-read ownership, never repeat blindly
-    AdminUnreachable   the request provably never left: may be retried
+    AdminUnreachable   the request was certainly not sent: may be retried
     AdminUnauthorized  401: credentials or rights are missing
     AdminRefused       4xx: the broker said no (404, 409, 412, 429)
     AdminFault         5xx: outcome unknown
@@ -64,7 +64,7 @@ class HistoryError(BundlekeelError):
 
 
 class SnapshotError(BundlekeelError):
-    """There is no usable picture of the cluster at this moment."""
+    """There is no usable snapshot of the cluster at this moment."""
 
 
 class StoreError(BundlekeelError):
@@ -102,7 +102,7 @@ class AdminTimeout(AdminApiError):
 
 
 class AdminUnreachable(AdminApiError):
-    """No connection could be made: the request never left."""
+    """No connection could be made: the request was not sent."""
 
 
 class AdminUnauthorized(AdminApiError):

@@ -89,7 +89,7 @@ def extensible_snapshot(
     excluded: Iterable[ExcludedBroker] = (),
     averages: Averages | None = None,
 ) -> Snapshot:
-    """One frozen picture of an extensible cluster. `excluded`: registered brokers without usable load data.
+    """One frozen snapshot of an extensible cluster. `excluded`: registered brokers without usable load data.
 
     Brokers whose load is unknown are excluded too. Without `averages`, bundles count as sampled once, now.
     """

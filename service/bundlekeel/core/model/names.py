@@ -120,7 +120,7 @@ def topic_parts(text: str) -> tuple[str, str, str]:
             rest = f"public/default/{rest}"
     parts = rest.split("/", 2)
     if domain not in ("persistent", "non-persistent") or len(parts) != 3 or "" in parts:
-        raise ValueError(f"{text!r} is no topic name; expected persistent://tenant/namespace/topic")
+        raise ValueError(f"{text!r} is not a topic name; expected persistent://tenant/namespace/topic")
     return domain, f"{parts[0]}/{parts[1]}", parts[2]
 
 
@@ -146,7 +146,7 @@ def broker_id_of_url(url: str) -> str:
 def alike(broker_ids: Sequence[str]) -> dict[int, list[int]]:
     """Which of these ids end with another one, as `bb1:8080` does with `b1:8080`: row to the rows of those others.
 
-    Extensible brokers take such a pair for one broker when they are asked to transfer from the longer to the shorter.
+    Extensible brokers confuse such a pair when they are asked to transfer from the longer to the shorter.
     """
     rows = {broker: row for row, broker in enumerate(broker_ids)}
     ends = {

@@ -69,7 +69,7 @@ class StrategyParameters:
         unit="name",
         choices=PLACEMENTS,
         used_by="all",
-        why="which broker a shed bundle goes to, when the shedder does not couple it itself",
+        why="which broker a shed bundle goes to, where the shedder does not choose it",
     )
     compat: str = parameter(
         "none",
@@ -91,7 +91,7 @@ class StrategyParameters:
         pulsar_keys=("loadBalancerDirectMemoryResourceWeight",),
         unit="ratio",
         used_by="score",
-        why="direct memory is a cache that fills by itself, so it does not count by default",
+        why="how much direct memory counts; 0 by default, since it is a cache that fills over time",
     )
     bandwidth_in_weight: float = parameter(
         1.0,
@@ -153,7 +153,7 @@ class StrategyParameters:
         unit="percent points",
         maximum=100.0,
         used_by="avg",
-        why="the scaled low threshold never falls below this: noise on an idle cluster is no imbalance",
+        why="the scaled low threshold never falls below this: noise on an idle cluster is not an imbalance",
     )
     avg_high_threshold_percent: float = parameter(
         40.0,
@@ -263,21 +263,21 @@ class StrategyParameters:
         pulsar_keys=("loadBalanceSheddingDelayInSeconds",),
         unit="seconds",
         used_by="transfer",
-        why="a broker that just gave or took is left alone this long (the key has no second r in Pulsar either)",
+        why="a broker that gave or received a bundle waits this long (the key is spelled like this in Pulsar)",
     )
     load_data_ttl_seconds: float = parameter(
         1800.0,
         pulsar_keys=("loadBalancerBrokerLoadDataTTLInSeconds",),
         unit="seconds",
         used_by="transfer",
-        why="load data older than this do not count",
+        why="older load data is not used",
     )
     bundles_with_policies: bool = parameter(
         False,
         pulsar_keys=("loadBalancerSheddingBundlesWithPoliciesEnabled",),
         unit="true/false",
         used_by="transfer",
-        why="whether it may move bundles of namespaces with an isolation policy or anti-affinity group; others may",
+        why="whether `transfer` moves bundles of namespaces with an isolation policy or anti-affinity group",
     )
     # deviation
     deviation_threshold: float = parameter(
@@ -329,7 +329,7 @@ class StrategyParameters:
         0.5,
         unit="ratio of the mean broker load",
         used_by="splits",
-        why="a bundle that carries more, and leaves its broker above the mean wherever it is, is split; 0: never",
+        why="a bundle with more load, which keeps any broker above the mean, is split; 0: never",
     )
     split_hit_count: int = parameter(
         3,
@@ -357,7 +357,7 @@ class StrategyParameters:
         unit="UTC hours, from-to, e.g. 22-06",
         pattern=r"([01]?\d|2[0-3])-([01]?\d|2[0-4])",
         used_by="splits",
-        why="splits wait for these hours; empty: any hour",
+        why="splits are made in these hours only; empty: at any hour",
     )
     split_override_factor: float = parameter(
         2.0,
@@ -382,7 +382,7 @@ class StrategyParameters:
         unit="topics",
         minimum=1.0,
         used_by="placement",
-        why="a broker with more topics takes no bundle; an extensible one with as many does not either",
+        why="a broker with more topics gets no bundle (extensible: with as many)",
     )
     # minima of the corrected strategies, as shares of the mean broker load
     min_unload_share: float = parameter(
@@ -390,7 +390,7 @@ class StrategyParameters:
         unit="ratio of the mean broker load",
         maximum=1.0,
         used_by="avg, threshold, overload, uniform, transfer, deviation",
-        why="less (or, if that is less, half a mean bundle) is not worth a reconnect; relative, for small clusters too",
+        why="a bundle with less load (or half a mean bundle, if that is less) is not moved",
     )
     # absolute minima beside it, where an operator wants them
     min_unload_message_rate: float = parameter(
@@ -421,7 +421,7 @@ class StrategyParameters:
         unit="seconds",
         minimum=0.1,
         used_by="avg, transfer, ledger",
-        why="how often brokers refresh their rates; a move shows no sooner",
+        why="how often brokers refresh their rates; a move is not visible earlier",
     )
     host_usage_interval_seconds: float = parameter(
         60.0,
@@ -430,14 +430,14 @@ class StrategyParameters:
         minimum=0.1,
         factor=60.0,
         used_by="avg, transfer, ledger",
-        why="how often brokers sample CPU and network; a move shows no sooner",
+        why="how often brokers sample CPU and network; a move is not visible earlier",
     )
     report_change_percent: float = parameter(
         10.0,
         pulsar_keys=("loadBalancerReportUpdateThresholdPercentage",),
         unit="percent points",
         used_by="ledger",
-        why="a silent broker is this near to its last report: it reports what changes more",
+        why="a broker reports when its usage changed by more than this since its last report",
     )
     report_min_interval_seconds: float = parameter(
         5.0,
@@ -445,7 +445,7 @@ class StrategyParameters:
         unit="seconds (Pulsar: milliseconds)",
         factor=0.001,
         used_by="avg, ledger",
-        why="how often brokers look whether they have changed enough to report; their silence counts a second later",
+        why="how often brokers check whether to report; no report a second later means no change",
     )
     report_max_interval_seconds: float = parameter(
         900.0,
@@ -454,7 +454,7 @@ class StrategyParameters:
         minimum=1.0,
         factor=60.0,
         used_by="transfer, ledger, splits",
-        why="brokers report this often at least; 3 min later (stock intervals) a move counts as shown in any case",
+        why="brokers report at least this often; 3 min later (default intervals) a move counts as shown in any case",
     )
     report_max_bundles: int = parameter(
         10,

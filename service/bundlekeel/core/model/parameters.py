@@ -14,12 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameter_table import (
-    STRATEGY_CLASSES,
-    ParameterSpec,
-    StrategyParameters,
-    parameter,
-)
+from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES, ParameterSpec, StrategyParameters, parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,52 +28,34 @@ class Parameters(StrategyParameters):
         unit="seconds (Pulsar: minutes)",
         factor=60.0,
         used_by="guard",
-        why="a bundle that moved is left alone this long",
+        why="a bundle that moved is not moved again for this long",
     )
     cool_down_limited_factor: float = parameter(
         2.0,
         unit="factor",
         minimum=1.0,
         used_by="guard",
-        why="so many times longer rests a bundle of a namespace in a quota group that is enforced; 1: like any other",
+        why="factor on the cool-down of bundles whose quota group is enforced; 1: no difference",
     )
-    max_moves_per_cycle: int = parameter(
-        10,
-        unit="moves",
-        used_by="guard",
-        why="budget of one cycle; 0 allows none",
-    )
+    max_moves_per_cycle: int = parameter(10, unit="moves", used_by="guard", why="budget of one cycle; 0 allows none")
     max_moves_per_source: int = parameter(
-        4,
-        unit="moves",
-        used_by="guard",
-        why="budget of one source broker in a cycle",
+        4, unit="moves", used_by="guard", why="budget of one source broker in a cycle"
     )
     max_moves_per_target: int = parameter(
-        4,
-        unit="moves",
-        used_by="guard",
-        why="budget of one target broker in a cycle",
+        4, unit="moves", used_by="guard", why="budget of one target broker in a cycle"
     )
     max_moves_per_namespace: int = parameter(
-        10,
-        unit="moves",
-        used_by="guard",
-        why="budget of one namespace in a cycle",
+        10, unit="moves", used_by="guard", why="budget of one namespace in a cycle"
     )
     max_moves_per_tenant: int = parameter(
-        -1,
-        unit="moves",
-        minimum=-1.0,
-        used_by="guard",
-        why="budget of one tenant in a cycle; -1: none of its own",
+        -1, unit="moves", minimum=-1.0, used_by="guard", why="budget of one tenant in a cycle; -1: none of its own"
     )
     max_moves_per_hour: int = parameter(
         1000,
         unit="moves",
         minimum=-1.0,
         used_by="guard",
-        why="moves begun within any hour, also before a change of leader; -1: no limit",
+        why="moves started within any hour, those of earlier leaders too; -1: no limit",
     )
     max_traffic_share_per_cycle: float = parameter(
         1.0,
@@ -91,13 +68,13 @@ class Parameters(StrategyParameters):
         3600.0,
         unit="seconds",
         used_by="guard",
-        why="a bundle does not go back so soon to the broker it left; other targets stay open to it; 0: disabled",
+        why="how long a bundle does not return to the broker it left; other targets are allowed; 0: disabled",
     )
     blast_window_seconds: float = parameter(
         60.0,
         unit="seconds",
         used_by="guard",
-        why="brokers that came, went or restarted within it count as changed at once; 0 turns that off",
+        why="brokers that started, stopped or restarted within this time count as changed at once; 0: disabled",
     )
     blast_radius_ratio: float = parameter(
         0.5,
@@ -117,7 +94,7 @@ class Parameters(StrategyParameters):
         60.0,
         unit="seconds",
         used_by="guard",
-        why="after a broker came, went or restarted, only overload is relieved for this long; 0 turns that off",
+        why="after a broker started, stopped or restarted, only overload is relieved for this long; 0: disabled",
     )
     min_complete_ratio: float = parameter(
         0.5,
@@ -134,35 +111,26 @@ class Parameters(StrategyParameters):
         why="namespaces whose bundles never move (PIP-380)",
     )
     excluded_tenants: tuple[str, ...] = parameter(
-        (),
-        unit="names or globs",
-        used_by="guard",
-        why="tenants whose bundles never move",
+        (), unit="names or globs", used_by="guard", why="tenants whose bundles never move"
     )
     excluded_brokers: tuple[str, ...] = parameter(
-        (),
-        unit="broker ids or globs",
-        used_by="guard",
-        why="brokers that neither give nor take a bundle",
+        (), unit="broker ids or globs", used_by="guard", why="brokers that neither give nor take a bundle"
     )
     included_namespaces: tuple[str, ...] = parameter(
         (),
         unit="names or globs",
         used_by="guard",
-        why="when not empty, bundles of other namespaces never move: a gentle beginning",
+        why="when not empty, bundles of other namespaces never move (for a first, limited use)",
     )
     # operations
     drain_max_moves_per_cycle: int = parameter(
         12,
         unit="moves",
         used_by="drain",
-        why="budget of all drains in one cycle, beside that of the strategy; the next cycle follows at once",
+        why="budget of all drains in one cycle, in addition to the strategy's; the next cycle follows at once",
     )
     warm_max_moves_per_cycle: int = parameter(
-        2,
-        unit="moves a broker",
-        used_by="warm",
-        why="so many bundles a cycle come to a broker that is being warmed",
+        2, unit="moves a broker", used_by="warm", why="most bundles that move to a broker under warm-up in one cycle"
     )
     warm_until_share: float = parameter(
         0.9,
@@ -277,9 +245,11 @@ def add_choice(parameter: str, name: str) -> None:
     """Let `strategy` or `placement` be this name as well. ConfigError when the name is bad or taken."""
     if _NAME.fullmatch(name) is None:
         allowed = "a-z, 0-9 and _, beginning with a letter, at most 40 of them"
-        raise ConfigError(f"{name!r} is no name for a {parameter}", field=parameter, value=name, allowed=allowed)
+        raise ConfigError(
+            f"{name!r} is not a valid name for a {parameter}", field=parameter, value=name, allowed=allowed
+        )
     if name in choices(parameter):
-        raise ConfigError(f"the {parameter} {name!r} is there already", field=parameter, value=name)
+        raise ConfigError(f"the {parameter} {name!r} exists already", field=parameter, value=name)
     _ADDED.setdefault(parameter, []).append(name)
 
 
@@ -318,16 +288,15 @@ def _coerce_names(spec: ParameterSpec, value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [part.strip() for part in value.strip("[]").split(",") if part.strip()]
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise ConfigError(f"{spec.name}: {value!r} is no list of names", field=spec.name, value=value, allowed=allowed)
+        raise _refused(spec, value, "is not a list of names", allowed)
     wrong = [item for item in value if spec.pattern and not re.fullmatch(spec.pattern, item)]
     if wrong:
-        raise ConfigError(
-            f"{spec.name}: {wrong[0]!r} is not allowed; expected {allowed}",
-            field=spec.name,
-            value=wrong[0],
-            allowed=allowed,
-        )
+        raise _refused(spec, wrong[0], f"is not allowed; expected {allowed}", allowed)
     return tuple(value)
+
+
+def _refused(spec: ParameterSpec, value: object, why: str, allowed: str) -> ConfigError:
+    return ConfigError(f"{spec.name}: {value!r} {why}", field=spec.name, value=value, allowed=allowed)
 
 
 def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: bool) -> float | int:
@@ -336,20 +305,13 @@ def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: b
     allowed = f"{'a whole number' if whole else 'a number'} {low}{high} ({spec.unit})"
     try:
         if isinstance(value, bool):
-            raise TypeError("true/false is no number")
+            raise TypeError
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(
-            f"{spec.name}: {value!r} is no number", field=spec.name, value=value, allowed=allowed
-        ) from None
+        raise _refused(spec, value, "is not a number", allowed) from None
     in_range = (spec.minimum is None or number >= spec.minimum) and (spec.maximum is None or number <= spec.maximum)
     if (ranged and not in_range) or not math.isfinite(number) or (whole and number != int(number)):
-        raise ConfigError(
-            f"{spec.name}: {value!r} is not allowed; expected {allowed}",
-            field=spec.name,
-            value=value,
-            allowed=allowed,
-        )
+        raise _refused(spec, value, f"is not allowed; expected {allowed}", allowed)
     return int(number) if whole else number
 
 
@@ -383,4 +345,4 @@ def _read(spec: ParameterSpec, key: str, raw: object, *, ranged: bool) -> object
     try:
         return coerce(spec.name, float(raw) * spec.factor, ranged=ranged)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{key}: {raw!r} is no number", field=key, value=raw, allowed=spec.unit) from None
+        raise ConfigError(f"{key}: {raw!r} is not a number", field=key, value=raw, allowed=spec.unit) from None

@@ -128,7 +128,7 @@ class BundleTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One frozen picture. `registered` counts live brokers, with or without a usable report. `intervals`: how old, in
+    """One frozen snapshot. `registered` counts live brokers, with or without a usable report. `intervals`: how old, in
     ms, a broker's figures may be at its `last_update` where they come from counters, 0 where it reported them itself;
     by row, empty where all of them did."""
 
@@ -184,7 +184,7 @@ def build_snapshot(
         )
         names, rows = [name for name, kept in zip(names, marks.tolist(), strict=True) if kept], rows[marks]
     bundles = _bundle_table(ordered, keep, _Named(names, rows, averages), quantise=quantise)
-    _freeze(brokers, bundles)
+    freeze(brokers, bundles)
     return Snapshot(
         wall_ms=wall_ms,
         mode=mode,
@@ -197,7 +197,8 @@ def build_snapshot(
     )
 
 
-def _freeze(*tables: BrokerTable | BundleTable) -> None:
+def freeze(*tables: BrokerTable | BundleTable) -> None:
+    """Make all arrays read-only."""
     for table in tables:
         for item in fields(table):
             value = getattr(table, item.name)
@@ -300,8 +301,7 @@ def _bundle_table(
     sizes = [len(r.bundle_names) if k is None else int(k.sum()) for r, k in zip(reports, keep, strict=True)]
     starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     latest = _stack(
-        [r.bundle_traffic if k is None else r.bundle_traffic[k] for r, k in zip(reports, keep, strict=True)],
-        4,
+        [r.bundle_traffic if k is None else r.bundle_traffic[k] for r, k in zip(reports, keep, strict=True)], 4
     )
     counts = _stack(
         [r.bundle_counts if k is None else r.bundle_counts[k] for r, k in zip(reports, keep, strict=True)], 3
@@ -347,6 +347,26 @@ def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows:
         np.fromiter((claimed[n] == row for n in report.bundle_names), dtype=bool, count=len(report.bundle_names))
         for row, report in enumerate(reports)
     ]
+
+
+def grouped(bundles: BundleTable, owner: Ints, brokers: int) -> BundleTable:
+    """The bundles grouped by these owners, rows of as many brokers."""
+    order = np.argsort(owner, kind="stable")
+    starts = np.zeros(brokers + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owner, minlength=brokers), out=starts[1:])
+    return replace(
+        bundles,
+        names=tuple(bundles.names[row] for row in order.tolist()),
+        starts=starts,
+        owner=owner[order],
+        namespace=bundles.namespace[order],
+        latest=bundles.latest[order],
+        short=bundles.short[order],
+        long=bundles.long[order],
+        samples=bundles.samples[order],
+        counts=bundles.counts[order],
+        system=bundles.system[order],
+    )
 
 
 def digest_of(brokers: BrokerTable, bundles: BundleTable, excluded: tuple[ExcludedBroker, ...]) -> str:

@@ -26,7 +26,7 @@ def place_fault(text: str) -> str:
 
 
 def credentials_fault(text: str) -> str:
-    """Why this may not be shown; "" for what is no URI, or holds no credentials."""
+    """Why this may not be shown; "" for what is not a URI, or holds no credentials."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         return ""

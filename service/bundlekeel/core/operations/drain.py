@@ -53,7 +53,7 @@ def drain(
         name, broker = draft.snapshot.bundles.names[row], ids[source]
         if budget <= 0:
             limit, used = float(given), float(given - budget)
-            detail = f"limit {given} a cycle, {given - budget} used, the next cycle goes on"
+            detail = f"limit {given} a cycle, {given - budget} used, continues in the next cycle"
             refusals.append(Refusal(Code.BUDGET_OF_DRAIN, name, broker, detail, limit=limit, used=used))
             continue
         target, runner_up, code = best_target(draft, row, source, open_to)

@@ -1,10 +1,10 @@
-"""Bundles moved because a person asked for it: the same draft and guard as any plan, every broker's answer. Pure.
+"""Bundles moved because a person asked for it, on the same draft and guard as any plan. Pure.
 
-A person may move an idle bundle, and, saying so, one that moved lately, also straight back. Pins, exclusions, policies,
-moves under way and frozen intents bind him as they bind the balancer; brokers that are cordoned, overloaded or full
-take nothing. Nothing moves while too few brokers are seen or too many changed at once, nor beyond the budget of an
-hour. The other budgets, the adaptive rate, quarantined pairs, the roll-out hold and windows do not bind him. Whoever
-unloads many bundles at once waits for the budgets of a cycle and the adaptive rate, too.
+A person may move an idle bundle and, with `override_cool_down`, one that moved recently, also back to where it was.
+Pins, exclusions, policies, moves under way and frozen intents apply as in every plan; brokers that are cordoned,
+overloaded or full take nothing. Nothing moves while too few brokers are known or too many changed at once, nor beyond
+the budget of an hour. The other budgets, the adaptive rate, quarantined pairs, the roll-out hold and windows do not
+apply; to unload many bundles at once, the budgets of a cycle and the adaptive rate do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bundlekeel.core.operations.relocation import Request, by_person
 from bundlekeel.core.planning.draft import Draft
 
 RULE = "by hand"
-# What a later cycle may find gone by itself: a bundle of many waits for it.
+# Obstacles that may be gone in a later cycle: when many bundles are unloaded, one waits for that.
 PASSING: Final = (
     CYCLE_BUDGETS
     | GENTLE
@@ -74,7 +74,7 @@ def manual_move(
     """The move of this bundle from its owner to `target`, or to the broker with most room when none is named.
 
     The snapshot must name the bundle at its owner (core/operations/owned.py). `override_cool_down`: although it moved
-    lately, also back to the broker it came from.
+    recently, also back to the broker it came from.
     """
     manual = _ManualDraft(given, override=override_cool_down)
     made = manual.plan(bundle, source, target)
@@ -104,7 +104,7 @@ def unload_all(given: Request, sources: Mapping[str, str], *, override_cool_down
 
 
 def _passes(refusal: Refusal) -> bool:
-    """Whether a later cycle may find it gone by itself. A budget of nothing never frees."""
+    """Whether the obstacle may be gone in a later cycle. A budget of 0 never is."""
     return refusal.code in PASSING and (refusal.limit != 0 or refusal.code is Code.ADAPTIVE_RATE)
 
 
@@ -134,7 +134,7 @@ class _ManualDraft:
             return _refused(bundle, source, Code.NO_LOAD_DATA, "its broker has no usable report")
         if target and target not in index:
             return _refused(bundle, source, Code.NO_LEGAL_TARGET, f"{target} has no usable report")
-        # The broker (row) that it left so lately that it does not go back, and from when (ms) it may; -1: none.
+        # The broker (row) that it left so recently that it does not go back, and from when (ms) it may; -1: none.
         left, left_until = self._bans.back.get(row, (-1, 0)) if self._bans is not None else (-1, 0)
         candidates = self._candidates(row, index[source], left)
         if self._stopped is not None:
@@ -211,7 +211,7 @@ def _refused(
 
 
 def _stopped(given: Request) -> Refusal | None:
-    """Why nothing may move at all now, whatever a person says: the picture may be wrong, or the hour is used up."""
+    """Why nothing may move at all now, whatever a person says: the snapshot may be wrong, or the hour is used up."""
     snapshot, params, guard = given.snapshot, given.params, given.guard
     hold = hold_of(snapshot, guard, params)
     if hold is not None and hold.everything:

@@ -1,7 +1,11 @@
-"""What people asked of brokers, planned before the shedder decides: drains and warms. Pure.
+"""Drains and warm-ups, which people ask for: planned before the shedder decides. Pure.
 
-Their moves are in the books when the shedder looks, so it sees the cluster as it will be, leaves those bundles alone
-and spends a budget of its own; the plan carries both.
+Their moves are in the ledger when the shedder decides, so it sees the cluster as it will be, does not move those
+bundles and has its own budget; the plan holds the moves of both.
+
+Warm-up: a broker that is new or restarted has empty caches and is slow when it gets its whole share at once. So its
+bundles come from the most loaded brokers, at most `warm_max_moves_per_cycle` a cycle, until the broker carries
+`warm_until_share` of the mean score.
 """
 
 from __future__ import annotations
@@ -21,12 +25,61 @@ from bundlekeel.core.model.plan import BrokerLoad, Move, Plan, Refusal, plan_has
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.operations import drain, warm
+from bundlekeel.core.operations import drain
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger, open_entries
 from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.strategies.common import EPSILON, best_fit
 
-RULES = (drain.RULE, warm.RULE)
+WARM = "warm"
+
+
+def warm(
+    draft: Draft, eligible: Bools, *, targets: Collection[str], closed: Collection[str], budget: int
+) -> dict[str, bool]:
+    """Add moves to these brokers to the draft. By broker: whether it is warm, or no further move helps."""
+    ids = draft.snapshot.brokers.ids
+    open_to = np.array([broker not in closed for broker in ids], dtype=bool)
+    mean = float(draft.score[open_to].mean()) if open_to.any() else 0.0
+    ready = {}
+    for target, broker in enumerate(ids):
+        if broker not in targets:
+            continue
+        taken = 0
+        while taken < budget and not is_warm(draft, target, mean) and _take_one(draft, eligible, target, mean, closed):
+            taken += 1
+        ready[broker] = taken == 0
+    return ready
+
+
+def is_warm(draft: Draft, target: int, mean: float) -> bool:
+    """Whether the broker carries `warm_until_share` of the mean score."""
+    return float(draft.score[target]) >= draft.params.warm_until_share * mean - EPSILON
+
+
+def _take_one(draft: Draft, eligible: Bools, target: int, mean: float, closed: Collection[str]) -> bool:
+    """Move one bundle from the most loaded broker that has a suitable one; False when there is none."""
+    if not draft.legal_targets()[target]:
+        return False
+    limit = draft.params.overloaded_threshold_percent / 100
+    ids = draft.snapshot.brokers.ids
+    for source in np.argsort(-draft.score, kind="stable").tolist():
+        score, other = float(draft.score[source]), float(draft.score[target])
+        if source == target or ids[source] in closed or score <= mean:
+            continue
+        rows = draft.movable(source, eligible)
+        if len(rows) == 0:
+            continue
+        offer = draft.offer(rows, source, target)
+        want = min(score - mean, mean - other)
+        index = best_fit(offer, score, other, want, ceiling=limit, slack=0.0)
+        if index >= 0 and score - float(offer.source_after[index]) >= draft.params.min_unload_share * mean:
+            draft.take(int(rows[index]), source, target, rule=WARM, threshold=draft.params.warm_until_share)
+            return True
+    return False
+
+
+RULES = (drain.RULE, WARM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +174,7 @@ def relocate(given: Request) -> Relocation:
 
 
 def _warmed(given: Request, draft: Draft, limits: AllowedTargets | None, closed: frozenset[str]) -> dict[str, bool]:
-    """Fill the warming brokers, with bundles that the shedder may move too, and with those that left them lately."""
+    """Fill the warming brokers, with bundles that the shedder may move too, and with those that left them recently."""
     under_way = given.ledger.under_way()
     warming = given.guard.warming
     recent = {name: moved for name, moved in given.guard.recent.items() if moved.source not in warming}
@@ -134,12 +187,8 @@ def _warmed(given: Request, draft: Draft, limits: AllowedTargets | None, closed:
         unsettled=given.ledger.bundles() - under_way,
         limits=limits,
     )
-    return warm.warm(
-        draft,
-        eligible.mask,
-        targets=warming - closed,
-        closed=closed,
-        budget=given.params.warm_max_moves_per_cycle,
+    return warm(
+        draft, eligible.mask, targets=warming - closed, closed=closed, budget=given.params.warm_max_moves_per_cycle
     )
 
 
@@ -151,12 +200,7 @@ def by_person(given: Request) -> tuple[Bools, Eligibility]:
     blunt = replace(given.guard, recent={}, recent_brokers={}, last_hour=(), quarantined={})
     limits = limits_of(given.snapshot, given.policies, given.ledger)
     found = eligibility(
-        given.snapshot,
-        blunt,
-        given.params,
-        given.snapshot.wall_ms,
-        given.ledger.under_way(),
-        limits=limits,
+        given.snapshot, blunt, given.params, given.snapshot.wall_ms, given.ledger.under_way(), limits=limits
     )
     movable = found.mask.copy()
     movable[np.array(found.codes.rows_with([Code.IDLE]), dtype=np.int64)] = True

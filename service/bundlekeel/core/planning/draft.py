@@ -157,11 +157,11 @@ class Draft:
 
     @property
     def usage_before(self) -> Floats:
-        """Usage of every broker (rows) before this draft's moves, books included; columns of `RESOURCES`."""
+        """Usage of every broker (rows) before this draft's moves, ledger included; columns of `RESOURCES`."""
         return self._before.usage
 
     def carried(self) -> dict[str, Traffic4]:
-        """The traffic of every broker before this draft's moves, books included; empty where nothing depends on it."""
+        """The traffic of every broker before this draft's moves, ledger included; empty where nothing depends on it."""
         if self.params.max_traffic_share_per_cycle >= 1:
             return {}
         return {broker: four(row) for broker, row in zip(self.snapshot.brokers.ids, self._before.traffic, strict=True)}
@@ -217,7 +217,7 @@ class Draft:
         return weighted
 
     def movable(self, broker: int, eligible: Bools) -> Ints:
-        """Rows of the broker's bundles that may still be chosen: eligible, not moved yet, not in the books."""
+        """Rows of the broker's bundles that may still be chosen: eligible, not moved yet, not in the ledger."""
         rows = self.snapshot.bundles.rows_of(broker)
         free = eligible[rows] & ~self.moved[rows] & ~self.in_books[rows]
         found: Ints = np.flatnonzero(free) + rows.start
@@ -275,7 +275,7 @@ class Draft:
         """Keep to what policies allow (namespaces by brokers). `group`: anti-affinity group by namespace, -1: none.
 
         After a move of a grouped namespace its whole group stays put for the rest of the draft: where the others may
-        go then, only the next picture tells.
+        go then, only the next snapshot shows.
         """
         self.allowed, self._group = allowed, group
         self.permitted = allowed

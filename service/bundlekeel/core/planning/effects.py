@@ -1,9 +1,8 @@
-"""Did it help? What moves were predicted to do to their two brokers, joined with what came of it. Pure.
+"""Measuring the effect of moves: what was predicted for their two brokers, compared with what happened. Pure.
 
-All moves from one broker to another whose books close together are judged as one, because a broker's report shows only
-their sum. Judged is the load of the more loaded one of the two (its peak, a ratio), because to lower that is what a
-move is for. Traffic goes up and down meanwhile, so the peak afterwards is scaled by the cluster's mean: when everybody
-carries ten percent more, nobody's move was to blame.
+All moves from one broker to another that settle together are judged as one, because a report shows only their sum.
+Compared is the load of the more loaded of the two brokers (the peak, a ratio), which a move should lower. It is scaled
+by the cluster's mean, so that a change of the whole traffic does not count.
 """
 
 from __future__ import annotations

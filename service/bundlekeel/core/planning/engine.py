@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bundlekeel.core.compat import COMPAT_SHEDDERS
-from bundlekeel.core.compat.shedder import shed_in_plan
-from bundlekeel.core.compat.transfer_plan import transfer_in_plan
+from bundlekeel.core.compat.in_plan import shed_in_plan, transfer_in_plan
 from bundlekeel.core.filters.allowed import AllowedTargets, limits_of, with_policies
 from bundlekeel.core.guard.budgets import admit
 from bundlekeel.core.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
@@ -188,13 +187,10 @@ def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict |
         return Verdict(code=Code.INCOMPLETE_PICTURE, sentence=incomplete.detail)
     if count == 1:
         return Verdict(
-            code=Code.SOLE_BROKER,
-            sentence=f"{snapshot.brokers.ids[0]} is the only broker: nothing to balance",
+            code=Code.SOLE_BROKER, sentence=f"{snapshot.brokers.ids[0]} is the only broker: nothing to balance"
         )
     if params.strategy != "uniform" and not draft.score.any():
-        text = (
-            "the average load is zero: either there is no traffic, or the reports are blind (see `bundlekeel doctor`)"
-        )
+        text = "the average load is zero: no traffic, or reports without resource limits (see `bundlekeel doctor`)"
         return Verdict(code=Code.ZERO_AVERAGE, sentence=text)
     return None
 

@@ -76,7 +76,7 @@ def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[
         pressure, traffic = _figures(draft, books.index[move.source], row) if row >= 0 else ((), NO_TRAFFIC)
         code = Code.OWNER_CHANGED if row < 0 else _obstacle(draft, eligible, books, move, row, pressure)
         if code is None and group in held:
-            # Where the others of its anti-affinity group may go then, only the next picture tells.
+            # Where the others of its anti-affinity group may go then, only the next snapshot shows.
             code = Code.ANTI_AFFINITY
         if code is not None:
             refused[move.bundle] = Refusal(code=code, bundle=move.bundle, broker=move.source, detail="final check")
@@ -153,7 +153,7 @@ def accounted(
     """Refusals that, with the moves, name every bundle of every donor exactly once.
 
     Our strategies' own do; of others, what is dropped here wins over what the strategy says, and a donor's bundle that
-    nobody mentions has its own obstacle, or was simply not chosen (`Balanced`).
+    that the strategy does not mention has its own obstacle, or was simply not chosen (`Balanced`).
     """
     bundles, ids = draft.snapshot.bundles, draft.snapshot.brokers.ids
     told = [item for item in refusals if item.bundle]

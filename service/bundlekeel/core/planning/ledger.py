@@ -70,7 +70,7 @@ class Ledger:
         return frozenset(baseline.broker for baseline in self.baselines)
 
     def unheard_bundles(self, params: Parameters, now_ms: int) -> frozenset[str]:
-        """Bundles that landed so lately that their brokers had no time yet to report it."""
+        """Bundles that landed so recently that their brokers had no time yet to report it."""
         until = now_ms - _silence_ms(params)
         return frozenset(entry.bundle for entry in self.entries if entry.landed_ms > until)
 

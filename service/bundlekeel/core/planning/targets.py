@@ -62,8 +62,8 @@ class Coldest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetBans:
-    """Rows of a snapshot. `closed`: brokers that take nothing, and why. `back`: by bundle the broker it left so lately
-    that it does not return, with the time (ms) from which on it may. `pairs`: (source, target) that did not help."""
+    """Rows of a snapshot. `closed`: brokers that take nothing, and why. `back`: by bundle the broker that it left
+    recently, and the time (ms) from which it may return. `pairs`: (source, target) whose moves did not help."""
 
     closed: Mapping[int, Code]
     back: Mapping[int, tuple[int, int]]

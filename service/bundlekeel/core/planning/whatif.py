@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan, imbalance
-from bundlekeel.core.model.snapshot import BrokerTable, BundleTable, Snapshot
+from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, grouped
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger
@@ -158,7 +158,7 @@ def with_brokers(snapshot: Snapshot, names: Sequence[str], idle_cpu: float = 0.0
         digest=f"{snapshot.digest}+{','.join(sorted(names))}",
         registered=snapshot.registered + len(names),
         brokers=replace(brokers, ids=tuple(ids[number] for number in order.tolist())),
-        bundles=_grouped(snapshot.bundles, place[snapshot.bundles.owner], len(ids)),
+        bundles=grouped(snapshot.bundles, place[snapshot.bundles.owner], len(ids)),
     )
 
 
@@ -181,46 +181,17 @@ def _regrouped(snapshot: Snapshot, draft: Draft, stay: Ints, owner: Ints, label:
         digest=f"{snapshot.digest}-{label}",
         registered=snapshot.registered - (len(snapshot.brokers) - len(stay)),
         brokers=_picked(then, stay),
-        bundles=_grouped(snapshot.bundles, renumbered[owner], len(stay)),
-    )
-
-
-def _grouped(bundles: BundleTable, owner: Ints, brokers: int) -> BundleTable:
-    """The bundles in the order of these owners (rows of as many brokers)."""
-    order = np.argsort(owner, kind="stable")
-    starts = np.zeros(brokers + 1, dtype=np.int64)
-    np.cumsum(np.bincount(owner, minlength=brokers), out=starts[1:])
-    return replace(
-        bundles,
-        names=tuple(bundles.names[row] for row in order.tolist()),
-        starts=starts,
-        owner=owner[order],
-        namespace=bundles.namespace[order],
-        latest=bundles.latest[order],
-        short=bundles.short[order],
-        long=bundles.long[order],
-        samples=bundles.samples[order],
-        counts=bundles.counts[order],
-        system=bundles.system[order],
+        bundles=grouped(snapshot.bundles, renumbered[owner], len(stay)),
     )
 
 
 def _picked(brokers: BrokerTable, chosen: Ints) -> BrokerTable:
     """These rows, in this order; a copy."""
     rows = chosen.tolist()
-    return replace(
-        brokers,
-        ids=tuple(brokers.ids[row] for row in rows),
-        usage=brokers.usage[chosen],
-        limit=brokers.limit[chosen],
-        from_traffic=brokers.from_traffic[chosen],
-        overridden=tuple(brokers.overridden[row] for row in rows),
-        traffic=brokers.traffic[chosen],
-        last_update=brokers.last_update[chosen],
-        start_timestamp=brokers.start_timestamp[chosen],
-        topics=brokers.topics[chosen],
-        load_managers=tuple(brokers.load_managers[row] for row in rows),
-        versions=tuple(brokers.versions[row] for row in rows),
-        persistent=tuple(brokers.takes_persistent()[chosen].tolist()),
-        non_persistent=tuple(brokers.takes_non_persistent()[chosen].tolist()),
-    )
+    columns: dict[str, Any] = {}
+    for item in fields(brokers):
+        value = getattr(brokers, item.name)
+        columns[item.name] = (
+            value[chosen] if isinstance(value, np.ndarray) else tuple(value[row] for row in rows if value)
+        )
+    return BrokerTable(**columns)

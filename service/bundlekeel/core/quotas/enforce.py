@@ -5,7 +5,7 @@ than the rate that would be in force without us: the stricter wins, in each of m
 share / partitions, in whole numbers, at least 1 (Pulsar reads 0 as no limit).
 
 Crash safe: before a policy is written for the first time `OwnedRate.original` keeps what was there, and before each
-write `OwnedRate.ours` keeps what will be; whoever leads next finds the old or the new value there and goes on. Any
+write `OwnedRate.ours` keeps what will be; who leads next finds the old or the new value there and goes on. Any
 other value is somebody else's: it becomes the original, and is never overwritten by something looser nor restored away.
 """
 
@@ -280,7 +280,7 @@ def _ours(there: InForce, before: OwnedRate | None, target: Rate) -> tuple[Rate,
 
 def ours_alone(there: InForce, before: OwnedRate | None) -> tuple[float, float]:
     """Messages and bytes a second that a partition passes at most because of us; infinite where nothing is, or
-    somebody else's rate, limits it as strictly: who is at such a rate cannot want more."""
+    another rate limits it as strictly: a topic at such a rate cannot want more."""
     if before is None or there.topic is None or not _is_ours(there, before):
         return math.inf, math.inf
     foreign = stricter(_ruling(there, before.original))[:2]

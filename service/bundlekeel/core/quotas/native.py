@@ -1,4 +1,4 @@
-"""Enforcer `native`: Pulsar's ResourceGroups kept as declared, and the defects of theirs that bite. Pure.
+"""Enforcer `native`: keeps Pulsar's ResourceGroups as declared, and reports their known defects. Pure.
 
 A ResourceGroup of the group's name is attached to each of its namespaces. What was there before is in
 `OwnedResourceGroup`, stored before the first write, and given back when the group goes.
@@ -182,7 +182,7 @@ class _Made:
         ]
 
     def release(self, name: str) -> None:
-        """A kept ResourceGroup: namespaces that do not belong to it any more, and, when nobody declares it, itself."""
+        """A kept ResourceGroup: namespaces that left it, and, when no group declares it any more, itself."""
         held, attached = self._kept[name], self._attached
         leaving = [item for item in held.attached if self._taken.get(item) != name]
         still = [item for item in leaving if attached.get(item) == name]

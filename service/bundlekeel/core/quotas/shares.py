@@ -1,13 +1,12 @@
-"""The share engine: who of a group may pass how much in the next cycle. Memory in, memory out.
+"""The share engine: how much each topic of a group may pass in the next cycle. Memory in, memory out.
 
-What a topic passes is its demand only while it is not held back. One that is held back below what it is known to want
-still wants that. One that is held back although it got all that, wants more, nobody knows how much: at first it goes
-half-way to the fair level (PIP-82's stealing rule; at most to twice what it passes, unless it passed nothing before),
-and if it uses that up too it is believed. One that wants less is believed when it was seen twice, at once if it passes
-nothing. The limit is then filled like connected vessels (max-min fairness):
-everybody gets what he is known to want, plus some room to show growth, and those who want more share the rest evenly.
-What is left over is room for bursts. Sums never exceed the limit, apart from what is said: floors of idle topics, the
-least rates that Pulsar can say, and `overcommit`. `Shares.excess` tells by how much.
+What a topic passes is its demand only while it is not limited. A topic that is limited below its known demand keeps
+that demand. A topic that is limited although it got its known demand wants more, by an unknown amount: first it gets
+half-way to the fair level (PIP-82's stealing rule; at most twice what it passes, unless it passed nothing before), and
+if it uses that too, its demand counts as unlimited. A lower demand counts when it was seen twice, at once if nothing
+passes. Then max-min fairness: each topic gets its known demand and some room to show growth, those that want more
+share the rest evenly, and what is left is room for bursts. Sums never exceed the limit, except by floors of idle
+topics, the least rates that Pulsar can express, and `overcommit`; `Shares.excess` says by how much.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ class ShareTuning:
     """How shares are made.
 
     room: how far above its demand a topic that is not held back may grow before it is (a part of its demand).
-    overcommit: the part of that room which does not count against the limit, since nobody uses it: sums may exceed the
+    overcommit: the part of that room which does not count against the limit, since it is not used: sums may exceed the
     limit by this part. Without it (0) the room of small topics is taken from the largest, which then may get less than
     its fair share.
     floor: the part of the limit that topics which pass nothing get together, so that they can start; on top of it.
     least_messages, least_bytes: no share is below this rate a second, even if the sum then exceeds the limit.
-    burst: most of the limit that one topic gets beyond its demand while nobody wants it.
+    burst: most of the limit that one topic gets beyond its demand while no other topic wants it.
     grace: cycles for which a topic that vanished (its bundle moves) keeps its claim.
     split: `even` or `proportional` (to past usage) among the topics of a broker that are held back.
     """
@@ -100,7 +99,7 @@ class ShareMemory:
 class Shares:
     """What each topic may pass, all its partitions together; infinite where there is no limit. Shape (topics, 4).
 
-    `level` (groups, 4): what a topic that is held back gets; infinite where nobody is. `excess` (groups, 4): how far
+    `level` (groups, 4): what a topic that is limited gets; infinite where none is. `excess` (groups, 4): how far
     the sum is above the limit: at most its parts `floor` and `overcommit`, and topics times the least rate. `content`
     (topics, 4): what a topic that is not held back needs to pass what it passes; 0 of one that is.
     """
@@ -315,7 +314,7 @@ def _learnt(claims: TopicClaims, memory: ShareMemory, old: Ints, room: float) ->
     share[:] = np.inf
     known[seen], share[seen] = memory.known[old[seen]], memory.share[old[seen]]
     streak[seen] = memory.streak[old[seen]]
-    # Cut below what it wants: no wonder that it is held back.
+    # Cut below its demand: that explains why it is limited.
     explained = share < known * (1 + room) * (1 - 1e-9)
     # What passes goes up and down, least of all steadily where a limit works: less is believed when seen twice.
     before = np.zeros_like(known)
@@ -344,7 +343,7 @@ def _no_claims() -> TopicClaims:
 # The split of a broker's part of a group's limit among its topics, in proportion to what they passed.
 
 
-# The part that is divided evenly, whatever was passed before: else nobody new could ever grow.
+# The part that is divided evenly, whatever was passed before: else a new topic could never grow.
 _EVEN_PART: Final = 0.1
 
 
@@ -359,7 +358,7 @@ class TopicBrokers:
 
 
 def by_usage(share: Floats, group: Ints, held: Bools, homes: TopicBrokers, kind: int) -> Floats:
-    """Shares of the topics that are held back (`held`), divided anew inside each broker: a tenth evenly, the rest in
+    """Shares of the topics that are held back (`held`), divided again inside each broker: a tenth evenly, the rest in
     proportion to what they passed. So shares drift to even, a tenth of the way in each cycle.
 
     Sums of a broker stay what they were; a topic of several brokers adds up what it gets at each; one that passes

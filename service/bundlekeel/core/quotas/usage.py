@@ -72,7 +72,7 @@ class _Names(dict[str, int]):
 
     def of(self, names: Sequence[str]) -> Ints:
         """Of each name twice its key, one more where it is a partition; below 0 for what belongs to no group. Raises
-        ValueError for what is no topic name."""
+        ValueError for what is not a topic name."""
         topics = topics_of(names)
         key = np.fromiter(map(self.__getitem__, topics), dtype=np.int64, count=len(names))
         parted = np.fromiter(map(is_not, topics, names), dtype=bool, count=len(names))
@@ -80,7 +80,7 @@ class _Names(dict[str, int]):
 
     def again(self, names: Sequence[str], before: Sequence[str], ids: Ints) -> Ints:
         """The same where most were told before, with these numbers, and few came or went in between: names that stand
-        next to each other again need not be looked up. Raises ValueError for what is no topic name."""
+        next to each other again need not be looked up. Raises ValueError for what is not a topic name."""
         if not before:
             return self.of(names)
         found = np.empty(len(names), dtype=np.int64)
@@ -126,7 +126,7 @@ class Catalogue:
 
     def table(self, told: Sequence[TopicRates], membership: Membership) -> UsageTable:
         """The topics whose namespace belongs to a group, each broker told once. What is no finite positive rate counts
-        as none. Raises ValueError for what is no topic name."""
+        as none. Raises ValueError for what is not a topic name."""
         told = sorted(told, key=lambda item: item.broker)
         self._renew(membership, sum(len(item.names) for item in told))
         for item in told:
@@ -146,7 +146,7 @@ class Catalogue:
         return replace(made, rates=rates)
 
     def _renew(self, membership: Membership, rows: int) -> None:
-        """Forget everything when groups have changed, and names nobody tells any more when they are too many."""
+        """Forget everything when groups have changed, and unreported names when they are too many."""
         old = self._names.membership
         same = membership.groups == old.groups and membership.group_of == old.group_of
         if not same or len(self._names) > 2 * rows + _SPARE_NAMES:

@@ -1,6 +1,6 @@
 """Pulsar's split algorithms on plain numbers: where a broker would cut a bundle.
 
-Each returns the boundaries, or an empty tuple where Pulsar finds none (REST answers 204 all the same). They are kept
+Each returns the boundaries, or an empty tuple where Pulsar finds none (REST answers 204 nevertheless). They are kept
 as they are, whole numbers and all: `RangeEquallyDivideBundleSplitAlgorithm`, `TopicCountEquallyDivide...`,
 `FlowOrQpsEquallyDivide...`; `SpecifiedPositions...` cuts where it is told. A broker then refuses boundaries that do not
 lie strictly inside the bundle, which `topic_count_equally_divide` may name when topics hash next to each other.

@@ -1,7 +1,7 @@
 """What the children of a split inherit: the parent's averages and figures, divided by what their topics carry.
 
-Pulsar forgets the parent's averages, and its children start from defaults of 50 msg/s: for a thousand samples nobody
-knows how hot they are, and nothing moves (PIP-192 complains of that). Ours can be moved in the next cycle.
+Pulsar drops the parent's averages, and its children start from defaults of 50 msg/s: for a thousand samples their load
+is unknown, and nothing moves (PIP-192 describes this). Ours can be moved in the next cycle.
 """
 
 from __future__ import annotations
@@ -67,10 +67,7 @@ def family(bundle: str, positions: Sequence[int], topics: Sequence[TopicLoad]) -
     totals = carried.sum(axis=0)
     shares = np.where(totals > 0, carried / np.where(totals > 0, totals, 1.0), counted[:, None])
     return Family(
-        parent=bundle,
-        children=children,
-        shares=tuple(_four(row) for row in shares),
-        topics=tuple(counted.tolist()),
+        parent=bundle, children=children, shares=tuple(_four(row) for row in shares), topics=tuple(counted.tolist())
     )
 
 

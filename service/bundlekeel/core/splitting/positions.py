@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bundlekeel.core.model.codes import Code
 
-# With more than this share in one topic a split parts it from crumbs: it would be as hot afterwards.
+# With more than this share in one topic a split does not help: that topic's bundle would be as hot afterwards.
 DOMINANT_SHARE = 0.9
 
 
@@ -90,19 +90,18 @@ def _obstacle(groups: list[_Group], topics: int, lower: int, upper: int) -> NoCu
     if topics < 2:
         return NoCut(
             code=Code.SINGLE_TOPIC,
-            sentence=f"it holds {topics or 'no'} topic{'' if topics else 's'}: a split parts topics, never one topic; "
-            "add partitions to it",
+            sentence=f"{topics or 'no'} topic{'' if topics else 's'}: a split only separates topics; add partitions",
         )
     if upper - lower < 2 or not any(_partable(groups, place, upper) for place in range(1, len(groups))):
         return NoCut(
             code=Code.SAME_HASH,
-            sentence=f"its {topics} topics hash together, no boundary can part them; add partitions",
+            sentence=f"its {topics} topics have the same hash, so no boundary separates them; add partitions",
         )
     share = max(group.load for group in groups) / _load(groups)
     if share > DOMINANT_SHARE:
         return NoCut(
             code=Code.DOMINANT_TOPIC,
-            sentence=f"one topic carries {share:.0%} of it and would be as hot in a bundle of its own; "
+            sentence=f"one topic carries {share:.0%} of the load and would do so in a bundle of its own; "
             "add partitions to it",
         )
     return None

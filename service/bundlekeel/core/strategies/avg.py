@@ -185,7 +185,7 @@ def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active
         elif abs(score - mean) >= low:
             # The other one of its pair is the same, or there is none: that makes it no less out of line.
             code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
-            text = f"{score:.1%} against a mean of {mean:.1%}; its partner does not differ"
+            text = f"{score:.1%} against a mean of {mean:.1%}; no partner differs enough"
         found.append(
             Verdict(
                 code=code,
@@ -231,7 +231,7 @@ def _acting_verdict(context: Context, active: set[int], low: float, refusals: li
     if spread < low:
         text = f"brokers differ by at most {spread:.1%}, below {low:.1%}"
         return Verdict(code=Code.BELOW_MINIMUM, sentence=text)
-    return stuck(context, refusals, numbered(len(active), "broker", "stand") + " out")
+    return stuck(context, refusals, numbered(len(active), "broker", "differ") + " from the mean")
 
 
 def _move(context: Context, active: set[int], low: float) -> list[Refusal]:
@@ -321,8 +321,8 @@ def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, lo
             break
         want = _want(before, other, mean, params.max_unload_ratio)
         offer = draft.offer(rows, hot, target)
-        # A target may end above the mean by what is tolerated between brokers anyway: with less, dozens of crumbs move
-        # instead of one bundle (the simulator's `world`), with more, targets become sources.
+        # A target may end above the mean by what is tolerated between brokers anyway: with less, dozens of small
+        # bundles move instead of one (the simulator's `world`), with more, targets become sources.
         chosen = best_fit(offer, before, other, want, ceiling=ceiling, slack=low)
         if chosen >= 0:
             others = _targets(draft, target, hot, rows[chosen : chosen + 1])

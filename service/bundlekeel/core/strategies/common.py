@@ -21,14 +21,14 @@ from bundlekeel.core.strategies.placement import Placement
 
 # Scores closer than this are equal: 32-bit percentages carry no more.
 EPSILON = 1e-6
-# Nobody carries out more moves from one picture of the cluster; what is left is planned on the next one.
+# At most so many moves are planned on one snapshot of the cluster; the rest is planned on the next one.
 HORIZON = 500
 
 
 @dataclass(slots=True, kw_only=True)
 class Context:
     """One shedder's input. `unsettled`: brokers whose report does not show all moves yet; `booked`: those with moves
-    in the books, the ones among them too that have had the time to report."""
+    in the ledger, the ones among them too that have had the time to report."""
 
     snapshot: Snapshot
     draft: Draft
@@ -214,7 +214,7 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
         text = f"{who}, but no other broker may take a bundle: each is above {limit:.0f}%, full of topics or closed"
         return Verdict(code=Code.NO_LEGAL_TARGET, sentence=text + closed)
     if codes and codes <= FULL:
-        text = f"{who}, but whoever took a bundle would be above {limit:.0f}% itself; add brokers"
+        text = f"{who}, but a broker that took a bundle would be above {limit:.0f}% itself; add brokers"
         return Verdict(code=Code.TARGET_OVERLOADED, sentence=text)
     if codes == {Code.TOO_BIG}:
         text = f"{who}, but every bundle is too big for the difference; split it"
@@ -222,7 +222,7 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
     if set(every) == {Code.BELOW_MINIMUM}:
         detail = every[Code.BELOW_MINIMUM].detail or "every bundle is too small"
         return Verdict(code=Code.BELOW_MINIMUM, sentence=f"{who}, but it is below the minimum: {detail}")
-    return Verdict(code=Code.NO_BUNDLES, sentence=f"{who}, but no bundle would make it better")
+    return Verdict(code=Code.NO_BUNDLES, sentence=f"{who}, but moving no bundle would improve the balance")
 
 
 def legal_after(offer_after: Floats, before: float, ceiling: float) -> Bools:

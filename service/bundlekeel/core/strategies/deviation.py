@@ -154,7 +154,9 @@ def _cycle_verdict(
         return Verdict(code=Code.OVERLOADED, sentence=f"{who} brokers above {mean:.1%} + {threshold:g} x {std:.1%}")
     if donors:
         return stuck(
-            context, refusals, f"{numbered(len(donors), 'broker', 'stand')} out by more than {threshold:g} deviations"
+            context,
+            refusals,
+            f"{numbered(len(donors), 'broker', 'exceed')} the mean by {threshold:g} standard deviations",
         )
     text = f"no broker is above {mean:.1%} + {threshold:g} x {std:.1%} by enough to move anything"
     return Verdict(code=Code.BALANCED, sentence=text)

@@ -99,7 +99,7 @@ def _cycle_verdict(
         who = (
             f"{numbered(len(donors), 'broker')} above {line:.1%}"
             if donors
-            else "the most loaded broker for those far below"
+            else "the most loaded broker for brokers far below the average"
         )
         return Verdict(code=Code.OVERLOADED, sentence=f"{numbered(moves, 'bundle', 'leave')} {who}")
     if donors:

@@ -1,10 +1,10 @@
 """`transfer`: the most loaded brokers give to the least loaded until scores are alike (PIP-192, TransferShedder).
 
-It works on modular pictures too, whose scores it smooths itself; extensible brokers report theirs smoothed. Corrected
+It works on modular snapshots too, whose scores it smooths itself; extensible brokers report theirs smoothed. Corrected
 against Pulsar's class (docs/reference/strategies.md lists each difference, tests/unit/core/test_transfer.py shows it):
 * the condition is counted with fresh reports of both extreme brokers, or after one interval of silence;
 * a broker with stale load data neither counts nor gives nor takes, one that gave or took just now waits, and neither
-  stops the others; a broker without any load data stops nobody as long as the picture is complete enough;
+  stops the others; a broker without any load data does not stop others while the snapshot is complete enough;
 * the deviation is computed around the mean (never NaN), and brokers without load end the search, not a division by 0;
 * a move restarts the smoothing of both brokers, so that a history does not shed what has left already;
 * a giver that finds nothing to fit on the least loaded broker is tried against the next ones, and each pair works on
@@ -107,7 +107,7 @@ def shed(context: Context) -> Decision:
         )
         return Decision(verdict=_waiting(view), memory=memory, brokers=_brokers(context, view))
     if reason is None:
-        verdict = Verdict(code=Code.BALANCED, sentence=_figures(context, view, "no broker stands out"))
+        verdict = Verdict(code=Code.BALANCED, sentence=_figures(context, view, "no broker differs enough"))
         return Decision(verdict=verdict, memory=Memory(history=history), brokers=_brokers(context, view))
     memory = _count(context, extremes, history)
     if memory.condition_hits <= context.params.transfer_hit_count:
@@ -135,7 +135,7 @@ def _held(context: Context) -> dict[int, Code]:
     held: dict[int, Code] = {}
     for row, (broker, reported) in enumerate(zip(brokers.ids, brokers.last_update.tolist(), strict=True)):
         at = moved_at.get(broker)
-        # Whoever says nothing for that long says that nothing has changed.
+        # No report for that long means that nothing has changed.
         waits = at is not None and now - at < max(timeout_ms(params), 1000 * params.transfer_delay_seconds)
         if now - reported > 1000 * params.load_data_ttl_seconds:
             held[row] = Code.OUT_DATED_DATA
@@ -170,7 +170,7 @@ def _rows_moved(context: Context) -> list[int]:
 def _advance(context: Context, held: dict[int, Code]) -> dict[str, History]:
     """history = h * history + (1 - h) * score, once for each fresh report.
 
-    Held brokers start anew from what they are predicted to carry, as the broker's own average does after a move.
+    Held brokers start again from what they are predicted to carry, as the broker's own average does after a move.
     """
     brokers, weight = context.snapshot.brokers, context.params.history_weight
     advanced: dict[str, History] = {}
@@ -367,7 +367,7 @@ def _brokers(context: Context, view: _View) -> list[Verdict]:
     """One verdict a broker."""
     texts = {
         Code.OUT_DATED_DATA: "its load data is too old: it does not count",
-        Code.COOL_DOWN: "it gave or took a bundle just now",
+        Code.COOL_DOWN: "it gave or received a bundle just now",
         Code.UNSETTLED: "its reports do not show the last moves yet",
     }
     found = []

@@ -34,9 +34,9 @@ class FindingView(Answer):
     brokers: Annotated[list[str], Doc("the brokers concerned")]
     state: Annotated[str | None, Doc("of the bundle's entry")]
     since_ms: Annotated[int, Doc("since when")]
-    deadline_ms: Annotated[int, Doc("when brokers should have mended it; 0: they never do")]
+    deadline_ms: Annotated[int, Doc("until when brokers should have repaired it; 0: they never do")]
     detail: Annotated[str, Doc("what was seen")]
-    remedy: Annotated[str, Doc("what would mend it")]
+    remedy: Annotated[str, Doc("how to fix it")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class ChannelSummary(Answer):
     variant: Annotated[Literal["system_topic", "metadata_store"] | None, Doc("where it is kept; null: not known")]
     up: Annotated[bool, Doc("whether it is followed")]
     detail: Annotated[str, Doc("why it is not followed")]
-    obstacle: Annotated[str, Doc("why what it says may not be acted on")]
+    obstacle: Annotated[str, Doc("why nothing may be done on its basis")]
     wall_ms: Annotated[int | None, Doc("of the newest view")]
     bundles: Annotated[int, Doc("how many have an entry")]
     states: Annotated[dict[str, int], Doc("bundles by state")]

@@ -103,7 +103,7 @@ class OperationsView(Answer):
     """All that people have asked for."""
 
     drains: Annotated[list[DrainView], Doc("brokers that are to be empty")]
-    cordons: Annotated[list[RequestView], Doc("brokers that nothing comes to by us")]
+    cordons: Annotated[list[RequestView], Doc("brokers that no bundle is moved to")]
     warms: Annotated[list[RequestView], Doc("brokers that are filled gently")]
     pins: Annotated[list[PinView], Doc("bundles that stay")]
     exclusions: Annotated[list[ExclusionView], Doc("what is left alone")]
@@ -120,7 +120,7 @@ class CordonedView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncordonedView(Answer):
-    """A broker that bundles come to again."""
+    """A broker that bundles are moved to again."""
 
     broker: Broker
     ended: Annotated[list[str], Doc("what was ended: cordon, drain, warm")]
@@ -175,7 +175,7 @@ class ChangeView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialView(Answer):
-    """How adopted thresholds do so far."""
+    """How adopted thresholds perform so far."""
 
     seconds: Annotated[float, Doc("how long they have been observed")]
     needed_seconds: Annotated[float, Doc("how long they have to be")]

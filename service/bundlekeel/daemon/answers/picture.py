@@ -43,7 +43,7 @@ class MemberView(Answer):
     """A sidecar as others see it."""
 
     id: Annotated[str, Doc("its name")]
-    url: Annotated[str, Doc("where its API is; empty: not told")] = ""
+    url: Annotated[str, Doc("the address of its API; empty: unknown")] = ""
     version: Annotated[str, Doc("its release")] = ""
     started_ms: Annotated[int, Doc("when its process began")] = 0
     seat: Annotated[int, Doc("its seat; -1: none")] = -1
@@ -121,10 +121,10 @@ class TakeoverView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettlingView(Answer):
-    """Nothing is moved yet after an outage."""
+    """The wait after an outage, in which nothing moves."""
 
-    why: Annotated[str, Doc("what was away")]
-    away: Annotated[bool, Doc("whether it is away still")]
+    why: Annotated[str, Doc("what was not available")]
+    away: Annotated[bool, Doc("whether it is still not available")]
     missing: Annotated[list[str], Doc("brokers that were there before")]
     quiet_seconds: Annotated[float, Doc("how long it has been quiet")]
     until_ms: Annotated[int, Doc("when moves begin again; 0: not known yet")]
@@ -145,8 +145,8 @@ class State(Answer):
     cluster_mode: Annotated[str, Doc("the brokers' load manager: modular, extensible, other, mixed or unknown")]
     mode: Annotated[Mode, Doc("the mode in force")]
     mode_ceiling: Annotated[Mode, Doc("the mode of the settings file")]
-    strategy: Annotated[str, Doc("who decides what is moved")]
-    placement: Annotated[str, Doc("who decides where to")]
+    strategy: Annotated[str, Doc("the strategy, which decides what moves")]
+    placement: Annotated[str, Doc("the placement, which decides where to")]
     paused: Annotated[PauseView | None, Doc("the pause in force")]
     store: Annotated[StoreView, Doc("the metadata store")]
     cycle: Annotated[CycleView | None, Doc("the last cycle; null: none yet")]
@@ -343,7 +343,7 @@ class JournalRecord:
     outcome: Annotated[str, Doc("of a move, a split or an effect: how it ended")] = ""
     started_ms: Annotated[int | None, Doc("of a move: when it began")] = None
     planned: Annotated[int, Doc("of a cycle: how many moves it planned")] = 0
-    remedy: Annotated[str, Doc("of a finding: what would mend it")] = ""
+    remedy: Annotated[str, Doc("of a finding: how to fix it")] = ""
     effect: Annotated[str, Doc("of a move: helped, no_benefit or worse, once judged")] = ""
     predicted: Annotated[Any, Doc("what was predicted: of a move by figure, of an effect the gain")] = None
     realised: Annotated[float | None, Doc("of an effect: the gain")] = None
@@ -435,13 +435,13 @@ class AssignmentView(Answer):
     topic: Annotated[str | None, Doc("the topic that was asked for")]
     hash: Annotated[str | None, Doc("the topic's")]
     bundle: Bundle
-    owner: Annotated[str | None, Doc("who owns it now")]
-    state: Annotated[Ownership, Doc("whether somebody owns it now")]
+    owner: Annotated[str | None, Doc("the broker that owns it now")]
+    state: Annotated[Ownership, Doc("whether a broker owns it now")]
     preallocated: Annotated[str | None, Doc("the broker it is on its way to")]
     chosen: Annotated[str | None, Doc("where it would be placed")]
-    placement: Annotated[str, Doc("who decides")]
+    placement: Annotated[str, Doc("the placement, which decides")]
     candidates: Annotated[list[str], Doc("brokers that were left to choose from")]
-    code: Annotated[str | None, Doc("why nobody is chosen")]
+    code: Annotated[str | None, Doc("why no broker is chosen")]
     sentence: Sentence
     steps: Annotated[list[StepView], Doc("the pipeline, in its order")]
 
@@ -455,6 +455,21 @@ class Check(Answer):
     detail: Annotated[str, Doc("what was found")]
     fix: Annotated[str, Doc("what to do; empty: nothing")] = ""
     severity: Annotated[str, Doc("error or warning, of what does not hold")] = "error"
+
+    @classmethod
+    def passed(cls, name: str, detail: str) -> Check:
+        """It holds."""
+        return cls(name=name, ok=True, detail=detail)
+
+    @classmethod
+    def failed(cls, name: str, detail: str, fix: str) -> Check:
+        """It does not hold."""
+        return cls(name=name, ok=False, detail=detail, fix=fix)
+
+    @classmethod
+    def warned(cls, name: str, detail: str, fix: str) -> Check:
+        """It does not hold, and a person may know better."""
+        return cls(name=name, ok=False, detail=detail, fix=fix, severity="warning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,8 +106,8 @@ class PlanSummary(Answer):
 
     hash: Hash
     wall_ms: WallMs
-    strategy: Annotated[str, Doc("who decided what is moved")]
-    placement: Annotated[str, Doc("who decided where to")]
+    strategy: Annotated[str, Doc("the strategy, which decided what moves")]
+    placement: Annotated[str, Doc("the placement, which decided where to")]
     verdict: Annotated[VerdictView, Doc("why")]
     expires_ms: Annotated[int, Doc("when it is forgotten")]
     moves: Annotated[int, Doc("how many")]
@@ -132,8 +132,8 @@ class PlanView(Answer):
     hash: Hash
     wall_ms: Annotated[int, Doc("time of the picture it is made on")]
     expires_ms: Annotated[int, Doc("when it is forgotten")]
-    strategy: Annotated[str, Doc("who decided what is moved")]
-    placement: Annotated[str, Doc("who decided where to")]
+    strategy: Annotated[str, Doc("the strategy, which decided what moves")]
+    placement: Annotated[str, Doc("the placement, which decided where to")]
     snapshot_digest: Annotated[str, Doc("of the picture it is made on")]
     verdict: Annotated[VerdictView, Doc("why")]
     brokers: Annotated[list[VerdictView], Doc("why, by broker")]
@@ -233,7 +233,7 @@ class ChildView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualMoveView(Answer):
-    """A move or split by hand."""
+    """A move or split that a person asked for."""
 
     kind: Annotated[str, Doc("transfer, unload or split")]
     name: Annotated[str, Doc("the bundle or topic that was named")]
@@ -244,7 +244,9 @@ class ManualMoveView(Answer):
     sentence: Sentence
     target: Annotated[str | None, Doc("the broker it goes to; null of a split, or when it stays")] = None
     move: Annotated[MoveView | None, Doc("the move; null of a split, or when it stays")] = None
-    candidates: Annotated[list[CandidateView], Doc("what every other broker says to it")] = field(default_factory=list)
+    candidates: Annotated[list[CandidateView], Doc("every other broker as a target, and why not there")] = field(
+        default_factory=list
+    )
     loads: Annotated[list[LoadView], Doc("by broker")] = field(default_factory=list)
     override_cool_down: Annotated[bool, Doc("whether it moves although it moved lately")] = False
     topics: Annotated[list[str], Doc("of a split: topics that were named")] = field(default_factory=list)

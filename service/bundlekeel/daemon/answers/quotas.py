@@ -24,14 +24,14 @@ Limits = Annotated[RatesView, Doc("the limits, over all brokers")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedUsageView(Answer):
-    """What a broker told the others last of a group. Pulsar's figures are of one period; these are a second."""
+    """What a broker last reported to the others about a group; Pulsar's figures are per period, these per second."""
 
     broker: Annotated[str, Doc("its service URL if no broker of that address was seen")]
-    registered: Annotated[bool, Doc("false: it is gone, and what it said last may still count")]
-    told: Annotated[RatesView, Doc("what it told; null: nothing yet")]
+    registered: Annotated[bool, Doc("false: it is gone, and its last report may still count")]
+    told: Annotated[RatesView, Doc("what it reported; null: nothing yet")]
     measured: Annotated[RatesView | None, Doc("what its topics of the group pass; null: none was seen there")]
-    publish_age_seconds: Annotated[float | None, Doc("since it told what is published; null: not heard yet")]
-    dispatch_age_seconds: Annotated[float | None, Doc("since it told what is delivered; null: not heard yet")]
+    publish_age_seconds: Annotated[float | None, Doc("since it reported what is published; null: never")]
+    dispatch_age_seconds: Annotated[float | None, Doc("since it reported what is delivered; null: never")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class GroupView(Answer):
     defects: Annotated[list[CodeView], Doc("what Pulsar does to it that its limits do not ask for")] = field(
         default_factory=list
     )
-    told: Annotated[list[ReportedUsageView], Doc("what brokers tell each other; empty where they do not")] = field(
+    told: Annotated[list[ReportedUsageView], Doc("what brokers report to each other; empty where they do not")] = field(
         default_factory=list
     )
     planned: Annotated[list[str], Doc("what was, or is to be, written of its ResourceGroup and its namespaces")] = (
@@ -103,7 +103,7 @@ class GroupDetailView(GroupView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportView(Answer):
-    """Whether the leader hears what brokers tell each other of groups."""
+    """Whether the leader receives what brokers report to each other about groups."""
 
     state: Annotated[str, Doc("off (they do not, or there are no groups), connecting, ok, stuck or down")] = "off"
     detail: Detail = ""
@@ -123,7 +123,7 @@ class WritesView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotasView(Answer):
-    """All groups, and how enforcing them goes."""
+    """All groups, and how they are enforced."""
 
     enforcer: Annotated[str, Doc("off, native or policies")]
     mode: Annotated[str, Doc("the mode in force")]
@@ -136,7 +136,7 @@ class QuotasView(Answer):
     writes: Annotated[WritesView, Doc("changes of rates of the last cycle")]
     left: Annotated[dict[str, int], Doc("rates of topics that are not written, by code")]
     explanations: Annotated[dict[str, str], Doc("what the codes of obstacle and left mean")]
-    transport: Annotated[TransportView, Doc("whether the leader hears what brokers tell each other")]
+    transport: Annotated[TransportView, Doc("whether the leader receives what brokers report to each other")]
     groups: Annotated[list[GroupView], Doc("in the order of their declaration")]
 
 

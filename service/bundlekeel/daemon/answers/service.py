@@ -101,7 +101,7 @@ class OperationsService(Protocol):
         """Everything that was asked for and lasts, with the progress of drains."""
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """Empty a broker and keep it empty until `uncordon`. Without `dry_run` the wish is written."""
+        """Empty a broker and keep it empty until `uncordon`. Without `dry_run` the request is written."""
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
         """Stop moving bundles to a broker; Conflict for the last one open to bundles."""
@@ -173,7 +173,7 @@ class OperationsService(Protocol):
         because the store failed, may be approved again."""
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Say no to a proposal."""
+        """Discard a proposal: it is not carried out."""
 
 
 class ThresholdsService(Protocol):
@@ -195,7 +195,7 @@ class QuotasService(Protocol):
     """Quota groups: what holds, how they fare, and changing them. Raises NotFound, ConfigError, StoreError."""
 
     async def view(self) -> QuotasView:
-        """All groups, and how enforcing them goes."""
+        """All groups, and how they are enforced."""
 
     async def group(self, name: str) -> GroupDetailView:
         """One of the groups, with its busiest topics."""
@@ -216,7 +216,7 @@ class QuotasService(Protocol):
 
 
 class Service(Protocol):
-    """The face of a running sidecar."""
+    """What a running sidecar answers and does."""
 
     @property
     def requests(self) -> OperationsService:

@@ -47,7 +47,7 @@ class ShadowStrategies:
     def heard(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """A cycle is over (`cycle.parts.Chronicle`). Returns at once."""
+        """A cycle is over (`daemon.cycle.cycle.CycleListener`). Returns at once."""
         if epoch is None or given is None or result is None:
             return
         if self.busy:
@@ -68,13 +68,13 @@ class ShadowStrategies:
         return found
 
     async def run(self) -> None:
-        """Plan along until cancelled."""
+        """Plan each cycle that was taken, until cancelled."""
         while True:
             await self._arrived.wait()
             await self.play()
 
     async def close(self) -> None:
-        """Play no more."""
+        """Stop planning."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def play(self) -> None:

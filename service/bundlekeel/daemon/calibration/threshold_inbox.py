@@ -10,11 +10,12 @@ from typing import Final
 import structlog
 
 from bundlekeel.core.calibration.thresholds import Objection, Thresholds
-from bundlekeel.core.calibration.thresholds_json import digest_of, parsed
+from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError, ThresholdsError
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.ports import Clock, Telemetry
-from bundlekeel.ports.calibration import MAX_BYTES, CalibrationStore, FoundDocument
+from bundlekeel.ports.history import MAX_BYTES, CalibrationStore, FoundDocument
 
 _log = structlog.get_logger(__name__)
 
@@ -63,8 +64,17 @@ class ThresholdInbox:
             self.found = found
             self._take(found)
 
+    def view(self) -> Json | None:
+        """The newest proposal, where it is and what it is known by."""
+        if self.document is None or self.found is None:
+            return None
+        shown = document_of(self.document)
+        del shown["parameters"]
+        named = {"digest": self.digest, "path": self.found.path}
+        return shown | named | {"values": self.document.values, "previous": self.document.previous}
+
     def close(self) -> None:
-        """Let go of the thread; it may hang in a store that does not answer."""
+        """Release the thread; it may hang in a store that does not answer."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _fetch(self) -> FoundDocument | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +19,8 @@ import structlog
 from bundlekeel.core.calibration.adoption import KEPT as STAYS
 from bundlekeel.core.calibration.adoption import (
     TRIAL,
+    Adopted,
+    TimeStretch,
     adoption,
     before_and_after,
     judged,
@@ -27,33 +29,41 @@ from bundlekeel.core.calibration.adoption import (
     reverted_before,
     taken_back,
 )
-from bundlekeel.core.calibration.thresholds import AdoptionRules, Objection, Thresholds, checked
-from bundlekeel.core.model.codes import Code
+from bundlekeel.core.calibration.thresholds import (
+    AdoptionRules,
+    Number,
+    Objection,
+    Thresholds,
+    checked,
+    difference,
+)
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.daemon.answers.operations import AdoptionView, ReversionView, ThresholdsView
-from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
-from bundlekeel.daemon.calibration.view import (
-    adopted_view,
-    changes_of,
-    changes_text,
-    document_view,
-    objections_view,
-    reverted_view,
-    sentence_of,
+from bundlekeel.daemon.answers.operations import (
+    AdoptedView,
+    AdoptionView,
+    ChangeView,
+    ObjectionView,
+    ReversionView,
+    RevertedView,
+    ThresholdsView,
+    TrialView,
 )
+from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Telemetry
-from bundlekeel.ports.calibration import CalibrationStore
+from bundlekeel.ports.history import CalibrationStore
 
 _log = structlog.get_logger(__name__)
 
-# By itself at most one adoption a night.
+# At most one automatic adoption a night.
 NIGHT_MS: Final = 20 * 3_600_000
 OURSELVES: Final = "bundlekeel"
 # A person may override these; the others mean that it cannot be right.
@@ -72,11 +82,14 @@ OVERRIDABLE: Final = frozenset(
 _LANDED: Final = ("done", "landed_elsewhere", "released")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationParts:
-    """What it works with. `mode`: off, recommend or adopt. `store` opens the place of proposals; it is called in a
-    thread, StoreError: tried again later. `interval_seconds`: of cycles. `sees`: whether there is a picture of the
-    cluster, so that `effective_parameters` knows what the brokers run with."""
+@dataclass(kw_only=True, eq=False)
+class Calibration:
+    """One for each sidecar. Every replica reads the proposals; only the leader acts by itself.
+
+    `mode`: off, recommend or adopt. `store` opens the place of proposals; it is called in a thread, StoreError: tried
+    again later. `interval_seconds`: of cycles. `sees`: whether there is a picture of the cluster, so that
+    `effective_parameters` knows what the brokers run with.
+    """
 
     mode: str
     rules: AdoptionRules
@@ -92,13 +105,8 @@ class CalibrationParts:
     clock: Clock
     gate: Gate
 
-
-class Calibration:
-    """One for each sidecar. Every replica reads the proposals; only the leader acts by itself."""
-
-    def __init__(self, parts: CalibrationParts) -> None:
-        self._p = parts
-        self.inbox = ThresholdInbox(parts.store, parts.telemetry, parts.clock)
+    def __post_init__(self) -> None:
+        self.inbox = ThresholdInbox(self.store, self.telemetry, self.clock)
         self._told: tuple[str, tuple[str, ...]] | None = None
 
     # --- watching ---
@@ -110,25 +118,25 @@ class Calibration:
                 await self.check()
             except StoreError as error:
                 _log.info("the check of the thresholds failed", error=str(error))
-            await asyncio.sleep(self._p.every_seconds)
+            await asyncio.sleep(self.every_seconds)
 
     async def check(self) -> None:
         """Once: read, and on the leader judge what is on trial and consider what is proposed."""
         await self.inbox.read()
-        if self._p.shared_state.leading:
+        if self.shared_state.leading:
             await self._judge()
             await self._consider()
         self._publish()
 
     async def close(self) -> None:
-        """Look for nothing any more."""
+        """Stop reading proposals."""
         self.inbox.close()
 
     def heard(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """Hear of a cycle (`cycle.parts.Chronicle`). Only what we balance ourselves tells how good the thresholds are:
-        not a follower's cycles, none that something stopped, none while brokers are drained."""
+        """A cycle is over (`daemon.cycle.cycle.CycleListener`). Only what we balance ourselves tells how good the
+        thresholds are: not a follower's cycles, none that something stopped, none while brokers are drained."""
         if epoch is None or result is None or record["obstacle"] is not None or record.get("operations"):
             return
         scores = [load.score_before for load in result.plan.loads]
@@ -138,24 +146,24 @@ class Calibration:
             return
         landed = sum(record["outcomes"].get(outcome, 0) for outcome in _LANDED)
         planned = sum(move.rule not in RULES for move in result.plan.moves)
-        shared_state, now = self._p.shared_state, self._p.clock.wall_ms()
+        shared_state, now = self.shared_state, self.clock.wall_ms()
         shared_state.realised = noted(
-            shared_state.realised, now, spread - 1, min(landed, planned), self._p.interval_seconds
+            shared_state.realised, now, spread - 1, min(landed, planned), self.interval_seconds
         )
 
-    # --- by itself ---
+    # --- automatic adoption ---
 
     @property
     def _on_trial(self) -> bool:
         """Whether an adoption is watched. Where the settings changed below all of it there is nothing to judge."""
-        adopted = self._p.shared_state.desired.adopted
-        return adopted is not None and adopted.state == TRIAL and bool(self._p.effective_parameters.values)
+        adopted = self.shared_state.desired.adopted
+        return adopted is not None and adopted.state == TRIAL and bool(self.effective_parameters.values)
 
     async def _judge(self) -> None:
-        adopted = self._p.shared_state.desired.adopted
+        adopted = self.shared_state.desired.adopted
         if adopted is None or not self._on_trial:
             return
-        before, after = before_and_after(self._p.shared_state.realised, adopted, self._p.clock.wall_ms())
+        before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
         found = judged(adopted, before, after)
         if found is None:
             return
@@ -171,24 +179,24 @@ class Calibration:
         await self._by_ourselves(kept, "kept", adopted.digest, found.sentence)
 
     async def _by_ourselves(self, change: Callable[[Desired], Desired], what: str, digest: str, sentence: str) -> None:
-        """A change made by the sidecar itself; whoever changed the same meanwhile goes first."""
+        """A change made by the sidecar itself; a change by somebody else meanwhile wins."""
         try:
-            await self._p.shared_state.change_desired(change)
+            await self.shared_state.change_desired(change)
         except Conflict as error:
             _log.info("thresholds left alone", digest=digest, reason=str(error))
             return
         self._tell(what, digest, sentence)
 
     async def _consider(self) -> None:
-        seen, adopted = self.inbox, self._p.shared_state.desired.adopted
+        seen, adopted = self.inbox, self.shared_state.desired.adopted
         # Without a picture it is not known what the brokers run with, and so not what a proposal is compared with.
-        if not self._p.sees():
+        if not self.sees():
             return
         if seen.found is None or (adopted is not None and seen.digest and adopted.digest == seen.digest):
             return
         objections, known_by = self.objections(), seen.digest or seen.found.path
-        if self._p.mode == "adopt" and seen.document is not None and not objections:
-            said = changes_text(self._p.effective_parameters.current, seen.document)
+        if self.mode == "adopt" and seen.document is not None and not objections:
+            said = _changes_text(self.effective_parameters.current, seen.document)
             sentence = f"{said}, by {len(seen.document.data.days)} days of history"
             change = self._adopting(seen.document, seen.digest, by=OURSELVES, reason=sentence)
             await self._by_ourselves(change, "adopted", seen.digest, sentence)
@@ -201,33 +209,29 @@ class Calibration:
             said = "; ".join(f"{item.code.value}: {item.detail}" for item in objections)
             self._tell("refused", seen.digest, said, codes=codes)
         elif seen.document is not None:
-            self._tell("recommended", seen.digest, changes_text(self._p.effective_parameters.current, seen.document))
+            self._tell("recommended", seen.digest, _changes_text(self.effective_parameters.current, seen.document))
 
     def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
         """What speaks against the newest proposal; empty also when there is none. `person`: somebody asks for it, so it
         does not matter whether we would do it by ourselves now."""
-        seen, desired, now = self.inbox, self._p.shared_state.desired, self._p.clock.wall_ms()
+        seen, desired, now = self.inbox, self.shared_state.desired, self.clock.wall_ms()
         if seen.unreadable is not None:
             return (seen.unreadable,)
         if seen.document is None:
             return ()
-        if (
-            desired.adopted is not None
-            and desired.adopted.digest == seen.digest
-            and self._p.effective_parameters.values
-        ):
+        if desired.adopted is not None and desired.adopted.digest == seen.digest and self.effective_parameters.values:
             return (Objection(code=Code.NOTHING_NEW, field="", detail="it is in force"),)
-        found = checked(seen.document, self._p.effective_parameters.current, self._p.rules, now)
+        found = checked(seen.document, self.effective_parameters.current, self.rules, now)
         before = reverted_before(desired.reverted, seen.digest, seen.document.values, now)
         if before is not None:
             detail = f"by {before.by}: {before.reason}"
             found = (Objection(code=Code.REVERTED, field="", detail=detail), *found)
-        by_itself = self._p.mode == "adopt" and not person
+        by_itself = self.mode == "adopt" and not person
         return (*found, *self._not_by_itself(desired, now)) if by_itself else found
 
     def _not_by_itself(self, desired: Desired, now: int) -> list[Objection]:
         """What the gate says, and one thing is tried at a time."""
-        found, obstacle = [], self._p.gate.check(GateQuestion(action=Action.ADOPTION))
+        found, obstacle = [], self.gate.check(GateQuestion(action=Action.ADOPTION))
         if obstacle is not None:
             detail = obstacle.detail or "nothing is adopted by itself then"
             found.append(Objection(code=obstacle.code, field="", detail=detail))
@@ -244,31 +248,39 @@ class Calibration:
 
     def view(self) -> ThresholdsView:
         """How things stand."""
-        seen, desired = self.inbox, self._p.shared_state.desired
+        seen, desired = self.inbox, self.shared_state.desired
         adopted, objections = desired.adopted, self.objections()
         standing = None
         if adopted is not None:
-            before, after = before_and_after(self._p.shared_state.realised, adopted, self._p.clock.wall_ms())
-            standing = adopted_view(adopted, self._p.effective_parameters.values, before, after)
-        said = changes_text(self._p.effective_parameters.current, seen.document) if seen.document is not None else ""
+            before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
+            standing = _adopted_view(adopted, self.effective_parameters.values, before, after)
+        said = _changes_text(self.effective_parameters.current, seen.document) if seen.document is not None else ""
         return ThresholdsView(
-            mode=self._p.mode,
-            sentence=sentence_of(
-                self._p.mode, seen, adopted if self._p.effective_parameters.values else None, objections, said
+            mode=self.mode,
+            sentence=_sentence(
+                self.mode, seen, adopted if self.effective_parameters.values else None, objections, said
             ),
             error=seen.error,
             read_ms=seen.read_ms,
-            document=document_view(seen),
-            changes=changes_of(self._p.effective_parameters.current, seen.document),
-            objections=objections_view(objections),
+            document=seen.view(),
+            changes=_changes(self.effective_parameters.current, seen.document),
+            objections=[
+                ObjectionView(
+                    code=item.code.value, field=item.field, detail=item.detail, explanation=EXPLANATIONS[item.code]
+                )
+                for item in objections
+            ],
             adopted=standing,
-            reverted=reverted_view(desired),
+            reverted=[
+                RevertedView(digest=digest, by=item.by, reason=item.reason, since_ms=item.since_ms)
+                for digest, item in sorted(desired.reverted.items(), key=lambda pair: pair[1].since_ms)
+            ],
         )
 
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
         """Let the newest proposal come into force."""
         self._on()
-        if not self._p.sees():
+        if not self.sees():
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
         seen = self.inbox
         await seen.read()
@@ -281,10 +293,10 @@ class Calibration:
         if standing or seen.document is None:
             why = [f"{item.code.value}: {item.detail}" for item in standing]
             raise Conflict("the proposal does not come into force", difference=why)
-        changes = changes_of(self._p.effective_parameters.current, seen.document)
-        said = changes_text(self._p.effective_parameters.current, seen.document)
+        changes = _changes(self.effective_parameters.current, seen.document)
+        said = _changes_text(self.effective_parameters.current, seen.document)
         change = self._adopting(seen.document, seen.digest, by=by, reason=reason, force=force)
-        await self._p.shared_state.change_desired(change)
+        await self.shared_state.change_desired(change)
         sentence = f"{by} adopted {seen.digest}: {said} ({reason})"
         self._tell("adopted", seen.digest, sentence, by=by, reason=reason)
         return AdoptionView(digest=seen.digest, changes=changes, sentence=sentence)
@@ -292,19 +304,19 @@ class Calibration:
     async def revert(self, *, reason: str, by: str) -> ReversionView:
         """Take the last adoption back."""
         self._on()
-        adopted = self._p.shared_state.desired.adopted
+        adopted = self.shared_state.desired.adopted
         if adopted is None:
             raise NotFound("no thresholds are adopted")
         return await self._revert(adopted.digest, by=by, reason=reason)
 
     def _on(self) -> None:
-        if self._p.mode == "off":
+        if self.mode == "off":
             raise Forbidden("calibration.mode is off: set it in the settings file")
 
     def _adopting(
         self, document: Thresholds, digest: str, *, by: str, reason: str, force: bool = False
     ) -> Callable[[Desired], Desired]:
-        now, seen = self._p.clock.wall_ms(), self._p.shared_state.desired.adopted
+        now, seen = self.clock.wall_ms(), self.shared_state.desired.adopted
 
         def change(desired: Desired) -> Desired:
             if desired.adopted != seen or (not force and digest in desired.reverted):
@@ -312,19 +324,19 @@ class Calibration:
             made = adoption(
                 document,
                 digest,
-                base=self._p.effective_parameters.base,
+                base=self.effective_parameters.base,
                 now=desired.adopted,
                 by=by,
                 reason=reason,
                 now_ms=now,
-                trial_seconds=self._p.canary_seconds,
+                trial_seconds=self.canary_seconds,
             )
             return msgspec.structs.replace(desired, adopted=made)
 
         return change
 
     async def _revert(self, digest: str, *, by: str, reason: str) -> ReversionView:
-        now = self._p.clock.wall_ms()
+        now = self.clock.wall_ms()
 
         def change(desired: Desired) -> Desired:
             adopted = desired.adopted
@@ -340,11 +352,11 @@ class Calibration:
         if by == OURSELVES:
             await self._by_ourselves(change, "reverted", digest, sentence)
         else:
-            await self._p.shared_state.change_desired(change)
+            await self.shared_state.change_desired(change)
             self._tell("reverted", digest, sentence, by=by, reason=reason)
         return ReversionView(digest=digest, sentence=sentence)
 
-    # --- telling ---
+    # --- reporting ---
 
     def _tell(
         self,
@@ -360,23 +372,78 @@ class Calibration:
             "kind": "adoption",
             "what": what,
             "code": f"Thresholds{what.capitalize()}",
-            "wall_ms": self._p.clock.wall_ms(),
+            "wall_ms": self.clock.wall_ms(),
             "version": digest,
             "reverted": what == "reverted",
             "codes": list(codes),
         }
-        self._p.journal.append(record | {"by": by, "reason": reason, "sentence": sentence})
-        self._p.telemetry.count("thresholds_total", what=what)
+        self.journal.append(record | {"by": by, "reason": reason, "sentence": sentence})
+        self.telemetry.count("thresholds_total", what=what)
         _log.info("thresholds", what=what, digest=digest, sentence=sentence)
 
     def _publish(self) -> None:
-        telemetry = self._p.telemetry
+        telemetry = self.telemetry
         codes = {item.code.value for item in self.objections()}
         for code in sorted(codes):
             telemetry.gauge("thresholds_objections", 1.0, code=code)
         telemetry.retain("thresholds_objections", "code", codes)
-        telemetry.gauge("thresholds_in_force", float(len(self._p.effective_parameters.values)))
+        telemetry.gauge("thresholds_in_force", float(len(self.effective_parameters.values)))
         telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
         if self.inbox.document is not None:
-            age = (self._p.clock.wall_ms() - self.inbox.document.created_ms) / 1000
+            age = (self.clock.wall_ms() - self.inbox.document.created_ms) / 1000
             telemetry.gauge("thresholds_age_seconds", age)
+
+
+# --- for people ---
+
+
+def _changes(current: Parameters, document: Thresholds | None) -> list[ChangeView]:
+    """The rows of the difference."""
+    return [] if document is None else [ChangeView(**asdict(row)) for row in difference(current, document)]
+
+
+def _changes_text(current: Parameters, document: Thresholds) -> str:
+    """The difference in words."""
+    rows = difference(current, document)
+    return ", ".join(f"{row.parameter} {row.current:g} -> {row.proposed:g}" for row in rows)
+
+
+def _adopted_view(adopted: Adopted, values: dict[str, Number], before: TimeStretch, after: TimeStretch) -> AdoptedView:
+    """What is adopted, and how its trial goes. `values`: those that are in force."""
+    trial = TrialView(
+        seconds=after.seconds,
+        needed_seconds=adopted.trial_seconds,
+        imbalance=after.imbalance,
+        imbalance_promised=adopted.imbalance_high,
+        imbalance_before=before.imbalance if before.seconds else None,
+        moves_per_hour=after.moves_per_hour,
+        moves_promised=adopted.moves_high,
+        moves_before=before.moves_per_hour if before.seconds else None,
+    )
+    return AdoptedView(
+        digest=adopted.digest,
+        strategy=adopted.strategy,
+        by=adopted.by,
+        reason=adopted.reason,
+        since_ms=adopted.since_ms,
+        state=adopted.state,
+        values=values,
+        instead_of=dict(adopted.instead_of),
+        trial=trial if adopted.state == TRIAL else None,
+    )
+
+
+def _sentence(
+    mode: str, inbox: ThresholdInbox, adopted: Adopted | None, objections: Sequence[Objection], changes: str
+) -> str:
+    """How things stand, in a sentence. `adopted`: None also while none of it is in force. `changes`: in words."""
+    if mode == "off":
+        return "calibration is off (calibration.mode)"
+    if adopted is not None and adopted.digest and adopted.digest == inbox.digest:
+        return f"the newest proposal is in force, {'on trial' if adopted.state == TRIAL else 'for good'}"
+    if objections:
+        return f"the newest proposal does not come into force: {', '.join(item.code.value for item in objections)}"
+    if inbox.document is None:
+        return inbox.error or "there is no proposal yet"
+    how = "it comes into force by itself" if mode == "adopt" else "`bundlekeel thresholds adopt`"
+    return f"proposed: {changes}; {how}"

@@ -1,25 +1,44 @@
-"""Executes moves of a leader: several moves at a time within caps, intents before calls, outcomes recorded behind them.
+"""Carries out what a leader decided: several moves at a time within caps, splits one after the other; intents before
+calls, outcomes recorded behind them.
 
-One executor serves one term of leadership; when that is over it refuses. What one move does is in `move_state`, and how
-in `unload_and_claim` (modular) or `transfer` (extensible).
+`LeaderExecutor` outlives terms; each term has an `Executor` of its own, which begins nothing once the term is over.
+What one move does, in either load manager, is in `move`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import structlog
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.intents import ChangesFor, Intent, MoveOutcome, decode_intent, intent_path, no_changes
+from bundlekeel.core.model.plan import Move, Refusal, Split
+from bundlekeel.core.operations.relocation import RULES
+from bundlekeel.core.planning.ledger import LedgerEntry
+from bundlekeel.core.splitting.children import Family
+from bundlekeel.daemon.execution.durations import Durations
+from bundlekeel.daemon.execution.intents import (
+    INTENTS,
+    ChangesFor,
+    FirstSeen,
+    MoveOutcome,
+    Settlement,
+    decode_intent,
+    intent_path,
+    no_changes,
+    settle_intents,
+)
 from bundlekeel.daemon.execution.move import (
     EXTENSIBLE,
+    EXTENSIBLE_MOVE,
+    MODULAR_MOVE,
     ExecutorLimits,
     LeaderTerm,
     MovePorts,
@@ -28,10 +47,12 @@ from bundlekeel.daemon.execution.move import (
     Policy,
     TransferMethod,
 )
-from bundlekeel.daemon.execution.transfer_methods import TRANSFER, UNLOAD_AND_CLAIM
+from bundlekeel.daemon.execution.split_intents import SPLITS, SplitOutcome, settle_splits
+from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
+from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
+from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Document, DocumentChange
-
-__all__ = ["Executor", "ExecutorHooks", "ExecutorLimits", "LeaderTerm", "MovePorts", "MoveRequest"]
 
 _log = structlog.get_logger(__name__)
 
@@ -39,13 +60,15 @@ _STOP_POLL_SECONDS: Final = 0.05
 # A check is good for so long; after slow preparations it is made again, a few times.
 _FRESH_SECONDS: Final = 1.0
 _CHECKS: Final = 3
+# Of the time an intent stands, so much may go into waiting for the landing; the rest is the call's.
+_CONFIRM_SHARE: Final = 0.2
 
 
 def _as_set(seconds: float) -> float:
     return seconds
 
 
-async def _allow(_request: MoveRequest) -> Refusal | None:
+async def _allow(*_move: object) -> Refusal | None:
     return None
 
 
@@ -57,7 +80,7 @@ def _ignore(_outcome: MoveOutcome) -> None:
 class ExecutorHooks:
     """`policy` may refuse a move before anything is read. `on_outcome` is called with every outcome exactly once.
 
-    `changes` joins the transaction that removes an intent (the record of the move); it is asked again when that
+    `changes` joins the transaction that removes an intent (the record of the move); it is called again when that
     write has to be repeated, and not at all for moves refused before an intent was written.
     """
 
@@ -68,7 +91,7 @@ class ExecutorHooks:
 
 
 class Executor:
-    """Carries out moves until it is stopped or its term is over."""
+    """Carries out the moves of one term, until it is stopped or that term is over."""
 
     def __init__(
         self,
@@ -100,18 +123,8 @@ class Executor:
         """Outcomes whose intent still stands in the store; `flush` tries again."""
         return tuple(self._unrecorded.values())
 
-    async def execute(self, requests: Sequence[MoveRequest]) -> list[MoveOutcome]:
-        """Carry out moves, several at a time; outcomes in the order asked. A move that fails is an outcome."""
-        await self.flush()
-        ended = await asyncio.gather(*(self.move(request) for request in requests), return_exceptions=True)
-        # Something unexpected ends one move; the others are in flight and are waited for before it is raised.
-        for outcome in ended:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return [outcome for outcome in ended if isinstance(outcome, MoveOutcome)]
-
     async def move(self, request: MoveRequest) -> MoveOutcome:
-        """Carry out one move when a slot is free."""
+        """Carry out one move when a slot is free: check, announce, call, record."""
         self._count += 1
         move_state = MoveState(
             request=request,
@@ -120,10 +133,18 @@ class Executor:
             limits=replace(self._limits, confirm_seconds=self._hooks.confirm_seconds(self._limits.confirm_seconds)),
             intent_id=f"{self._term.epoch}.{self._count}",
         )
+        method = EXTENSIBLE_MOVE if self._world.mode() == EXTENSIBLE else MODULAR_MOVE
+        outcome: MoveOutcome | None
         if request.bundle in self._slots.bundles:
             outcome = move_state.refuse(Code.IN_TRANSIT, "this bundle is being moved already")
         else:
-            outcome = await self._in_slot(move_state)
+            async with self._slots.slot(request, method.exclusive(request)) as free:
+                outcome = await self._begin(move_state, method) if free else self._not_begun(move_state)
+                if outcome is None:
+                    # Whatever ends it, its outcome is recorded where its intent stands. When we are cancelled ourselves
+                    # the call may still be under way: then the intent stays for the next leader.
+                    (ended,) = await asyncio.gather(method.carry_out(move_state), return_exceptions=True)
+                    outcome = await self._record(move_state, ended)
         self._hooks.on_outcome(outcome)
         return outcome
 
@@ -157,26 +178,19 @@ class Executor:
         if self._unrecorded.get(path) is outcome:
             del self._unrecorded[path]
 
-    async def _in_slot(self, move_state: MoveState) -> MoveOutcome:
-        method = TRANSFER if self._world.mode() == EXTENSIBLE else UNLOAD_AND_CLAIM
-        key = method.exclusive(move_state.request)
-        if not await self._slots.take(move_state.request, key):
-            return move_state.refuse(self._ended, "not begun")
-        try:
-            return await self._begin(move_state, method) or await self._carry_out(move_state, method)
-        finally:
-            await self._slots.give(move_state.request, key)
-
     async def _begin(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
         """Check, prepare and announce a move; a refusal when that is not possible, and then nothing is called."""
-        refusal = await self._allowed(move_state, method)
+        refusal = await self._check(move_state, method)
         if refusal is None and self._ended:
-            refusal = move_state.refuse(self._ended, "not begun")
+            refusal = self._not_begun(move_state)
         return refusal or await self._write_intent(move_state)
 
-    async def _allowed(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
-        """Check and prepare. What was found long ago no longer counts: a broker may have let us wait, or this process
-        was stopped, and somebody paused everything meanwhile."""
+    def _not_begun(self, move_state: MoveState) -> MoveOutcome:
+        return move_state.refuse(self._ended, "not begun")
+
+    async def _check(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
+        """Check and prepare. What was found long ago no longer counts: a broker may have been slow, or this process was
+        suspended, and an operator paused everything meanwhile."""
         clock, checked = self._world.clock, self._world.clock.boot()
         refusal = await move_state.check(self._hooks.policy) or await method.prepare(move_state)
         for _ in range(_CHECKS):
@@ -186,25 +200,9 @@ class Executor:
             refusal = await move_state.check(self._hooks.policy)
         return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to know what people want")
 
-    async def _carry_out(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome:
-        # Whatever ends it, its outcome is recorded where its intent stands. When we are cancelled ourselves the call
-        # may still be under way: then the intent stays and tells the next leader.
-        (ended,) = await asyncio.gather(method.carry_out(move_state), return_exceptions=True)
-        if isinstance(ended, MoveOutcome):
-            outcome = ended
-        else:
-            _log.error("move ended unexpectedly", bundle=move_state.request.bundle, exc_info=ended)
-            outcome = move_state.outcome("unknown", Code.INTERNAL_ERROR, error=repr(ended))
-        if move_state.lost:
-            # Write nothing more: the intent tells the next leader where to look.
-            await self._end(Code.NOT_LEADER)
-        else:
-            await self._remove_intent(move_state, outcome)
-        return outcome
-
     async def _write_intent(self, move_state: MoveState) -> MoveOutcome | None:
         """Announce the move; a refusal when that is not possible, and then nothing is called."""
-        intent: Intent = move_state.intent()
+        intent = move_state.intent()
         change = DocumentChange(path=intent.path, data=intent.encode(), create=True)
         try:
             await self._world.coordination.write_fenced(self._term.epoch, [change])
@@ -220,14 +218,25 @@ class Executor:
             return outcome
         return None
 
-    async def _remove_intent(self, move_state: MoveState, outcome: MoveOutcome) -> None:
+    async def _record(self, move_state: MoveState, ended: MoveOutcome | BaseException) -> MoveOutcome:
+        """Remove the intent of a move that is over, together with the record of its outcome."""
         path = intent_path(move_state.request.bundle)
+        if isinstance(ended, MoveOutcome):
+            outcome = ended
+        else:
+            _log.error("move ended unexpectedly", bundle=move_state.request.bundle, exc_info=ended)
+            outcome = move_state.outcome("unknown", Code.INTERNAL_ERROR, error=repr(ended))
+        if move_state.lost:
+            # Write nothing more: the next leader settles the intent.
+            await self._end(Code.NOT_LEADER)
+            return outcome
         try:
             await self._write([DocumentChange(path=path, data=None, version=0)], outcome)
         except LeadershipLost:
             await self._end(Code.NOT_LEADER)
         except StoreError:
             self._unrecorded[path] = outcome
+        return outcome
 
     async def _write(self, changes: list[DocumentChange], outcome: MoveOutcome) -> None:
         # One at a time: the record of a move builds on the version the one before it left.
@@ -236,7 +245,7 @@ class Executor:
             await self._world.coordination.write_fenced(self._term.epoch, [*changes, *more])
 
     async def _end(self, code: str) -> None:
-        """Admit no more; the first reason stays, except that a lost term is always said."""
+        """Admit no more; the first reason stays, except that a lost term replaces it."""
         if not self._ended or code == Code.NOT_LEADER:
             self._ended = code
         await self._slots.close()
@@ -262,29 +271,29 @@ class _Slots:
         self._keys: set[str] = set()
         self.bundles: set[str] = set()
 
-    async def take(self, request: MoveRequest, key: str) -> bool:
-        """Wait for a slot; False when no more are given."""
-        self.bundles.add(request.bundle)
+    @asynccontextmanager
+    async def slot(self, request: MoveRequest, key: str) -> AsyncIterator[bool]:
+        """A slot as long as the block lasts, waited for; False when no more are given."""
+        brokers = (request.source, request.destination)
         taken = False
+        self.bundles.add(request.bundle)
         try:
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._open or self._free(request, key))
                 taken = self._open
                 if taken:
                     self._keys.add(key)
-                    self._brokers.update((request.source, request.destination))
+                    self._brokers.update(brokers)
+            yield taken
         finally:
             if not taken:
                 self.bundles.discard(request.bundle)
-        return taken
-
-    async def give(self, request: MoveRequest, key: str) -> None:
-        """Return a slot."""
-        async with self._changed:
-            self.bundles.discard(request.bundle)
-            self._keys.discard(key)
-            self._brokers.subtract((request.source, request.destination))
-            self._changed.notify_all()
+            else:
+                async with self._changed:
+                    self.bundles.discard(request.bundle)
+                    self._keys.discard(key)
+                    self._brokers.subtract(brokers)
+                    self._changed.notify_all()
 
     async def close(self) -> None:
         """Grant no more slots; everything that waits for one is woken."""
@@ -300,3 +309,190 @@ class _Slots:
             and self._brokers[request.source] < cap
             and self._brokers[request.destination] < cap
         )
+
+
+class LeaderExecutor:
+    """`begin` starts a term and `stop` ends it; in between moves and splits of that term may be carried out."""
+
+    def __init__(
+        self, world: MovePorts, leadership: Leadership, shared_state: SharedState, limits: ExecutorLimits, gate: Gate
+    ) -> None:
+        """`gate` is checked before each move and split."""
+        self._world = world
+        self._gate = gate
+        self._leadership = leadership
+        self._shared_state = shared_state
+        self._limits = limits
+        self._executor: Executor | None = None
+        self._splitter: Splitter | None = None
+        self._epoch = -1
+        self._seen: FirstSeen = {}
+        self._settled_splits: list[SplitOutcome] = []
+        self._on_outcome: Callable[[MoveOutcome], None] = _ignore
+        # Called right before each move (daemon/sources/policies.py); set where the daemon is put together.
+        self.forbids: Callable[[str, str], Awaitable[Refusal | None]] = _allow
+        # The operator's request that is being carried out, as the gate let it begin; None: a cycle's own plan.
+        self.request: GateQuestion | None = None
+        # Moves of the present cycle that a drain or a warm-up requested.
+        self._relocated: frozenset[str] = frozenset()
+        self.durations = Durations()
+
+    def begin(self, epoch: int) -> None:
+        """A new term: a new executor."""
+        self._epoch = epoch
+        permit = partial(self._leadership.permit, epoch)
+        term = LeaderTerm(epoch=epoch, member=self._leadership.member.id, permit=permit)
+        hooks = ExecutorHooks(
+            policy=self._policy, on_outcome=self._ended, changes=self._changes, confirm_seconds=self._confirm_seconds
+        )
+        self._executor = Executor(self._world, term, limits=self._limits, hooks=hooks)
+        self._splitter = Splitter(world=self._world, term=term, limits=self._limits, policy=self._not_now)
+
+    async def carry_out(
+        self, moves: Sequence[Move], *, epoch: int, cycle: int, on_outcome: Callable[[MoveOutcome], None]
+    ) -> list[MoveOutcome]:
+        """Carry out moves of this term, several at a time; calls back as each one ends. A move that fails is an
+        outcome. Moves of another term are not begun."""
+        executor = self._executor
+        if executor is None or epoch != self._epoch:
+            return []
+        self._on_outcome = on_outcome
+        self._relocated = frozenset(move.bundle for move in moves if move.rule in RULES)
+        await executor.flush()
+        requests = [
+            MoveRequest(
+                bundle=move.bundle,
+                source=move.source,
+                destination=move.target,
+                cycle_id=self._cause(cycle),
+                predicted=(move.source_before, move.source_after, move.target_before, move.target_after),
+            )
+            for move in moves
+        ]
+        ended = await asyncio.gather(*(executor.move(request) for request in requests), return_exceptions=True)
+        # Something unexpected ends one move; the others are in flight and are waited for before it is raised.
+        for outcome in ended:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [outcome for outcome in ended if isinstance(outcome, MoveOutcome)]
+
+    async def split(
+        self,
+        splits: Sequence[Split],
+        *,
+        epoch: int,
+        cycle: int,
+        max_bundles: int,
+        prepare: Callable[[Family], None],
+        on_outcome: Callable[[SplitOutcome], Awaitable[None]],
+    ) -> list[SplitOutcome]:
+        """Split bundles of this term, one after the other; `prepare` gets the children right before each call."""
+        if self._splitter is None or epoch != self._epoch:
+            return []
+        outcomes = []
+        self._splitter.prepare = prepare
+        self._relocated = frozenset()
+        for split in splits:
+            request = SplitRequest(
+                bundle=split.bundle,
+                broker=split.broker,
+                rule=split.rule,
+                max_bundles=max_bundles,
+                cycle_id=self._cause(cycle),
+                at=split.at,
+                halves=split.halves,
+            )
+            outcome = await self._splitter.split(request)
+            await on_outcome(outcome)
+            outcomes.append(outcome)
+            if outcome.outcome == "unknown":
+                # A broker does not answer: the other intents wait for the next cycle, and this cycle for no other
+                # broker.
+                break
+        return outcomes
+
+    @property
+    def in_flight(self) -> tuple[str, ...]:
+        """Bundles being moved or waiting for a slot, sorted."""
+        return () if self._executor is None else self._executor.in_flight
+
+    async def settle(self) -> Settlement:
+        """Settle what earlier terms left open; the rest stays frozen. StoreError when the store does not answer."""
+        # Splits first: what `settle_intents` settled would be lost if the store failed us after it.
+        splitting, splits, unreadable = await settle_splits(self._world, epoch=self._epoch, seen=self._seen)
+        self._shared_state.set_aside(SPLITS, unreadable)
+        self._settled_splits += splits
+        settlement = await settle_intents(
+            self._world.coordination,
+            self._world.ownership,
+            epoch=self._epoch,
+            clock=self._world.clock,
+            seen=self._seen,
+            changes=self._changes,
+        )
+        settlement = replace(settlement, frozen=settlement.frozen | splitting)
+        self._shared_state.frozen = settlement.frozen
+        self._shared_state.set_aside(INTENTS, settlement.unreadable)
+        return settlement
+
+    async def flush(self) -> None:
+        """Try again to remove intents of this term that the store did not let go of when their moves were over."""
+        if self._executor is not None and self._splitter is not None:
+            await self._executor.flush()
+            await self._splitter.flush()
+
+    def settled_splits(self) -> list[SplitOutcome]:
+        """Splits of earlier terms that were settled since this was called last."""
+        found, self._settled_splits = self._settled_splits, []
+        return found
+
+    async def arrived(self, entries: Sequence[LedgerEntry]) -> dict[str, str]:
+        """Which of these moves an earlier leader left open have reached their target: bundle -> broker."""
+        found: dict[str, str] = {}
+        for entry in entries:
+            try:
+                owner = await self._world.ownership.owner(entry.bundle)
+            except CodecError:
+                continue
+            if owner is not None and not owner.disabled and owner.broker_id == entry.target:
+                found[entry.bundle] = entry.target
+        return found
+
+    async def stop(self, seconds: float) -> tuple[str, ...]:
+        """Begin no more and let calls in flight finish; bundles still under way are left to the next leader."""
+        if self._executor is None or self._splitter is None:
+            return ()
+        _, left = await asyncio.gather(self._splitter.stop(seconds), self._executor.stop(seconds))
+        return left
+
+    async def _policy(self, request: MoveRequest) -> Refusal | None:
+        bundle, target = request.bundle, request.destination
+        return await self._not_now(bundle, source=request.source, target=target) or await self.forbids(bundle, target)
+
+    async def _not_now(self, bundle: str, *, source: str = "", target: str = "") -> Refusal | None:
+        """A pause or a lowered mode stops a plan half-way too: the gate is checked anew before each move and split."""
+        action = Action.RELOCATION if bundle in self._relocated else Action.PLAN
+        request = self.request or GateQuestion(action=action)
+        question = replace(request, epoch=self._epoch, bundle=bundle, source=source, target=target)
+        obstacle = await self._gate.check_anew(question)
+        return Refusal(code=obstacle.code, bundle=bundle, detail=obstacle.detail) if obstacle is not None else None
+
+    def _cause(self, cycle: int) -> str:
+        """What moves and splits are recorded under: the task of an operator's request, or the cycle."""
+        return self.request.task if self.request is not None else str(cycle)
+
+    def seconds_per_move(self) -> float:
+        """How long a move takes here, as far as is known: for an ETA."""
+        return self.durations.seconds_per_move(self._world.mode())
+
+    def _confirm_seconds(self, usual: float) -> float:
+        return self.durations.confirm_seconds(self._world.mode(), usual, _CONFIRM_SHARE * self._limits.intent_seconds)
+
+    def _ended(self, outcome: MoveOutcome) -> None:
+        if outcome.outcome == "done" and outcome.moving_seconds:
+            self.durations.add(self._world.mode(), outcome.moving_seconds)
+        self._on_outcome(outcome)
+
+    def _changes(self, outcome: MoveOutcome) -> Sequence[DocumentChange]:
+        """The move's record, written together with the removal of its intent."""
+        return self._shared_state.move_change(outcome.record())

@@ -13,7 +13,7 @@ without a sidecar, at the word of a person or because every sidecar failed, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
@@ -39,7 +39,7 @@ class GateCheck(Enum):
     REQUEST = "the drain or warm-up that asks for it has not ended"
     MODE = "the settings file and people at run time say `act`"
     PAUSE = "there is no pause of everything"
-    LEASE = "whoever asks leads, in the very term it asks for"
+    LEASE = "this sidecar leads, in the very term that is asked about"
     OUTAGE = "brokers have settled after an outage of the metadata store"
     PUT_ASIDE = "the failsafe job has not ended the takeover"
     SECOND_BALANCER = "no other balancer keeps undoing our moves"
@@ -82,7 +82,7 @@ CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateQuestion:
-    """Who asks for what. `epoch`: the term it is to be done in, None for whoever does not lead. `bundle`, `source`,
+    """Who asks for what. `epoch`: the term it is to be done in, None for a follower. `bundle`, `source`,
     `target`: of a single move or split; without a bundle no bundle is asked about. `task`, `approved`: of a request."""
 
     action: Action
@@ -112,10 +112,10 @@ class SharedStateView(Protocol):
         """Read what people want anew. StoreError when it cannot be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateParts:
-    """What the gate looks at. `ceiling`, `review_required`: of the settings file. `outage` is shown each new picture,
-    and asked without one. `second_balancer`, `channel` ("" for none), `windows` (at a wall ms): why not, if so."""
+@dataclass(kw_only=True, eq=False)
+class Gate:
+    """One for each sidecar. `ceiling`, `review_required`: of the settings file. `outage` is shown each new picture, and
+    asked without one. `second_balancer`, `channel` ("" for none), `windows` (at a wall ms): why not, if so."""
 
     ceiling: Mode
     review_required: bool
@@ -126,28 +126,23 @@ class GateParts:
     second_balancer: Callable[[], Obstacle | None]
     channel: Callable[[], str]
     windows: Callable[[int], Obstacle | None]
+    _picture: Picture | None = field(default=None, init=False)
 
-
-class Gate:
-    """One for each sidecar."""
-
-    def __init__(self, parts: GateParts) -> None:
-        self._p = parts
-        self._picture: Picture | None = None
+    def __post_init__(self) -> None:
         self._made: Mapping[GateCheck, Callable[[GateQuestion], Obstacle | None]] = {
             GateCheck.TASK: self._task,
             GateCheck.REQUEST: self._operator_request,
             GateCheck.MODE: self._mode,
             GateCheck.PAUSE: self._pause,
             GateCheck.LEASE: self._lease,
-            GateCheck.OUTAGE: lambda _: self._p.outage(None),
+            GateCheck.OUTAGE: lambda _: self.outage(None),
             GateCheck.PUT_ASIDE: self._put_aside,
-            GateCheck.SECOND_BALANCER: lambda _: self._p.second_balancer(),
+            GateCheck.SECOND_BALANCER: lambda _: self.second_balancer(),
             GateCheck.CLUSTER: lambda _: self.cluster_obstacle(),
             GateCheck.LOAD: self._load,
             GateCheck.CHANNEL: self._channel,
             GateCheck.SHEDDING: self._shedding,
-            GateCheck.WINDOW: lambda _: self._p.windows(self._p.clock.wall_ms()),
+            GateCheck.WINDOW: lambda _: self.windows(self.clock.wall_ms()),
             GateCheck.REVIEW: self._review,
             GateCheck.SCOPE: self._scope,
             GateCheck.BUNDLE: self._bundle,
@@ -157,7 +152,7 @@ class Gate:
     def see(self, picture: Picture) -> None:
         """A new picture of the cluster: from now on actions are judged by it."""
         self._picture = picture
-        self._p.outage(picture)
+        self.outage(picture)
 
     def check(self, question: GateQuestion) -> Obstacle | None:
         """The first reason why this may not be done now, or None. By what is known here; see `check_anew`."""
@@ -168,7 +163,7 @@ class Gate:
     async def check_anew(self, question: GateQuestion) -> Obstacle | None:
         """The same after reading what people want from the store: right before anything is changed."""
         try:
-            await self._p.shared.refresh()
+            await self.shared.refresh()
         except StoreError as error:
             return Obstacle(code=Code.STORE_UNAVAILABLE, detail=str(error))
         return self.check(question)
@@ -188,25 +183,25 @@ class Gate:
             kinds = ", ".join(sorted({item.load_manager.rpartition(".")[2] for item in picture.endpoints.values()}))
             code = Code.MIXED_LOAD_MANAGERS if picture.mode == "mixed" else Code.UNSUPPORTED_LOAD_MANAGER
             return Obstacle(code=code, detail=kinds or picture.mode)
-        frozen = [broker for broker in picture.endpoints if self._p.config.reports_frozen(broker)]
+        frozen = [broker for broker in picture.endpoints if self.config.reports_frozen(broker)]
         return Obstacle(code=Code.FROZEN_REPORTS, detail=", ".join(sorted(frozen))) if frozen else None
 
     # --- the checks, in their order ---
 
     def _task(self, question: GateQuestion) -> Obstacle | None:
-        stop = self._p.shared.desired.stops.get(question.task) if question.task else None
+        stop = self.shared.desired.stops.get(question.task) if question.task else None
         return Obstacle(code=Code.STOPPED, detail=f"by {stop.by}: {stop.reason}") if stop is not None else None
 
     def _operator_request(self, question: GateQuestion) -> Obstacle | None:
         """A bundle leaves a draining broker within its cool-down: not when the drain ended while the move waited."""
-        desired = self._p.shared.desired
+        desired = self.shared.desired
         if not question.bundle or question.source in desired.drains or question.target in desired.warms:
             return None
         return Obstacle(code=Code.STOPPED, detail="the drain or warm-up has ended")
 
     def _mode(self, _question: GateQuestion) -> Obstacle | None:
-        ceiling = self._p.ceiling
-        mode = mode_in_force(ceiling, self._p.shared.desired)
+        ceiling = self.ceiling
+        mode = mode_in_force(ceiling, self.shared.desired)
         if mode == "act":
             return None
         code = Code.OBSERVE_ONLY if mode == "observe" else Code.RECOMMEND_ONLY
@@ -214,12 +209,12 @@ class Gate:
         return Obstacle(code=code, detail=lowered)
 
     def _pause(self, _question: GateQuestion) -> Obstacle | None:
-        pause = pause_in_force(self._p.shared.desired, self._p.clock.wall_ms())
+        pause = pause_in_force(self.shared.desired, self.clock.wall_ms())
         return Obstacle(code=Code.PAUSED, detail=f"by {pause.by}: {pause.reason}") if pause is not None else None
 
     def _lease(self, question: GateQuestion) -> Obstacle | None:
         try:
-            current = self._p.shared.current_epoch()
+            current = self.shared.current_epoch()
         except LeadershipLost:
             return Obstacle(code=Code.NOT_LEADER)
         return Obstacle(code=Code.NOT_LEADER) if question.epoch != current else None
@@ -229,7 +224,7 @@ class Gate:
 
         That the brokers shed again would stop us too (SHEDDING), but not where they did not shed before.
         """
-        record = self._p.shared.takeover
+        record = self.shared.takeover
         if record is None or record.active or record.ended is None or not record.ended.deadman:
             return None
         return Obstacle(code=Code.PUT_ASIDE, detail=f"{record.ended.by}: {record.ended.reason}")
@@ -240,12 +235,12 @@ class Gate:
         return Obstacle(code=Code.LOAD_AWAITED, detail=", ".join(awaited)) if awaited else None
 
     def _channel(self, _question: GateQuestion) -> Obstacle | None:
-        fault = self._p.channel()
+        fault = self.channel()
         return Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail=fault) if fault else None
 
     def _shedding(self, _question: GateQuestion) -> Obstacle | None:
         """Brokers that leave the namespaces of a partial takeover alone may shed the others."""
-        config, taken = self._p.config, namespaces_of(self._p.shared.takeover)
+        config, taken = self.config, namespaces_of(self.shared.takeover)
         shedding = [
             broker
             for broker in (self._picture.endpoints if self._picture is not None else ())
@@ -258,18 +253,18 @@ class Gate:
         return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=detail)
 
     def _review(self, question: GateQuestion) -> Obstacle | None:
-        needed = self._p.review_required and not question.approved
+        needed = self.review_required and not question.approved
         return Obstacle(code=Code.NOT_REVIEWED) if needed else None
 
     def _scope(self, question: GateQuestion) -> Obstacle | None:
-        taken = namespaces_of(self._p.shared.takeover)
+        taken = namespaces_of(self.shared.takeover)
         if not question.bundle or not taken or namespace_of(question.bundle) in taken:
             return None
         return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=f"only {', '.join(taken)} are taken over")
 
     def _bundle(self, question: GateQuestion) -> Obstacle | None:
         """A scope that was paused or excluded, or a pin, after the plan was made holds too."""
-        bundle, desired, now = question.bundle, self._p.shared.desired, self._p.clock.wall_ms()
+        bundle, desired, now = question.bundle, self.shared.desired, self.clock.wall_ms()
         if not bundle:
             return None
         brokers = [broker for broker in (question.source, question.target) if broker]
@@ -285,7 +280,7 @@ class Gate:
         return None
 
     def _target(self, question: GateQuestion) -> Obstacle | None:
-        desired, target = self._p.shared.desired, question.target
+        desired, target = self.shared.desired, question.target
         closed = bool(target) and (target in desired.cordons or target in desired.drains)
         return Obstacle(code=Code.CORDONED, detail=target) if closed else None
 

@@ -1,6 +1,6 @@
 """What the guard knows of the past and of the calendar, put together for each plan.
 
-Kept by every replica: followers plan as well, and whoever leads next must know which brokers restarted a minute ago.
+Kept by every replica: followers plan as well, and the next leader must know which brokers restarted a minute ago.
 Moves of the last hour come from the shared records, so they survive a change of leader.
 """
 
@@ -57,7 +57,7 @@ class GuardMemory:
             for broker in self._differing(self._here, here):
                 self.changed[broker] = now_ms
         self._ever |= here.keys()
-        # A record that cannot be read tells no start: the one before still counts.
+        # A record that cannot be read has no start: the one before still counts.
         self._here = {broker: start or (self._here or {}).get(broker, 0) for broker, start in here.items()}
         self.changed = {broker: at for broker, at in self.changed.items() if at > now_ms - KEPT_MS}
 

@@ -189,7 +189,7 @@ class OutageWatch:
         except (StoreError, SnapshotError):
             return None
 
-    # --- telling each other ---
+    # --- notices to the other sidecars ---
 
     async def _exchange(self, found: tuple[OutageRecord | None, int | None]) -> None:
         notice, version = found
@@ -248,7 +248,7 @@ class OutageWatch:
         until = datetime.fromtimestamp((self._clock.wall_ms() / 1000) + left.seconds, tz=UTC).strftime("%H:%M:%SZ")
         wanted = f"{self._settle.seconds:g} s without a change of the registry"
         if left.missing:
-            return f"{left.why}; waiting for {', '.join(left.missing)}, then {wanted}; given up at {until}"
+            return f"{left.why}; waiting for {', '.join(left.missing)}, then {wanted}; at the latest at {until}"
         return f"{left.why}; all brokers are back, quiet for {left.quiet:.0f} of {wanted}, until {until}"
 
 

@@ -18,7 +18,7 @@ from cronsim import CronSim, CronSimError
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.daemon.gate.gate import Obstacle
-from bundlekeel.settings.guard import WindowSettings
+from bundlekeel.settings.sections import WindowSettings
 
 
 class Calendar:

@@ -1,13 +1,13 @@
 """The failsafe job: gives the brokers their own shedding back when no sidecar has completed a cycle for too long.
 
-After a takeover nobody but us balances. When all sidecars are gone, or one leads and all its cycles fail, the cluster
+After a takeover only Bundlekeel balances. When all sidecars are gone, or one leads and all its cycles fail, the cluster
 is worse off than before the takeover. `judge` needs no sidecar: it reads the takeover's record and the moment of the
 last completed cycle (`LeaderState.completed_ms`) from the shared state and restores what the record says.
 
-It never restores on doubt. What cannot be read is an error, not a death; and the moment is one of another machine's
-clock, so before anything is restored the state is watched for `confirm_seconds`: any cycle completed meanwhile, also
-one of a leader whose clock is wrong or that has just come back after an outage, calls it off. It is looked at once
-more right before each write to the brokers: reading their settings first may take long.
+It never restores when in doubt. What cannot be read is an error, and no sign that the sidecars are gone. The moment is
+one of another machine's clock, so before anything is restored the state is watched for `confirm_seconds`: any cycle
+completed meanwhile, also one of a leader whose clock is wrong or that has just come back after an outage, calls it off.
+The state is read once more right before each write to the brokers: reading their settings first may take long.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ClusterActivity:
     verdict: str = ""
 
     def dead(self, after_seconds: float) -> bool:
-        """Whether it is long enough ago, or cannot be told because a clock is ahead."""
+        """Whether it is long enough ago, or unknown because a clock is ahead."""
         return self.record is not None and (self.seconds >= after_seconds or self.seconds < -_AHEAD_SECONDS)
 
 
@@ -62,24 +62,24 @@ class DeadManResult:
 
     state: State
     sentence: str
-    pulse: ClusterActivity
+    activity: ClusterActivity
     result: TakeoverResult | None = None
 
     def view(self) -> dict[str, Any]:
         """As JSON, without the brokers."""
-        record = self.pulse.record
+        record = self.activity.record
         return {
             "state": self.state,
             "sentence": self.sentence,
-            "completed_ms": self.pulse.completed_ms,
-            "age_seconds": round(self.pulse.seconds, 1),
-            "epoch": self.pulse.epoch,
+            "completed_ms": self.activity.completed_ms,
+            "age_seconds": round(self.activity.seconds, 1),
+            "epoch": self.activity.epoch,
             "takeover": asdict(record.view()) if record is not None else None,
         }
 
 
-async def feel(coordination: Coordination, clock: Clock) -> ClusterActivity:
-    """The pulse right now. StoreError when the store does not answer, CodecError when its documents cannot be read."""
+async def read_activity(coordination: Coordination, clock: Clock) -> ClusterActivity:
+    """The activity right now. StoreError when the store does not answer, CodecError when documents cannot be read."""
     found = await read_record(coordination)
     documents = await coordination.read_tree(STATE)
     state = decode_state(documents, what="the leader's state") if documents else LeaderState()
@@ -103,28 +103,30 @@ async def judge(
     """Look, watch, and restore through `context` (None: a dry run). It is asked for only when there is something to
     do.
     """
-    pulse = await feel(coordination, clock)
-    if pulse.record is None:
-        return DeadManResult(state="not_taken_over", sentence="there is no takeover to undo", pulse=pulse)
-    if not pulse.dead(terms.after_seconds):
-        return _alive(pulse)
+    activity = await read_activity(coordination, clock)
+    if activity.record is None:
+        return DeadManResult(state="not_taken_over", sentence="there is no takeover to undo", activity=activity)
+    if not activity.dead(terms.after_seconds):
+        return _alive(activity)
     deadline = clock.boot() + terms.confirm_seconds
     while clock.boot() < deadline:
         await clock.sleep(min(_POLL_SECONDS, max(0.0, deadline - clock.boot())))
-        called_off = _changed(pulse, await feel(coordination, clock))
+        called_off = _changed(activity, await read_activity(coordination, clock))
         if called_off is not None:
             return called_off
-    why = _why(pulse)
+    why = _why(activity)
     if context is None:
-        return DeadManResult(state="dead", sentence=f"{why}; the brokers' shedding would be restored", pulse=pulse)
+        return DeadManResult(
+            state="dead", sentence=f"{why}; the brokers' shedding would be restored", activity=activity
+        )
 
     async def look_again() -> None:
-        called_off = _changed(pulse, await feel(coordination, clock))
+        called_off = _changed(activity, await read_activity(coordination, clock))
         if called_off is not None:
             raise _CalledOff(called_off)
 
     try:
-        return await _restore(await context(), pulse, why, terms, look_again)
+        return await _restore(await context(), activity, why, terms, look_again)
     except _CalledOff as found:
         return found.judgement
 
@@ -137,46 +139,48 @@ class _CalledOff(Exception):
         self.judgement = judgement
 
 
-def _changed(pulse: ClusterActivity, now: ClusterActivity) -> DeadManResult | None:
-    """What calls a restoration off, if anything has changed since that pulse."""
-    if pulse.record is None or now.record is None or now.record.wall_ms != pulse.record.wall_ms:
-        return DeadManResult(state="not_taken_over", sentence="somebody else ended the takeover meanwhile", pulse=now)
-    if (now.completed_ms, now.record) != (pulse.completed_ms, pulse.record):
+def _changed(activity: ClusterActivity, now: ClusterActivity) -> DeadManResult | None:
+    """What calls a restoration off, if anything has changed since it was read."""
+    if activity.record is None or now.record is None or now.record.wall_ms != activity.record.wall_ms:
+        return DeadManResult(
+            state="not_taken_over", sentence="somebody else ended the takeover meanwhile", activity=now
+        )
+    if (now.completed_ms, now.record) != (activity.completed_ms, activity.record):
         return _alive(now)
     return None
 
 
 async def _restore(
     context: TakeoverContext,
-    pulse: ClusterActivity,
+    activity: ClusterActivity,
     why: str,
     terms: DeadManLimits,
     look_again: Callable[[], Awaitable[None]],
 ) -> DeadManResult:
     result = await handback(context, reason=why, by=terms.by, deadman=True, look_again=look_again)
     if result is None:
-        return DeadManResult(state="not_taken_over", sentence="somebody else restored it meanwhile", pulse=pulse)
+        return DeadManResult(state="not_taken_over", sentence="somebody else restored it meanwhile", activity=activity)
     if result.complete:
         count = len(result.brokers)
         text = f"{why}; the brokers' own shedding is back, verified on {numbered(count, 'broker')}"
-        return DeadManResult(state="restored", sentence=text, pulse=pulse, result=result)
+        return DeadManResult(state="restored", sentence=text, activity=activity, result=result)
     missing = ", ".join(result.unverified) or "the stored overrides"
     text = f"{why}; not verified at {missing}: the record stays, and the next run goes on"
-    return DeadManResult(state="incomplete", sentence=text, pulse=pulse, result=result)
+    return DeadManResult(state="incomplete", sentence=text, activity=activity, result=result)
 
 
-def _alive(pulse: ClusterActivity) -> DeadManResult:
-    text = f"a cycle was completed {_ago(pulse.seconds)}" if pulse.completed_ms else "the takeover is recent"
-    return DeadManResult(state="alive", sentence=text, pulse=pulse)
+def _alive(activity: ClusterActivity) -> DeadManResult:
+    text = f"a cycle was completed {_ago(activity.seconds)}" if activity.completed_ms else "the takeover is recent"
+    return DeadManResult(state="alive", sentence=text, activity=activity)
 
 
-def _why(pulse: ClusterActivity) -> str:
-    if not pulse.completed_ms:
-        return f"no cycle was ever completed, and the takeover was {_ago(pulse.seconds)}"
-    said = f" (the last cycle: {pulse.verdict})" if pulse.verdict else ""
-    if pulse.seconds < 0:
-        return f"no cycle is completed any more, and the last one's clock was {-pulse.seconds:.0f} s ahead{said}"
-    return f"no cycle was completed for {pulse.seconds:.0f} s{said}"
+def _why(activity: ClusterActivity) -> str:
+    if not activity.completed_ms:
+        return f"no cycle was ever completed, and the takeover was {_ago(activity.seconds)}"
+    said = f" (the last cycle: {activity.verdict})" if activity.verdict else ""
+    if activity.seconds < 0:
+        return f"no cycle is completed any more, and the last one's clock was {-activity.seconds:.0f} s ahead{said}"
+    return f"no cycle was completed for {activity.seconds:.0f} s{said}"
 
 
 def _ago(seconds: float) -> str:

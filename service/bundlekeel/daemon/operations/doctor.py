@@ -73,7 +73,7 @@ class DoctorContext:
 
 
 async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check]:
-    """All checks, in the order in which one would mend things. Stops early where the rest cannot be tested."""
+    """All checks, in the order in which one would fix them. Stops early where the rest cannot be tested."""
     checks = [await _store(context, within)]
     if not checks[0].ok:
         return checks
@@ -87,10 +87,10 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     try:
         await context.config.refresh(picture.endpoints, force=True)
     except WrongCluster as error:
-        checks.append(Check(name="cluster name", ok=False, detail=str(error), fix=f"set cluster: {error.allowed}"))
+        checks.append(Check.failed("cluster name", str(error), f"set cluster: {error.allowed}"))
     else:
         name = context.config.adoptable().get("clusterName")
-        checks.append(Check(name="cluster name", ok=True, detail=name or "no broker has shown its clusterName"))
+        checks.append(Check.passed("cluster name", name or "no broker has shown its clusterName"))
     tables = await _listening(context, picture, within)
     checks += _reports(context, picture, tables)
     checks += [*_admin(context, picture), *_reporting(context, picture)]
@@ -111,13 +111,12 @@ async def _store(context: DoctorContext, within: float) -> Check:
         await context.clock.sleep(0.1)
         waited += 0.1
     if context.coordination.connected:
-        return Check(name="metadata store", ok=True, detail=f"{context.store_address} answers")
-    return Check(
-        name="metadata store",
-        ok=False,
-        detail=f"{context.store_address} did not answer within {within:.0f} s"
+        return Check.passed("metadata store", f"{context.store_address} answers")
+    return Check.failed(
+        "metadata store",
+        f"{context.store_address} did not answer within {within:.0f} s"
         + (f": {obstacle}" if (obstacle := context.coordination.obstacle) else ""),
-        fix="check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
+        "check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
     )
 
 
@@ -141,17 +140,17 @@ async def _root(context: DoctorContext) -> Check:
         pass  # somebody else's doctor wrote at the same moment: so writing works
     except StoreError as error:
         fix = "grant create, read, write and delete below the `/bundlekeel` root to this identity"
-        return Check(name="own root", ok=False, detail=f"cannot write below our root: {error}", fix=fix)
-    return Check(name="own root", ok=True, detail="reads and writes below our own root")
+        return Check.failed("own root", f"cannot write below our root: {error}", fix)
+    return Check.passed("own root", "reads and writes below our own root")
 
 
 async def _members(context: DoctorContext) -> Check:
     try:
         members, leader = await context.coordination.members(), await context.coordination.leader()
     except StoreError as error:
-        return Check(name="sidecars", ok=False, detail=str(error), fix="try again")
-    text = f"{len(members)} seats taken, {'led by ' + leader.id if leader else 'no leader'}"
-    return Check(name="sidecars", ok=True, detail=text)
+        return Check.failed("sidecars", str(error), "try again")
+    text = f"{numbered(len(members), 'seat')} taken, {'led by ' + leader.id if leader else 'no leader'}"
+    return Check.passed("sidecars", text)
 
 
 async def _picture(context: DoctorContext, within: float) -> tuple[Picture | None, Check]:
@@ -165,7 +164,7 @@ async def _picture(context: DoctorContext, within: float) -> tuple[Picture | Non
                 waited += 0.1
                 continue
             fix = "check the chroot in `metadata_store` (brokers' metadataStoreUrl) and read rights on /loadbalance"
-            return None, Check(name="brokers", ok=False, detail=str(error), fix=fix)
+            return None, Check.failed("brokers", str(error), fix)
         if picture.endpoints or waited >= within / 4:
             break
         await asyncio.sleep(0.1)
@@ -187,7 +186,7 @@ async def _listening(context: DoctorContext, picture: Picture, within: float) ->
 
 def _reports(context: DoctorContext, picture: Picture, tables: LoadTables) -> list[Check]:
     if not picture.excluded:
-        return [Check(name="reports", ok=True, detail=f"{len(picture.reports)} usable")]
+        return [Check.passed("reports", f"{len(picture.reports)} usable")]
     return [
         _unheard(context, item, tables)
         if picture.mode in _PUBLISHING and item.code == Code.NO_LOAD_DATA
@@ -200,25 +199,22 @@ def _unheard(context: DoctorContext, item: ExcludedBroker, tables: LoadTables) -
     """A broker that has not published since we began to listen. That is wrong only after its longest silence."""
     longest = context.used(context.config.values(item.broker_id) or {})[0].report_max_interval_seconds
     listened = (context.clock.wall_ms() - tables.since_ms) / 1000
-    silence = f"a quiet broker does every {longest:g} s"
+    silence = f"a broker without changes publishes every {longest:g} s"
     if tables.state == "ok" and listened <= longest:
         detail = f"{item.broker_id} has published no load yet, in {max(0.0, listened):.0f} s; {silence}"
-        return Check(name="reports", ok=True, detail=detail)
-    return Check(
-        name="reports",
-        ok=False,
-        detail=f"{item.broker_id} has published no load since we began to listen; {silence}",
-        fix="ask a sidecar that has been running for longer: `bundlekeel status`, or GET /api/v1/doctor",
-        severity="warning",
+        return Check.passed("reports", detail)
+    return Check.warned(
+        "reports",
+        f"{item.broker_id} has published no load since we began to listen; {silence}",
+        "ask a sidecar that has been running for longer: `bundlekeel status`, or GET /api/v1/doctor",
     )
 
 
 def _unusable(item: ExcludedBroker) -> Check:
-    return Check(
-        name="reports",
-        ok=False,
-        detail=f"{item.broker_id} is left out: {item.code} {item.detail}".strip(),
-        fix="look at that broker's log and at its node under /loadbalance/brokers; a restart rewrites it",
+    return Check.failed(
+        "reports",
+        f"{item.broker_id} is left out: {item.code} {item.detail}".strip(),
+        "look at that broker's log and at its node under /loadbalance/brokers; a restart rewrites it",
     )
 
 
@@ -232,17 +228,15 @@ def _admin(context: DoctorContext, picture: Picture) -> list[Check]:
             if denied
             else f"check that this host reaches {picture.endpoints[broker].web_url}"
         )
-        checks.append(Check(name="admin API", ok=False, detail=f"{broker}: {text}", fix=fix))
+        checks.append(Check.failed("admin API", f"{broker}: {text}", fix))
     answered = len(picture.endpoints) - len(failed)
     if answered:
-        checks.append(
-            Check(name="admin API", ok=True, detail=f"{numbered(answered, 'broker', 'show')} their configuration")
-        )
+        checks.append(Check.passed("admin API", f"{numbered(answered, 'broker', 'show')} their configuration"))
     return checks
 
 
 def _reporting(context: DoctorContext, picture: Picture) -> list[Check]:
-    """How each broker measures and reports; a plan reckons with the largest of each figure (`BrokerConfig`)."""
+    """How each broker measures and reports; a plan uses the largest of each figure (`BrokerConfig`)."""
     alike: dict[str, list[str]] = {}
     for broker in sorted(picture.endpoints):
         params, origins = context.used(context.config.values(broker) or {})
@@ -253,13 +247,15 @@ def _reporting(context: DoctorContext, picture: Picture) -> list[Check]:
             told.append(f"{key} {getattr(params, spec.name) / spec.factor:g} ({origin})")
         alike.setdefault(", ".join(told), []).append(broker)
     name = "load reports of brokers"
-    return [Check(name=name, ok=True, detail=f"{', '.join(who)}: {text}") for text, who in alike.items()]
+    return [Check.passed(name, f"{', '.join(who)}: {text}") for text, who in alike.items()]
 
 
 def _load_manager(picture: Picture) -> Check:
     kinds = sorted({endpoint.load_manager.rpartition(".")[2] or "unknown" for endpoint in picture.endpoints.values()})
     ok = picture.mode in ACTED_ON
-    fix = "" if ok else "only ModularLoadManagerImpl and ExtensibleLoadManagerImpl are acted on; all else is observed"
+    fix = (
+        "" if ok else "only ModularLoadManagerImpl and ExtensibleLoadManagerImpl are acted on; all others are observed"
+    )
     if picture.mode == "mixed":
         fix = "finish the migration; `force_mixed` acts among the brokers of the class that started last"
     return Check(name="load manager", ok=ok, detail=", ".join(kinds), fix=fix, severity="error" if ok else "warning")
@@ -272,9 +268,9 @@ def _load_topics(picture: Picture, tables: LoadTables) -> list[Check]:
     heard = sum(1 for broker in picture.endpoints if (item := tables.heard.get(broker)) and item.load is not None)
     if tables.state == "ok":
         detail = f"followed; {heard} of {len(picture.endpoints)} brokers heard"
-        return [Check(name="load topics", ok=True, detail=detail)]
+        return [Check.passed("load topics", detail)]
     fix = "let this host reach the brokers' service ports; its identity must be allowed to consume in pulsar/system"
-    return [Check(name="load topics", ok=False, detail=f"{tables.state} {tables.detail}".strip(), fix=fix)]
+    return [Check.failed("load topics", f"{tables.state} {tables.detail}".strip(), fix)]
 
 
 async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
@@ -289,11 +285,9 @@ async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
 def _shedding(context: DoctorContext, picture: Picture, partial_takeover: tuple[str, ...]) -> Check:
     on = sorted(broker for broker in picture.endpoints if context.config.sheds(broker))
     if not on:
-        return Check(name="brokers' own shedding", ok=True, detail="off on every broker that could be asked")
+        return Check.passed("brokers' own shedding", "off on every broker that answered")
     if all(left_to_us(context.config.values(broker), partial_takeover) for broker in on):
-        return Check(
-            name="brokers' own shedding", ok=True, detail=f"on, but leaves {', '.join(partial_takeover)} to us"
-        )
+        return Check.passed("brokers' own shedding", f"on, but leaves {', '.join(partial_takeover)} to us")
     return Check(
         name="brokers' own shedding",
         ok=context.mode != "act",
@@ -307,27 +301,27 @@ def _splitting(context: DoctorContext, picture: Picture, record: TakeoverRecord 
     name = "brokers' own splits"
     on = sorted(broker for broker in picture.endpoints if context.config.splits(broker))
     if not on:
-        return Check(name=name, ok=True, detail="off on every broker that could be asked")
+        return Check.passed(name, "off on every broker that answered")
     unloads = any(context.config.unloads_splits(broker) for broker in on)
     detail = f"on at {', '.join(on)}" + ("; they unload what they split" if unloads else "")
     if not turned_off(record):
-        return Check(name=name, ok=True, detail=detail)
+        return Check.passed(name, detail)
     detail += ", though the takeover turned them off"
-    return Check(name=name, ok=False, detail=detail, fix=REMEDY, severity="warning")
+    return Check.warned(name, detail, REMEDY)
 
 
 async def _leader(context: DoctorContext) -> Check:
     try:
         leader = await context.metadata.metadata_leader()
     except BundlekeelError as error:
-        return Check(name="Pulsar's leader broker", ok=False, detail=str(error), fix="try again in a few seconds")
-    fix = "" if leader else "no broker leads the load manager: transfers need it; look at the brokers' logs"
+        return Check.failed("Pulsar's leader broker", str(error), "try again in a few seconds")
+    fix = "" if leader else "no broker leads the load manager, which transfers need; look at the brokers' logs"
     return Check(name="Pulsar's leader broker", ok=leader is not None, detail=leader or "none", fix=fix)
 
 
 def _blind(context: DoctorContext, picture: Picture) -> Check:
     if picture.mode == "extensible":
-        return Check(name="bandwidth", ok=True, detail="extensible brokers report a score, no limits")
+        return Check.passed("bandwidth", "extensible brokers report a score, no limits")
     blind = []
     for report in picture.reports:
         override = match_capacity(context.capacity, report.broker_id)
@@ -335,13 +329,11 @@ def _blind(context: DoctorContext, picture: Picture) -> Check:
         if not told and not (report.limit[BANDWIDTH_IN] > 0 and report.limit[BANDWIDTH_OUT] > 0):
             blind.append(report.broker_id)
     if not blind:
-        return Check(name="bandwidth", ok=True, detail="every broker has a bandwidth limit")
-    return Check(
-        name="bandwidth",
-        ok=False,
-        detail=f"no network limit reported by {', '.join(blind)}: traffic does not count there",
-        fix='name the limit, e.g. `capacity: {"*": {nic_gbps: 10}}` or `{"*": {throughput: 100000000}}`',
-        severity="warning",
+        return Check.passed("bandwidth", "every broker has a bandwidth limit")
+    return Check.warned(
+        "bandwidth",
+        f"no network limit reported by {', '.join(blind)}: traffic does not count there",
+        'name the limit, e.g. `capacity: {"*": {nic_gbps: 10}}` or `{"*": {throughput: 100000000}}`',
     )
 
 
@@ -358,13 +350,11 @@ def _shared_machine(context: DoctorContext, picture: Picture) -> Check:
     traffic = [float(report.traffic.sum()) for report in reports]
     alike = len(reports) > 1 and len(limits) == 1 and max(usage) - min(usage) <= CPU_ALIKE_SHARE * max(limits)
     if not alike or max(usage, default=0.0) <= 0 or max(traffic) < 2 * min(traffic) or max(traffic) <= 0:
-        return Check(name="CPU figures", ok=True, detail="nothing says that brokers share a CPU")
-    return Check(
-        name="CPU figures",
-        ok=False,
-        detail=f"{len(reports)} brokers report the same CPU at very different traffic: they seem to share a machine",
-        fix='give each broker its own CPU limit (cgroup), or `capacity: {"*": {cpu: ignore, throughput: ...}}`',
-        severity="warning",
+        return Check.passed("CPU figures", "no sign that brokers share a CPU")
+    return Check.warned(
+        "CPU figures",
+        f"{len(reports)} brokers report the same CPU at very different traffic: they seem to share a machine",
+        'give each broker its own CPU limit (cgroup), or `capacity: {"*": {cpu: ignore, throughput: ...}}`',
     )
 
 
@@ -373,14 +363,8 @@ def _clock(context: DoctorContext, picture: Picture) -> Check:
     ahead = {r.broker_id: (r.last_update - now) / 1000 for r in picture.reports}
     worst = max(ahead, key=lambda broker: ahead[broker], default="")
     if not worst or ahead[worst] < _SKEW_LIMIT_SECONDS:
-        return Check(name="clocks", ok=True, detail="no report comes from the future")
-    return Check(
-        name="clocks",
-        ok=False,
-        detail=f"{worst} is {ahead[worst]:.0f} s ahead of us",
-        fix="synchronise the clocks (NTP)",
-        severity="warning",
-    )
+        return Check.passed("clocks", "no broker's clock is ahead of ours")
+    return Check.warned("clocks", f"{worst} is {ahead[worst]:.0f} s ahead of us", "synchronise the clocks (NTP)")
 
 
 async def _policies(context: DoctorContext, picture: Picture) -> Check:
@@ -394,8 +378,8 @@ async def _policies(context: DoctorContext, picture: Picture) -> Check:
         await context.clock.sleep(0.2)  # the configuration store's session may be a moment later
         found = await book.read(named)
     if found.unknown:
-        fix = "check `configuration_store` in the settings; nothing moves meanwhile"
-        return Check(name="policies", ok=False, detail=f"could not be read: {found.unknown}", fix=fix)
+        fix = "check `configuration_store` in the settings; nothing moves until then"
+        return Check.failed("policies", f"could not be read: {found.unknown}", fix)
     texts = [text for policy in found.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
     foreign = [repr(text) for text in texts if java_pattern(text) is None]
     if foreign:
@@ -404,23 +388,23 @@ async def _policies(context: DoctorContext, picture: Picture) -> Check:
             "write them without look-around, back-references, possessive quantifiers, class unions, intersections or "
             "\\p{...}; bundles they may concern do not move"
         )
-        return Check(name="policies", ok=False, detail=detail, fix=fix, severity="warning")
+        return Check.warned("policies", detail, fix)
     if found.unreadable:
-        detail = f"{len(found.unreadable)} namespaces' own cannot be read, e.g. {min(found.unreadable)}"
-        fix = "mend their local policies (`pulsar-admin namespaces`); their bundles do not move meanwhile"
-        return Check(name="policies", ok=False, detail=detail, fix=fix, severity="warning")
+        detail = f"policies of {len(found.unreadable)} namespaces cannot be read, e.g. {min(found.unreadable)}"
+        fix = "repair their local policies (`pulsar-admin namespaces`); their bundles do not move until then"
+        return Check.warned("policies", detail, fix)
     grouped = len(found.anti_affinity)
-    return Check(name="policies", ok=True, detail=f"{len(found.isolation)} isolation policies, {grouped} in groups")
+    return Check.passed("policies", f"{len(found.isolation)} isolation policies, {grouped} in groups")
 
 
 def _placement(context: DoctorContext, picture: Picture) -> Check:
     if picture.mode == "extensible":
-        detail = "the extensible load manager has one of its own and ignores loadBalancerLoadPlacementStrategy"
-        return Check(name="placement of new bundles", ok=True, detail=detail)
+        detail = "the extensible load manager has its own placement and ignores loadBalancerLoadPlacementStrategy"
+        return Check.passed("placement of new bundles", detail)
     values = context.config.adoptable()
     placement = values.get("loadBalancerLoadPlacementStrategy", "")
     if placement.endswith("AvgShedder"):
         fix = "set loadBalancerLoadPlacementStrategy to LeastResourceUsageWithWeight on the brokers"
         detail = "AvgShedder places at random once the brokers' shedding is off (Pulsar issue 24581)"
-        return Check(name="placement of new bundles", ok=False, detail=detail, fix=fix, severity="warning")
-    return Check(name="placement of new bundles", ok=True, detail=placement.rpartition(".")[2] or "unknown")
+        return Check.warned("placement of new bundles", detail, fix)
+    return Check.passed("placement of new bundles", placement.rpartition(".")[2] or "unknown")

@@ -25,7 +25,7 @@ from bundlekeel.daemon.state.takeover_record import TAKEOVER, decode_takeover
 from bundlekeel.ports import Clock, Coordination, Document
 
 _FIX: Final = (
-    "it is left out, or read as the safe thing (paused, frozen); look who may write below our root, then delete that "
+    "it is ignored, or read as the safe state (paused, frozen); check who may write below our root, then delete that "
     "node (`desired`: `bundlekeel resume` writes it anew)"
 )
 _SINGLE: Final[Mapping[str, Callable[[Document], object]]] = {
@@ -63,14 +63,14 @@ async def document_check(coordination: Coordination) -> Check:
         if state:
             look(lambda chunks: decode_state(chunks, what=STATE), state)
     except StoreError as error:
-        return Check(name="documents", ok=False, detail=str(error), fix="try again")
+        return Check.failed("documents", str(error), "try again")
     try:
         await OwnedLimits(coordination).load()
     except StoreError as error:
         bad.append(f"{HELD} or {NATIVE}: {error}")
     if bad:
-        return Check(name="documents", ok=False, detail="; ".join(bad[:5]), fix=_FIX)
-    return Check(name="documents", ok=True, detail="everything below our root can be read")
+        return Check.failed("documents", "; ".join(bad[:5]), _FIX)
+    return Check.passed("documents", "everything below our root can be read")
 
 
 def _bundle(found: Document) -> str:
@@ -107,12 +107,11 @@ async def channel_checks(watch: ChannelWatch, clock: Clock, *, within: float = 1
 
 def _followed(watch: ChannelWatch) -> Check:
     if watch.view is not None and watch.followed:
-        return Check(name="ownership channel", ok=True, detail=f"followed, {len(watch.view.units)} bundles")
-    return Check(
-        name="ownership channel",
-        ok=False,
-        detail=watch.fault,
-        fix="let this host reach the brokers' service and web ports, and the metadata store; its identity must be "
+        return Check.passed("ownership channel", f"followed, {len(watch.view.units)} bundles")
+    return Check.failed(
+        "ownership channel",
+        watch.fault,
+        "let this host reach the brokers' service and web ports, and the metadata store; its identity must be "
         "allowed to read the brokers' settings and to consume in the namespace pulsar/system",
     )
 
@@ -135,7 +134,7 @@ def _findings(watch: ChannelWatch) -> Check:
         name="channel findings",
         ok=not found,
         detail=text or "nothing wrong",
-        fix="`bundlekeel channel` lists them with what mends each" if found else "",
+        fix="`bundlekeel channel` lists each with its remedy" if found else "",
         severity="warning" if found else "error",
     )
 
@@ -158,23 +157,25 @@ def go_live(
 
 def _mode(ceiling: str) -> Check:
     ok = ceiling == "act"
-    fix = "" if ok else "when all else holds: `mode: act` in the settings file, then restart the sidecars one by one"
+    fix = (
+        ""
+        if ok
+        else "when all other checks hold: `mode: act` in the settings file, then restart the sidecars one by one"
+    )
     return Check(name="mode", ok=ok, detail=f"the settings file says {ceiling}", fix=fix, severity="warning")
 
 
 def _seats(members: int) -> Check:
     ok = members > 1
-    fix = "" if ok else "run a second sidecar: without one nobody takes over from a leader that is gone"
+    fix = "" if ok else "run a second sidecar, which takes over when the leader fails"
     return Check(name="replicas", ok=ok, detail=f"{numbered(members, 'sidecar')} running", fix=fix, severity="warning")
 
 
 def _failsafe() -> Check:
-    return Check(
-        name="failsafe job",
-        ok=False,
-        detail="it leaves no trace that a sidecar could see",
-        fix="see that `bundlekeel deadman` runs as a CronJob or timer (docs/operations/deadman.md)",
-        severity="warning",
+    return Check.warned(
+        "failsafe job",
+        "a sidecar cannot see whether it runs",
+        "make sure that `bundlekeel deadman` runs as a CronJob or timer (docs/operations/deadman.md)",
     )
 
 

@@ -1,7 +1,7 @@
 """Drains, cordons and warms while they last: what a cycle needs of them, and how far they are.
 
 A broker that is drained is asked what it owns (`owned_bundles`), because bundles without topics are in no load report
-and a report may be minutes old. What cannot be asked is never taken for empty.
+and a report may be minutes old. A broker that does not answer is never counted as empty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bundlekeel.core.model.names import is_system_bundle, parse_bundle
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.daemon.execution.leader_executor import GUESS_SECONDS
+from bundlekeel.daemon.execution.durations import GUESS_SECONDS
 from bundlekeel.daemon.gate.in_force import scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest
@@ -55,7 +55,7 @@ class _Watch:
 
 
 class DrainTracker:
-    """Implements `cycle.parts.BrokerRequests`, and watches over what drains are to keep empty."""
+    """Implements `daemon.cycle.cycle.BrokerRequests`, and watches over what drains are to keep empty."""
 
     def __init__(
         self, shared_state: SharedState, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry
@@ -96,7 +96,7 @@ class DrainTracker:
         )
 
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Refusal], *, acting: bool) -> None:
-        """Hear of a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
+        """Take in a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
         for broker, watch in self._watches.items():
             watch.planned = watch.left or frozenset()
             watch.blocked = {
@@ -172,7 +172,7 @@ class DrainTracker:
         try:
             watch.left, watch.detail = await self.listed(broker), ""
         except (AdminApiError, TimeoutError) as error:
-            watch.left, watch.detail = None, str(error) or "it did not say in time what it owns"
+            watch.left, watch.detail = None, str(error) or "it did not list its bundles in time"
             return
         watch.asked_boot = self._clock.boot()
         if before:

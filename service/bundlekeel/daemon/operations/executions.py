@@ -16,8 +16,8 @@ from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import Planner
+from bundlekeel.daemon.execution.executor import LeaderExecutor
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.leader_executor import LeaderExecutor
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.operations.manual_moves import UNREADABLE, ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews
@@ -100,7 +100,7 @@ class Executions:
         await self._settle_reviews()
 
     async def _settle_reviews(self) -> None:
-        """At the start of a term, since the last leader may have ended amid a task, and after each task."""
+        """At the start of a term, since the last leader may have ended during a task, and after each task."""
         epoch = self._shared_state.current_epoch()
         if self._settled != epoch:
             await self._reviews.settle()
@@ -211,7 +211,7 @@ class Executions:
         self._executor.request = request
 
     def _still_young(self, body: Mapping[str, Any]) -> None:
-        """Conflict when no sidecar led, or a cycle hung, for so long that whoever asked has given up or asked again."""
+        """Conflict when no sidecar led, or a cycle hung, for so long that the person has given up or asked again."""
         left = body.get("left_ms")
         waited = self._wall_ms() - left if isinstance(left, int) else 0
         if waited > REQUEST_MAX_AGE_MS:

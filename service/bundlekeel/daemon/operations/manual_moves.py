@@ -19,7 +19,6 @@ from bundlekeel.core.model.errors import (
     ConfigError,
     Conflict,
     NotFound,
-    SnapshotError,
     StoreError,
 )
 from bundlekeel.core.model.names import parse_bundle
@@ -52,12 +51,12 @@ from bundlekeel.daemon.answers.plans import CandidateView, ChildView, LoadView, 
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
-from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, whole_bundles
+from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, snapshot_of, whole_bundles
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.ports import BrokerAdmin, Metadata, Ownership, TopicLoad
 
-UNREADABLE: Final = "the request cannot be read; another version of Bundlekeel left it?"
+UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
 # What `flow_or_qps_equally_divide` goes by, with Pulsar's defaults: msg/s, MiB/s, per cent.
 FLOW_LIMITS: Final = {
     "loadBalancerNamespaceBundleMaxMsgRate": "30000",
@@ -68,8 +67,8 @@ POLICIES = (Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.HAS_POLICY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManualMovesParts:
-    """What planning by hand looks at."""
+class ManualMoves:
+    """Plans single moves and splits. Raises NotFound, Conflict, ConfigError, SnapshotError, StoreError."""
 
     cycle: Cycle
     policies: PolicyCache
@@ -77,13 +76,6 @@ class ManualMovesParts:
     ownership: Ownership
     admin: BrokerAdmin
     config: BrokerConfig
-
-
-class ManualMoves:
-    """Plans single moves and splits. Raises NotFound, Conflict, ConfigError, SnapshotError, StoreError."""
-
-    def __init__(self, parts: ManualMovesParts) -> None:
-        self._p = parts
 
     async def move(self, name: str, to: str = "", *, override_cool_down: bool = False) -> tuple[ManualMoveView, Json]:
         """The dry run of a transfer (to a broker) or an unload (to wherever there is most room), and the request for
@@ -99,7 +91,7 @@ class ManualMoves:
             return answer, {}
         target = made.move.target
         body = {"kind": kind, "bundle": whole.bundle, "source": owner, "target": target}
-        # `moves` tells releases that know only plans that this is none of theirs: they refuse it.
+        # Releases that know only plans read `moves`, find no such plan and refuse the request.
         return answer, body | {
             "override_cool_down": override_cool_down,
             "moves": [[whole.bundle, owner, target]],
@@ -153,7 +145,7 @@ class ManualMoves:
     ) -> tuple[NamespaceUnloadView, Json]:
         """The dry run of the unload of every bundle of a namespace, and the request for the leader; no request (empty)
         when all of them stay."""
-        bundles = [str(bundle) for bundle in await bundles_of(namespace, self._p.metadata)]
+        bundles = [str(bundle) for bundle in await bundles_of(namespace, self.metadata)]
         owners, unowned = await self._owners(bundles)
         made = await self._unloads(owners, override_cool_down=override_cool_down)
         refused = (*unowned, *made.refused)
@@ -229,7 +221,7 @@ class ManualMoves:
     # --- parts ---
 
     async def _whole(self, name: str) -> WholeBundle:
-        wholes = await whole_bundles(name, metadata=self._p.metadata)
+        wholes = await whole_bundles(name, metadata=self.metadata)
         if len(wholes) != 1:
             bundles = ", ".join(item.bundle for item in wholes)
             raise ConfigError(
@@ -242,7 +234,7 @@ class ManualMoves:
 
     async def _owner(self, bundle: str) -> str:
         try:
-            owner = await self._p.ownership.owner(bundle)
+            owner = await self.ownership.owner(bundle)
         except CodecError as error:
             raise StoreError(f"who owns {bundle} cannot be read: {error}") from error
         if owner is None:
@@ -262,7 +254,7 @@ class ManualMoves:
         return owners, refused
 
     def _registered(self) -> tuple[str, ...]:
-        picture = self._p.cycle.picture
+        picture = self.cycle.picture
         return tuple(picture.endpoints) if picture is not None else ()
 
     async def _planned(self, bundle: str, owner: str, to: str, *, override_cool_down: bool) -> ManualPlan:
@@ -277,12 +269,12 @@ class ManualMoves:
         owned: dict[str, list[str]] = {}
         for bundle, owner in owners.items():
             owned.setdefault(owner, []).append(bundle)
-        snapshot = with_owned(self._snapshot(), owned)
-        policies = await self._p.policies.read(snapshot.bundles.namespaces)
+        snapshot = with_owned(snapshot_of(self.cycle), owned)
+        policies = await self.policies.read(snapshot.bundles.namespaces)
         return replace(self._request(snapshot), policies=policies)
 
     def _request(self, snapshot: Snapshot) -> Request:
-        given = self._p.cycle.plan_input(snapshot)
+        given = self.cycle.plan_input(snapshot)
         return Request(
             snapshot=snapshot,
             ledger=given.ledger,
@@ -293,20 +285,15 @@ class ManualMoves:
             owned=given.owned,
         )
 
-    def _snapshot(self) -> Snapshot:
-        if self._p.cycle.snapshot is None:
-            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
-        return self._p.cycle.snapshot
-
     def _may_split(self, bundle: str, owner: str, algorithm: SplitAlgorithm | None) -> None:
         """SplitRefused when the guard binds the bundle, or its owner does not support that split. Policies bind it to
         brokers, and children stay where it is."""
-        snapshot = with_owned(self._snapshot(), {owner: [bundle]})
+        snapshot = with_owned(snapshot_of(self.cycle), {owner: [bundle]})
         movable, found = by_person(self._request(snapshot))
         row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
         if row >= 0 and not movable[row] and found.codes[row] not in POLICIES:
             raise SplitRefused(found.codes[row])
-        known = (self._p.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
+        known = (self.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
         if known is not None:
             # What the broker is asked for, and what a person asked for: whoever runs it may have left that out.
             sent = SplitAlgorithm.RANGE if algorithm is SplitAlgorithm.RANGE else SplitAlgorithm.POSITIONS
@@ -327,8 +314,8 @@ class ManualMoves:
                 value=name,
                 allowed=f"{namespace}/LARGEST; for a topic of that name persistent://{name}",
             )
-        await bundles_of(namespace, self._p.metadata)
-        found = largest_bundle(self._snapshot().bundles, namespace)
+        await bundles_of(namespace, self.metadata)
+        found = largest_bundle(snapshot_of(self.cycle).bundles, namespace)
         if found is None:
             raise Conflict(f"no broker reports a bundle of {namespace}", difference=[Code.NO_BUNDLES.value])
         return found[0], f", the largest by load ({found[1]}),"
@@ -336,18 +323,18 @@ class ManualMoves:
     async def _cut(self, bundle: str, owner: str, at: tuple[int, ...], algorithm: SplitAlgorithm | None) -> Family:
         """The children that would be made. SplitRefused where there is no place to cut."""
         try:
-            topics = await self._p.admin.topic_loads(bundle, owner)
+            topics = await self.admin.topic_loads(bundle, owner)
         except AdminApiError as error:
             raise SplitRefused(Code.ADMIN_REFUSED, str(error)) from error
         if algorithm not in (None, SplitAlgorithm.POSITIONS):
             at = self._boundaries(bundle, owner, topics, algorithm)
-        if len(at) > 1 and self._snapshot().mode == "extensible":
+        if len(at) > 1 and snapshot_of(self.cycle).mode == "extensible":
             raise SplitRefused(Code.NOT_SUPPORTED, f"{len(at)} boundaries; {ONE_BOUNDARY}")
         request = SplitRequest(
             bundle=bundle,
             broker=owner,
             rule=RULE,
-            max_bundles=self._p.cycle.params.split_max_bundles,
+            max_bundles=self.cycle.params.split_max_bundles,
             at=at,
             halves=algorithm is SplitAlgorithm.RANGE,
         )
@@ -364,7 +351,7 @@ class ManualMoves:
             raise SplitRefused(Code.SINGLE_TOPIC, f"{algorithm} parts topics")
         if algorithm is SplitAlgorithm.TOPIC_COUNT:
             return topic_count_equally_divide([topic.hash for topic in topics])
-        values = self._p.config.values(owner) or {}
+        values = self.config.values(owner) or {}
         try:
             rate, size, over = (float(values.get(key, default)) for key, default in FLOW_LIMITS.items())
         except ValueError as error:

@@ -15,7 +15,6 @@ from bundlekeel.core.model.errors import (
     NotFound,
     SnapshotError,
 )
-from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.relocation import RULES
@@ -54,8 +53,8 @@ from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import task_of
 from bundlekeel.daemon.operations.manual_moves import ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews
-from bundlekeel.daemon.operations.where import whole_bundles
-from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from bundlekeel.daemon.operations.where import snapshot_of, whole_bundles
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause, request_record
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
 
@@ -68,32 +67,25 @@ Asked = TypeVar("Asked", ManualMoveView, NamespaceUnloadView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorRequestsParts:
-    """What requests are made with."""
+class OperatorRequests:
+    """What people ask of brokers and bundles."""
 
     shared_state: SharedState
     cycle: Cycle
-    operations: DrainTracker
+    drain_tracker: DrainTracker
     manual_moves: ManualMoves
-    reviews: Reviews
+    proposals: Reviews
     metadata: Metadata
     ownership: Ownership
     journal: Journal
     clock: Clock
     gate: Gate
 
-
-class OperatorRequests:
-    """What people ask of brokers and bundles."""
-
-    def __init__(self, parts: OperatorRequestsParts) -> None:
-        self._p = parts
-
     # --- looking ---
 
     def operations(self) -> OperationsView:
         """Everything people have asked of brokers and bundles, with the progress of drains."""
-        desired, now, progress = self._p.shared_state.desired, self._p.clock.wall_ms(), self._p.operations.progress()
+        desired, now, progress = self.shared_state.desired, self.clock.wall_ms(), self.drain_tracker.progress()
         return OperationsView(
             drains=[
                 msgspec.convert(
@@ -119,25 +111,25 @@ class OperatorRequests:
     async def _told(self, task: str) -> Json:
         found = self._task(task)
         if found is None:
-            asked = dict(await self._p.shared_state.take_requests())
+            asked = dict(await self.shared_state.take_requests())
             if task in asked:
                 return task_of(task, asked[task], "waiting")
             # The leader may have taken it since this replica looked last.
-            await self._p.shared_state.refresh()
+            await self.shared_state.refresh()
             found = self._task(task)
         if found is None:
             raise NotFound(f"no task {task}; see `bundlekeel plan tasks`")
         return found
 
     def _task(self, task: str) -> Json | None:
-        return next((item for item in self._p.shared_state.tasks if item.get("task") == task), None)
+        return next((item for item in self.shared_state.tasks if item.get("task") == task), None)
 
     # --- brokers ---
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Empty a broker and keep it empty."""
         self._known(broker)
-        self._others_take(self._p.shared_state.desired, broker)
+        self._others_take(self.shared_state.desired, broker)
         shown = await self._preview(broker, draining=True, dry_run=dry_run)
 
         def drained(found: Desired) -> Desired:
@@ -146,14 +138,14 @@ class OperatorRequests:
             return _put(found, "drains", broker, self._operator_request(reason, by))
 
         if not dry_run:
-            self._p.gate.demand(GateQuestion(action=Action.ORDER))
+            self.gate.demand(GateQuestion(action=Action.ORDER))
             await self._note(drained, f"drain of {broker}", reason, by)
         return shown
 
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Fill a broker gently."""
         self._known(broker)
-        _open_to_bundles(self._p.shared_state.desired, broker)
+        _open_to_bundles(self.shared_state.desired, broker)
         shown = await self._preview(broker, draining=False, dry_run=dry_run)
 
         def warmed(found: Desired) -> Desired:
@@ -161,12 +153,12 @@ class OperatorRequests:
             return _put(found, "warms", broker, self._operator_request(reason, by))
 
         if not dry_run:
-            self._p.gate.demand(GateQuestion(action=Action.ORDER))
+            self.gate.demand(GateQuestion(action=Action.ORDER))
             await self._note(warmed, f"warm of {broker}", reason, by)
         return shown
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
-        """Let nothing come to a broker."""
+        """Stop moving bundles to a broker."""
         self._known(broker)
 
         def cordoned(found: Desired) -> Desired:
@@ -179,9 +171,7 @@ class OperatorRequests:
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> UncordonedView:
         """End cordon, drain and warm; also of a broker that is away."""
-        ended = [
-            kind for kind in ("cordons", "drains", "warms") if broker in getattr(self._p.shared_state.desired, kind)
-        ]
+        ended = [kind for kind in ("cordons", "drains", "warms") if broker in getattr(self.shared_state.desired, kind)]
         if not ended:
             raise NotFound(f"{broker} is neither cordoned nor drained nor warmed")
 
@@ -197,17 +187,17 @@ class OperatorRequests:
 
     async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> PinnedView:
         """Keep a bundle where it is."""
-        wholes = await whole_bundles(bundle, metadata=self._p.metadata)
+        wholes = await whole_bundles(bundle, metadata=self.metadata)
         if len(wholes) != 1:
             raise ConfigError(f"{bundle} lies in {len(wholes)} bundles; name one", field="bundle", value=bundle)
         name, until = wholes[0].bundle, self._until(seconds)
         await self._note(lambda found: _put(found, "pinned", name, until), f"pin of {name}", reason, by)
-        owner = await self._p.ownership.owner(name)
+        owner = await self.ownership.owner(name)
         return PinnedView(bundle=name, broker=owner.broker_id if owner is not None else None, until_ms=until)
 
     async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
         """End a pin."""
-        if bundle not in self._p.shared_state.desired.pinned:
+        if bundle not in self.shared_state.desired.pinned:
             raise NotFound(f"{bundle} is not pinned")
         await self._note(lambda found: _drop(found, "pinned", bundle), f"unpin of {bundle}", reason, by)
         return UnpinnedView(bundle=bundle)
@@ -216,12 +206,12 @@ class OperatorRequests:
         """Leave alone what matches."""
         pattern, until = pattern_of(pattern, self._registered), self._until(seconds)
         await self._note(lambda found: _put(found, "excluded", pattern, until), f"exclusion of {pattern}", reason, by)
-        return ExcludedView(pattern=pattern, until_ms=until, bundles=matched(pattern, self._p.cycle.snapshot))
+        return ExcludedView(pattern=pattern, until_ms=until, bundles=matched(pattern, self.cycle.snapshot))
 
     async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
         """End an exclusion."""
-        pattern = _as_stored(pattern, self._p.shared_state.desired.excluded)
-        if pattern not in self._p.shared_state.desired.excluded:
+        pattern = _as_stored(pattern, self.shared_state.desired.excluded)
+        if pattern not in self.shared_state.desired.excluded:
             raise NotFound(f"{pattern} is not excluded at run time; the settings file may exclude it")
         await self._note(lambda found: _drop(found, "excluded", pattern), f"inclusion of {pattern}", reason, by)
         return IncludedView(pattern=pattern)
@@ -229,15 +219,15 @@ class OperatorRequests:
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
         """Move nothing of one scope."""
         scope, pattern = scope_of(scope, self._registered)
-        pause = Pause(reason=reason, by=by, since_ms=self._p.clock.wall_ms(), until_ms=self._until(seconds))
+        pause = Pause(reason=reason, by=by, since_ms=self.clock.wall_ms(), until_ms=self._until(seconds))
         await self._note(lambda found: _put(found, "pauses", scope, pause), f"pause of {scope}", reason, by)
-        bundles = matched(pattern, self._p.cycle.snapshot)
+        bundles = matched(pattern, self.cycle.snapshot)
         return PausedScopeView(scope=scope, **asdict(pause_view(pause)), bundles=bundles)
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> ResumedScopeView:
         """End the pause of one scope."""
-        scope = _as_stored(scope, self._p.shared_state.desired.pauses)
-        if scope not in self._p.shared_state.desired.pauses:
+        scope = _as_stored(scope, self.shared_state.desired.pauses)
+        if scope not in self.shared_state.desired.pauses:
             raise NotFound(f"{scope} is not paused")
         await self._note(lambda found: _drop(found, "pauses", scope), f"resume of {scope}", reason, by)
         return ResumedScopeView(scope=scope, reason=reason, by=by)
@@ -260,10 +250,10 @@ class OperatorRequests:
         if verb == "transfer" and not to:
             raise ConfigError("a transfer names a broker", field="to", value=to, allowed="a broker id")
         if verb == "split":
-            answer, operator_request = await self._p.manual_moves.split(name, options)
+            answer, operator_request = await self.manual_moves.split(name, options)
         else:
             aim = to if verb == "transfer" else ""
-            answer, operator_request = await self._p.manual_moves.move(name, aim, override_cool_down=override_cool_down)
+            answer, operator_request = await self.manual_moves.move(name, aim, override_cool_down=override_cool_down)
         return await self._asked(verb, answer, operator_request, execute=execute, reason=reason, by=by)
 
     async def unload_namespace(
@@ -276,10 +266,10 @@ class OperatorRequests:
         by: str = "",
     ) -> NamespaceUnloadView:
         """Unload every bundle of a namespace; dry unless `execute`."""
-        answer, operator_request = await self._p.manual_moves.unload_namespace(
+        answer, operator_request = await self.manual_moves.unload_namespace(
             namespace, override_cool_down=override_cool_down
         )
-        answer = replace(answer, eta_seconds=self._p.operations.eta(len(answer.moves)) if operator_request else None)
+        answer = replace(answer, eta_seconds=self.drain_tracker.eta(len(answer.moves)) if operator_request else None)
         return await self._asked("unload", answer, operator_request, execute=execute, reason=reason, by=by)
 
     async def _asked(
@@ -288,11 +278,11 @@ class OperatorRequests:
         """The answer to a person, and the request to the leader, if it is to be carried out."""
         if not execute:
             return answer
-        self._p.gate.demand(GateQuestion(action=Action.SUBMISSION))
+        self.gate.demand(GateQuestion(action=Action.SUBMISSION))
         if not operator_request:
             said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
             raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
-        left = await self._p.reviews.submit(
+        left = await self.proposals.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
         what = answer.bundle if isinstance(answer, ManualMoveView) else answer.namespace
@@ -301,7 +291,7 @@ class OperatorRequests:
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
         """A plan for the leader: left at once, or proposed where a second person has to approve it."""
-        left = await self._p.reviews.submit(id_, "plan", title, body)
+        left = await self.proposals.submit(id_, "plan", title, body)
         self._record(title, str(body.get("reason", "")), str(body.get("by", "")))
         return left
 
@@ -327,27 +317,27 @@ class OperatorRequests:
 
     async def reviews(self) -> list[ReviewView]:
         """What is, or was, to be approved."""
-        return await self._p.reviews.all()
+        return await self.proposals.all()
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
         """Let a proposal be carried out."""
-        self._p.gate.demand(GateQuestion(action=Action.SUBMISSION))
-        answer = await self._p.reviews.approve(id_, reason=reason, by=by)
+        self.gate.demand(GateQuestion(action=Action.SUBMISSION))
+        answer = await self.proposals.approve(id_, reason=reason, by=by)
         self._record(f"approval of {id_}", reason, by)
         return answer
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Say no to a proposal."""
-        answer = await self._p.reviews.discard(id_, reason=reason, by=by)
+        """Discard a proposal: it is not carried out."""
+        answer = await self.proposals.discard(id_, reason=reason, by=by)
         self._record(f"discard of {id_}", reason, by)
         return answer
 
     # --- parts ---
 
     def _registered(self) -> tuple[str, ...]:
-        if self._p.cycle.picture is None:
+        if self.cycle.picture is None:
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
-        return tuple(self._p.cycle.picture.endpoints)
+        return tuple(self.cycle.picture.endpoints)
 
     def _known(self, broker: str) -> None:
         if broker not in self._registered():
@@ -362,32 +352,28 @@ class OperatorRequests:
             )
 
     def _operator_request(self, reason: str, by: str) -> OperatorRequest:
-        return OperatorRequest(by=by, reason=reason, since_ms=self._p.clock.wall_ms())
+        return OperatorRequest(by=by, reason=reason, since_ms=self.clock.wall_ms())
 
     def _until(self, seconds: float | None) -> int:
-        return self._p.clock.wall_ms() + int(seconds * 1000) if seconds else 0
+        return self.clock.wall_ms() + int(seconds * 1000) if seconds else 0
 
     async def _note(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
-        await self._p.shared_state.change_desired(change)
+        await self.shared_state.change_desired(change)
         self._record(what, reason, by)
 
     def _record(self, what: str, reason: str, by: str) -> None:
-        now = self._p.clock.wall_ms()
-        sentence = f"{by} asked for the {what}: {reason}"
-        self._p.journal.append(
-            {"kind": "wish", "what": what, "wall_ms": now, "reason": reason, "by": by, "sentence": sentence}
-        )
+        self.journal.append(request_record(what, reason=reason, by=by, wall_ms=self.clock.wall_ms()))
 
     async def _preview(self, broker: str, *, draining: bool, dry_run: bool) -> RelocationView:
         """What the very next plans would do for this request, without budgets."""
-        cycle, snapshot = self._p.cycle, self._snapshot()
+        cycle, snapshot = self.cycle, snapshot_of(self.cycle)
         owned: dict[str, frozenset[str]] = {}
         detail = ""
         if draining:
             try:
-                owned[broker] = await self._p.operations.listed(broker)
+                owned[broker] = await self.drain_tracker.listed(broker)
             except (AdminApiError, TimeoutError) as error:
-                detail = f"{broker} did not say what it owns ({error}); its report counts"
+                detail = f"{broker} did not list its bundles ({error}); its load report is used"
         given = cycle.plan_input(with_owned(snapshot, owned))
         guard = replace(
             given.guard,
@@ -409,15 +395,10 @@ class OperatorRequests:
             refusals=[refusal_view(item) for item in refusals],
             refusal_counts=counted(refusals),
             # A drain with nothing but bound bundles never ends by itself.
-            eta_seconds=None if count and not moves else self._p.operations.eta(len(moves)),
+            eta_seconds=None if count and not moves else self.drain_tracker.eta(len(moves)),
             sentence=f"{told} {broker}, {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now",
             detail=detail,
         )
-
-    def _snapshot(self) -> Snapshot:
-        if self._p.cycle.snapshot is None:
-            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
-        return self._p.cycle.snapshot
 
 
 def _as_stored(given: str, stored: Mapping[str, Any]) -> str:

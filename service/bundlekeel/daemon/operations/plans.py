@@ -27,8 +27,8 @@ _HASH = re.compile(r"[0-9a-f]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlansParts:
-    """What plans are asked for with."""
+class Plans:
+    """What people ask of plans (`answers.service`)."""
 
     gate: Gate
     leadership: Leadership
@@ -37,19 +37,12 @@ class PlansParts:
     peers: Peers
     operator_requests: OperatorRequests
 
-
-class Plans:
-    """What people ask of plans (`answers.service`)."""
-
-    def __init__(self, parts: PlansParts) -> None:
-        self._p = parts
-
     async def make(self, request: PlanRequest) -> PlanView:
         """A dry run; a follower passes it on to the leader, and answers itself when that one does not."""
         answer = None if request.forwarded else await self._by_leader(request)
         if answer is not None:
-            return self._p.planner.keep(answer, request)
-        return await self._p.planner.make(request, by_leader=self._p.leadership.leading)
+            return self.planner.keep(answer, request)
+        return await self.planner.make(request, by_leader=self.leadership.leading)
 
     async def _by_leader(self, request: PlanRequest) -> PlanView | None:
         """The leader's plan; None when we lead, or its API is away or of another release: our own picture and its
@@ -58,7 +51,7 @@ class Plans:
         if leader is None:
             return None
         try:
-            answer = await self._p.peers.make_plan(leader.url, replace(request, forwarded=True).told())
+            answer = await self.peers.make_plan(leader.url, replace(request, forwarded=True).told())
             return msgspec.convert(answer, PlanView)
         except (StoreError, msgspec.ValidationError):
             return None
@@ -69,7 +62,7 @@ class Plans:
         return (
             PlannedActions.told(answer)
             if answer is not None
-            else PlannedActions.of(await self._p.planner.compute(request))
+            else PlannedActions.of(await self.planner.compute(request))
         )
 
     async def find(self, hash_: str, *, here: bool = False) -> PlanView:
@@ -83,19 +76,19 @@ class Plans:
         wanted = PlannedActions.told(answer)
         if not any(wanted):
             raise Conflict("the plan has no moves and no splits", difference=["nothing to carry out"])
-        # The leader plans again right before it acts. Asked now, whoever asks hears at once what is different.
+        # The leader plans again right before it acts. Planned now as well, the answer says at once what is different.
         changed = difference(wanted, await self._wanted_now(request))
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
         body = {"hash": hash_, "reason": reason, "by": by, **wanted._asdict(), "request": request.told()}
         splits = f", {len(wanted.splits)} splits" if wanted.splits else ""
-        left = await self._p.operator_requests.submit(hash_, f"plan {hash_}: {len(wanted.moves)} moves{splits}", body)
+        left = await self.operator_requests.submit(hash_, f"plan {hash_}: {len(wanted.moves)} moves{splits}", body)
         return Submitted(hash=hash_, moves=len(wanted.moves), splits=len(wanted.splits), **left)
 
     async def tasks(self) -> list[TaskView]:
         """What is, or was, carried out, oldest first, then requests that the leader has not taken yet (`waiting`). When
         the store does not answer: what is known here."""
-        shared_state, asked = self._p.shared_state, list[tuple[str, Json]]()
+        shared_state, asked = self.shared_state, list[tuple[str, Json]]()
         with suppress(StoreError):
             asked = await shared_state.take_requests()
             # In this order: what the leader takes meanwhile is in one of the two.
@@ -108,11 +101,11 @@ class Plans:
     def _may_be_carried_out(self, request: PlanRequest) -> None:
         if request.what_if:
             raise Forbidden("this plan is a what-if: brokers or traffic in it are not as they are; make one without")
-        self._p.gate.demand(GateQuestion(action=Action.SUBMISSION))
+        self.gate.demand(GateQuestion(action=Action.SUBMISSION))
 
     def _leader(self) -> Member | None:
         """Another sidecar that leads and can be asked."""
-        leadership = self._p.leadership
+        leadership = self.leadership
         leader = leadership.leader
         known = leader is not None and leader.url and leader.id != leadership.member.id
         return leader if known and not leadership.leading else None
@@ -120,7 +113,7 @@ class Plans:
     async def _found(self, hash_: str, *, here: bool = False) -> tuple[PlanView, PlanRequest]:
         """From here, else from whichever sidecar made it; then it is kept here too."""
         try:
-            return self._p.planner.find(hash_)
+            return self.planner.find(hash_)
         except NotFound as unknown:
             if here or not _HASH.fullmatch(hash_):
                 raise
@@ -133,15 +126,15 @@ class Plans:
             request = PlanRequest.of(found.request)
         except (TypeError, ValueError) as error:
             raise NotFound(f"plan {hash_} is one of another version of Bundlekeel; make a new one ({error})") from error
-        self._p.planner.keep(found, request)
-        return self._p.planner.find(hash_)
+        self.planner.keep(found, request)
+        return self.planner.find(hash_)
 
     async def _elsewhere(self, hash_: str) -> tuple[Json | None, list[str]]:
         """The plan as another sidecar kept it, and who did not answer."""
-        own, leader = self._p.leadership.member.id, self._leader()
-        members = {item.id: item for item in (*self._p.leadership.members, *([leader] if leader else []))}
+        own, leader = self.leadership.member.id, self._leader()
+        members = {item.id: item for item in (*self.leadership.members, *([leader] if leader else []))}
         others = [item for item in members.values() if item.id != own and item.url]
-        found = await asyncio.gather(*(self._p.peers.plan(item.url, hash_) for item in others), return_exceptions=True)
+        found = await asyncio.gather(*(self.peers.plan(item.url, hash_) for item in others), return_exceptions=True)
         silent = []
         for member, answer in zip(others, found, strict=True):
             if isinstance(answer, StoreError):

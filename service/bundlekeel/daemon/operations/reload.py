@@ -11,10 +11,9 @@ import structlog
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
 from bundlekeel.ports import Clock, Journal, Telemetry
-from bundlekeel.settings.describe import differences
+from bundlekeel.settings.describe import differences, warnings_of
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import TOP_LEVEL
-from bundlekeel.settings.warnings import warnings_of
 
 _log = structlog.get_logger(__name__)
 
@@ -100,7 +99,7 @@ def _is_live(key: str) -> bool:
 
 
 def _text_of(path: Path) -> bytes:
-    """The file as it is; what cannot be read is told by whoever loads it."""
+    """The file as it is; empty when it cannot be read, which loading it reports."""
     try:
         return path.read_bytes()
     except OSError:

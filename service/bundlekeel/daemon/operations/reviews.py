@@ -115,7 +115,7 @@ class Reviews:
         return self._shown(await self._decide(id_, left))
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Say no; also the proposer may. Conflict once it is being carried out, or over."""
+        """Discard it; the proposer may, too. Conflict once it is being carried out, or over."""
         return self._shown(
             await self._decide(id_, lambda item: self._decided(item, "discard", "discarded", reason, by))
         )
@@ -184,7 +184,7 @@ class Reviews:
     async def _decide(self, id_: str, change: Callable[[ReviewProposal], ReviewProposal]) -> ReviewProposal:
         def changed(items: list[ReviewProposal]) -> list[ReviewProposal]:
             if not any(item.id == id_ for item in items):
-                raise NotFound(f"nothing is proposed as {id_}; see `bundlekeel review list`")
+                raise NotFound(f"no proposal {id_}; see `bundlekeel review list`")
             return [change(item) if item.id == id_ else item for item in items]
 
         return next(item for item in await self._change(changed) if item.id == id_)

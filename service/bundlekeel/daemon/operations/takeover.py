@@ -83,18 +83,18 @@ async def takeover(
     StaleWrite when another one runs at the same moment; Conflict when brokers do not know such namespaces (before 4.2);
     AdminApiError when the brokers' settings cannot be read: nothing is changed then.
     """
+    # First, so that the write below is refused when a handback ends while the settings are read.
+    document = await context.coordination.read(TAKEOVER)
     stored = await context.admin.dynamic_configuration()
     before = await _runtime(context)
-    document = await context.coordination.read(TAKEOVER)
     known = decode_takeover(document.data) if document is not None else None
     known = known if known is not None and known.active else None
     values = _wanted(known, stored, before, split=split, namespaces=namespaces)
     made = _record(context, known, tuple(values), stored, before)
     record = replace(made, namespaces=_scope(known, namespaces))
     record = replace(record, by=by, reason=reason, wall_ms=context.clock.wall_ms()) if known is None else record
-    if record != known:
-        version = document.version if document is not None else None
-        await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
+    version = document.version if document is not None else None
+    await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
     warnings = []
     for key, value in values.items():
         if not _differs(stored, key, value):
@@ -133,7 +133,7 @@ def _wanted(
         raise Conflict("the whole cluster is taken over already; `bundlekeel handback` first", difference=[known.by])
     old = sorted(broker for broker, settings in before.items() if EXCLUDED not in settings)
     if old:
-        text = f"{', '.join(old)} know no {EXCLUDED} (Pulsar 4.2 and later): take the whole cluster over instead"
+        text = f"{', '.join(old)} do not know {EXCLUDED} (Pulsar 4.2 and later): take the whole cluster over instead"
         raise Conflict(text, difference=old)
     # What was excluded before for another reason stays excluded: it is not in our record, so we leave it alone too.
     there = name_set(stored.get(EXCLUDED, "")).union(*(name_set(settings[EXCLUDED]) for settings in before.values()))

@@ -24,6 +24,7 @@ from bundlekeel.core.model.names import (
     parse_bundle,
     parse_topic,
 )
+from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.splitting.children import holds
 from bundlekeel.daemon.answers.channel import UnitView
@@ -202,6 +203,13 @@ def _service_url(owner: Owner, listener: str) -> str:
 MOST_ANSWERS = 200
 
 
+def snapshot_of(cycle: Cycle) -> Snapshot:
+    """The newest picture of the cluster. SnapshotError before the first one."""
+    if cycle.snapshot is None:
+        raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+    return cycle.snapshot
+
+
 async def assignments(
     names: Sequence[str], *, cycle: Cycle, policies: PolicyCache, metadata: Metadata, ownership: Ownership
 ) -> list[AssignmentView]:
@@ -209,9 +217,7 @@ async def assignments(
 
     NotFound for what does not exist, SnapshotError before the first cycle, ConfigError when it is too much at once.
     """
-    snapshot = cycle.snapshot
-    if snapshot is None:
-        raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+    snapshot = snapshot_of(cycle)
     rows = [row for name in names for row in await where(name, metadata=metadata, ownership=ownership)]
     if len(rows) > MOST_ANSWERS:
         allowed = f"at most {MOST_ANSWERS} bundles at once"

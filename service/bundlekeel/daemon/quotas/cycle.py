@@ -111,7 +111,7 @@ class Quotas:
         self._catalogue = Catalogue()
         # The last figures of each broker.
         self._lines, self._memory = Lines(), ShareMemory()
-        # Brokers that told their usage in this term.
+        # Brokers that reported their usage in this term.
         self._heard: set[str] = set()
         self._problems: tuple[str, ...] = ()
         self._looked_boot = parts.clock.boot()
@@ -170,7 +170,7 @@ class Quotas:
         p = self._p
         if not p.shared_state.leading:
             if self.report is not None:
-                # The figures are the next leader's to tell.
+                # The next leader publishes the figures.
                 self.report = None
                 publish(p.telemetry, [], 0.0)
             self.epoch, self.seen = None, None
@@ -314,7 +314,7 @@ class Quotas:
         left = per_minute - sum(count for _, count in self._begun)
         return replace(self._p.settings.write_budget(), most=max(0, min(part, left)))
 
-    # --- telling ---
+    # --- reporting ---
 
     async def _tell(self, seen: QuotaCycleReport, outcome: _Outcome, survey: UsageAnswers, epoch: int) -> None:
         p, now = self._p, self._p.clock.boot()

@@ -1,6 +1,6 @@
 """Enforcer `native`: keeps Pulsar's ResourceGroups as declared, and says what is wrong with them.
 
-Reads and writes each have a part of a cycle's time (`quota_pace`), writes the same budget as rates have; what was not
+Reads and writes each have a part of a cycle's time (`BoundedCalls`), writes the same budget as rates have; what was not
 begun comes first in the next cycle.
 """
 
@@ -43,7 +43,7 @@ _log = structlog.get_logger(__name__)
 
 # Parts of a cycle: for ResourceGroups, for namespaces, for writes.
 _GROUPS_PART, _NAMESPACES_PART, _WRITES_PART = 0.15, 0.3, 0.3
-# Changes told in a record's sentence, and problems told one by one.
+# Changes named in a record's sentence, and problems listed one by one.
 _MOST_SAID: Final = 5
 
 
@@ -213,7 +213,7 @@ class NativeKeeper:
             await self._book.store_native(epoch, wanted)
         self.kept = wanted
 
-    # --- telling ---
+    # --- reporting ---
 
     def defects(
         self,

@@ -1,6 +1,6 @@
 """Enforcer `policies`: reads what is in force for topics, plans their rates, writes them. Called by the leader.
 
-Reads and writes each have a part of a cycle's time (`quota_pace`); what was not begun comes first in the next one. A
+Reads and writes each have a part of a cycle's time (`BoundedCalls`); what was not begun comes first in the next one. A
 place that is being read or written beside the cycles is left alone until that has ended.
 """
 
@@ -192,7 +192,7 @@ class RateKeeper:
         return self._told(give_back(self.owned, self._known(self._fresh & set(self.owned), ()), most))
 
     def _told(self, plan: EnforcerPlan) -> EnforcerPlan:
-        """The plan without what was not read lately; what there was no time for is told from what failed."""
+        """The plan without what was not read recently; what there was no time for is kept apart from what failed."""
         fresh, self._fresh = self._fresh, set()
         changes = tuple(change for change in plan.changes if change.place in fresh)
         left = [
@@ -306,7 +306,7 @@ class RateKeeper:
 
     async def carry_out(self, plan: EnforcerPlan, epoch: int, seconds: float) -> RateWriteResult:
         """Store what will be held, write, then forget what was given back. `seconds`: how long a cycle lasts.
-        StoreError, LeadershipLost: whoever leads next goes on from what is stored."""
+        StoreError, LeadershipLost: the next leader goes on from what is stored."""
         if plan.changes or plan.owned != self.owned:
             await self._book.store(epoch, plan.owned)
         self.owned = dict(plan.owned)

@@ -23,11 +23,11 @@ from bundlekeel.ports import Telemetry
 
 Json = dict[str, Any]
 
-# Topics of a group, and of all groups, that are told one by one: those that pass most. The report has to fit into the
+# Topics of a group, and of all groups, that are listed one by one: those that pass most. The report has to fit into the
 # shared state: 4,000 make some 200 KB there.
 MOST_TOPICS: Final = 200
 _ALL_TOPICS: Final = 4000
-# The same of brokers: of few groups all are told, of very many the busiest of each.
+# The same for brokers: of few groups all are listed, of very many the busiest of each.
 _LEAST_BROKERS: Final = 10
 _ALL_BROKERS: Final = 10_000
 MOST_CHANGES: Final = 100
@@ -183,7 +183,7 @@ def _topic_row(
 
 
 def topic_row(seen: QuotaCycleReport, topic: str, rate_of: Callable[[Key], Rates]) -> tuple[str, Json] | None:
-    """The group of any topic that brokers told of, however little it passes, and its row; else None."""
+    """The group of any topic that brokers reported, however little it passes, and its row; else None."""
     for group in seen.membership.groups:
         key = (group.name, topic)
         row = _find(seen.claims.keys, key)

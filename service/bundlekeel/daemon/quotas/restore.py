@@ -21,7 +21,7 @@ from bundlekeel.ports.quotas import QuotaAdmin
 
 _ALL = 2**31
 _WHAT = "rates and resource groups of quotas"
-# So many places that are left are told one by one.
+# This many of the rates that are left are listed one by one.
 _MOST_NAMED = 20
 
 
@@ -48,7 +48,7 @@ async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: 
         await coordination.write_shared(TAKEOVER, record.encode(), version=None)
     except StaleWrite:
         return ["somebody took over or handed back at the same moment; look at `bundlekeel status`"]
-    return ["quotas are put aside: no rates are written before the next `bundlekeel takeover`"]
+    return ["quotas are suspended: no rates are written before the next `bundlekeel takeover`"]
 
 
 async def give_quotas_back(

@@ -31,7 +31,7 @@ from bundlekeel.daemon.gate.in_force import mode_in_force
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
 from bundlekeel.daemon.quotas.groups import API, SETTINGS, DeclaredGroups, removed_by
 from bundlekeel.daemon.quotas.report import topic_row
-from bundlekeel.daemon.state.documents import Desired, QuotaRequest
+from bundlekeel.daemon.state.documents import Desired, QuotaRequest, request_record
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.ports import Peers
 
@@ -59,7 +59,7 @@ class QuotaService:
     # --- looking ---
 
     async def view(self) -> QuotasView:
-        """All groups, and how enforcing them goes."""
+        """All groups, and how they are enforced."""
         report = await self._report()
         found = self._declared()
         seen = {row["name"]: row for row in report.get("groups", ())}
@@ -116,7 +116,7 @@ class QuotaService:
                     return _topic_why(topic, group["name"], row)
         raise NotFound(
             f"no group is known to limit {topic}, or it is not among the busiest of its group (the leader, which knows "
-            f"all, did not tell); {_names(self._declared())}"
+            f"all topics, did not answer); {_names(self._declared())}"
         )
 
     async def _by_leader(self, topic: str) -> QuotaWhyView | None:
@@ -234,9 +234,8 @@ class QuotaService:
             return msgspec.structs.replace(desired, quotas=requests)
 
         await self._p.shared_state.change_desired(changed)
-        sentence = f"{by} asked for the {what}: {reason}"
-        record = {"kind": "wish", "what": what, "wall_ms": self._p.clock.wall_ms(), "reason": reason, "by": by}
-        self._p.journal.append(record | {"group": name, "before": seen[0], "after": seen[1], "sentence": sentence})
+        record = request_record(what, reason=reason, by=by, wall_ms=self._p.clock.wall_ms())
+        self._p.journal.append(record | {"group": name, "before": seen[0], "after": seen[1]})
 
 
 def _limits(group: QuotaGroup) -> RatesView:

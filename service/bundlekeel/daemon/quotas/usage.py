@@ -175,7 +175,7 @@ class UsageListener:
             await self.feed.close()
 
     def view(self) -> Json:
-        """Whether anything can be heard: see `views_quotas`."""
+        """Whether anything is received: the fields of `answers.quotas.TransportView`."""
         tables = self.feed.tables()
         return {"state": tables.state, "detail": tables.detail, "since_ms": tables.since_ms, "fault": tables.fault}
 

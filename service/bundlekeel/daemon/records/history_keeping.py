@@ -25,7 +25,7 @@ class UpkeepResult:
     aside: list[str] = field(default_factory=list)
 
 
-def keep_house(store: HistoryStore, now_ms: int, keep_days: int | None) -> UpkeepResult:
+def tidy_store(store: HistoryStore, now_ms: int, keep_days: int | None) -> UpkeepResult:
     """Delete what is too old, then put the files of each finished hour together."""
     done = UpkeepResult()
     files = store.files()
@@ -92,14 +92,14 @@ def _merge(store: HistoryStore, run: list[HistoryFile], done: UpkeepResult) -> N
     except HistoryError:
         # One of them begins and ends well, but cannot be read: the others are put together next time. Or two clusters
         # record into this place (`history check` says so): theirs stay as they are.
-        done.aside.extend(weed(store, run))
+        done.aside.extend(set_torn_aside(store, run))
         return
     for file in run:
         store.remove(file)
     done.merged += len(run)
 
 
-def weed(store: HistoryStore, files: Iterable[HistoryFile]) -> list[str]:
+def set_torn_aside(store: HistoryStore, files: Iterable[HistoryFile]) -> list[str]:
     """Read files whole and set those aside that cannot be; their new paths. Those of a newer release stay."""
     aside = []
     for file in files:

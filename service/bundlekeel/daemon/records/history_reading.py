@@ -28,7 +28,7 @@ class HistoryReading:
     unreadable: list[Json] = field(default_factory=list)
 
     def records(self, files: Sequence[HistoryFile]) -> Iterator[CycleRecord]:
-        """The records of these files, one file in memory at a time. A leader may keep house meanwhile:
+        """The records of these files, one file in memory at a time. A leader may tidy the store meanwhile:
         what it put together is read there, and what it deleted as too old is passed over."""
         last: tuple[int, int] | None = None
         instead: set[HistoryFile] = set()

@@ -135,7 +135,7 @@ class ObservedJournal:
         self.tail, self.since, self.close = journal.tail, journal.since, journal.close
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record, then tell."""
+        """Write one record, then pass it to the observer."""
         self._journal.append(record)
         self._hear(record)
 
@@ -175,7 +175,7 @@ _ODD: Final = ("unknown", "refused")
 class NotificationTexts:
     """Makes notifications of records, oldest first. Remembers only what stopped the leader last.
 
-    A stop is told when a second cycle in a row says the same: one that could not decide right after a start is no news.
+    A stop is sent when a second cycle in a row says the same: one undecided cycle right after a start is not sent.
     """
 
     def __init__(self, *, cluster: str, member: Callable[[], str], leads: Callable[[], bool]) -> None:
@@ -227,7 +227,7 @@ class NotificationTexts:
 
     def _obstacle(self, code: str, record: Mapping[str, Any]) -> Notification:
         if not code:
-            text = f"what stopped the leader is over ({self._stopped})"
+            text = f"the leader acts again; before, it was stopped by {self._stopped}"
             return self._made("stops", "info", "ActsAgain", text, record, ("cycle", "epoch"))
         known = Code(code) if code in set(Code) else None
         text = f"nothing is carried out: {EXPLANATIONS[known] if known is not None else code}"

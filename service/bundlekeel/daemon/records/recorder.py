@@ -24,7 +24,7 @@ from bundlekeel.core.history.frames import frame_of, outcome_of
 from bundlekeel.core.history.record import Frame, recorded
 from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.daemon.records.history_keeping import keep_house
+from bundlekeel.daemon.records.history_keeping import tidy_store
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.history import MINUTE_MS, HistoryStore, HistoryWal, Segment, hour_of
 
@@ -185,7 +185,7 @@ class Recorder:
         self._unwritten = dropped + taken.skipped + 1
         try:
             if wal.size > self._wal_max_bytes:
-                raise StoreError("the local log is full: the history store takes nothing")
+                raise StoreError("the local log is full: the history store does not accept files")
             wal.append(taken.epoch, record)
         except StoreError as error:
             self._telemetry.count("history_cycles_total", outcome="dropped_disk")
@@ -246,11 +246,11 @@ class Recorder:
         if not self._leads() or (self._tidied_at is not None and now - self._tidied_at < TIDY_SECONDS):
             return
         self._tidied_at = now
-        await self._in(self._publisher, self._keep_house)
+        await self._in(self._publisher, self._tidy_store)
 
-    def _keep_house(self) -> None:
+    def _tidy_store(self) -> None:
         assert self._places is not None
-        done = keep_house(self._places[1], self._clock.wall_ms(), self._keep_days)
+        done = tidy_store(self._places[1], self._clock.wall_ms(), self._keep_days)
         for what, amount in (("merged", done.merged), ("removed", done.removed), ("set_aside", len(done.aside))):
             if amount:
                 self._telemetry.count("history_files_total", amount, what=what)

@@ -122,7 +122,7 @@ class BrokerConfig:
 
     def _slowest(self) -> dict[str, str]:
         """What of `STOCK` some broker shows, at the largest value, but the smallest number of bundles (of which 0 or
-        less means all); whoever shows none runs with the stock one."""
+        less means all); a broker that shows none runs with the stock one."""
         found: dict[str, str] = {}
         for key, stock in STOCK.items():
             shown = [(self._values(broker) or {}).get(key, "") for broker in self._brokers]

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from bundlekeel.core.channel.findings import Absences, ChannelFinding, Deadlines, FindingCode, Watching, findings
-from bundlekeel.core.channel.states import IN_FLIGHT, UnitState
+from bundlekeel.core.channel.states import IN_FLIGHT, ServiceUnit, UnitState, owner_of
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import BundlekeelError, Conflict, SnapshotError, StoreError
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.daemon.answers.channel import ChannelSummary, DeadlinesView, FindingView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_owners import BY_REGISTRY, ForcedEntries, UnreachableOwners
 from bundlekeel.daemon.sources.ownership import WITH_CHANNEL, ChannelByVariant, channel_brokers
 from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Metadata, Picture, Telemetry
 
@@ -36,16 +36,26 @@ _NAMESPACES_ASKED: Final = 20
 # Findings whose remedy depends on which bundles the namespace has.
 _BOUNDARIES_HELP: Final = frozenset({FindingCode.OWNED_TWICE, FindingCode.SPLIT_CHILDREN_MISSING})
 REGISTRY_LAG_MS: Final = 1000
+BY_REGISTRY: Final = frozenset({FindingCode.OWNER_NOT_ALIVE, FindingCode.TARGET_NOT_ALIVE})
+# How long an entry that was replaced by force is remembered.
+REMEMBERED_MS: Final = 10_000
+_UNREACHABLE_REMEDY: Final = (
+    "look at the broker's process and log; its bundles have no other owner before its metadata session ends, then the "
+    "leader broker gives them away"
+)
 _VARIANT_REMEDY: Final = (
     "finish the migration: the same loadManagerServiceUnitStateTableViewClassName on every broker, and afterwards "
     "loadBalancerServiceUnitTableViewSyncer=None; nothing is moved until then"
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchParts:
-    """What the watch looks at. `record`: where the lines for the journal go. `active`: whether this sidecar follows the
-    cluster (those on the bench do not)."""
+@dataclass(kw_only=True, eq=False)
+class ChannelWatch:
+    """`run` is a root task of the sidecar; the answers are those of `answers.service.Service`.
+
+    `record`: where the lines for the journal go. `active`: whether this sidecar follows the cluster (those on the bench
+    do not).
+    """
 
     channel: ChannelByVariant
     source: LoadSource
@@ -56,12 +66,7 @@ class WatchParts:
     clock: Clock
     active: Callable[[], bool] = lambda: True
 
-
-class ChannelWatch:
-    """`run` is a root task of the sidecar; the answers are those of `answers.Service`."""
-
-    def __init__(self, parts: WatchParts) -> None:
-        self._p = parts
+    def __post_init__(self) -> None:
         self._absences = Absences()
         self._forced = ForcedEntries()
         self._watched_ms = 0
@@ -72,13 +77,13 @@ class ChannelWatch:
         self._unreachable = UnreachableOwners()
         self.view: ChannelView | None = None
         self.deadlines = Deadlines()
-        self.fault = "nothing has been looked at yet"
+        self.fault = "the channel has not been read yet"
 
     async def run(self) -> None:
         """Look again and again; ends only by being cancelled."""
-        clock = self._p.clock
+        clock = self.clock
         while True:
-            if not self._p.active():
+            if not self.active():
                 await clock.sleep(TICK_SECONDS)
                 continue
             before = clock.boot()
@@ -89,8 +94,8 @@ class ChannelWatch:
     async def _until_news(self) -> None:
         channel, picture = self._generations
         waiters = [
-            asyncio.create_task(self._p.channel.wait_changed(channel, TICK_SECONDS)),
-            asyncio.create_task(self._p.source.wait_changed(picture, TICK_SECONDS)),
+            asyncio.create_task(self.channel.wait_changed(channel, TICK_SECONDS)),
+            asyncio.create_task(self.source.wait_changed(picture, TICK_SECONDS)),
         ]
         try:
             await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
@@ -102,18 +107,18 @@ class ChannelWatch:
     async def turn(self) -> None:
         """Look once. What cannot be read is a `fault`, never an error."""
         try:
-            picture = await self._p.source.picture()
-            await self._p.channel.follow(picture)
+            picture = await self.source.picture()
+            await self.channel.follow(picture)
             self._mode, self._generations = picture.mode, (self._generations[0], picture.generation)
             if not channel_brokers(picture):
                 self._switched_off()
                 return
-            view = await self._p.channel.view()
+            view = await self.channel.view()
             # Read after the channel: an owner in it that came just now is to be in the registry.
-            picture = await self._p.source.picture()
+            picture = await self.source.picture()
         except (StoreError, SnapshotError) as error:
             self.fault = str(error)
-            if not self._p.channel.on:
+            if not self.channel.on:
                 self.view = None
             elif self.view is not None:
                 await self._look_for_dead(self.view)
@@ -124,34 +129,34 @@ class ChannelWatch:
     async def _look_for_dead(self, view: ChannelView) -> None:
         """The broker that serves the channel may be the one that died: all else stays as it was found."""
         try:
-            picture = await self._p.source.picture()
+            picture = await self.source.picture()
         except (StoreError, SnapshotError):
             return
         stays = [row for row in self._found.values() if row.code != FindingCode.OWNER_UNREACHABLE]
-        self._note([*stays, *self._unreachable.rows(picture, view.units, self._p.clock.wall_ms())])
+        self._note([*stays, *self._unreachable.rows(picture, view.units, self.clock.wall_ms())])
 
     def _switched_off(self) -> None:
         self.view, self._found, self._watched_ms, self._disagrees_since = None, {}, 0, 0
         self.fault = f"the brokers run the {self._mode} load manager, which has no ownership channel"
         for name, label in (("channel_bundles", "state"), ("channel_findings", "code"), ("channel_up", "variant")):
-            self._p.telemetry.retain(name, label, set())
-        self._p.telemetry.gauge("channel_in_flight_oldest_seconds", 0.0)
+            self.telemetry.retain(name, label, set())
+        self.telemetry.gauge("channel_in_flight_oldest_seconds", 0.0)
 
     async def _look(self, view: ChannelView, picture: Picture) -> None:
         if self.view is None or self.view.variant != view.variant:
-            self._watched_ms = view.wall_ms or self._p.clock.wall_ms()
-        self._forced.note(self.view, view, self._p.clock.wall_ms())
+            self._watched_ms = view.wall_ms or self.clock.wall_ms()
+        self._forced.note(self.view, view, self.clock.wall_ms())
         self.view, self.fault = view, ""
         self._generations = (view.generation, picture.generation)
-        self.deadlines = _longest(self._p.config, channel_brokers(picture))
+        self.deadlines = _longest(self.config, channel_brokers(picture))
         found = {_key(row): row for row in map(_row, await self._findings(view, picture))}
-        dead = self._unreachable.rows(picture, view.units, self._p.clock.wall_ms())
+        dead = self._unreachable.rows(picture, view.units, self.clock.wall_ms())
         self._note([*self._variant_rows(), *dead, *found.values()])
         self._tell_health()
         self._measure(view)
 
     async def _findings(self, view: ChannelView, picture: Picture) -> list[ChannelFinding]:
-        now = self._p.clock.wall_ms()
+        now = self.clock.wall_ms()
         gone = self._absences.note(picture.endpoints, now)
 
         def look(boundaries: Mapping[str, Sequence[int]] | None) -> tuple[ChannelFinding, ...]:
@@ -182,19 +187,19 @@ class ChannelWatch:
         known: dict[str, Sequence[int]] = {}
         for namespace in list(namespaces)[:_NAMESPACES_ASKED]:
             try:
-                bounds = await self._p.metadata.boundaries(namespace)
+                bounds = await self.metadata.boundaries(namespace)
             except BundlekeelError:
-                continue  # the remedy is then told without them
+                continue  # the remedy is then given without them
             if bounds:
                 known[namespace] = bounds
         return known
 
     def _variant_rows(self) -> list[FindingView]:
-        obstacle = self._p.channel.reading.obstacle
+        obstacle = self.channel.reading.obstacle
         if not obstacle:
             self._disagrees_since = 0
             return []
-        self._disagrees_since = self._disagrees_since or self._p.clock.wall_ms()
+        self._disagrees_since = self._disagrees_since or self.clock.wall_ms()
         return [
             FindingView(
                 code=VARIANT_DISAGREES,
@@ -208,7 +213,7 @@ class ChannelWatch:
             )
         ]
 
-    # --- what is told --------------------------------------------------------------------------------------
+    # --- what is reported -----------------------------------------------------------------------------------
 
     def _note(self, rows: Sequence[FindingView]) -> None:
         """One journal line for all findings of a code that came, or went, together."""
@@ -221,23 +226,23 @@ class ChannelWatch:
             for row in changed:
                 by_code.setdefault(row.code, []).append(row)
             for code, group in by_code.items():
-                self._p.record(finding_record(event, code, group, self._p.clock.wall_ms()))
+                self.record(finding_record(event, code, group, self.clock.wall_ms()))
 
     def _tell_health(self) -> None:
         if self._mode not in WITH_CHANNEL:
             return
-        variant = self._p.channel.reading.variant or "unknown"
-        self._p.telemetry.retain("channel_up", "variant", {variant})
-        self._p.telemetry.gauge("channel_up", 0.0 if self.fault else 1.0, variant=variant)
+        variant = self.channel.reading.variant or "unknown"
+        self.telemetry.retain("channel_up", "variant", {variant})
+        self.telemetry.gauge("channel_up", 0.0 if self.fault else 1.0, variant=variant)
 
     def _measure(self, view: ChannelView) -> None:
-        telemetry, counts = self._p.telemetry, state_counts(view)
+        telemetry, counts = self.telemetry, state_counts(view)
         for state, count in counts.items():
             telemetry.gauge("channel_bundles", float(count), state=state)
         codes = Counter(row.code for row in self._found.values())
         for code in FindingCode:
             telemetry.gauge("channel_findings", float(codes[str(code)]), code=str(code))
-        telemetry.gauge("channel_in_flight_oldest_seconds", oldest_in_flight(view, self._p.clock.wall_ms()))
+        telemetry.gauge("channel_in_flight_oldest_seconds", oldest_in_flight(view, self.clock.wall_ms()))
 
     # --- what is answered ------------------------------------------------------------------------------------
 
@@ -253,7 +258,7 @@ class ChannelWatch:
 
     def obstacle(self) -> str:
         """Why what the channel says may not be acted on, or ""."""
-        return self._p.channel.reading.obstacle
+        return self.channel.reading.obstacle
 
     def unfit(self) -> str:
         """Why nothing may be acted on by the channel: it is torn between two places, or not followed; or ""."""
@@ -261,7 +266,7 @@ class ChannelWatch:
 
     async def close(self) -> None:
         """Stop following the channel."""
-        await self._p.channel.close()
+        await self.channel.close()
 
     def findings(self) -> list[FindingView]:
         """What is wrong; while the channel is not followed, what was found before that."""
@@ -281,7 +286,7 @@ class ChannelWatch:
         """Variant, health, how many bundles are in which state, how many findings of which code."""
         if not self.expected:
             self._known()
-        view, reading = self.view, self._p.channel.reading
+        view, reading = self.view, self.channel.reading
         return ChannelSummary(
             variant=reading.variant,
             up=self.followed,
@@ -290,7 +295,7 @@ class ChannelWatch:
             wall_ms=view.wall_ms if view else None,
             bundles=len(view.units) if view else 0,
             states=state_counts(view) if view else {},
-            in_flight_oldest_seconds=oldest_in_flight(view, self._p.clock.wall_ms()) if view else 0.0,
+            in_flight_oldest_seconds=oldest_in_flight(view, self.clock.wall_ms()) if view else 0.0,
             findings=dict(Counter(row.code for row in self._found.values())),
             rejected=len(view.rejected) if view else 0,
             deadlines=DeadlinesView(**asdict(self.deadlines)),
@@ -364,3 +369,71 @@ def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
         tombstone_ms=max(item.tombstone_ms for item in known),
         load_data_ms=max(item.load_data_ms for item in known),
     )
+
+
+class ForcedEntries:
+    """Entries that were replaced by force lately.
+
+    The leader broker gives the bundles of a dead broker away within some tenths of a second after its registration is
+    gone, often before that is known here. So these entries are remembered for a moment, and counted as findings once
+    the broker that had them is missed.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[ServiceUnit, int]] = {}
+
+    def note(self, previous: ChannelView | None, view: ChannelView, now_ms: int) -> None:
+        """Compare two looks at the channel."""
+        self._before = {b: (unit, at) for b, (unit, at) in self._before.items() if now_ms - at < REMEMBERED_MS}
+        if previous is None or previous.variant != view.variant or previous.generation == view.generation:
+            return
+        for bundle, unit in view.units.items():
+            before = previous.units.get(bundle)
+            if unit.force and before is not None and before.version != unit.version:
+                self._before[bundle] = (before, now_ms)
+
+    def findings(
+        self, registered: Collection[str], gone_ms: Mapping[str, int], deadlines: Deadlines, now_ms: int
+    ) -> list[ChannelFinding]:
+        """What was wrong with them, each listed once. `gone_ms`: as of `Absences`."""
+        units = {bundle: unit for bundle, (unit, _) in self._before.items()}
+        seen = dict.fromkeys(units, 0)
+        watching = Watching(gone_ms=gone_ms)
+        found = [
+            item
+            for item in findings(units, seen, (), registered, deadlines, now_ms, watching=watching)
+            if item.code in BY_REGISTRY and item.brokers[0] in gone_ms
+        ]
+        for item in found:
+            self._before.pop(item.bundle, None)
+        return found
+
+
+class UnreachableOwners:
+    """Since when registered brokers refuse connections, as the picture says (`AdminUnreachable`): most likely they are
+    dead, some seconds before their registrations end with their sessions."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
+
+    def rows(self, picture: Picture, units: Mapping[str, ServiceUnit], now_ms: int) -> list[FindingView]:
+        """One finding a broker that owns bundles by the channel, as `channel_watch` tells them; by broker."""
+        dead = {item.broker_id: item.detail for item in picture.excluded if item.code == Code.ADMIN_UNREACHABLE}
+        self._since = {broker: self._since.get(broker, now_ms) for broker in dead}
+        if not dead:
+            return []
+        owners = Counter(found.broker_id for unit in units.values() if (found := owner_of(unit)) is not None)
+        return [
+            FindingView(
+                code=FindingCode.OWNER_UNREACHABLE.value,
+                bundle="",
+                brokers=[broker],
+                state=None,
+                since_ms=self._since[broker],
+                deadline_ms=0,
+                detail=f"{broker} owns {owners[broker]} bundles and cannot be reached: {dead[broker]}",
+                remedy=_UNREACHABLE_REMEDY,
+            )
+            for broker in sorted(dead)
+            if owners[broker]
+        ]

@@ -172,10 +172,10 @@ class ExtensibleBrokers:
         return known is not None and not self._scored(known, now)
 
     def reported_cpu(self, broker: str, load: float | None, now: Instant) -> None:
-        """Take in the used share of a broker's CPU, 0..1; None when it did not tell.
+        """Take in the used share of a broker's CPU, 0..1; None when it gave none.
 
-        A JVM tells the mean since anybody asked it. The first answer may tell of its start, and is not taken; later
-        ones may tell of a moment, where several sidecars ask, so half of the one before stays.
+        A JVM answers with the mean since it was last asked. The first answer may include its start and is not used; the
+        others may cover a moment only, where several sidecars ask, so half of the one before stays.
         """
         known = self.brokers.get(broker)
         if known is None:
@@ -192,7 +192,7 @@ class ExtensibleBrokers:
         return [broker for broker, known in self.brokers.items() if not known.asked and known.heard.load is None]
 
     def awaited(self, now: Instant) -> list[str]:
-        """Brokers that were not heard and whose JVM is about to tell how busy they are. Until then they are shown by
+        """Brokers without load data whose JVM will soon answer how busy they are. Until then they are shown by
         their traffic alone, which is enough to watch them, and too little to move anything to them."""
         return [broker for broker, known in self.brokers.items() if known.cpu_awaited and not self._scored(known, now)]
 
@@ -223,13 +223,15 @@ class ExtensibleBrokers:
             score = self._guess(known, stats, scale)
             if score is not None:
                 return _made(known, _imputed(known, stats, score), stats, ())
-            return _left_out(known, Code.NO_LOAD_DATA, "not heard since we listen, and nobody with traffic was")
+            return _left_out(
+                known, Code.NO_LOAD_DATA, "no load data since we listen, and none of another broker with traffic"
+            )
         if load is not None and scored and now.boot - self._feed_ok_boot <= self._fresh_seconds:
             marks = ((Code.TOP_BUNDLES_ONLY.value, "bundles"),) if self._bundles == "all" else ()
             return _made(known, load, known.heard.bundles or NO_BUNDLES, marks)
         if load is not None or stats is not None:
             return _left_out(known, Code.OUT_DATED_DATA, known.error or "its load data are too old")
-        code, detail = known.heard.fault or (Code.NO_LOAD_DATA.value, known.error or "not heard nor asked yet")
+        code, detail = known.heard.fault or (Code.NO_LOAD_DATA.value, known.error or "no load data and no answer yet")
         return _left_out(known, code, detail)
 
     def _uses_stats(self, known: KnownBroker, now: Instant) -> bool:
@@ -245,15 +247,15 @@ class ExtensibleBrokers:
         return now.wall_ms - known.heard.load_ms <= 1000 * ttl
 
     def _guess(self, known: KnownBroker, stats: BundleLoads, scale: ScoreScale | None) -> float | None:
-        """The score of a broker that was not heard: by the CPU its JVM tells of, weighted as the broker does; where it
-        does not tell, what the others have per byte/s, not below the least of theirs (an idle broker has a score too)
+        """The score of a broker without load data: by its JVM's CPU, weighted as the broker does; where it
+        gives none, what the others have per byte/s, not below the least of theirs (an idle broker has a score too)
         and not above 1 (a quotient of nearly idle brokers says little of a busy one). None: wait."""
         if known.cpu is not None:
             return known.cpu * self._number(known.endpoint.broker_id, CPU_WEIGHT_KEY, 1.0)
         if scale is None:
             return None
         by_traffic = min(1.0, scale.per_byte * _size(stats.traffic.sum(axis=0)))
-        # While its JVM is about to tell better. The least of the others may be that of the only busy one.
+        # While its JVM is about to answer. The least of the others may be that of the only busy one.
         return by_traffic if known.cpu_awaited else max(scale.least, by_traffic)
 
     def _scale(self, now: Instant) -> ScoreScale | None:

@@ -35,7 +35,7 @@ _EXTENSIONS: Final = ".extensions."
 _RETRY_SECONDS: Final = 0.2
 # So long the first picture waits for the brokers' first answers; a hung one must not keep the others out.
 _FIRST_ANSWERS_SECONDS: Final = 3.0
-# And so long nothing is moved while brokers that say nothing are about to tell what they use of their CPU.
+# And this long nothing moves while the JVMs of brokers without load data have not answered yet.
 _FIRST_SCORES_SECONDS: Final = _FIRST_ANSWERS_SECONDS + CPU_FIRST_SECONDS + 3.0
 # After its first answer a JVM is asked again.
 _SECOND_ANSWER_SECONDS: Final = 2.0
@@ -299,7 +299,7 @@ class ClusterSource:
             return None
         share = await self._ask_cpu(broker)
         if self._book.brokers[broker].cpu_awaited:
-            # What a JVM tells first is of a time that nobody knows.
+            # The first answer of a JVM covers an unknown time.
             await self._clock.sleep(_SECOND_ANSWER_SECONDS)
             share = await self._ask_cpu(broker)
         return share

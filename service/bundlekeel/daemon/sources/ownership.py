@@ -166,7 +166,7 @@ class ChannelByVariant:
         self._channel: Channel | None = None
         self._started_with: tuple[str, ...] | None = None
         self._made: ChannelVariant | None = None
-        # A new channel counts from zero, whoever follows must not notice.
+        # A new channel counts from zero, which its followers must not notice.
         self._before = self._newest = 0
         self._turned = asyncio.Event()
         self._following = asyncio.Lock()

@@ -18,7 +18,7 @@ from bundlekeel.ports import BrokerAdmin, Clock, Picture
 
 _log = structlog.get_logger(__name__)
 
-# A broker that does not answer in time tells nothing this time.
+# A broker that does not answer in time is left out this time.
 ASK_SECONDS: Final = 5.0
 # Brokers asked in one look; of more, those that gave or took lately, and the others in turn.
 MOST: Final = 50
@@ -87,5 +87,5 @@ class RateSignals:
             async with asyncio.timeout(ASK_SECONDS):
                 return await self._admin.client_signs(broker)
         except (AdminApiError, TimeoutError) as error:
-            _log.debug("how clients fare could not be asked", broker=broker, error=str(error))
+            _log.debug("client signals could not be read", broker=broker, error=str(error))
             return None

@@ -59,6 +59,12 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int
 
 
+def request_record(what: str, *, reason: str, by: str, wall_ms: int) -> dict[str, Any]:
+    """The journal line of what a person asked for."""
+    sentence = f"{by} asked for the {what}: {reason}"
+    return {"kind": "wish", "what": what, "wall_ms": wall_ms, "reason": reason, "by": by, "sentence": sentence}
+
+
 class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A quota group that somebody set at run time, or took out of force (`removed`): who, why and when. Limits are a
     second over all brokers, None is no limit."""

@@ -80,7 +80,7 @@ class Leadership:
         at all.
         """
         if not self._acts:
-            raise Forbidden("the mode of the settings file lets nothing be changed at the brokers")
+            raise Forbidden("the mode in the settings file allows no change at the brokers")
         if epoch != self.epoch:
             raise LeadershipLost(f"the term of epoch {epoch} is over")
         if not self.leading:
@@ -125,14 +125,14 @@ class Leadership:
             try:
                 await self._coordination.resign(lease.epoch)
             except StoreError as error:
-                _log.info("could not resign; the session's end will", error=str(error))
+                _log.info("could not resign; leadership ends with the session", error=str(error))
 
     async def _renew(self, lease: Lease) -> None:
         sent = self._clock.boot()
         if not await self._coordination.still_leading(lease.epoch):
             self._drop("somebody else leads")
         elif not lease.remaining(self._clock.boot()):
-            # Whoever asked for a permit meanwhile was told that this term is over. It is: a new one begins.
+            # Permits were refused meanwhile because this term was over. It is: a new one begins.
             self._drop("deadline passed")
         else:
             self.lease = self._lease_of(lease.epoch, sent)

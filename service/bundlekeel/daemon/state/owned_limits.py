@@ -1,4 +1,4 @@
-"""What quotas changed at the brokers, in the shared state: stored before each write, so that whoever leads next
+"""What quotas changed at the brokers, in the shared state: stored before each write, so that the next leader
 completes or gives back what a dead leader began.
 
 Places lie in nodes by a hash of their topic: a cycle that changes a few rewrites a few nodes.

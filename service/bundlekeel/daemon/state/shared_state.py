@@ -399,7 +399,7 @@ class SharedState:
         raise StoreError("the desired state changes faster than it can be written; try again")
 
     async def leave_request(self, body: Mapping[str, Any]) -> str:
-        """Leave a request for the leader, whoever that is; returns its id. `left_ms` says when."""
+        """Leave a request for whichever sidecar leads; returns its id. `left_ms` says when."""
         data = msgspec.json.encode({**body, "left_ms": self.wall_ms()})
         path = await self._coordination.create_sequential(f"{REQUESTS}/req-", data)
         return path.rpartition("/")[2]
@@ -432,7 +432,7 @@ def _averages_from(averages: Averages, start: int, wall_ms: int) -> bytes:
 
 
 def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
-    return task | {"state": "failed", "detail": "its leader is gone; the journal's moves say how far it came"}
+    return task | {"state": "failed", "detail": "its leader is gone; the moves in the journal show how far it got"}
 
 
 def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

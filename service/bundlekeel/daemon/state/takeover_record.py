@@ -29,7 +29,7 @@ def name_set(value: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverEnd:
-    """Who gave the shedding back to the brokers, why and when. `deadman`: nobody decided it, the sidecars failed."""
+    """Who returned the shedding to the brokers, why and when. `deadman`: nobody decided it, the sidecars failed."""
 
     by: str
     reason: str
@@ -87,11 +87,11 @@ def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
     what = "takeover" if ended is None else "deadman" if ended.deadman else "handback"
     said = {
         "takeover": f"{who} turned the brokers' own shedding off: {why}",
-        "handback": f"{who} gave the shedding back to the brokers: {why}",
-        "deadman": f"{who} put the sidecars aside, the brokers shed again: {why}",
+        "handback": f"{who} returned the shedding to the brokers: {why}",
+        "deadman": f"{who} returned the shedding to the brokers, the sidecars act no more: {why}",
     }
     if ended is not None and not record.by:
-        said["handback"] = f"{who} put quotas aside until the next takeover (there was none): {why}"
+        said["handback"] = f"{who} suspended quotas until the next takeover (there was none): {why}"
     return {"kind": "wish", "what": what, "wall_ms": at, "reason": why, "by": who, "sentence": said[what]}
 
 

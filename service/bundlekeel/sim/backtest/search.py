@@ -1,6 +1,6 @@
 """The search for settings: which candidates to try, and in which order. What they are worth a callable says.
 
-What may be proposed at all, its ends and steps are those of `core.calibration.threshold_ranges`; beside it the cycle's
+What may be proposed at all, its ends and steps are those of `core.calibration.thresholds`; beside it the cycle's
 length,
 which is a setting of the daemon and no parameter.
 """
@@ -14,12 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.calibration.threshold_ranges import RANGES, searched, stepped, steps_between
+from bundlekeel.core.calibration.thresholds import RANGES, searched, stepped, steps_between
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, defaults
-from bundlekeel.sim.backtest.candidates import Candidate, Value
 from bundlekeel.sim.backtest.intervals import DUST, chance
-from bundlekeel.sim.backtest.measures import ByBlock, CandidateMeasures
+from bundlekeel.sim.backtest.measures import ByBlock, Candidate, CandidateMeasures, Value
 
 Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
 

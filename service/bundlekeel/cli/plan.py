@@ -1,0 +1,315 @@
+"""`bundlekeel plan`: make a plan, show it (load before and after, moves, refusals by code), and carry it out."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from bundlekeel.cli import completion, text_views, units
+from bundlekeel.cli.client import Client, path_part
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.output import ProgressLine, TableLayout, decoded, table, typed
+from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login, seconds_of
+from bundlekeel.cli.tables import coded, split_name
+from bundlekeel.core.model.text_format import numbered
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.plans import (
+    FinishView,
+    LoadView,
+    MoveView,
+    PlanSummary,
+    PlanView,
+    RefusalView,
+    Submitted,
+    TaskView,
+)
+
+# What is proposed waits for another person.
+_ENDED = ("done", "failed", "stopped", "proposed")
+_BAR = 20
+_EXAMPLES = 3
+
+plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
+HashArgument = Annotated[str, typer.Argument(help="The plan's hash.")]
+WithinOption = Annotated[str, typer.Option("--within", metavar="DURATION", help="Stop waiting after this time.")]
+
+
+@connected
+def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
+    session: Session,
+    strategy: Annotated[
+        str | None,
+        typer.Option("--strategy", help="Another strategy.", autocompletion=completion.strategies),
+    ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option("--placement", help="Another placement.", autocompletion=completion.placements),
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Another value of a parameter, by our or Pulsar's name; repeatable.",
+            autocompletion=completion.parameters,
+        ),
+    ] = None,
+    remove_broker: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--remove-broker",
+            metavar="BROKER",
+            help="As if this broker were gone; repeatable.",
+            autocompletion=completion.brokers,
+        ),
+    ] = None,
+    add_broker: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-broker",
+            metavar="NAME",
+            help="As if there were one more broker: empty, with the median capacity; repeatable.",
+        ),
+    ] = None,
+    scale: Annotated[
+        float, typer.Option("--scale", metavar="FACTOR", help="As if all traffic were multiplied by this.")
+    ] = 1.0,
+    ignore_hit_counts: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-hit-counts", help="Do not wait for hit counts; the default with other brokers or traffic."
+        ),
+    ] = False,
+    keep_hit_counts: Annotated[
+        bool, typer.Option("--keep-hit-counts", help="Wait for hit counts; the default without.")
+    ] = False,
+) -> None:
+    """Show what would move now, and why. A dry run: nothing is changed. Moves, load before and after, refusals."""
+    if ignore_hit_counts and keep_hit_counts:
+        raise CliError("--ignore-hit-counts and --keep-hit-counts: give one of them", USAGE)
+    body = {
+        "strategy": strategy,
+        "placement": placement,
+        "parameters": dict(_pair(text) for text in sets or []),
+        "remove_brokers": remove_broker or [],
+        "add_brokers": add_broker or [],
+        "traffic_scale": scale,
+        "ignore_hit_counts": ignore_hit_counts if ignore_hit_counts or keep_hit_counts else None,
+    }
+    session.show(lambda client: client.send("POST", "plans", body), typed(PlanView, plan))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise CliError(f"--set {text!r}: expected key=value, e.g. --set threshold_percent=5", USAGE)
+    return key.strip(), value.strip()
+
+
+@connected
+def show_plan(session: Session, plan_hash: HashArgument) -> None:
+    """Show a plan made earlier; plans are kept for 15 minutes."""
+    session.show(lambda client: client.get(f"plans/{path_part(plan_hash)}"), typed(PlanView, plan))
+
+
+@connected
+def list_plans(session: Session) -> None:
+    """List the plans of the last 15 minutes, newest last."""
+    session.show(lambda client: client.get("plans"), typed(list[PlanSummary], summaries))
+
+
+@connected
+def list_tasks(session: Session) -> None:
+    """List tasks and their progress; those that wait for the leader come last."""
+    session.show(lambda client: client.get("tasks"), typed(list[TaskView], tasks))
+
+
+@connected_once
+def execute(
+    session: Session,
+    plan_hash: HashArgument,
+    reason: ReasonOption,
+    by: ByOption = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until every move has landed or failed.")] = False,
+    within: WithinOption = "10m",
+) -> None:
+    """Carry out exactly this plan. If the cluster has changed, refuse and say what changed (exit code 4)."""
+    limit = seconds_of("--within", within)
+    body = {"reason": reason, "by": by or login()}
+    answer = session.client.send("POST", f"plans/{path_part(plan_hash)}/execute", body)
+    submitted = decoded(Submitted, answer)
+    if not wait or submitted.state in _ENDED:
+        session.tell(answer, text_views.pairs)
+        return
+    ended = finished(session.client, submitted.task, submitted.moves, time.monotonic() + limit)
+    session.tell(ended, text_views.pairs)
+    if (task := decoded(TaskView, ended)).state == "failed":
+        raise typer.Exit(failed(task))
+
+
+def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
+    """The task once it has ended; CliError when it has not by then (monotonic seconds). `moves`: how many it has."""
+    task = TaskView(task=name, state="waiting")
+    with ProgressLine() as line:
+        while True:
+            for answer in client.get("tasks"):
+                if (found := decoded(TaskView, answer)).task == name:
+                    if found.state in _ENDED:
+                        return dict(answer)
+                    task = found
+            line.tell(f"task {name}: {task.state}, {len(task.moves)} of {numbered(moves, 'move')} ended")
+            if time.monotonic() > deadline:
+                raise CliError(f"task {name} is still {task.state}; see `bundlekeel plan tasks`", UNREACHABLE)
+            time.sleep(0.5)
+
+
+def failed(task: TaskView) -> int:
+    """The exit code of a task that is not done: refused when nothing of it was begun."""
+    return BAD_NEWS if task.moves else REFUSED
+
+
+def plan(answer: PlanView, layout: TableLayout) -> RenderableType:
+    """All of one plan. Nothing was changed by making it."""
+    head = Text(f"plan {answer.hash}", style="bold")
+    head.append(f"  {answer.strategy}, placement {answer.placement}, ", style="not bold")
+    head.append(f"made {units.moment(answer.wall_ms)}; nothing was changed", style="not bold")
+    said = coded(answer.verdict.code).append(f": {answer.verdict.sentence}", style="default")
+    parts: list[RenderableType] = [head, said, Text(), _loads(answer, layout), Text(), _moves(answer.moves, layout)]
+    if answer.splits or answer.split_refusals:
+        parts += [Text(), _splits(answer, layout)]
+    if answer.refusals:
+        parts += [Text(), _refusals(answer.refusals, layout)]
+    if (answer.moves or answer.splits) and not answer.what_if:
+        command = f'to carry it out: bundlekeel plan execute {answer.hash} --reason "…"'
+        parts += [Text(), Text(command, style="dim")]
+    if answer.finished:
+        parts += [Text(), Text(_finished(answer.finished), style="bold")]
+    return Group(*parts)
+
+
+def _finished(row: FinishView) -> str:
+    about = f"{max(1, round(row.seconds / 60))} min" if row.seconds < 7200 else units.age(row.seconds)
+    counts = f"{numbered(row.moves, 'move')}, {numbered(row.cycles, 'cycle')}"
+    end = f"max/mean {units.multiple(row.max_mean)}, {counts}, about {about}"
+    return f"when finished: {end}" if row.complete else f"not finished by then: {end}"
+
+
+def _loads(answer: PlanView, layout: TableLayout) -> RenderableType:
+    imbalance, bars = answer.imbalance, not (layout.wide and layout.stacked)
+    made = table(
+        *("broker", ">before", ">after", ">change", *(["load after"] if bars else [])),
+        *(">bundles", ">B/s before", ">after", *([">msg/s before", ">after"] if layout.wide else [])),
+        title=f"load (max/mean {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})",
+    )
+    for row in answer.loads:
+        difference = row.score_after - row.score_before
+        changed = abs(difference) >= 0.0005
+        made.add_row(
+            row.broker,
+            units.share(row.score_before),
+            Text(units.share(row.score_after), style="bold" if changed else ""),
+            Text(f"{difference * 100:+.1f}", style="green" if difference < 0 else "yellow") if changed else "",
+            *([_bar(row)] if bars else []),
+            str(row.bundles_before) + (f" → {row.bundles_after}" if row.bundles_after != row.bundles_before else ""),
+            *(units.amount(row.throughput_before), units.amount(row.throughput_after)),
+            *([units.amount(row.msg_rate_before), units.amount(row.msg_rate_after)] if layout.wide else []),
+        )
+    return made
+
+
+def _bar(row: LoadView) -> Text:
+    """The load after; what left is dotted, what came is hatched."""
+    old, new = (round(min(1.0, max(0.0, value)) * _BAR) for value in (row.score_before, row.score_after))
+    text = Text("█" * min(old, new))
+    if new > old:
+        return text.append("▒" * (new - old), style="yellow")
+    return text.append("·" * (old - new), style="green")
+
+
+def _moves(moves: Sequence[MoveView], layout: TableLayout) -> RenderableType:
+    if not moves:
+        return Text("no moves", style="bold")
+    ways = ["from, to"] if layout.stacked else ["from", "to", *(["runner-up"] if layout.wide else [])]
+    made = table(*("bundle", *ways, "why", ">B/s", *([">msg/s"] if layout.wide else [])), title=f"moves ({len(moves)})")
+    for move in moves:
+        way = [move.source, move.target, *([move.runner_up] if layout.wide else [])]
+        made.add_row(
+            split_name(move.bundle) if layout.stacked else move.bundle,
+            *(["\n".join(map("{}{}".format, ("", "→ ", "else "), way))] if layout.stacked else way),
+            _reason(move, layout),
+            units.amount(sum(move.traffic[2:])),
+            *([units.amount(sum(move.traffic[:2]))] if layout.wide else []),
+        )
+    return made
+
+
+def _reason(move: MoveView, layout: TableLayout) -> str:
+    source = f"{units.share(move.source_before)} → {units.share(move.source_after)}"
+    target = f"{units.share(move.target_before)} → {units.share(move.target_after)}"
+    return f"{source} ({move.rule})\n{target}" if layout.stacked else f"{source}, {target} ({move.rule})"
+
+
+def _splits(answer: PlanView, layout: TableLayout) -> RenderableType:
+    """Bundles to split, then those above a split limit that stay whole, each with its reason."""
+    title = f"splits ({len(answer.splits)}, {len(answer.split_refusals)} refused)"
+    made = table("bundle", "broker", "split by", "why", title=title)
+    rows = [(row.bundle, row.broker, row.rule, row.sentence.partition(": ")[2]) for row in answer.splits]
+    rows += [
+        (row.bundle, row.broker, "", f"{row.explanation}{f' ({row.detail})' if row.detail else ''}")
+        for row in answer.split_refusals
+    ]
+    for name, *cells in rows:
+        made.add_row(split_name(name) if layout.stacked else name, *cells)
+    return made
+
+
+def _refusals(refusals: Sequence[RefusalView], layout: TableLayout) -> RenderableType:
+    groups: dict[str, list[RefusalView]] = defaultdict(list)
+    for refusal in refusals:
+        groups[refusal.code].append(refusal)
+    made = table(">count", "code", "which means", "for example", title=f"not moved ({len(refusals)})")
+    for code, items in sorted(groups.items(), key=lambda item: -len(item[1])):
+        names = [_refused(item, layout) for item in (items if layout.wide else items[:_EXAMPLES])]
+        rest = len(items) - len(names)
+        shown = "\n".join([*names, *([f"… and {rest} more (-o wide)"] if rest else [])])
+        made.add_row(str(len(items)), coded(code), items[0].explanation, shown)
+    return made
+
+
+def _refused(item: RefusalView, layout: TableLayout) -> str:
+    name = item.bundle or item.broker
+    name = split_name(name) if layout.stacked else name
+    return f"{name} ({item.detail})" if item.detail else name
+
+
+def summaries(rows: Sequence[PlanSummary], _: TableLayout) -> RenderableType:
+    """A line a plan."""
+    made = table("made", "hash", "strategy", ">moves", "verdict")
+    for row in rows:
+        said = f"{row.verdict.code}: {row.verdict.sentence}"
+        made.add_row(units.moment(row.wall_ms), row.hash, row.strategy, str(row.moves), said)
+    return made
+
+
+def tasks(rows: Sequence[TaskView], _: TableLayout) -> RenderableType:
+    """A line a task."""
+    made = table("task", "plan", "state", "detail")
+    for row in rows:
+        made.add_row(row.task, row.hash, row.state, row.detail)
+    return made
+
+
+plan_app.callback()(make_plan)
+for _name, _command in (("show", show_plan), ("list", list_plans), ("tasks", list_tasks), ("execute", execute)):
+    plan_app.command(_name)(_command)
+
+
+def register(app: typer.Typer) -> None:
+    """Put it into the app."""
+    app.add_typer(plan_app, name="plan", help=make_plan.__doc__)

@@ -1,0 +1,276 @@
+"""Pulsar classes inside `plan()`: they select and place as in a broker, on the same snapshot as every strategy.
+
+What the broker does around its class (`doLoadShedding`, `UnloadScheduler`) is here too: bundles that moved recently or
+are under way count as recently unloaded; a bundle without a destination is placed on the unchanged snapshot (no
+preallocation, so several may go to one broker); a bundle whose destination is its owner stays. The invariants that
+are checked afterwards (core/planning/invariants.py) are ours.
+
+TransferShedder reads the scores and top bundles that the brokers of an extensible cluster publish. On a modular
+snapshot it reads what these brokers would publish with the extensible load manager: a score smoothed once a call, and
+their largest bundles (`report_max_bundles`), lowest first, in the resolution of Pulsar's order (`TopKBundles`). Where
+it names no destination, the extensible `LeastResourceUsageWithWeight` chooses one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.compat import shed
+from bundlekeel.core.compat.picture import BundleColumns, CompatPicture, CompatResult, percent
+from bundlekeel.core.compat.placement import Placer
+from bundlekeel.core.compat.transfer import Load, TopBundle, TransferOutcome, TransferPicture, find_bundles
+from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import (
+    RATE_IN,
+    RATE_OUT,
+    REPORTED_RESOURCES,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    Floats,
+    Ints,
+)
+from bundlekeel.core.model.plan import Refusal, Verdict
+from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.strategies.common import Context, Decision
+
+# These count as recently unloaded, which brokers keep a list of.
+_LATELY: Final = frozenset(
+    {Code.COOL_DOWN, Code.IN_TRANSIT, Code.UNSETTLED, Code.FROZEN_INTENT, Code.PINNED, Code.SPLITTING}
+)
+
+# A bundle that must stay at its broker is refused by that name, also when the class found it no place.
+_BOUND: Final = frozenset({Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.SYSTEM_BUNDLE})
+
+
+def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
+    """The snapshot as Pulsar's classes see a cluster; rows stay rows. `recent`: rows of bundles unloaded recently.
+
+    Capacity overrides count as far as they are about resources that Pulsar knows.
+    """
+    brokers, bundles = snapshot.brokers, snapshot.bundles
+    seen = slice(0, REPORTED_RESOURCES)
+    most = np.broadcast_to(np.array([SHORT_SAMPLES, LONG_SAMPLES]), bundles.samples.shape)
+    columns = BundleColumns(
+        names=bundles.names,
+        index={},
+        short=bundles.short,
+        long=bundles.long,
+        samples=np.stack([most, bundles.samples], axis=2).reshape(-1, 4),
+        topics=bundles.counts[:, 0],
+        suspects=tuple(np.flatnonzero(bundles.system).tolist()),
+    )
+    return CompatPicture(
+        brokers=brokers.ids,
+        percent=percent(brokers.usage[:, seen], brokers.limit[:, seen]),
+        traffic=brokers.traffic,
+        bundle_count=np.diff(bundles.starts),
+        starts=bundles.starts,
+        held=np.arange(len(bundles.names), dtype=np.int64),
+        stats=None,
+        bundles=columns,
+        recent=tuple(recent),
+    )
+
+
+def shed_in_plan(context: Context) -> Decision:
+    """One turn of the class that `params.strategy` and `params.compat` name; moves go to the draft."""
+    params = context.params
+    picture = picture_of(context.snapshot, context.eligible.codes.rows_with(_LATELY))
+    result = shed(picture, params, context.memory.compat, params.strategy, params.compat)
+    placer = Placer(picture, params, result.memory, params.placement, context.seed)
+    refusals = _move(context, picture, result, placer)
+    memory = replace(context.memory, compat=placer.memory())
+    return Decision(verdict=result.verdict, memory=memory, brokers=list(result.brokers), refusals=refusals)
+
+
+def _move(context: Context, picture: CompatPicture, result: CompatResult, placer: Placer) -> list[Refusal]:
+    """Draft a move for each bundle that has somewhere to go; a refusal for the others."""
+    usage = picture.usage(context.params)
+    targets = _Targets(context)
+    refusals: list[Refusal] = []
+    for row, source in result.unload:
+        target = result.to.get(row, -1)
+        if target < 0:
+            candidates = targets.of(row)
+            _, target = placer.select(row, candidates)
+            if target >= 0 and usage[target] > context.params.overloaded_threshold_percent / 100:
+                # The broker's loop asks once more when the first answer is overloaded.
+                _, target = placer.select(row, candidates)
+        if target in (-1, source):
+            code = context.eligible.codes.get(row)
+            if code not in _BOUND:
+                code = Code.SAME_BROKER if target == source else Code.NO_LEGAL_TARGET
+            refusals.append(Refusal(code=code, bundle=picture.bundles.names[row], broker=picture.brokers[source]))
+        else:
+            rule = f"{context.params.strategy} {context.params.compat}"
+            context.draft.take(row, source, target, rule=rule, threshold=_threshold(context))
+    return refusals
+
+
+class _Targets:
+    """The brokers that a placement may choose from: policies, then topics, as long as that leaves anybody."""
+
+    def __init__(self, context: Context) -> None:
+        self._permitted = context.draft.permitted
+        self._open = ~context.draft.closed
+        self._namespace = context.snapshot.bundles.namespace
+        topics = context.snapshot.brokers.topics
+        self._roomy = topics <= context.params.max_topics_per_broker
+        self._known: dict[int, Ints] = {}
+
+    def of(self, row: int) -> Ints:
+        """The candidates for a bundle, its owner among them."""
+        namespace = int(self._namespace[row])
+        found = self._known.get(namespace)
+        if found is None:
+            allowed = np.ones_like(self._roomy) if self._permitted is None else self._permitted[namespace]
+            allowed = allowed & self._open if (allowed & self._open).any() else allowed
+            roomy = allowed & self._roomy
+            found = self._known[namespace] = np.flatnonzero(roomy if roomy.any() else allowed)
+        return found
+
+
+def _threshold(context: Context) -> float:
+    """The threshold that the moves are explained with, as a ratio."""
+    params = context.params
+    percents = {
+        "threshold": params.threshold_percent,
+        "overload": params.overloaded_threshold_percent,
+        "avg": params.avg_low_threshold_percent,
+    }
+    return percents.get(params.strategy, params.msg_rate_difference_percent) / 100
+
+
+_BYTES, _MESSAGES = 1e5, 100.0
+
+
+def transfer_in_plan(context: Context) -> Decision:
+    """One call of the class on the context's snapshot; moves go to the draft."""
+    ids, memory = context.snapshot.brokers.ids, context.memory
+    scores = _scores(context)
+    outcome = find_bundles(_picture(context, scores), context.params, memory.condition_hits)
+    refusals = _transfer(context, outcome, scores)
+    usage = dict(zip(ids, scores.tolist(), strict=True))
+    text = f"{outcome.label}: {len(outcome.unloads)} bundles; condition met {outcome.hits} times"
+    return Decision(
+        verdict=Verdict(code=outcome.reason, sentence=text, hits_low=outcome.hits),
+        memory=replace(memory, condition_hits=outcome.hits, compat=replace(memory.compat, usage=usage)),
+        refusals=refusals,
+    )
+
+
+def _scores(context: Context) -> Floats:
+    """`weightedMaxEMA` of every broker: its own, or smoothed here by one step a call."""
+    reported, before = context.draft.reported, context.memory.compat.usage
+    if context.snapshot.mode == "extensible":
+        return reported.copy()
+    weight, ids = context.params.history_weight, context.snapshot.brokers.ids
+    known = np.array([before.get(broker, np.nan) for broker in ids])
+    smoothed: Floats = np.where(np.isnan(known), reported, known * weight + (1 - weight) * reported)
+    return smoothed
+
+
+def _picture(context: Context, scores: Floats) -> TransferPicture:
+    snapshot, guard = context.snapshot, context.guard
+    brokers, names = snapshot.brokers, snapshot.bundles.names
+    sizes = brokers.traffic[:, [THROUGHPUT_IN, THROUGHPUT_OUT]].tolist()
+    loads = {
+        broker: Load(
+            ema=score,
+            throughput_ema=bytes_in + bytes_out,
+            throughput_in=bytes_in,
+            throughput_out=bytes_out,
+            updated_at=at,
+        )
+        for broker, score, (bytes_in, bytes_out), at in zip(
+            brokers.ids, scores.tolist(), sizes, brokers.last_update.tolist(), strict=True
+        )
+    }
+    hidden = snapshot.bundles.system.copy()
+    hidden[context.eligible.codes.rows_with({Code.HAS_POLICY})] = True
+    gave = dict(guard.recent_brokers)
+    for moved in guard.recent.values():
+        gave[moved.source] = max(gave.get(moved.source, 0), moved.at_ms)
+    return TransferPicture(
+        now_ms=snapshot.wall_ms,
+        brokers=loads,
+        top={broker: _top(context, row, hidden) for row, broker in enumerate(brokers.ids)},
+        missing=[item.broker_id for item in snapshot.excluded],
+        recent=frozenset(names[row] for row in context.eligible.codes.rows_with(_LATELY)),
+        recent_brokers=gave,
+    )
+
+
+def _top(context: Context, broker: int, hidden: Bools) -> list[TopBundle]:
+    """What the broker publishes of its bundles: lowest of the largest first. `hidden`: bundles it never names."""
+    bundles = context.snapshot.bundles
+    span = bundles.rows_of(broker)
+    traffic = bundles.latest[span]
+    shown = (traffic[:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1) > 0) & ~hidden[span]
+    places: Ints = np.flatnonzero(shown)
+    if context.snapshot.mode != "extensible":
+        places = places[largest(traffic[places], context.params.report_max_bundles)]
+    return [
+        TopBundle(bundles.names[span.start + place], *traffic[place, [THROUGHPUT_IN, THROUGHPUT_OUT]].tolist())
+        for place in places.tolist()
+    ]
+
+
+def largest(traffic: Floats, most: int) -> Ints:
+    """The bundles that a broker names as its largest, lowest first: places in `traffic` (columns of `TRAFFIC`). All of
+    them for `most` of 0 or less."""
+    bytes_in, bytes_out, rate = (
+        np.floor(figure + 0.5)
+        for figure in (
+            traffic[:, THROUGHPUT_IN] / _BYTES,
+            traffic[:, THROUGHPUT_OUT] / _BYTES,
+            (traffic[:, RATE_IN] + traffic[:, RATE_OUT]) / _MESSAGES,
+        )
+    )
+    places: Ints = np.lexsort((rate, bytes_out, bytes_in))
+    return places[-most:] if most > 0 else places
+
+
+def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> list[Refusal]:
+    """Draft the moves. Of a swap the giver's bundle goes first: the class asks for all at once, the laws look at one
+    after the other."""
+    index = {broker: row for row, broker in enumerate(context.snapshot.brokers.ids)}
+    bundles = context.snapshot.bundles
+    rows = {bundles.names[row]: row for row in bundles.rows_named({item.bundle for item in outcome.unloads})}
+    placed, refusals = np.random.default_rng(context.seed), list[Refusal]()
+    upward = [
+        item for item in outcome.unloads if item.target and scores[index[item.target]] > scores[index[item.source]]
+    ]
+    for item in [*(item for item in outcome.unloads if item not in upward), *upward]:
+        row, source = rows[item.bundle], index[item.source]
+        target = index[item.target] if item.target else _placed(context, row, scores, placed)
+        if target in (-1, source) or context.draft.moved[row]:
+            code = Code.SAME_BROKER if target == source else Code.NO_LEGAL_TARGET
+            if not context.draft.moved[row]:
+                refusals.append(Refusal(code=code, bundle=item.bundle, broker=item.source))
+            continue
+        rule, threshold = f"transfer {context.params.compat}", context.params.transfer_target_std
+        context.draft.take(row, source, target, rule=rule, threshold=threshold)
+    return refusals
+
+
+def _placed(context: Context, row: int, scores: Floats, random: np.random.Generator) -> int:
+    """The extensible placement: any broker that is well below the mean, else any broker at all; -1 for none."""
+    permitted = context.draft.permitted
+    allowed = np.ones(len(scores), dtype=bool)
+    if permitted is not None:
+        allowed = permitted[context.snapshot.bundles.namespace[row]]
+    allowed = allowed & ~context.draft.closed
+    candidates = np.flatnonzero(allowed & (context.snapshot.brokers.topics < context.params.max_topics_per_broker))
+    if len(candidates) == 0:
+        return -1
+    margin = context.params.average_usage_difference_percent / 100
+    mean = math.fsum(scores[candidates].tolist()) / len(candidates)
+    best = candidates[scores[candidates] + margin <= mean]
+    return int(random.choice(best if len(best) else candidates))

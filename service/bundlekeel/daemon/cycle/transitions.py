@@ -1,0 +1,127 @@
+"""The transitions of a cycle's state: pure functions from one `CycleState` to the next. `Cycle` alone assigns it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from bundlekeel.core.guard import external_moves as guard
+from bundlekeel.core.guard.external_moves import ExternalMove
+from bundlekeel.core.guard.state import RecentMove, SplitFailed
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move, Plan
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning import effects, ledger
+from bundlekeel.core.planning.effects import EffectRecords
+from bundlekeel.core.planning.engine import PlanInput, PlanResult
+from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.core.splitting.children import RecentSplit
+from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.split_intents import SplitOutcome
+from bundlekeel.daemon.state.cycle_state import CycleState
+
+# The cool-down of a bundle whose move left it where it was.
+STAYED_COOL_DOWN_MS: Final = 60_000
+_Dated = TypeVar("_Dated", RecentMove, SplitFailed)
+
+
+def external_moves_noted(
+    state: CycleState, changes: Collection[ExternalMove], drains: Collection[str], now_ms: int
+) -> CycleState:
+    """Bundles that something else moved begin their cool-down; those undone count towards a second balancer."""
+    moved = {change.bundle: RecentMove(at_ms=now_ms, source=change.source) for change in changes}
+    noted = guard.noted(state.external_moves, guard.apart_from(changes, drains), now_ms)
+    return replace(state, recent={**state.recent, **moved}, external_moves=noted)
+
+
+def settled_ledger(state: CycleState, given: PlanInput, result: PlanResult) -> Ledger:
+    """The ledger after a plan. What was booked while a worker thread planned stays; the next cycle settles it."""
+    return result.ledger if state.ledger is given.ledger else state.ledger
+
+
+def planned(
+    state: CycleState,
+    given: PlanInput,
+    result: PlanResult,
+    *,
+    judged: EffectRecords,
+    divisions: Mapping[str, RecentSplit],
+    brokers: Collection[str],
+) -> CycleState:
+    """A plan was made: its memory is kept, and cool-downs that are over are forgotten."""
+    params, now_ms = given.params, given.snapshot.wall_ms
+    rest = params.cool_down_seconds
+    longest = max(params.cool_down_limited_factor * rest, params.no_return_seconds)
+    return replace(
+        state,
+        memory=result.memory,
+        ledger=settled_ledger(state, given, result),
+        recent=_younger(state.recent, now_ms, longest),
+        split_failed=_younger(state.split_failed, now_ms, rest),
+        divisions=dict(divisions),
+        brokers=tuple(sorted(brokers)),
+        effects=judged,
+    )
+
+
+def begun(state: CycleState, moves: Sequence[Move], plan: Plan | None, snapshot: Snapshot, now_ms: int) -> CycleState:
+    """These moves are carried out next. Without a plan (an operator's own move) nothing was predicted."""
+    expected = effects.begun(state.effects, moves, plan, now_ms) if plan is not None else state.effects
+    return replace(state, ledger=ledger.open_entries(state.ledger, moves, snapshot, now_ms), effects=expected)
+
+
+def not_begun(state: CycleState, bundles: Collection[str]) -> CycleState:
+    """Moves of these bundles were booked and never begun."""
+    left = state.ledger
+    for bundle in bundles:
+        left = ledger.dropped(left, bundle)
+    return replace(state, ledger=left)
+
+
+def moved(state: CycleState, outcome: MoveOutcome, params: Parameters, now_ms: int) -> CycleState:
+    """A move ended: its ledger entry, its cool-down, and whether its effect can be judged."""
+    entries, recent, expected = state.ledger, dict(state.recent), state.effects
+    stayed = outcome.landed_on == outcome.source
+    if outcome.outcome in ("refused", "released") or stayed:
+        entries = ledger.dropped(entries, outcome.bundle)
+    elif outcome.landed_on:
+        entries = ledger.landed(entries, outcome.bundle, outcome.landed_on, outcome.landed_wall_ms or now_ms)
+    if outcome.outcome != "refused":
+        # A bundle that is where it was has not moved: it may be planned again, but not in every cycle.
+        early = int(1000 * params.cool_down_seconds) - STAYED_COOL_DOWN_MS if stayed else 0
+        recent[outcome.bundle] = RecentMove(at_ms=now_ms - max(0, early), source=outcome.source)
+    if outcome.outcome != "done":
+        expected = effects.came_to_nothing(expected, outcome.bundle)
+    return replace(state, ledger=entries, recent=recent, effects=expected)
+
+
+def arrived(state: CycleState, bundles: Mapping[str, str], now_ms: int) -> CycleState:
+    """Bundles of an earlier leader's open moves that were seen at their target (bundle -> broker)."""
+    entries = state.ledger
+    for bundle, broker in bundles.items():
+        entries = ledger.landed(entries, bundle, broker, now_ms)
+    return replace(state, ledger=entries)
+
+
+def split(
+    state: CycleState,
+    outcome: SplitOutcome,
+    params: Parameters,
+    *,
+    divisions: Mapping[str, RecentSplit],
+    now_ms: int,
+) -> CycleState:
+    """A split ended: `divisions` as the observer has them now. One that failed is not tried again for a while."""
+    if outcome.outcome == "done" and outcome.family is not None:
+        state = replace(state, ledger=ledger.parted(state.ledger, outcome.bundle), divisions=dict(divisions))
+    if (rest := outcome.rest_seconds(params.cool_down_seconds)) > 0:
+        since = now_ms - int(1000 * (params.cool_down_seconds - rest))
+        failed = {outcome.bundle: SplitFailed(at_ms=since, code=outcome.code)}
+        state = replace(state, split_failed={**state.split_failed, **failed})
+    return state
+
+
+def _younger(dated: Mapping[str, _Dated], now_ms: int, seconds: float) -> dict[str, _Dated]:
+    since = now_ms - int(1000 * seconds)
+    return {name: item for name, item in dated.items() if item.at_ms > since}

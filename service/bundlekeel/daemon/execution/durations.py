@@ -1,0 +1,49 @@
+"""How long moves take here: learned from those that landed, per load manager."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Final
+
+KEPT: Final = 200
+# With fewer the slowest twentieth is not known.
+ENOUGH: Final = 20
+# A landing may take this many times as long as nearly all did before it counts as lost.
+PATIENCE: Final = 3.0
+# Nothing known yet: what moves take in a quiet cluster.
+GUESS_SECONDS: Final = 1.0
+
+
+class Durations:
+    """The newest durations by mode (`modular`, `extensible`), in seconds from the first call to the landing."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, deque[float]] = {}
+
+    def add(self, mode: str, seconds: float) -> None:
+        """A move landed."""
+        if math.isfinite(seconds) and seconds >= 0:
+            self._kept.setdefault(mode, deque(maxlen=KEPT)).append(seconds)
+
+    def median(self, mode: str) -> float | None:
+        """Half of the moves took no longer; None when none is known."""
+        return self._quantile(mode, 0.5)
+
+    def p95(self, mode: str) -> float | None:
+        """Nineteen of twenty moves took no longer; None while fewer than twenty are known."""
+        return self._quantile(mode, 0.95) if len(self._kept.get(mode, ())) >= ENOUGH else None
+
+    def seconds_per_move(self, mode: str) -> float:
+        """What to reckon with for one move, for an ETA."""
+        median = self.median(mode)
+        return GUESS_SECONDS if median is None else median
+
+    def confirm_seconds(self, mode: str, usual: float, most: float) -> float:
+        """How long to wait for a landing: never less than usual, never more than an intent allows (`most`)."""
+        p95 = self.p95(mode)
+        return usual if p95 is None else max(usual, min(most, PATIENCE * p95))
+
+    def _quantile(self, mode: str, share: float) -> float | None:
+        kept = sorted(self._kept.get(mode, ()))
+        return kept[max(0, math.ceil(share * len(kept)) - 1)] if kept else None

@@ -1,0 +1,358 @@
+"""`report.html`: one page for people with what the thresholds rest on: candidates as points, blocks as lines, days as
+bars, a week as a map. No outside resources. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from html import escape
+from typing import Any, Final
+
+from bundlekeel.core.calibration.thresholds import BootstrapInterval, HeldOutMeasures, Objection, Thresholds
+from bundlekeel.core.model.text_format import figure
+from bundlekeel.jobs.evidence import EvidenceInput, share
+from bundlekeel.jobs.rules import JudgedDay
+from bundlekeel.jobs.selection import Selection
+from bundlekeel.sim import page as html
+from bundlekeel.sim.backtest import CandidateMeasures
+from bundlekeel.sim.page import Axis
+
+MOST_ROWS: Final = 60
+_TITLES: Final = {
+    "imbalance": ("imbalance", "time mean of the largest broker score over the mean score, less 1"),
+    "moves_per_hour": ("moves an hour", "by the balancer, whole cluster"),
+    "thrash_per_day": ("thrash a day", "how far loads went up and down beyond their trend, % of the mean, per broker"),
+    "overloaded_minutes_per_day": ("overloaded minutes a day", "minutes with any broker above 85 %"),
+}
+_HOW_TO_READ: Final = (
+    "How to read this: recorded days were planned again with other thresholds. Most days were searched for better "
+    "ones; the others, the held-out days, were kept apart to see whether what was found holds there too. A threshold "
+    "is proposed only if it does, and only one night's reach from where it is. “Imbalance” says how far the busiest "
+    "broker is above the mean (0 is even); the two figures below another one are the interval in which it lies. "
+    "Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds</code> shows and adopts it."
+)
+_STYLE: Final = """
+body { max-width: 1120px; }
+circle.far { fill: var(--soft); opacity: .35; } circle.near { fill: var(--c0); opacity: .6; }
+circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
+.line.present { stroke: var(--c1); } .line.chosen { stroke: var(--good); }
+rect.good { fill: var(--good); } rect.partial { fill: var(--soft); } rect.bad { fill: var(--bad); }
+rect.heat { fill: var(--c0); }
+.key i { width: 10px; height: 10px; border-radius: 5px; }
+"""
+WIDTH, HEIGHT = 720, 280
+LEFT, RIGHT, TOP, BOTTOM = 58, 16, 12, 40
+# Half a date's width.
+_EDGE = 40
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One candidate: moves an hour and imbalance. `kind`: present, chosen, near (may be adopted) or far."""
+
+    x: float
+    y: float
+    kind: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportInputs:
+    """What the page shows beside the document. `blocks`: labels, imbalance before and after. `capacity`: rows of
+    `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`."""
+
+    judged: Sequence[JudgedDay] = ()
+    points: Sequence[Point] = ()
+    blocks: tuple[Sequence[str], Sequence[float], Sequence[float]] = ((), (), ())
+    capacity: Sequence[Mapping[str, Any]] = ()
+    week: Sequence[float | None] = ()
+    spaces: Sequence[Mapping[str, Any]] = ()
+    objections: Sequence[Objection] = ()
+    reason: str = ""
+
+
+def page(document: Thresholds, shown: ReportInputs) -> str:
+    """The whole document."""
+    changed = {name: row for name, row in document.parameters.items() if row.value != row.previous}
+    state = f'<b class="good">{len(changed)} thresholds to change</b>' if changed else "<b>nothing to change</b>"
+    days = document.data.days
+    parts = [
+        f"<p>{state}. {escape(shown.reason)} Strategy {escape(document.strategy)}; "
+        f"{len(days)} days, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
+        f"{document.data.cycles} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
+        f"<p>{_HOW_TO_READ}</p>",
+        _objections(shown.objections),
+        _parameters(document),
+        _evidence(document),
+        _candidates(shown),
+        _quality(shown.judged),
+        _week(shown.week),
+        _namespaces(shown.spaces),
+        _capacity(shown.capacity),
+        _advice(document.advice),
+    ]
+    return html.page("Bundlekeel recalibration", _STYLE, "".join(parts))
+
+
+def _section(title: str, about: str, body: str) -> str:
+    return f"<section><h2>{escape(title)}</h2><p>{escape(about)}</p>{body}</section>" if body else ""
+
+
+def _objections(found: Sequence[Objection]) -> str:
+    rows = [[escape(item.code.value), escape(item.field), escape(item.detail)] for item in found]
+    about = "The daemon would not adopt this document by itself, for these reasons."
+    return _section("What speaks against it", about, html.table(("code", "field", "detail"), rows))
+
+
+def _parameters(document: Thresholds) -> str:
+    rows = [
+        [
+            escape(name),
+            figure(row.previous),
+            f"<b class='good'>{figure(row.value)}</b>" if row.value != row.previous else figure(row.value),
+            f"{figure(row.minimum)} to {figure(row.maximum)}",
+            f"<small>{escape(row.evidence)}</small>",
+        ]
+        for name, row in sorted(document.parameters.items(), key=lambda item: item[1].value == item[1].previous)
+    ]
+    about = "All parameters that were searched; changed ones first."
+    return _section("Thresholds", about, html.table(("parameter", "in force", "proposed", "range", "evidence"), rows))
+
+
+def _evidence(document: Thresholds) -> str:
+    evidence = document.evidence
+    columns: dict[str, HeldOutMeasures] = {"in force": evidence.previous, "proposed": evidence.chosen}
+    columns |= {"difference": evidence.difference}
+    if evidence.unbroken is not None:
+        columns |= {"in force, unbroken": evidence.unbroken.previous, "proposed, unbroken": evidence.unbroken.chosen}
+    columns |= evidence.strategies
+    rows = [
+        [f'<span title="{escape(_TITLES[name][1])}">{escape(_TITLES[name][0])}</span>']
+        + [_interval(getattr(measures, name)) for measures in columns.values()]
+        for name in (item.name for item in fields(HeldOutMeasures))
+    ]
+    gain = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
+    about = (
+        f"On {len(evidence.held_out)} days that the search did not see ({', '.join(evidence.held_out)}): moves {gain}. "
+        f"Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; each block begins where "
+        "bundles were recorded to be. Unbroken: one run over all of these days."
+    )
+    return _section("Evidence", about, html.table(("", *columns), rows))
+
+
+def _interval(value: BootstrapInterval) -> str:
+    return f"{figure(value.mean)}<br><small>{figure(value.low)} to {figure(value.high)}</small>"
+
+
+def _candidates(shown: ReportInputs) -> str:
+    labels, before, after = shown.blocks
+    rows = [("present", "in force", before), ("chosen", "proposed", after)]
+    key = (
+        '<p class="key"><span><i style="background:var(--c1)"></i>in force</span>'
+        '<span><i style="background:var(--good)"></i>proposed</span>'
+        '<span><i style="background:var(--c0)"></i>within one night\'s reach</span>'
+        '<span><i style="background:var(--soft)"></i>other</span></p>'
+    )
+    body = candidate_plot(shown.points) + line_plot(labels, rows, "imbalance")
+    about = "Every candidate on the held-out days, then the imbalance block by block."
+    return _section("Candidates", about, key + body if body else "")
+
+
+def _quality(judged: Sequence[JudgedDay]) -> str:
+    bars = day_bars([(item.day.date, item.day.coverage, item.verdict) for item in judged])
+    rows = [
+        [
+            escape(item.day.date),
+            escape(item.verdict),
+            f"{item.day.coverage:.1%}",
+            f"{item.day.cycles}",
+            f"{item.day.longest_gap_minutes:.0f}",
+            figure(item.day.imbalance, 3),
+            f"{item.day.moves}",
+            f"<small>{escape('; '.join(item.reasons))}</small>",
+        ]
+        for item in judged[-MOST_ROWS:]
+    ]
+    heads = ("day", "verdict", "recorded", "cycles", "longest gap (min)", "imbalance", "moves", "")
+    return _section("Days", "What is recorded, and whether it was used.", bars + html.table(heads, rows))
+
+
+def _week(values: Sequence[float | None]) -> str:
+    return _section("The week", "Traffic in and out of the whole cluster, UTC.", week_map(values))
+
+
+def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        [
+            escape(str(row["name"])),
+            figure(row["bytes"] / 1e6, 3),
+            figure(row["bytes_peak"] / 1e6, 3),
+            _percent(row["volatility"]),
+            _percent(row["growth"]),
+            f"{row['clients']:.0f}",
+            figure(row["moves_per_day"], 3),
+            figure(row["clients_moved_per_day"], 3),
+        ]
+        for row in found
+    ]
+    traffic = ("namespace", "MB/s", "highest hour", "volatility", "growth a day")
+    about = f"The {MOST_ROWS} with the most traffic. Volatility: standard deviation of the hours over their mean."
+    return _section("Namespaces", about, html.table((*traffic, "clients", "moves a day", "clients moved a day"), rows))
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        [
+            escape(str(row["broker"])),
+            escape(str(row["resource"])),
+            "not seen by the broker" if row["blind"] else figure(row["limit"]),
+            figure(row["base"]),
+            figure(1e6 * (row["per_msg_throughput_in"] + row["per_msg_throughput_out"]) / 2, 3),
+            figure(1e3 * (row["per_msg_rate_in"] + row["per_msg_rate_out"]) / 2, 3),
+            "" if row["error"] is None else f"{row['error']:.2f}",
+        ]
+        for row in found[:MOST_ROWS]
+    ]
+    heads = ("broker", "resource", "limit", "base", "per MB/s", "per 1000 msg/s", "error (% of the limit)")
+    about = "Usage by traffic, robust regression; the error is the median in hours that the fit did not see."
+    more = f" The first {MOST_ROWS} of {len(found)} rows." if len(found) > MOST_ROWS else ""
+    return _section("Capacity", about + more, html.table(heads, rows))
+
+
+def _advice(found: Sequence[str]) -> str:
+    rows = "".join(f"<li>{escape(text)}</li>" for text in found)
+    return _section("Advice", "Other settings; changes too large for one night.", f"<ul>{rows}</ul>" if rows else "")
+
+
+# --- plots -----------------------------------------------------------------------------------------------------
+
+
+def _axis(values: Sequence[float], start: float, end: float) -> Axis:
+    low, high = min(values), max(values)
+    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    return Axis(max(0.0, low - room) if low >= 0 else low - room, high + room, start, end)
+
+
+def _frame(x: Axis, y: Axis, across: str, up: str, marks: Sequence[str] | None = None) -> str:
+    parts = [html.grid(x, y, [(value, figure(value, 3)) for value in y.ticks()])]
+    if marks is None:
+        parts += [_mark(x.at(value), HEIGHT - 22, figure(value, 3)) for value in x.ticks(5)]
+    else:
+        parts += [_mark(x.at(place), HEIGHT - 22, marks[place]) for place in _places(len(marks), 5)]
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(across)}</text>')
+    parts.append(f'<text x="4" y="{HEIGHT - 6}">{escape(up)}</text>')
+    return "".join(parts)
+
+
+def _places(count: int, steps: int) -> list[int]:
+    """The first of so many places, the last, and some between, each once."""
+    return sorted({round(number * (count - 1) / steps) for number in range(steps + 1)})
+
+
+def _mark(at: float, y: float, text: str) -> str:
+    """A text below the axis, whole also where it stands at the edge of the plot."""
+    anchor = "start" if at < LEFT + _EDGE else "end" if at > WIDTH - RIGHT - _EDGE else "middle"
+    return f'<text x="{at:.1f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def candidate_plot(points: Sequence[Point]) -> str:
+    """Imbalance over moves; lower and further left is better."""
+    if not points:
+        return ""
+    x = _axis([point.x for point in points], LEFT, WIDTH - RIGHT)
+    y = _axis([point.y for point in points], HEIGHT - BOTTOM, TOP)
+    ranks = {"far": 0, "near": 1, "present": 2, "chosen": 3}
+    dots = "".join(
+        f'<circle class="{point.kind}" cx="{x.at(point.x):.1f}" cy="{y.at(point.y):.1f}" '
+        f'r="{6 if ranks[point.kind] > 1 else 3.5}"><title>{escape(point.label)}</title></circle>'
+        for point in sorted(points, key=lambda point: ranks[point.kind])
+    )
+    label = "imbalance over moves, one point a candidate"
+    return html.svg(_frame(x, y, "moves an hour", "imbalance") + dots, label, WIDTH, HEIGHT)
+
+
+def line_plot(labels: Sequence[str], rows: Sequence[tuple[str, str, Sequence[float]]], up: str) -> str:
+    """Several rows of values over the same places; (class, title, values) each."""
+    values = [value for _, _, row in rows for value in row]
+    if not values or len(labels) < 2:
+        return ""
+    x, y = Axis(0, len(labels) - 1, LEFT, WIDTH - RIGHT), _axis(values, HEIGHT - BOTTOM, TOP)
+    body = "".join(html.path(f"line {kind}", title, x, y, enumerate(row)) for kind, title, row in rows)
+    return html.svg(_frame(x, y, "", up, labels) + body, f"{up} over time", WIDTH, HEIGHT)
+
+
+def day_bars(rows: Sequence[tuple[str, float, str]]) -> str:
+    """Coverage of each day as a bar: (date, share, verdict)."""
+    if not rows:
+        return ""
+    height, step = 120, (WIDTH - LEFT - RIGHT) / len(rows)
+    parts = []
+    for number, (date, recorded, verdict) in enumerate(rows):
+        tall = max(2.0, 80 * min(recorded, 1.0))
+        left = LEFT + number * step
+        parts.append(
+            f'<rect class="{escape(verdict)}" x="{left + 1:.1f}" y="{92 - tall:.1f}" width="{max(1.0, step - 2):.1f}" '
+            f'height="{tall:.1f}"><title>{escape(date)}: {recorded:.1%}, {escape(verdict)}</title></rect>'
+        )
+    parts += [_mark(LEFT + (place + 0.5) * step, 110, rows[place][0]) for place in _places(len(rows), 2)]
+    return html.svg("".join(parts), "recorded share of each day", WIDTH, height)
+
+
+def week_map(values: Sequence[float | None]) -> str:
+    """168 hours of a week from Monday 00:00 UTC as a map; darker is more."""
+    known = [value for value in values if value is not None]
+    if not known or max(known) <= 0:
+        return ""
+    side, tall, top = (WIDTH - LEFT - RIGHT) / 24, 20, 8
+    parts = []
+    for number, value in enumerate(values):
+        if value is None:
+            continue
+        day, hour = divmod(number, 24)
+        parts.append(
+            f'<rect class="heat" x="{LEFT + hour * side:.1f}" y="{top + day * tall}" width="{side - 1:.1f}" '
+            f'height="{tall - 1}" fill-opacity="{0.08 + 0.92 * value / max(known):.2f}">'
+            f"<title>{_WEEKDAYS[day]} {hour:02d}:00 UTC: {figure(value / 1e6, 3)} MB/s</title></rect>"
+        )
+    for day, name in enumerate(_WEEKDAYS):
+        parts.append(f'<text x="{LEFT - 6}" y="{top + day * tall + 14}" text-anchor="end">{name}</text>')
+    for hour in range(0, 24, 6):
+        parts.append(f'<text x="{LEFT + hour * side:.1f}" y="{top + 7 * tall + 16}">{hour:02d}:00</text>')
+    return html.svg("".join(parts), "traffic by hour of the week", WIDTH, top + 7 * tall + 24)
+
+
+# More points would hide one another.
+_MOST = 600
+
+
+def points_of(told: EvidenceInput, chosen: Selection) -> list[Point]:
+    """Every candidate on the held-out days: moves an hour and imbalance."""
+    found = []
+    for key, blocks in told.blocks.items():
+        whole = CandidateMeasures.sum(blocks.values())
+        if not whole.seconds:
+            continue
+        kind = "near" if key in chosen.near else "far"
+        kind = "present" if key == told.present.key else "chosen" if key == told.chosen.key else kind
+        name = chosen.tried.candidates[key].name
+        moves = whole.moves_per_day / 24
+        label = f"{name}: imbalance {whole.imbalance:.4f}, {moves:.2f} moves an hour"
+        found.append(Point(x=moves, y=whole.imbalance, kind=kind, label=label))
+    ranked = sorted(found, key=lambda point: (point.kind == "far", point.y))
+    return ranked[:_MOST]
+
+
+def blocks_shown(told: EvidenceInput, labels: Sequence[str]) -> tuple[Sequence[str], Sequence[float], Sequence[float]]:
+    """Labels, and the imbalance block by block of what is in force and of what is proposed."""
+    before, after = told.blocks[told.present.key], told.blocks[told.chosen.key]
+    numbers = sorted(set(before) & set(after))
+    return (
+        [labels[place] if place < len(labels) else "" for place in range(len(numbers))],
+        [before[number].imbalance for number in numbers],
+        [after[number].imbalance for number in numbers],
+    )

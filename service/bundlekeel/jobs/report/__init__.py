@@ -1,1 +1,0 @@
-"""The page, figures and files that recalibration leaves for people."""

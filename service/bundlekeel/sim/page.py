@@ -1,0 +1,102 @@
+"""HTML pages that are complete in one file, with plots as inline SVG: for the reports of the simulator and of the
+recalibration. They need no outside resources."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --text: #1c2733; --soft: #5b6877; --back: #fff; --card: #f6f8fa; --grid: #d8dee5;
+  --bad: #b42318; --good: #1a7f4b; --c0: #2f6fde; --c1: #d9730d; --c2: #1a8f6d; --c3: #b5449b; --c4: #8a6d00;
+  --c5: #6f5bd7; --c6: #c0392b; --c7: #0e8fa8; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6ebf1; --soft: #9aa7b5; --back: #12171d; --card: #1b222a;
+  --grid: #313b46; --bad: #ff8a7a; --good: #5ed39a; --c0: #7aa7ff; --c1: #ffab5e; --c2: #4fd0a8; --c3: #ef8bd6;
+  --c4: #d9bf4d; --c5: #aa9bff; --c6: #ff8578; --c7: #52cfe6; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 24px; background: var(--back); color: var(--text);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 19px; margin: 0 0 6px; }
+h3 { font-size: 15px; margin: 0 0 4px; }
+p { margin: 4px 0 12px; color: var(--soft); max-width: 90ch; }
+a { color: var(--c0); }
+section { margin: 24px 0; padding: 18px; background: var(--card); border-radius: 10px; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 4px 12px 4px 0; text-align: right; border-bottom: 1px solid var(--grid); vertical-align: top; }
+th { color: var(--soft); font-weight: 600; }
+th:first-child, td:first-child { text-align: left; }
+.good { color: var(--good); } .bad { color: var(--bad); }
+small { color: var(--soft); }
+svg { width: 100%; height: auto; display: block; }
+svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
+.grid { stroke: var(--grid); } .line { fill: none; stroke-width: 1.7; stroke-linejoin: round; }
+.key { max-width: none; } .key span { margin-right: 18px; } .key i { display: inline-block; margin-right: 6px; }
+"""
+
+
+def page(title: str, style: str, body: str) -> str:
+    """The whole document. `style`: rules beside those of every page."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}{style}</style></head><body><h1>{escape(title)}</h1>{body}"
+        "</body></html>\n"
+    )
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Heads and cells are HTML; empty without rows."""
+    if not rows:
+        return ""
+    head = "".join(text if text.startswith("<th") else f"<th>{text}</th>" for text in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Values to pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+        width = self.high - self.low
+        return self.start + (self.end - self.start) * ((value - self.low) / width if width > 0 else 0.5)
+
+    def ticks(self, count: int = 4) -> list[float]:
+        """Values along it, at equal distances."""
+        return [self.low + (self.high - self.low) * number / count for number in range(count + 1)]
+
+
+def svg(body: str, label: str, width: int, height: int) -> str:
+    """A drawing; `label` is for screen readers."""
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
+
+
+def grid(x: Axis, y: Axis, marks: Iterable[tuple[float, str]]) -> str:
+    """A line across the plot for each value of `y`, with its text."""
+    return "".join(
+        f'<line class="grid" x1="{x.start}" x2="{x.end}" y1="{y.at(value):.1f}" y2="{y.at(value):.1f}"/>'
+        f'<text x="{x.start - 6}" y="{y.at(value) + 4:.1f}" text-anchor="end">{escape(text)}</text>'
+        for value, text in marks
+    )
+
+
+def path(kind: str, title: str, x: Axis, y: Axis, points: Iterable[tuple[float, float]]) -> str:
+    """A line with gaps where the value is NaN. `kind`: its classes."""
+    parts, pen = [], "M"
+    for across, value in points:
+        if math.isnan(value):
+            pen = "M"
+            continue
+        parts.append(f"{pen}{x.at(across):.1f},{y.at(value):.1f}")
+        pen = "L"
+    return f'<path class="{kind}" d="{"".join(parts)}"><title>{escape(title)}</title></path>'

@@ -1,0 +1,37 @@
+"""Whoever copies a command out of the docs, a runbook or the chart's notes gets no usage error.
+
+The check of the runbooks that was here before looked for the names of commands and options only, so `mode act` without
+the `--reason` that it needs passed; the newcomer's test parses the commands of two pages.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.printed_commands import commands, pages, refusal
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_printed_command_is_accepted(page: str) -> None:
+    """Each is parsed by the command line itself and not run; words in capitals stand for a value."""
+    refused = {command: said for command, typed in commands(page) if (said := refusal(command, typed=typed))}
+    assert refused == {}
+
+
+@pytest.mark.parametrize(
+    "command", ["takeover --split --dry-run --reason x", "mode act", "stop TASK", "plan execute HASH", "warm b --yes"]
+)
+def test_what_the_command_line_refuses_is_found(command: str) -> None:
+    """Else the test above would hold for anything."""
+    assert re.search(r"(?i)missing|is not one of", refusal(command, typed=True))
+
+
+def test_commands_are_found_in_blocks_code_and_notes() -> None:
+    """A page without its commands would pass as well."""
+    assert ("doctor -c bundlekeel.yaml", True) in commands("README.md")
+    assert ("journal --kind effect", False) in commands("docs/concepts/effects.md")
+    assert ("journal --kind audit", True) in commands("docs/operations/runbooks/BundlekeelApiRefusesMany.md")
+    notes = list(commands("deploy/helm/bundlekeel/templates/NOTES.txt"))
+    assert [command.split()[0] for command, _ in notes] == ["doctor", "plan", "takeover", "takeover"]

@@ -1,0 +1,189 @@
+"""Metrics of a broker: counters out of its Prometheus page, and the CPU load out of its list of beans."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bundlekeel.codec.broker_metrics import PageLines, decode_counters, decode_cpu_load
+from bundlekeel.core.model.counters import CounterReading
+from bundlekeel.core.model.errors import CodecError
+
+ONE, TWO = "persistent://t/n/one", "non-persistent://t/m/two"
+CPU = 'process_cpu_seconds_total{cluster="c"} 10.16\n'
+
+
+def sample(name: str, topic: str, value: object, more: str = "") -> str:
+    """One line of a page."""
+    namespace = "/".join(topic.partition("://")[2].split("/")[:2])
+    return f'pulsar_{name}{{cluster="c",namespace="{namespace}",topic="{topic}"{more}}} {value}\n'
+
+
+def topic(name: str, **figures: object) -> str:
+    """All that a broker tells of a topic without subscriptions: nothing but these figures."""
+    names = ("in_messages_total", "in_bytes_total", "consumers_count", "producers_count")
+    return "".join(sample(item, name, figures.get(item, 0)) for item in names)
+
+
+def read(page: str) -> CounterReading:
+    """What a page says, read between 1 and 2 ms."""
+    return decode_counters(page.encode(), from_ms=1, to_ms=2)
+
+
+def test_a_page() -> None:
+    """What comes in is told once a topic; what goes out once a subscription, without its consumers."""
+    page = "# TYPE pulsar_in_messages_total gauge\n" + sample("in_messages_total", ONE, 585) + CPU
+    page += sample("in_messages_total", TWO, "3.5E2") + sample("in_bytes_total", ONE, 5850)
+    page += sample("in_bytes_total", TWO, 0) + sample("out_bytes_total", ONE, 9, ',subscription="a"')
+    page += sample("out_messages_total", ONE, 500, ',subscription="a"')
+    page += sample("out_messages_total", ONE, 400, ',subscription="b"')
+    page += sample("out_messages_total", ONE, 300, ',subscription="b",consumer_name="x",consumer_id="0"')
+    page += sample("consumers_count", ONE, 2) + sample("producers_count", TWO, 1)
+    page += 'jvm_memory_direct_bytes_used{cluster="c"} 8388608.0'
+    found = read(page)
+    assert (found.namespaces, found.namespace.tolist()) == (("t/n", "t/m"), [0, 1, 0, 0])
+    assert found.hashes.tolist() == [zlib.crc32(name.encode()) for name in (ONE, TWO, ONE, ONE)]
+    assert found.topic.tolist() == [True, True, False, False]
+    assert found.counters.tolist() == [[585, 0, 5850, 0], [350, 0, 0, 0], [0, 500, 0, 9], [0, 400, 0, 0]]
+    assert found.sessions.tolist() == [[2, 0], [0, 1], [0, 0], [0, 0]]
+    assert len(set(found.keys.tolist())) == 4
+    assert (found.cpu_seconds, found.direct_memory_bytes) == (10.16, 8388608.0)
+    assert (found.from_ms, found.to_ms) == (1, 2)
+
+
+def test_samples_of_one_name_in_several_places() -> None:
+    """Nothing promises that the samples of one name follow each other."""
+    page = topic(ONE, in_bytes_total=1) + CPU + topic(TWO, in_bytes_total=2) + "pulsar_in_bytes_total_x 5\n"
+    assert read(page).counters[:, 2].tolist() == [1.0, 2.0]
+
+
+def test_a_moment_may_follow() -> None:
+    """The text format allows a timestamp behind the value."""
+    assert read(topic(ONE, in_bytes_total="7 1795462453814")).counters[0, 2] == 7.0
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-5", "many", "", "1e999"])
+def test_odd_values_count_as_nothing(value: str) -> None:
+    """One figure that is none does not spoil the others."""
+    page = topic(ONE, in_bytes_total=value, in_messages_total=3)
+    assert read(page).counters.tolist() == [[3.0, 0.0, 0.0, 0.0]]
+
+
+def test_an_empty_broker() -> None:
+    """A broker without topics carries nothing, which is a figure too."""
+    found = read(CPU)
+    assert (found.namespaces, len(found.hashes), found.cpu_seconds) == ((), 0, 10.16)
+    assert found.counters.shape == (0, 4)
+
+
+def test_namespaces_of_three_parts() -> None:
+    """A topic of an old name is in the namespace that the page names; one that is no part of the name is not it."""
+    page = topic("persistent://t/c/n/x").replace('namespace="t/c"', 'namespace="t/c/n"')
+    assert read(page).namespaces == ("t/c/n",)
+    assert read(page.replace('="t/c/n"', '="kubernetes"')).namespaces == ("t/c",)
+
+
+def test_partitions_in_a_label_of_their_own() -> None:
+    """splitTopicAndPartitionLabelInPrometheus: the partition is part of the topic's name all the same."""
+    page = topic(ONE).replace(f'topic="{ONE}"', f'topic="{ONE}",partition="3"')
+    page += topic(ONE).replace(f'topic="{ONE}"', f'topic="{ONE}",partition="-1"')
+    assert read(page).hashes.tolist() == [zlib.crc32(name.encode()) for name in (f"{ONE}-partition-3", ONE)]
+
+
+def test_topics_of_one_hash() -> None:
+    """They are in one bundle, and counted by themselves."""
+    first, second = "persistent://t/n/topic-29685295", "persistent://t/n/topic-32060020"
+    found = read(topic(first, in_bytes_total=1) + topic(second, in_bytes_total=2))
+    assert found.hashes[0] == found.hashes[1]
+    assert (len(set(found.keys.tolist())), found.counters[:, 2].tolist()) == (2, [1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "dropped",
+    ["in_messages_total", "in_bytes_total", "consumers_count", "producers_count", "out_messages_total", "out_bytes"],
+)
+def test_figures_that_whoever_collects_them_drops(dropped: str) -> None:
+    """Less than a broker tells of its topics is no smaller load. Where nobody consumes, nothing need go out."""
+    page = topic(ONE, consumers_count=1) + sample("out_messages_total", ONE, 5, ',subscription="a"')
+    page += sample("out_bytes_total", ONE, 50, ',subscription="a"') + CPU
+    assert len(read(page).keys) == 2
+    with pytest.raises(CodecError, match=f"hold no pulsar_{dropped}"):
+        read("".join(line for line in page.splitlines(keepends=True) if not line.startswith(f"pulsar_{dropped}")))
+
+
+def test_sessions_without_a_namespace() -> None:
+    """What a broker before 2.11 says while it has no topics."""
+    assert len(read(CPU + 'pulsar_producers_count{cluster="c"} 0\npulsar_consumers_count{cluster="c"} 0\n').keys) == 0
+
+
+def test_namespaces_only() -> None:
+    """Without topics in its metrics a broker does not tell where its load is."""
+    page = CPU + 'pulsar_in_messages_total{cluster="c",namespace="t/n"} 5\n'
+    with pytest.raises(CodecError, match="exposeTopicLevelMetricsInPrometheus"):
+        read(page)
+
+
+@pytest.mark.parametrize("page", ["", "<html>", "up 1\n"])
+def test_what_is_no_page_of_a_broker(page: str) -> None:
+    """What else answers there is an error, never an idle broker."""
+    with pytest.raises(CodecError, match="no figures of a broker"):
+        read(page)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 100_000])
+def test_a_page_in_pieces(size: int) -> None:
+    """Only what is read is kept, wherever the pieces end; a line without an end is left out, and no more than that."""
+    page = (
+        "# TYPE pulsar_in_messages_total gauge\n"
+        + sample("in_messages_total", ONE, 585)
+        + sample("rate_in", ONE, 1)
+        + sample("my_pulsar_in_messages_total", ONE, 1)
+        + "x" * 70_000
+        + "\n"
+        + sample("out_bytes_total", TWO, 12, ',subscription="s"')
+        + CPU
+    ).encode()
+    keep = PageLines()
+    kept = b"".join(keep(page[at : at + size]) for at in range(0, len(page), size))
+    assert (
+        kept.decode()
+        == sample("in_messages_total", ONE, 585) + sample("out_bytes_total", TWO, 12, ',subscription="s"') + CPU
+    )
+
+
+def beans(**metrics: Any) -> bytes:
+    """A list like a broker's, with these figures of the operating system's bean."""
+    other = {"metrics": {"CpuLoad": 0.99, "Name": "G1"}, "dimensions": {"MBean": "java.lang:type=Memory"}}
+    wanted = {"metrics": {"Arch": "amd64", **metrics}, "dimensions": {"MBean": "java.lang:type=OperatingSystem"}}
+    return json.dumps([other, wanted]).encode()
+
+
+def test_the_larger_one_counts() -> None:
+    """Rule: each is 0 when asked twice at once."""
+    assert decode_cpu_load(beans(CpuLoad=0.89, ProcessCpuLoad=0.0)) == 0.89
+    assert decode_cpu_load(beans(CpuLoad=0.0, ProcessCpuLoad=0.5)) == 0.5
+    assert decode_cpu_load(beans(ProcessCpuLoad=0.25)) == 0.25
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[]", b"[1]", beans(), beans(CpuLoad=-1.0), beans(CpuLoad=1.5), beans(CpuLoad="much"), b"\xff"],
+)
+def test_what_does_not_tell(body: bytes) -> None:
+    """Rule: a typed error, and no broker taken for idle."""
+    with pytest.raises(CodecError):
+        decode_cpu_load(body)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(body: bytes) -> None:
+    """Rule: a load between 0 and 1 or a CodecError, whatever comes."""
+    try:
+        assert 0.0 <= decode_cpu_load(body) <= 1.0
+    except CodecError as error:
+        assert str(error)

@@ -1,0 +1,463 @@
+"""What people get to see: where, why, tables, what-if plans."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from bundlekeel.core.guard.state import RecentMove
+from bundlekeel.core.model.errors import ConfigError, NotFound
+from bundlekeel.core.model.load import AdvertisedListener
+from bundlekeel.core.model.text_format import clock_text
+from bundlekeel.core.planning.effects import EffectRecords, PairRecord
+from bundlekeel.core.planning.ledger import timeout_ms
+from bundlekeel.daemon import listings as tables
+from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from bundlekeel.ports import Owner
+from tests.support.memory_source import MemoryMetadata, MemoryOwnership
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+
+QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
+
+
+def known() -> tuple[MemoryMetadata, MemoryOwnership]:
+    """A namespace of four bundles, the first of them owned, and a topic of three partitions."""
+    metadata, ownership = MemoryMetadata(), MemoryOwnership()
+    metadata.bundle_boundaries["t/ns"] = QUARTERS
+    metadata.partition_counts["persistent://t/ns/parts"] = 3
+    ownership.assign(BROKERS[0], "t/ns/0x00000000_0x40000000")
+    return metadata, ownership
+
+
+async def test_where_namespace_shows_every_bundle() -> None:
+    """A namespace is a row a bundle; those no broker owns say so."""
+    metadata, ownership = known()
+    rows = await where("t/ns", metadata=metadata, ownership=ownership)
+    assert [row.state for row in rows] == ["owned", "unowned", "unowned", "unowned"]
+    assert rows[0].broker == BROKERS[0] and rows[1].broker is None
+
+
+LISTENERS = (
+    AdvertisedListener("external", "pulsar://example.com:31000"),
+    AdvertisedListener("internal", "pulsar://b1:6650"),
+)
+
+
+async def test_where_gives_the_address_of_a_listener() -> None:
+    """The owner's, as a lookup with `listenerName` would; the web address stays, and an unowned bundle has none."""
+    metadata, ownership = known()
+    owner = Owner(broker_id=BROKERS[0], web_url="http://b1", service_url="pulsar://b1:6650", listeners=LISTENERS)
+    ownership.owners["t/ns/0x00000000_0x40000000"] = owner
+    for listener, address, shown in (
+        ("", "pulsar://b1:6650", None),
+        ("external", "pulsar://example.com:31000", "external"),
+    ):
+        rows = await where("t/ns", metadata=metadata, ownership=ownership, listener=listener)
+        assert [row.service_url for row in rows] == [address, "", "", ""]
+        assert {row.listener for row in rows} == {shown}
+        assert rows[0].web_url == "http://b1"
+
+
+@pytest.mark.parametrize(("listeners", "there"), [(LISTENERS, "external, internal"), ((), "none (advertisedListeners")])
+async def test_an_unknown_listener_is_an_error_that_names_the_others(
+    listeners: tuple[AdvertisedListener, ...], there: str
+) -> None:
+    """By field and value, of the broker that lacks it; one that is gone has no address at all, which is no error."""
+    metadata, ownership = known()
+    owner = Owner(broker_id=BROKERS[0], web_url="http://b1", listeners=listeners)
+    ownership.owners["t/ns/0x00000000_0x40000000"] = owner
+    with pytest.raises(ConfigError, match=f"{BROKERS[0]} has no advertised listener 'extern'; it has") as caught:
+        await where("t/ns", metadata=metadata, ownership=ownership, listener="extern")
+    assert (caught.value.field, caught.value.value) == ("listener", "extern")
+    assert there in str(caught.value) and caught.value.allowed.startswith(there)
+    ownership.owners["t/ns/0x00000000_0x40000000"] = Owner(broker_id="gone:8080")
+    rows = await where("t/ns", metadata=metadata, ownership=ownership, listener="extern")
+    assert (rows[0].broker, rows[0].service_url) == ("gone:8080", "")
+
+
+async def test_where_partitioned_topic_is_a_row_a_partition() -> None:
+    """Each partition has its own hash and bundle; hashes are those of the brokers (CRC32 of the full name)."""
+    metadata, ownership = known()
+    rows = await where("persistent://t/ns/parts", metadata=metadata, ownership=ownership)
+    assert [row.topic for row in rows] == [f"persistent://t/ns/parts-partition-{n}" for n in range(3)]
+    for row in rows:
+        low, high = (int(text, 16) for text in row.bundle.rpartition("/")[2].split("_"))
+        assert low <= int(row.hash, 16) < high or high == 0xFFFFFFFF
+
+
+async def test_where_says_unloading_and_unknown() -> None:
+    """A bundle being unloaded is neither owned nor unowned; what does not exist is a clear error."""
+    metadata, ownership = known()
+    ownership.assign(BROKERS[1], "t/ns/0x40000000_0x80000000", disabled=True)
+    rows = await where("t/ns/0x40000000_0x80000000", metadata=metadata, ownership=ownership)
+    assert rows[0].state == "unloading"
+    for name in ("t/none", "persistent://t/none/x", "t/ns/0x00000000_0x10000000", "a/b/c/d://"):
+        with pytest.raises(NotFound):
+            await where(name, metadata=metadata, ownership=ownership)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../..", "./ns", "t/..", "t/n s", "t/ns\n", "t/ns\0", "../../0x00000000_0x40000000", "t/../0x00000000_0x40000000",
+     "persistent://t/../x", "persistent://../ns/x", "persistent://t/ns/..", "persistent://t/ns/.", "persistent://t/ns/a\0",
+     "persistent://t/ns/\ud800", "t/c/../0x00000000_0x40000000"],
+)  # fmt: skip
+async def test_names_that_cannot_be_are_refused(name: str) -> None:
+    """By field and value, before any of it becomes part of a path; for moves by hand as for `where`."""
+    metadata, ownership = known()
+    with pytest.raises(ConfigError) as told:
+        await where(name, metadata=metadata, ownership=ownership)
+    assert told.value.field == "name" and str(told.value.value) in name
+    if name.count("/") != 1:
+        with pytest.raises(ConfigError):
+            await whole_bundles(name, metadata=metadata)
+
+
+async def test_not_more_partitions_are_looked_at_than_fit_an_answer() -> None:
+    """The count is whatever the store says; a partition of that topic can still be named. Of a bundle with many of them
+    the owner is read once."""
+    metadata, ownership = known()
+    metadata.partition_counts["persistent://t/ns/parts"] = 2**62
+    for look in (where("persistent://t/ns/parts", metadata=metadata, ownership=ownership),
+                 whole_bundles("persistent://t/ns/parts", metadata=metadata)):  # fmt: skip
+        with pytest.raises(ConfigError, match="name one of them"):
+            await look
+    assert len(await where("persistent://t/ns/parts-partition-7", metadata=metadata, ownership=ownership)) == 1
+    metadata.partition_counts["persistent://t/ns/parts"] = MOST_PARTITIONS
+    asked: list[str] = []
+
+    class Counting(MemoryOwnership):
+        async def owner(self, bundle: str) -> Owner | None:
+            asked.append(bundle)
+            return await super().owner(bundle)
+
+    rows = await where("persistent://t/ns/parts", metadata=metadata, ownership=Counting())
+    assert len(rows) == MOST_PARTITIONS and sorted(asked) == sorted(set(asked)) and len(asked) == 4
+
+
+async def test_asked_for_a_topic_its_bundle_is_named_first() -> None:
+    """The whole bundle moves: the topics asked for, and how many others go with them."""
+    metadata, _ = known()
+    metadata.add_topics([f"persistent://t/ns/x{number}" for number in range(40)])
+    rows = await whole_bundles("persistent://t/ns/x1", metadata=metadata)
+    (row,) = rows
+    together = await metadata.topics(row.bundle)
+    assert row == WholeBundle(bundle=row.bundle, topics=("persistent://t/ns/x1",), others=len(together) - 1)
+    assert "persistent://t/ns/x1" in together
+    assert row.sentence.startswith(f"{row.bundle} holds persistent://t/ns/x1; it moves whole, with {row.others} other")
+    whole = await whole_bundles(row.bundle, metadata=metadata)
+    assert whole == [WholeBundle(bundle=row.bundle, others=len(together))]
+    assert whole[0].sentence == f"{row.bundle} moves with its {len(together)} known topics"
+
+
+async def test_the_partitions_of_a_topic_may_be_several_bundles() -> None:
+    """A row a bundle, in the order of ranges; what does not exist is a clear error."""
+    metadata, _ = known()
+    rows = await whole_bundles("persistent://t/ns/parts", metadata=metadata)
+    assert sorted(topic for row in rows for topic in row.topics) == [
+        f"persistent://t/ns/parts-partition-{number}" for number in range(3)
+    ]
+    assert [row.bundle for row in rows] == sorted({row.bundle for row in rows})
+    for name in ("t/ns/0x00000000_0x80000000", "t/none/0x00000000_0xffffffff", "persistent://t/none/x", "a/b/c/d://"):
+        with pytest.raises(NotFound):
+            await whole_bundles(name, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("t/ns/0x0_0x1", "t/ns/0x00000000_0x40000000"),
+        ("t/ns/0x40000000-0x80000000", "t/ns/0x40000000_0x80000000"),
+        ("t/ns/0X80000000_0XC0000000", "t/ns/0x80000000_0xc0000000"),
+        ("t/ns/0x00000000_0x80000000", "t/ns/0x00000000_0x40000000"),
+        ("t/ns/orders0x", ""),
+        ("0x0_0x1", ""),
+    ],
+)
+async def test_a_name_with_0x_is_a_bundle_of_the_cluster_or_an_error(name: str, nearest: str) -> None:
+    """It is never taken for a topic, whose bundle is another one. With `persistent://` it is a topic."""
+    metadata, ownership = known()
+    for asked in (
+        lambda: where(name, metadata=metadata, ownership=ownership),
+        lambda: whole_bundles(name, metadata=metadata),
+    ):
+        with pytest.raises(NotFound) as caught:
+            await asked()
+        assert (f"nearest: {nearest};" in str(caught.value)) == bool(nearest)
+        assert "persistent://" in str(caught.value)
+    topic = f"persistent://t/ns/{name.rpartition('/')[2]}"
+    assert (await whole_bundles(topic, metadata=metadata))[0].topics == (topic,)
+
+
+async def test_why_takes_no_misspelt_bundle_for_a_topic() -> None:
+    """`why` answers about what was asked, or not at all."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    metadata, _ = known()
+    for name in ("t/ns/0x0_0x1", "0x00000000_0x40000000"):
+        with pytest.raises(NotFound, match="not a bundle of the cluster"):
+            await sidecar.why(name, metadata=metadata)
+
+
+async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
+    """A bundle that rests says so, with its history; an unknown name is NotFound."""
+    sidecar = await FakeSidecar(FakeCluster(), params=with_params(max_moves_per_cycle=1)).lead()
+    moved = (await sidecar.cycle.turn()).outcomes[0].bundle
+    sidecar.cluster.publish()
+    await sidecar.cycle.turn()
+    answer = await sidecar.why(moved)
+    assert answer.codes[0].code in ("CoolDown", "Unsettled")
+    assert answer.what_would_change_it and len(answer.history) == 1
+    hot = await sidecar.why(BROKERS[0])
+    assert hot.kind == "broker" and len(hot.history) == 2
+    with pytest.raises(NotFound):
+        await sidecar.why("nonsense//")
+
+
+async def test_why_tells_when_a_cool_down_ends() -> None:
+    """The time it ends, as the settings have it."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    snapshot, state = sidecar.cycle.snapshot, sidecar.cycle.cycle_state
+    assert snapshot is not None
+    moved = {entry.bundle for entry in state.ledger.entries}
+    bundle = next(name for name in snapshot.bundles.names if name not in moved)
+    recent = {**state.recent, bundle: RecentMove(at_ms=snapshot.wall_ms, source="")}
+    sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
+    answer = await sidecar.why(bundle)
+    ends = snapshot.wall_ms + int(1000 * sidecar.cycle.params.cool_down_seconds)
+    told = answer.codes[0]
+    assert told.code == "CoolDown" and told.detail.endswith(f"until {clock_text(ends)}")
+
+
+async def test_why_of_a_broker_tells_each_reason_once() -> None:
+    """Twenty bundles that stay for one reason are one line with their number."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    plan = sidecar.cycle.report.plan if sidecar.cycle.report else None
+    assert plan is not None
+    for broker in BROKERS:
+        refused = Counter(item.code.value for item in plan.refusals if item.broker == broker)
+        answer = await sidecar.why(broker)
+        told = {code.code: code.detail for code in answer.codes[1:]}
+        assert len(answer.codes) == 1 + len(refused) and told.keys() == refused.keys()
+        assert all(f"{count} bundles" in told[code] for code, count in refused.items() if count > 1)
+    assert max(Counter(item.broker for item in plan.refusals).values()) > 1
+
+
+async def test_tables_show_latest_short_long_and_preallocated() -> None:
+    """Brokers and bundles carry their averages with sample counts, and bundles on the way with their age."""
+    sidecar = await FakeSidecar(FakeCluster(), params=with_params(max_moves_per_cycle=2)).lead()
+    await sidecar.cycle.turn()
+    now = sidecar.clock.wall_ms() + 2_000
+    brokers = {row.broker: row for row in tables.brokers(sidecar.cycle, sidecar.config, Desired(), now)}
+    coming = [item for row in brokers.values() for item in row.preallocated]
+    assert len(coming) == 2 and all(item.age_seconds >= 1.9 for item in coming)
+    assert all(row.sheds_itself is False and row.splits_itself is True for row in brokers.values())
+    bundles = tables.bundles(sidecar.cycle, now, broker=BROKERS[0])
+    sizes = [row.short.throughput_in for row in bundles]
+    assert sizes == sorted(sizes, reverse=True) and bundles[0].short_samples == 1
+    assert {row.code for row in bundles} >= {"Unsettled"} or any(row["preallocated_to"] for row in bundles)
+
+
+async def test_what_if_with_other_brokers_and_with_more_traffic() -> None:
+    """A dry run may take brokers away, add some or scale traffic; it stores and touches nothing."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await sidecar.cycle.turn()
+    cycle_state = sidecar.cycle.cycle_state
+    made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[2],)))
+    assert {load.broker for load in made.loads} == set(BROKERS[:2])
+    assert BROKERS[2] not in {move.target for move in made.moves}
+    doubled = await sidecar.planner.make(PlanRequest(traffic_scale=2.0))
+    plain = await sidecar.planner.make(PlanRequest())
+    more = await sidecar.planner.make(PlanRequest(add_brokers=("new-1", "new-2"), remove_brokers=(BROKERS[2],)))
+    assert [load.broker for load in more.loads] == [*BROKERS[:2], "new-1", "new-2"]
+    assert {move.target for move in more.moves} & {"new-1", "new-2"}
+    assert made.what_if and doubled.what_if and more.what_if and not plain.what_if
+    assert doubled.loads[0].throughput_before == pytest.approx(2 * plain.loads[0].throughput_before)
+    assert sidecar.cycle.cycle_state == cycle_state and not sidecar.cluster.model.unloads
+    assert sidecar.planner.find(made.hash)[0] is made
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "transfer"])
+async def test_a_what_if_at_first_sight_waits_for_no_counter(strategy: str) -> None:
+    """Whatever the running strategy counts before it acts: an added broker is filled at once, an even cluster rests."""
+    params = with_params(strategy=strategy, avg_hit_count_low=100, avg_hit_count_high=100, transfer_hit_count=100)
+    even = FakeCluster({broker: [0.1] * 6 for broker in BROKERS})
+    sidecar = await FakeSidecar(even, mode="recommend", params=params).lead()
+    await sidecar.cycle.turn()
+    more = await sidecar.planner.make(PlanRequest(ignore_hit_counts=True, add_brokers=("new-1",)))
+    assert {move.target for move in more.moves} == {"new-1"}
+    assert not (await sidecar.planner.make(PlanRequest(ignore_hit_counts=True))).moves
+
+
+async def test_a_what_if_tells_how_it_ends() -> None:
+    """Plan after plan until nothing moves: as many moves and cycles as it takes, and how even the load is then."""
+    params = with_params(max_moves_per_cycle=2, avg_hit_count_low=8, avg_hit_count_high=8)
+    cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=params).lead()
+    await sidecar.cycle.turn()
+    made = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))
+    assert len(made.moves) == 2 and made.finished is not None
+    told = made.finished
+    assert told.complete and told.moves > 2 and told.cycles == -(-told.moves // 2)
+    assert 1.0 <= told.max_mean < (made.imbalance.after or 0)
+    # Cycles that the budgets cut off follow each other after a fifth of the interval.
+    assert (told.cycles - 1) * 6 <= told.seconds < told.cycles * 6 + told.moves
+    assert (await sidecar.planner.make(PlanRequest())).finished is None
+    kept = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",), ignore_hit_counts=False))
+    assert not kept.moves and kept.verdict.code == "HitCount" and kept.finished is not None
+    assert kept.finished.moves == told.moves and kept.finished.seconds > 7 * 30
+
+
+async def test_a_what_if_waits_for_the_hour_and_gives_up_after_many_cycles() -> None:
+    """A full hour is waited for; what takes more cycles than are looked at is not called finished."""
+    cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(max_moves_per_hour=4)).lead()
+    await sidecar.cycle.turn()
+    told = (await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))).finished
+    assert told is not None and told.complete and told.moves > 4
+    assert 3600 * ((told.moves - 1) // 4) <= told.seconds < 3600 * ((told.moves - 1) // 4 + 1)
+    many = FakeCluster({broker: [0.004] * 130 for broker in BROKERS})
+    slow = await FakeSidecar(many, mode="recommend", params=with_params(max_moves_per_cycle=1)).lead()
+    await slow.cycle.turn()
+    told = (await slow.planner.make(PlanRequest(add_brokers=("new-1", "new-2")))).finished
+    assert told is not None and not told.complete and told.moves == told.cycles == 100
+
+
+async def test_smoothed_scores_of_the_real_cluster_do_not_count_in_a_what_if() -> None:
+    """With a hundredth of the traffic no broker is above the others by what is worth a move, as if it had been so."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend", params=with_params(strategy="threshold")).lead()
+    await sidecar.cycle.turn()
+    assert (await sidecar.planner.make(PlanRequest())).moves
+    assert not (await sidecar.planner.make(PlanRequest(traffic_scale=0.01))).moves
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (PlanRequest(remove_brokers=("nobody:1",)), "remove_brokers"),
+        (PlanRequest(remove_brokers=BROKERS), "remove_brokers"),
+        (PlanRequest(add_brokers=(BROKERS[1],)), "add_brokers"),
+        (PlanRequest(add_brokers=("new-1", "new-1")), "add_brokers"),
+        (PlanRequest(remove_brokers=BROKERS, add_brokers=("new-1",)), "remove_brokers"),
+        (PlanRequest(traffic_scale=0.0), "traffic_scale"),
+        (PlanRequest(strategy="magic"), "strategy"),
+        (PlanRequest(parameters={"nonsense": 1}), "parameters.nonsense"),
+    ],
+)
+async def test_impossible_what_if_names_the_field(request_: PlanRequest, field: str) -> None:
+    """A wrong override is a ConfigError that names its field."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await sidecar.cycle.turn()
+    with pytest.raises(ConfigError) as caught:
+        await sidecar.planner.make(request_)
+    assert caught.value.field == field
+
+
+async def test_a_bundle_that_nothing_holds_hears_where_its_broker_stands() -> None:
+    """What the last plan did with its broker, or how that broker compares to the mean; never a riddle."""
+    cluster = FakeCluster({BROKERS[0]: [0.1, 0.1, 0.1, 0.1], BROKERS[1]: [0.02], BROKERS[2]: [0.02]})
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    await sidecar.cycle.turn()
+    assert sidecar.cycle.report is not None and sidecar.cycle.report.plan is not None
+    plan = sidecar.cycle.report.plan
+    moved = {move.bundle for move in plan.moves}
+    sidecar.cycle.report.plan = replace(plan, refusals=())
+    assert sidecar.cycle.snapshot is not None
+    names = sidecar.cycle.snapshot.bundles.names
+    told = {name: await sidecar.why(name) for name in names if name not in moved}
+    hot = [item for item in told.values() if item.broker == BROKERS[0] and not item.codes]
+    cold = [item for item in told.values() if item.broker != BROKERS[0]]
+    assert moved and hot and cold
+    assert all(re.search(r"planned moves? takes? \S+ from [\d.]+% to [\d.]+% already", item.sentence) for item in hot)
+    assert all("that broker is at" in item.sentence and "the mean at" in item.sentence for item in cold)
+    assert all("below the mean are not relieved" in item.what_would_change_it for item in cold)
+
+
+async def test_every_pause_of_a_bundle_is_told_with_its_end() -> None:
+    """Beside whatever else holds it; a pause of another namespace is not."""
+    sidecar = await FakeSidecar(FakeCluster({BROKERS[0]: [0.1], BROKERS[1]: [0.1], BROKERS[2]: [0.1]})).lead()
+    await sidecar.cycle.turn()
+    assert sidecar.cycle.snapshot is not None
+    bundle = sidecar.cycle.snapshot.bundles.names[0]
+    space = bundle.rpartition("/")[0]
+    end = sidecar.clock.wall_ms() + 3_600_000
+    pauses = {
+        f"namespace:{space}": Pause(reason="disks", by="ann", since_ms=1, until_ms=end),
+        "namespace:other/one": Pause(reason="x", by="ann", since_ms=1),
+        "holiday:all": Pause(reason="a newer release's", by="ann", since_ms=1),
+        "tenant:*": Pause(reason="over", by="ann", since_ms=1, until_ms=2),
+    }
+    desired = Desired(pause=Pause(reason="release", by="bo", since_ms=1), pauses=pauses)
+    told = await sidecar.why(bundle, desired=desired)
+    assert [item.detail for item in told.codes if item.code == "Paused"] == [
+        "everything, until resumed, by bo: release",
+        f"namespace:{space}, until {clock_text(end)}, by ann: disks",
+    ]
+    assert told.what_would_change_it == "end the pause: `bundlekeel resume`"
+    scoped = await sidecar.why(bundle, desired=Desired(pauses=pauses))
+    assert scoped.what_would_change_it == f"end the pause: `bundlekeel resume` --scope namespace:{space}"
+
+
+async def test_every_block_of_a_bundle_tells_its_end() -> None:
+    """What people, settings, budgets and the books hold back: each until when, or who ends it."""
+    cluster = FakeCluster({BROKERS[0]: [0.1] * 6, BROKERS[1]: [0.02], BROKERS[2]: [0.02, 0.0]})
+    sidecar = await FakeSidecar(cluster, params=with_params(max_moves_per_cycle=1)).lead()
+    names = list(cluster.shares)
+    later = sidecar.clock.wall_ms() + 3_600_000
+    pinned, ever, left_alone, *_ = names
+    sidecar.shared_state.desired = Desired(
+        pinned={pinned: later, ever: 0},
+        excluded={f"b:{left_alone}": later},
+        cordons={BROKERS[2]: OperatorRequest(by="ann", reason="disks", since_ms=1)},
+    )
+    await sidecar.cycle.turn()
+    sidecar.clock.offset += 10
+    told = {name: await sidecar.why(name) for name in names}
+    ends = {name: {code.code: code.detail for code in answer.codes} for name, answer in told.items()}
+    until = f"until {clock_text(later)}"
+    assert ends[pinned] == {"Pinned": until} and ends[ever] == {"Pinned": "until somebody ends it"}
+    assert ends[left_alone] == {"Excluded": f"b:{left_alone}, {until}"}
+    assert ends[names[-1]] == {"Idle": "until it carries traffic"}
+    waiting = [found["BudgetPerCycle"] for found in ends.values() if "BudgetPerCycle" in found]
+    assert waiting and all(text.endswith("next turn in 20 s") for text in waiting)
+    (entry,) = sidecar.cycle.cycle_state.ledger.entries
+    settled = clock_text(entry.landed_ms + timeout_ms(sidecar.cycle.params))
+    assert told[entry.bundle].broker == entry.target
+    assert ends[entry.bundle] == {
+        "Unsettled": f"until both brokers' reports show its last move, at the latest {settled}"
+    }
+    closed = await sidecar.why(BROKERS[2])
+    assert closed.codes[0].detail == "cordoned until somebody ends it, by ann: disks"
+    assert closed.what_would_change_it == "end the cordon or drain: `bundlekeel uncordon`"
+
+
+@pytest.mark.parametrize(("code", "most"), [("BudgetPerHour", 1), ("Quarantined", 60)])
+async def test_a_full_hour_and_rested_pairs_tell_their_end(code: str, most: int) -> None:
+    """With the moment that the guard knows, in the answers of a bundle and of its broker."""
+    params = with_params(max_moves_per_hour=most, max_moves_per_cycle=1)
+    sidecar = await FakeSidecar(
+        FakeCluster({broker: [0.01] for broker in BROKERS[1:]} | {BROKERS[0]: [0.1] * 6}), params=params
+    ).lead()
+    await sidecar.cycle.turn()
+    state = sidecar.cycle.cycle_state
+    end = state.ledger.entries[0].opened_ms + 3_600_000
+    if code == "Quarantined":
+        now = sidecar.clock.wall_ms()
+        end = now + 1_800_000
+        pairs = tuple(
+            PairRecord(source=BROKERS[0], target=to, useless=3, at_ms=now, until_ms=end) for to in BROKERS[1:]
+        )
+        sidecar.cycle.adopt(replace(state, effects=EffectRecords(pairs=pairs)), sidecar.cycle.epoch)
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None
+    name = next(item.bundle for item in report.plan.refusals if item.code.value == code)
+    for asked in (name, BROKERS[0]):
+        told = {item.code: item.detail for item in (await sidecar.why(asked)).codes}
+        assert told[code].endswith(f"until {clock_text(end)}")

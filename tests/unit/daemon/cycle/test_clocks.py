@@ -1,0 +1,263 @@
+"""Clocks that are set, and clocks that differ: rests and deadlines go by the boot clock and by first sight."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from bundlekeel.adapters.clock import SystemClock
+from bundlekeel.adapters.journal import FileJournal
+from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.core.guard.external_moves import ExternalMoves
+from bundlekeel.core.guard.state import RecentMove
+from bundlekeel.core.planning.effects import EffectRecords, PairRecord
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.core.planning.memory import Hits, Memory
+from bundlekeel.daemon.execution.intents import FirstSeen, Intent, intent_path, settle_intents
+from bundlekeel.daemon.operations.takeover import SHEDDING
+from bundlekeel.daemon.records.notifications import DatedJournal
+from bundlekeel.daemon.state.cycle_state import CycleState, rebased
+from bundlekeel.ports import DocumentChange, Member
+from tests.support.executor_bench import BUNDLE, B, C, VirtualClock
+from tests.support.memory_admin import BrokerModel
+from tests.support.memory_coordination import MemoryCoordination, MemoryStore
+from tests.support.world import FakeCluster, FakeSidecar, TestClock, with_params
+from tests.unit.daemon.operations.test_deadman import AFTER, Watchman, taken_over
+
+HOUR_MS = 3_600_000
+
+
+class SetClock(SystemClock):
+    """The real clock of a machine whose wall clock a test sets; `offset` pushes the boot clock."""
+
+    def __init__(self) -> None:
+        self.step_ms, self.offset = 0, 0.0
+        super().__init__(wall=lambda: time.time_ns() // 1_000_000 + self.step_ms + int(1000 * self.offset))
+
+    def boot(self) -> float:
+        return super().boot() + self.offset
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+async def test_h04_a_wall_clock_that_is_set_voids_no_cool_down(hours: int) -> None:
+    """Two hours forward or back: what was moved rests on, and is free when its cool-down is over by the boot clock."""
+    clock = SetClock()
+    cluster = FakeCluster(clock=clock)  # type: ignore[arg-type]
+    sidecar = await FakeSidecar(cluster, params=with_params(cool_down_seconds=600.0)).lead()
+    moved = {item.bundle for item in (await sidecar.cycle.turn()).outcomes}
+    assert moved
+    clock.step_ms = hours * HOUR_MS
+    for _ in range(3):
+        clock.offset += 5.0
+        await sidecar.leadership.turn()
+        cluster.publish()
+        again = {item.bundle for item in (await sidecar.cycle.turn()).outcomes}
+        assert not again & moved
+    assert set(sidecar.cycle.cycle_state.recent) >= moved
+    for _ in range(120):
+        clock.offset += 5.0
+        await sidecar.leadership.turn()
+    cluster.publish()
+    await sidecar.cycle.turn()
+    resting = {
+        name for name, item in sidecar.cycle.cycle_state.recent.items() if item.at_ms + 600_000 > clock.wall_ms()
+    }
+    assert not resting & moved
+
+
+def test_h04_what_people_read_follows_the_wall_clock() -> None:
+    """The journal's moments are those of the clock on the wall, however often it was set."""
+
+    clock = SetClock()
+    clock.step_ms = 2 * HOUR_MS
+    assert abs(clock.stepped_ms() - 2 * HOUR_MS) < 1000
+    journal = DatedJournal(FileJournal(None, telemetry=PrometheusTelemetry()), lambda: 2 * HOUR_MS)
+    journal.append({"wall_ms": 5, "started_ms": 3, "landed_ms": 0, "seconds": 2})
+    assert journal.tail(1) == [
+        {"wall_ms": 5 + 2 * HOUR_MS, "started_ms": 3 + 2 * HOUR_MS, "landed_ms": 0, "seconds": 2}
+    ]
+
+
+class Ahead(TestClock):
+    """Another machine's clock: `ahead_ms` before the one it shares the boot clock with."""
+
+    def __init__(self, clock: TestClock, ahead_ms: int) -> None:
+        super().__init__()
+        self._clock, self._ahead_ms = clock, ahead_ms
+
+    def boot(self) -> float:
+        return self._clock.boot()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms() + self._ahead_ms
+
+
+@pytest.mark.parametrize("hours", [-2, 0, 2])
+async def test_h04_a_successor_counts_rests_from_first_sight(hours: int) -> None:
+    """Its clock is two hours ahead or behind: of a rest as much is left as was left when the state was stored."""
+    cluster = FakeCluster()
+    first = await FakeSidecar(cluster, "a").lead()
+    now = cluster.clock.wall_ms()
+    rests = CycleState(cycle=3, recent={"t/ns/x": RecentMove(at_ms=now - 100_000, source="b1:8080")}, completed_ms=now)
+    await first.shared_state.save(rests, {}, epoch=1)
+    other = FakeCluster(clock=Ahead(cluster.clock, hours * HOUR_MS), store=cluster.store)
+    second = FakeSidecar(other, "b")
+    await second.coordination.start()
+    cluster.store.expire(first.coordination)
+    await second.leadership.turn()
+    assert second.leadership.leading
+    found = second.shared_state.taken_over()
+    age = second.clock.wall_ms() - found.recent["t/ns/x"].at_ms
+    assert age == pytest.approx(100_000, abs=5_000)
+    assert found.completed_ms == now, "the failsafe job judges that one"
+
+
+async def test_h04_a_follower_that_watched_counts_on() -> None:
+    """First sight was while the first leader led: what has passed since counts."""
+    cluster = FakeCluster()
+    first = await FakeSidecar(cluster, "a").lead()
+    second = await FakeSidecar(FakeCluster(clock=Ahead(cluster.clock, HOUR_MS), store=cluster.store), "b").lead()
+    now = cluster.clock.wall_ms()
+    await first.shared_state.save(CycleState(recent={"t/ns/x": RecentMove(at_ms=now, source="s")}), {}, epoch=1)
+    await second.shared_state.refresh()
+    cluster.clock.offset += 60.0
+    cluster.store.expire(first.coordination)
+    await second.leadership.turn()
+    age = second.clock.wall_ms() - second.shared_state.taken_over().recent["t/ns/x"].at_ms
+    assert age == pytest.approx(60_000, abs=5_000)
+
+
+def test_h04_every_moment_of_a_standing_is_rebased() -> None:
+    """Nested ones, and names with a moment; none stays none, and lengths and counters are no moments."""
+    entry = LedgerEntry(bundle="x", source="s", target="t", opened_ms=5, landed_ms=0, traffic=(1.0,) * 4, pressure=())
+    cycle_state = CycleState(
+        cycle=4,
+        memory=Memory(hits={"s": Hits(side="hot", high=2, reported=7, at_ms=9)}, condition_at_ms=3),
+        ledger=Ledger(entries=(entry,)),
+        effects=EffectRecords(
+            reverted=(("x", 8),), pairs=(PairRecord(source="s", target="t", useless=1, at_ms=4, until_ms=6),)
+        ),
+        external_moves=ExternalMoves(undone=(("y", 2),), rest_until_ms=1),
+    )
+    found = rebased(cycle_state, 100)
+    assert found == replace(
+        cycle_state,
+        memory=Memory(hits={"s": Hits(side="hot", high=2, reported=7, at_ms=109)}, condition_at_ms=103),
+        ledger=Ledger(entries=(replace(entry, opened_ms=105),)),
+        effects=EffectRecords(
+            reverted=(("x", 108),), pairs=(PairRecord(source="s", target="t", useless=1, at_ms=104, until_ms=106),)
+        ),
+        external_moves=ExternalMoves(undone=(("y", 102),), rest_until_ms=101),
+    )
+
+
+@pytest.mark.parametrize("ahead", [-140.0, 0.0, 140.0])
+async def test_h08_a_frozen_intent_is_settled_by_first_sight(ahead: float) -> None:
+    """Written just now with 120 s to go, by a clock 140 s behind ours or ahead of it: frozen for all of them."""
+    store, model, clock = MemoryStore(), BrokerModel([B, C]), VirtualClock()
+    model.add(BUNDLE, B)
+    coordination = MemoryCoordination(store)
+    await coordination.start()
+    assert await coordination.campaign(Member(id="m2")) == 1
+    written = clock.wall_ms() - int(1000 * ahead)
+    intent = Intent(
+        id="0.1",
+        bundle=BUNDLE,
+        source=B,
+        destination=C,
+        epoch=0,
+        member="m1",
+        wall_ms=written,
+        deadline_ms=written + 120_000,
+        cycle_id="",
+        topic="",
+    )
+    await coordination.write_fenced(1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)])
+    seen: FirstSeen = {}
+
+    async def frozen() -> bool:
+        found = await settle_intents(coordination, model, epoch=1, clock=clock, seen=seen)
+        return bool(found.frozen)
+
+    assert await frozen()
+    clock.now += 134.9
+    assert await frozen()
+    clock.now += 0.2
+    assert not await frozen()
+
+
+async def test_h08_the_next_intent_of_a_bundle_has_its_own_first_sight() -> None:
+    """Of two intents left by two leaders, one after the other, the second one is frozen for its whole length too."""
+    store, model, clock = MemoryStore(), BrokerModel([B, C]), VirtualClock()
+    model.add(BUNDLE, B)
+    coordination = MemoryCoordination(store)
+    await coordination.start()
+    await coordination.campaign(Member(id="m2"))
+    seen: FirstSeen = {}
+    for number in (1, 2):
+        now = clock.wall_ms()
+        intent = Intent(
+            id=f"0.{number}",
+            bundle=BUNDLE,
+            source=B,
+            destination=C,
+            epoch=0,
+            member="m1",
+            wall_ms=now,
+            deadline_ms=now + 120_000,
+            cycle_id="",
+            topic="",
+        )
+        await coordination.write_fenced(
+            1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)]
+        )
+        found = await settle_intents(coordination, model, epoch=1, clock=clock, seen=seen)
+        assert found.frozen == {BUNDLE}
+        clock.now += 136.0
+        found = await settle_intents(coordination, model, epoch=1, clock=clock, seen=seen)
+        assert not found.frozen
+
+
+async def test_h22_the_dead_man_looks_again_before_each_write() -> None:
+    """A cycle is completed while the brokers are asked what they run with: nothing is written."""
+    cluster, watchman = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.clock.offset += AFTER + 1
+    context = watchman.context
+
+    class Late(Watchman):
+        async def context(self):  # type: ignore[no-untyped-def]
+            await sidecar.leadership.turn()
+            cluster.publish()
+            assert (await sidecar.cycle.turn()).completed
+            return await context()
+
+    late = Late(cluster)
+    await late.coordination.start()
+    found = await late.judge()
+    assert found.state == "alive"
+    assert not watchman.changes()
+    assert cluster.model.dynamic[SHEDDING] == "false"
+
+
+async def test_h22_a_sign_of_life_between_two_writes_stops_the_second() -> None:
+    """Two overrides are to be restored; a cycle is completed after the first: the second stays."""
+    cluster, watchman = await taken_over()
+    assert len(cluster.model.dynamic) == 2
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.clock.offset += AFTER + 1
+
+    class Waking(type(watchman.admin)):  # type: ignore[misc]
+        async def delete_dynamic(self, key, *, permit):  # type: ignore[no-untyped-def]
+            await super().delete_dynamic(key, permit=permit)
+            await sidecar.leadership.turn()
+            cluster.publish()
+            await sidecar.cycle.turn()
+
+    watchman.admin = Waking(cluster.model)
+    watchman.admin.set_endpoints(cluster.model.endpoints())
+    found = await watchman.judge()
+    assert found.state == "alive"
+    assert len(watchman.changes()) == 1

@@ -1,0 +1,317 @@
+"""The gate's table and order: each check alone stops exactly the actions it is made for, with its code."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.errors import Forbidden
+from bundlekeel.daemon.gate.gate import CHECKS, Action, Gate, GateCheck, GateQuestion, Obstacle
+from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
+from tests.support.builders import bundle_name
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+
+BUNDLE = bundle_name(0)
+SOURCE, TARGET, _ = BROKERS
+TASK = "req-1"
+REQUEST = OperatorRequest(by="ann", reason="r", since_ms=1)
+RECORD = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={}, runtime={})
+ASIDE = replace(RECORD, active=False, ended=TakeoverEnd(by="deadman", reason="r", wall_ms=2, deadman=True))
+PARTIAL = replace(RECORD, namespaces=("other/ns",))
+# What each check answers when it alone fails.
+CODES = {
+    GateCheck.TASK: Code.STOPPED,
+    GateCheck.REQUEST: Code.STOPPED,
+    GateCheck.MODE: Code.OBSERVE_ONLY,
+    GateCheck.PAUSE: Code.PAUSED,
+    GateCheck.LEASE: Code.NOT_LEADER,
+    GateCheck.OUTAGE: Code.SETTLING_AFTER_OUTAGE,
+    GateCheck.PUT_ASIDE: Code.PUT_ASIDE,
+    GateCheck.SECOND_BALANCER: Code.SECOND_BALANCER,
+    GateCheck.CLUSTER: Code.UNSUPPORTED_LOAD_MANAGER,
+    GateCheck.LOAD: Code.LOAD_AWAITED,
+    GateCheck.CHANNEL: Code.CHANNEL_NOT_FOLLOWED,
+    GateCheck.SHEDDING: Code.BROKERS_SHED_THEMSELVES,
+    GateCheck.WINDOW: Code.OUTSIDE_WINDOW,
+    GateCheck.REVIEW: Code.NOT_REVIEWED,
+    GateCheck.SCOPE: Code.BROKERS_SHED_THEMSELVES,
+    GateCheck.BUNDLE: Code.PINNED,
+    GateCheck.TARGET: Code.CORDONED,
+}
+# A takeover is either put aside or partial.
+TOGETHER = set(GateCheck) - {GateCheck.SCOPE}
+
+
+@pytest.fixture
+async def sidecar() -> FakeSidecar:
+    """A leader that may do anything, and has asked its brokers what they run with."""
+    made = await FakeSidecar(FakeCluster()).lead()
+    await made.cycle.turn()
+    return made
+
+
+async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[GateCheck]) -> tuple[Gate, GateQuestion]:
+    """A gate where these checks, and no others, fail; and the question of this action about a single move."""
+
+    def when(check: GateCheck) -> Obstacle | None:
+        return Obstacle(code=CODES[check], detail="x") if check in failing else None
+
+    sidecar.shared_state.desired = Desired(
+        stops={TASK: REQUEST} if GateCheck.TASK in failing else {},
+        mode="observe" if GateCheck.MODE in failing else None,
+        pause=Pause(reason="r", by="ann", since_ms=1) if GateCheck.PAUSE in failing else None,
+        pinned={BUNDLE: 0} if GateCheck.BUNDLE in failing else {},
+        cordons={TARGET: REQUEST} if GateCheck.TARGET in failing else {},
+        drains={} if GateCheck.REQUEST in failing else {SOURCE: REQUEST},
+    )
+    sidecar.shared_state.takeover = (
+        ASIDE if GateCheck.PUT_ASIDE in failing else PARTIAL if GateCheck.SCOPE in failing else RECORD
+    )
+    gate = Gate(
+        ceiling="act",
+        review_required=GateCheck.REVIEW in failing,
+        shared=sidecar.shared_state,
+        config=sidecar.config,
+        clock=sidecar.clock,
+        outage=lambda _picture: when(GateCheck.OUTAGE),
+        second_balancer=lambda: when(GateCheck.SECOND_BALANCER),
+        channel=lambda: "x" if GateCheck.CHANNEL in failing else "",
+        windows=lambda _now: when(GateCheck.WINDOW),
+    )
+    picture = await sidecar.cluster.source.picture()
+    if GateCheck.SHEDDING in failing:
+        unheard = replace(picture.endpoints[SOURCE], broker_id="b9:8080")
+        picture = replace(picture, endpoints={**picture.endpoints, "b9:8080": unheard})
+    awaited = ("b9:8080",) if GateCheck.LOAD in failing else ()
+    gate.see(replace(picture, mode="other" if GateCheck.CLUSTER in failing else "modular", awaited=awaited))
+    epoch = -1 if GateCheck.LEASE in failing else sidecar.shared_state.current_epoch()
+    question = GateQuestion(
+        action=action, epoch=epoch, bundle=BUNDLE, source=SOURCE, target=TARGET, task=TASK, approved=False
+    )
+    return gate, question
+
+
+@pytest.mark.parametrize("action", Action)
+async def test_each_check_stops_the_actions_it_is_made_for(sidecar: FakeSidecar, action: Action) -> None:
+    """And no others."""
+    gate, question = await asked(sidecar, action, ())
+    assert gate.check(question) is None
+    for check in GateCheck:
+        gate, question = await asked(sidecar, action, {check})
+        found = gate.check(question)
+        assert (found.code if found is not None else None) == (CODES[check] if check in CHECKS[action] else None)
+
+
+@pytest.mark.parametrize("action", Action)
+async def test_the_first_reason_in_the_documented_order_is_the_answer(sidecar: FakeSidecar, action: Action) -> None:
+    """When one is mended the next one is said."""
+    failing, said = [check for check in GateCheck if check in TOGETHER], []
+    while failing:
+        gate, question = await asked(sidecar, action, failing)
+        found = gate.check(question)
+        said.append(found.code if found is not None else None)
+        failing = failing[1:]
+    checks = [check for check in GateCheck if check in TOGETHER]
+    expected = [next((CODES[c] for c in checks[n:] if c in CHECKS[action]), None) for n in range(len(checks))]
+    assert said == expected
+
+
+def test_whatever_changes_a_cluster_needs_the_mode_and_the_lease() -> None:
+    """What is only left for the leader, or only changes parameters, needs the mode."""
+    assert all(GateCheck.MODE in checks for checks in CHECKS.values())
+    changing = {Action.PLAN, Action.RELOCATION, Action.REQUEST, Action.QUOTAS}
+    assert {action for action, checks in CHECKS.items() if GateCheck.LEASE in checks} == changing
+    assert all({GateCheck.PAUSE, GateCheck.OUTAGE} <= CHECKS[action] for action in changing)
+    assert CHECKS.keys() == set(Action)
+
+
+async def test_a_store_that_does_not_answer_is_an_obstacle(sidecar: FakeSidecar) -> None:
+    """What people want by now cannot be known then."""
+    gate, question = await asked(sidecar, Action.PLAN, ())
+    sidecar.cluster.store.suspend(sidecar.coordination)
+    found = await gate.check_anew(question)
+    assert found is not None and found.code is Code.STORE_UNAVAILABLE
+
+
+async def test_what_is_demanded_is_refused_with_the_way_out(sidecar: FakeSidecar) -> None:
+    """Whoever asks reads how to lift it."""
+    gate, question = await asked(sidecar, Action.SUBMISSION, {GateCheck.MODE})
+    with pytest.raises(Forbidden, match=r"lowered from act; `bundlekeel mode act` restores it"):
+        gate.demand(question)
+    gate, question = await asked(sidecar, Action.SUBMISSION, {GateCheck.PAUSE})
+    with pytest.raises(Forbidden, match="`bundlekeel resume`") as caught:
+        gate.demand(question)
+    assert EXPLANATIONS[Code.PAUSED] in str(caught.value)
+
+
+NOW = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("until_ms", "in_force"), [(0, True), (NOW + 1, True), (NOW, False), (NOW - 1, False), (1, False)]
+)
+def test_until_when_something_lasts(until_ms: int, in_force: bool) -> None:
+    """A pause of everything, one of a scope, and anything else with an end: 0 is until a person ends it."""
+    pause = Pause(reason="r", by="ann", since_ms=1, until_ms=until_ms)
+    desired = Desired(
+        pause=pause, pauses={"tenant:t": pause, "namespace:t/n": pause, "broker:b:1": pause, "x:t": pause}
+    )
+    assert lasts(until_ms, NOW) == in_force
+    assert pause_in_force(desired, NOW) == (pause if in_force else None)
+    scopes = dict.fromkeys(("t:t", "n:t/n", "r:b:1"), until_ms)
+    assert scopes_paused(desired, NOW) == (scopes if in_force else {})
+    assert pause_in_force(Desired(), NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "asked_for", "found"),
+    [
+        ("act", None, "act"),
+        ("recommend", None, "recommend"),
+        ("act", "observe", "observe"),
+        ("act", "recommend", "recommend"),
+        ("observe", "act", "observe"),
+        ("recommend", "act", "recommend"),
+        ("act", "dance", "observe"),
+    ],
+)
+def test_the_lower_mode_is_in_force(ceiling: str, asked_for: str | None, found: str) -> None:
+    """People at run time lower the settings file's mode and never raise it; an unknown word is the lowest."""
+    assert mode_in_force(ceiling, Desired(mode=asked_for)) == found
+
+
+async def test_a_mode_that_was_not_lowered_names_no_way_back(sidecar: FakeSidecar) -> None:
+    """The settings file says it; and `recommend` is told apart from `observe`."""
+    gate, _ = await asked(sidecar, Action.PLAN, ())
+    found = replace(gate, ceiling="recommend").check(GateQuestion(action=Action.ORDER))
+    assert found == Obstacle(code=Code.RECOMMEND_ONLY, detail="")
+
+
+@pytest.mark.parametrize(
+    ("changes", "question", "found"),
+    [
+        ({"pinned": {BUNDLE: 1}}, {}, None),
+        ({"pinned": {BUNDLE: 0}}, {"bundle": ""}, None),
+        ({"pinned": {BUNDLE: 0}}, {}, (Code.PINNED, "since this plan was made")),
+        ({"excluded": {"t:t": 0}}, {}, (Code.EXCLUDED, "by t:t")),
+        ({"excluded": {"t:t": 1}}, {}, None),
+        ({"excluded": {f"r:{TARGET}": 0}}, {}, (Code.EXCLUDED, f"by r:{TARGET}")),
+        ({"excluded": {f"r:{SOURCE}": 0}}, {}, (Code.EXCLUDED, f"by r:{SOURCE}")),
+        ({"excluded": {f"r:{TARGET}": 0}}, {"target": ""}, None),
+        ({"pauses": {f"broker:{SOURCE}": 0}}, {}, (Code.PAUSED, f"its scope r:{SOURCE} is paused")),
+        ({"pauses": {"tenant:other": 0}}, {}, None),
+        ({"cordons": {TARGET: REQUEST}}, {}, (Code.CORDONED, TARGET)),
+        ({"cordons": {SOURCE: REQUEST}}, {}, None),
+        ({"drains": {SOURCE: REQUEST, TARGET: REQUEST}}, {}, (Code.CORDONED, TARGET)),
+        ({"cordons": {"": REQUEST}}, {"target": ""}, None),
+        ({"drains": {}}, {"bundle": ""}, None),
+        ({"drains": {}}, {}, (Code.STOPPED, "the drain or warm-up has ended")),
+        ({"drains": {}, "warms": {TARGET: REQUEST}}, {}, None),
+        ({"stops": {TASK: REQUEST}}, {}, None),
+    ],
+)
+async def test_a_single_move_of_a_drain(
+    sidecar: FakeSidecar, changes: dict[str, Any], question: dict[str, str], found: tuple[Code, str] | None
+) -> None:
+    """What people want of its bundle and brokers by now, with its end; each with its own words."""
+    gate, asks = await asked(sidecar, Action.RELOCATION, ())
+    pauses = {
+        scope: Pause(reason="r", by="x", since_ms=1, until_ms=end) for scope, end in changes.get("pauses", {}).items()
+    }
+    desired = msgspec.structs.replace(sidecar.shared_state.desired, **changes | {"pauses": pauses})
+    sidecar.shared_state.desired = desired
+    obstacle = gate.check(replace(asks, **question))
+    assert (obstacle and (obstacle.code, obstacle.detail)) == found
+
+
+async def test_a_request_that_somebody_stopped_or_approved(sidecar: FakeSidecar) -> None:
+    """Stopped: by whom and why; of another task, or of none, it says nothing. Approved: nothing more is asked."""
+    gate, question = await asked(sidecar, Action.REQUEST, {GateCheck.TASK})
+    assert gate.check(question) == Obstacle(code=Code.STOPPED, detail="by ann: r")
+    for other in ("req-2", ""):
+        assert gate.check(replace(question, task=other)) is None
+    gate, question = await asked(sidecar, Action.REQUEST, {GateCheck.REVIEW})
+    assert gate.check(question) == Obstacle(code=Code.NOT_REVIEWED)
+    assert gate.check(replace(question, approved=True)) is None
+
+
+async def test_what_is_left_to_the_brokers_is_not_moved(sidecar: FakeSidecar) -> None:
+    """In a partial takeover: bundles of its namespaces alone; a question about none is about the whole."""
+    gate, question = await asked(sidecar, Action.PLAN, ())
+    for namespaces, found in (
+        ((), None),
+        (("t/ns",), None),
+        (("a/b", "c/d"), Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail="only a/b, c/d are taken over")),
+    ):
+        sidecar.shared_state.takeover = replace(RECORD, namespaces=namespaces)
+        assert gate.check(question) == found
+        assert gate.check(replace(question, bundle="")) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "aside"),
+    [
+        (None, False),
+        (RECORD, False),
+        (replace(ASIDE, active=True), False),
+        (replace(RECORD, active=False), False),
+        (replace(ASIDE, ended=TakeoverEnd(by="ann", reason="r", wall_ms=2)), False),
+        (ASIDE, True),
+    ],
+)
+async def test_only_what_the_dead_man_ended_is_put_aside(
+    sidecar: FakeSidecar, record: TakeoverRecord | None, aside: bool
+) -> None:
+    """Not what a person handed back, nor what was taken over anew."""
+    gate, question = await asked(sidecar, Action.ADOPTION, ())
+    sidecar.shared_state.takeover = record
+    assert gate.check(question) == (Obstacle(code=Code.PUT_ASIDE, detail="deadman: r") if aside else None)
+
+
+async def test_what_is_said_of_the_cluster_itself(sidecar: FakeSidecar) -> None:
+    """Before any picture nothing; then which load managers run where one is not acted on, and whose reports stand
+    still."""
+    gate, question = await asked(sidecar, Action.PLAN, ())
+    assert replace(gate).cluster_obstacle() is None and replace(gate).check(question) is None
+    picture = await sidecar.cluster.source.picture()
+    kinds = [replace(item, load_manager=f"org.x.Kind{n % 2}") for n, item in enumerate(picture.endpoints.values())]
+    mixed = replace(picture, mode="mixed", endpoints={item.broker_id: item for item in kinds})
+    gate.see(mixed)
+    assert gate.cluster_obstacle() == Obstacle(code=Code.MIXED_LOAD_MANAGERS, detail="Kind0, Kind1")
+    gate.see(replace(mixed, mode="simple", endpoints={}))
+    assert gate.cluster_obstacle() == Obstacle(code=Code.UNSUPPORTED_LOAD_MANAGER, detail="simple")
+    for mode in ("modular", "extensible"):
+        gate.see(replace(picture, mode=mode))
+        assert gate.cluster_obstacle() is None
+    sidecar.cluster.model.dynamic["loadBalancerEnabled"] = "false"
+    await sidecar.config.refresh(picture.endpoints, force=True)
+    gate.see(picture)
+    assert gate.cluster_obstacle() == Obstacle(code=Code.FROZEN_REPORTS, detail=", ".join(BROKERS))
+
+
+async def test_who_sheds_is_named(sidecar: FakeSidecar) -> None:
+    """Those that shed, in order; when some could not be asked, those alone."""
+    gate, question = await asked(sidecar, Action.PLAN, ())
+    picture = await sidecar.cluster.source.picture()
+    sidecar.cluster.model.dynamic["loadBalancerSheddingEnabled"] = "true"
+    await sidecar.config.refresh(picture.endpoints, force=True)
+    assert gate.check(question) == Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=", ".join(BROKERS))
+    more = {name: replace(picture.endpoints[SOURCE], broker_id=name) for name in ("b9:8080", "b8:8080")}
+    gate.see(replace(picture, endpoints={**more, **picture.endpoints}))
+    found = gate.check(question)
+    assert found == Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail="could not be asked: b8:8080, b9:8080")
+
+
+async def test_brokers_whose_load_is_awaited_are_named(sidecar: FakeSidecar) -> None:
+    """And a channel's fault is said as it was found."""
+    gate, question = await asked(sidecar, Action.PLAN, {GateCheck.LOAD})
+    assert gate.check(question) == Obstacle(code=Code.LOAD_AWAITED, detail="b9:8080")
+    gate, question = await asked(sidecar, Action.PLAN, {GateCheck.CHANNEL})
+    assert gate.check(question) == Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail="x")

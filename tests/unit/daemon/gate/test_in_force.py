@@ -1,0 +1,62 @@
+"""What brokers run with: one that hangs for a moment neither stops nor unlocks anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from bundlekeel.core.model.errors import AdminTimeout, WrongCluster
+from bundlekeel.daemon.gate.in_force import mode_in_force
+from bundlekeel.daemon.state.documents import Desired
+from tests.support.memory_admin import Fault
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+
+
+async def asked(sidecar: FakeSidecar) -> list[bool | None]:
+    """Whether each broker sheds, after asking all of them anew."""
+    endpoints = (await sidecar.cluster.source.picture()).endpoints
+    sidecar.admin.set_endpoints(endpoints)
+    await sidecar.config.refresh(endpoints, force=True)
+    return [sidecar.config.sheds(broker) for broker in BROKERS]
+
+
+async def test_a_silent_broker_keeps_what_it_said_for_a_minute() -> None:
+    """One failed read does not stop the balancing of the others; a broker silent for longer does."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    assert await asked(sidecar) == [False, False, False]
+    silent = Fault(error=AdminTimeout("no answer"))
+    sidecar.admin.fail("runtime_configuration", silent, None, None)
+    assert await asked(sidecar) == [False, False, False]
+    assert list(sidecar.config.errors) == [BROKERS[0]]
+    sidecar.clock.offset = 61.0
+    sidecar.admin.fail("runtime_configuration", silent, None, None)
+    assert await asked(sidecar) == [None, False, False]
+
+
+async def test_a_broker_never_heard_of_is_unknown() -> None:
+    """Without any answer nothing is assumed: acting is refused."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    sidecar.admin.fail("runtime_configuration", Fault(error=AdminTimeout("no answer")), None, None)
+    assert await asked(sidecar) == [None, False, False]
+
+
+async def test_the_clusters_name_is_the_brokers() -> None:
+    """One broker of our name is enough, none that shows a name too; only other names are refused, with what to set."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    static = sidecar.cluster.model.static
+    static[BROKERS[0]]["clusterName"] = "east"
+    await asked(sidecar)
+    for broker in BROKERS:
+        static[broker].pop("clusterName")
+    await asked(sidecar)
+    static[BROKERS[1]]["clusterName"] = "east"
+    with pytest.raises(WrongCluster, match="clusterName 'east': set cluster to that name") as caught:
+        await asked(sidecar)
+    assert (caught.value.field, caught.value.value, caught.value.allowed) == ("cluster", "local", "east")
+
+
+def test_an_unknown_mode_is_read_as_the_safest_one() -> None:
+    """A word a newer version wrote must not raise the mode."""
+    assert mode_in_force("act", Desired(mode="careful")) == "observe"
+    assert mode_in_force("act", Desired(mode="recommend")) == "recommend"
+    assert mode_in_force("recommend", Desired(mode="act")) == "recommend"
+    assert mode_in_force("act", Desired()) == "act"

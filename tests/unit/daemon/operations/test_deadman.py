@@ -1,0 +1,286 @@
+"""The failsafe job: restores only when no cycle is completed, exactly; the sidecars see that they were put aside."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
+from bundlekeel.daemon.operations.deadman import DeadManLimits, DeadManResult, judge, read_activity
+from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, takeover
+from bundlekeel.daemon.state.takeover_record import SPLITTING, TAKEOVER
+from tests.support.memory_admin import Fault, MemoryAdmin
+from tests.support.memory_coordination import MemoryCoordination
+from tests.support.memory_source import RealClock
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+
+AFTER = 600.0
+
+
+class FastClock:
+    """The cluster's clock; sleeping pushes it, and something may happen meanwhile."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._clock = cluster.clock
+        self.naps = 0
+        self.at_nap: dict[int, object] = {}
+
+    def boot(self) -> float:
+        return self._clock.boot()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    async def sleep(self, seconds: float) -> None:
+        """No real waiting."""
+        self.naps += 1
+        self._clock.offset += seconds
+        happening = self.at_nap.pop(self.naps, None)
+        if happening is not None:
+            await happening()  # type: ignore[operator]
+
+
+class Watchman:
+    """A deadman with a session of its own over a cluster that is taken over."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.clock = FastClock(cluster)
+        self.coordination = MemoryCoordination(cluster.store)
+        self.admin = MemoryAdmin(cluster.model)
+        self.admin.set_endpoints(cluster.model.endpoints())
+
+    async def context(self) -> TakeoverContext:
+        """What it restores with."""
+        return TakeoverContext(
+            admin=self.admin,
+            commands=self.admin,
+            coordination=self.coordination,
+            endpoints=self.cluster.model.endpoints(),
+            clock=RealClock(),
+            verify_seconds=0.0,
+        )
+
+    async def judge(self, *, dry: bool = False, confirm: float = 60.0) -> DeadManResult:
+        """One run."""
+        terms = DeadManLimits(after_seconds=AFTER, confirm_seconds=confirm, by="deadman (test)")
+        return await judge(self.coordination, self.clock, terms, None if dry else self.context)
+
+    def changes(self) -> list[tuple[str, ...]]:
+        """What it changed at the brokers."""
+        return [call for call in self.admin.calls if call[0] in ("set_dynamic", "delete_dynamic")]
+
+
+async def taken_over(shedding: bool = True) -> tuple[FakeCluster, Watchman]:
+    """A cluster whose own shedding was on (or off by an override) and is taken over."""
+    cluster = FakeCluster(shedding=shedding)
+    if shedding:
+        cluster.model.dynamic.clear()
+    watchman = Watchman(cluster)
+    await watchman.coordination.start()
+    context = replace(await watchman.context(), clock=cluster.clock)
+    await takeover(context, split=True, reason="we balance", by="ann")
+    watchman.admin.calls.clear()
+    return cluster, watchman
+
+
+async def test_nothing_taken_over() -> None:
+    """There is nothing to restore, however dead everybody is."""
+    watchman = Watchman(FakeCluster())
+    await watchman.coordination.start()
+    assert (await watchman.judge()).state == "not_taken_over"
+    assert not watchman.admin.calls
+
+
+async def test_alive_while_cycles_are_completed() -> None:
+    """A completed cycle within the limit: no broker is even asked."""
+    cluster, watchman = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.clock.offset += 5000
+    await sidecar.leadership.turn()
+    cluster.publish()
+    assert (await sidecar.cycle.turn()).completed
+    cluster.clock.offset += AFTER - 10
+    found = await watchman.judge()
+    assert (found.state, found.activity.epoch) == ("alive", sidecar.leadership.epoch)
+    assert not watchman.admin.calls
+
+
+async def test_a_takeover_gets_its_time_before_the_first_cycle() -> None:
+    """Takeover first, sidecars then: the limit counts from the takeover."""
+    cluster, watchman = await taken_over()
+    assert (await watchman.judge()).state == "alive"
+    cluster.clock.offset += AFTER + 1
+    found = await watchman.judge(dry=True)
+    assert found.state == "dead" and "no cycle was ever completed" in found.sentence
+    assert not watchman.changes()
+
+
+async def test_all_sidecars_dead_and_restored_exactly() -> None:
+    """Overrides are as they were, each broker is verified, the record says who, why and when."""
+    cluster, watchman = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    await sidecar.coordination.close()
+    cluster.clock.offset += AFTER + 1
+    found = await watchman.judge()
+    assert found.state == "restored" and found.result is not None
+    assert [row.broker_id for row in found.result.brokers if row.verified] == list(BROKERS)
+    assert cluster.model.dynamic == {}
+    assert "no cycle was completed for" in found.sentence and "3 brokers" in found.sentence
+    view = found.view()
+    assert view["takeover"]["by"] == "ann" and view["age_seconds"] > AFTER
+    assert (await watchman.judge()).state == "not_taken_over"
+
+
+@pytest.mark.parametrize("failure", ["no picture", "no report"])
+async def test_a_leader_whose_cycles_all_fail_is_dead(failure: str) -> None:
+    """It leads, it runs cycles, it stores its state: no cycle is completed."""
+    cluster, watchman = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    if failure == "no report":
+        for broker in BROKERS:
+            cluster.source.exclude(broker, "NotJson")
+    else:
+        cluster.source.suspended = True
+    for _ in range(8):
+        cluster.clock.offset += AFTER / 6
+        await sidecar.leadership.turn()
+        assert not (await sidecar.cycle.turn()).completed
+    assert sidecar.leadership.leading
+    assert (await watchman.judge(confirm=0)).state == "restored"
+
+
+async def test_moves_that_no_broker_takes_are_no_completed_cycle() -> None:
+    """A token that expired: the plan is made again and again, and nothing of it is carried out."""
+    cluster, _ = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    sidecar.admin.fail("unload", *[Fault(error=AdminUnauthorized("401"))] * 50)
+    report = await sidecar.cycle.turn()
+    assert report.outcomes and not report.completed
+    assert sidecar.cycle.cycle_state.completed_ms == 0
+
+
+async def test_a_pause_and_a_settling_are_no_death() -> None:
+    """Nothing moves because somebody, or prudence, says so: those cycles are completed."""
+    cluster, _ = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    cluster.source.remove(*BROKERS[1:])
+    report = await sidecar.cycle.turn()
+    assert report.obstacle is not None and report.obstacle.code is Code.SETTLING_AFTER_OUTAGE
+    recommending = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    assert (await recommending.cycle.turn()).completed
+
+
+async def test_a_cycle_completed_while_watching_calls_it_off() -> None:
+    """The leader came back after an outage, or its clock is behind: nothing is restored."""
+    cluster, watchman = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    cluster.clock.offset += AFTER + 1
+
+    async def revives() -> None:
+        await sidecar.leadership.turn()
+        assert (await sidecar.cycle.turn()).completed
+
+    watchman.clock.at_nap[30] = revives
+    assert (await watchman.judge()).state == "alive"
+    assert not watchman.admin.calls
+
+
+async def test_a_clock_ahead_does_not_keep_a_dead_leader_alive() -> None:
+    """A moment in the future says nothing; watching decides."""
+    cluster, watchman = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.clock.offset += 7200
+    await sidecar.leadership.turn()
+    cluster.publish()
+    await sidecar.cycle.turn()
+    cluster.clock.offset -= 7200
+    found = await watchman.judge()
+    assert found.state == "restored" and "ahead" in found.sentence
+
+
+async def test_never_restores_what_it_cannot_read() -> None:
+    """A store that does not answer, at first or while it watches; a state that cannot be read."""
+    cluster, watchman = await taken_over()
+    cluster.clock.offset += AFTER + 1
+    cluster.store.freeze()
+    with pytest.raises(StoreError):
+        await watchman.judge()
+    cluster.store.thaw()
+
+    async def away() -> None:
+        cluster.store.freeze()
+
+    watchman.clock.at_nap[10] = away
+    with pytest.raises(StoreError):
+        await watchman.judge()
+    cluster.store.thaw()
+    await watchman.coordination.write_shared("state/leader/0000", b"\0\0\0\1from the future", version=None)
+    with pytest.raises(CodecError):
+        await read_activity(watchman.coordination, watchman.clock)
+    assert not watchman.changes()
+
+
+async def test_a_broker_that_does_not_follow_is_named_and_the_next_run_goes_on() -> None:
+    """Incomplete: the record stays."""
+    cluster, watchman = await taken_over(shedding=False)
+    cluster.model.static[BROKERS[1]][SPLITTING] = "false"
+    cluster.clock.offset += AFTER + 1
+    first = await watchman.judge()
+    assert first.state == "incomplete" and BROKERS[1] in first.sentence
+    cluster.model.static[BROKERS[1]][SPLITTING] = "true"
+    assert (await watchman.judge()).state == "restored"
+
+
+async def test_two_at_once_are_harmless() -> None:
+    """Both restore the same; the record is closed once, and both say so."""
+    cluster, one = await taken_over()
+    other = Watchman(cluster)
+    await other.coordination.start()
+    cluster.clock.offset += AFTER + 1
+    found = await asyncio.gather(one.judge(), other.judge())
+    assert {item.state for item in found} <= {"restored", "not_taken_over"}
+    assert "restored" in {item.state for item in found}
+    assert cluster.model.dynamic == {}
+    document = await one.coordination.read(TAKEOVER)
+    assert document is not None and document.version == 1
+
+
+@pytest.mark.parametrize("shedding", [True, False])
+async def test_sidecars_that_come_back_see_that_they_were_put_aside(shedding: bool) -> None:
+    """They do not act before a new takeover, whether the brokers shed now or did not before either."""
+    cluster, watchman = await taken_over(shedding)
+    cluster.clock.offset += AFTER + 1
+    assert (await watchman.judge()).state == "restored"
+    assert cluster.model.dynamic == ({} if shedding else {SHEDDING: "false"})
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.publish()
+    report = await sidecar.cycle.turn()
+    assert report.obstacle is not None and report.obstacle.code is Code.PUT_ASIDE
+    assert "deadman (test)" in report.obstacle.detail and not cluster.model.unloads
+    record = sidecar.shared_state.takeover
+    assert record is not None and record.view().ended.deadman is True
+    assert not sidecar.journal.tail(10, kind="wish"), "it was so when it started"
+    await takeover(replace(await watchman.context(), clock=cluster.clock), split=False, reason="again", by="bob")
+    await sidecar.shared_state.refresh()
+    assert (await sidecar.cycle.turn()).outcomes
+    assert [line["what"] for line in sidecar.journal.tail(10, kind="wish")] == ["takeover"]
+
+
+async def test_a_sidecar_that_runs_writes_down_that_it_was_put_aside() -> None:
+    """Its own journal says who did it and why."""
+    cluster, watchman = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.clock.offset += AFTER + 1
+    assert (await watchman.judge()).state == "restored"
+    await sidecar.shared_state.refresh()
+    (line,) = sidecar.journal.tail(10, kind="wish")
+    assert (line["what"], line["by"]) == ("deadman", "deadman (test)")
+    assert "the sidecars act no more" in line["sentence"] and "no cycle was ever completed" in line["reason"]

@@ -1,0 +1,238 @@
+"""`doctor` over fakes: it finds what is wrong and says how to fix it; with `--for act`, whether to go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bundlekeel.core.model.load import CapacityOverride
+from bundlekeel.core.model.policies import IsolationPolicy
+from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.daemon.answers.summary import Period
+from bundlekeel.daemon.operations.doctor import examine
+from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
+from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, TAKEOVER, TakeoverRecord
+from bundlekeel.daemon.summary import summary
+from bundlekeel.ports import DocumentChange, FeedState, LoadTables
+from tests.support.builders import report
+from tests.support.services import doctor_context
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
+
+IGNORED = CapacityOverride(pattern="*", throughput=1e8, ignore=("cpu",))
+
+
+def named(checks: list[Check], name: str) -> Check:
+    """The one check of this name."""
+    return next(check for check in checks if check.name == name)
+
+
+async def test_another_clusters_name_is_told() -> None:
+    """With the name to set; the other checks go on."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    assert named(await examine(doctor_context(sidecar)), "cluster name").detail == "local"
+    for static in sidecar.cluster.model.static.values():
+        static["clusterName"] = "east"
+    checks = await examine(doctor_context(sidecar))
+    found = named(checks, "cluster name")
+    assert not found.ok and found.fix == "set cluster: east"
+    assert checks[-1].name == "policies"
+
+
+async def test_documents_that_cannot_be_read_are_named() -> None:
+    """Each by its path, with why; without any the check passes."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.shared_state.change_desired(lambda wanted: wanted)
+    await sidecar.shared_state.leave_request({"hash": "a"})
+    epoch = sidecar.shared_state.current_epoch()
+    await sidecar.shared_state.save(sidecar.shared_state.cycle_state(), {}, epoch=epoch)
+    assert named(await examine(doctor_context(sidecar)), "documents").ok
+    for path in ("intents/%2E%2E", "splits/x", "moves/00000007", "quotas/held/0001"):
+        change = DocumentChange(path=path, data=b"{", create=True)
+        await sidecar.coordination.write_fenced(epoch, [change])
+    await sidecar.coordination.write_shared("desired", b"\xff", version=0)
+    found = named(await examine(doctor_context(sidecar)), "documents")
+    assert not found.ok and "resume" in found.fix
+    for path in ("intents/%2E%2E", "splits/x", "moves/00000007", "quotas/held/0001", "desired"):
+        assert path in found.detail
+
+
+async def test_brokers_that_share_a_machine_are_found_although_samples_differ() -> None:
+    """Nearly the same CPU at very different traffic: the brokers report the machine's CPU, not their own."""
+    cluster = FakeCluster()
+    for broker, shares, cpu in zip(
+        BROKERS, ({"t/ns/0x00000000_0x00010000": 0.5}, {}, {}), (0.834, 0.838, 0.833), strict=True
+    ):
+        cluster.source.put(report(broker, shares, cpu=cpu, last_update=cluster.clock.wall_ms()))
+    sidecar = await FakeSidecar(cluster).lead()
+    found = named(await examine(doctor_context(sidecar)), "CPU figures")
+    assert not found.ok and "cpu: ignore" in found.fix
+    assert named(await examine(doctor_context(sidecar, capacity=(IGNORED,))), "CPU figures").ok
+
+
+async def test_own_cpu_and_even_load_are_no_complaint() -> None:
+    """Brokers whose CPU follows their own traffic are fine, and so are evenly loaded ones."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    assert named(await examine(doctor_context(sidecar)), "CPU figures").ok
+    even = await FakeSidecar(FakeCluster({broker: [0.2] for broker in BROKERS})).lead()
+    assert named(await examine(doctor_context(even)), "CPU figures").ok
+
+
+async def test_shedding_brokers_are_an_error_only_before_acting() -> None:
+    """With the brokers' own shedding on, `act` is refused: an error there, a warning elsewhere."""
+    sidecar = await FakeSidecar(FakeCluster(shedding=True)).lead()
+    acting = named(await examine(doctor_context(sidecar, mode="act")), "brokers' own shedding")
+    assert not acting.ok and "takeover" in acting.fix
+    assert named(await examine(doctor_context(sidecar)), "brokers' own shedding").ok
+
+
+async def test_brokers_that_split_again_are_a_warning_once_that_was_taken_over() -> None:
+    """Without a takeover of splits they may; with one somebody else turned them on again."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    free = named(await examine(doctor_context(sidecar)), "brokers' own splits")
+    assert free.ok and f"on at {', '.join(BROKERS)}; they unload" in free.detail
+    record = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={SPLITTING: None}, runtime={})
+    await sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
+    found = named(await examine(doctor_context(sidecar)), "brokers' own splits")
+    assert not found.ok and found.severity == "warning" and "takeover --split off" in found.fix
+    sidecar.cluster.model.dynamic[SPLITTING] = "false"
+    assert named(await examine(doctor_context(sidecar)), "brokers' own splits").ok
+
+
+async def test_a_broken_report_is_named() -> None:
+    """A broker that is left out is named with its code."""
+    cluster = FakeCluster()
+    cluster.source.exclude("b9:8080", "NotJson", "garbage")
+    cluster.model.static["b9:8080"] = dict(cluster.model.static[BROKERS[0]])
+    sidecar = await FakeSidecar(cluster).lead()
+    found = named(await examine(doctor_context(sidecar)), "reports")
+    assert not found.ok and "b9:8080" in found.detail and "NotJson" in found.detail
+
+
+async def test_an_unreachable_store_ends_the_examination() -> None:
+    """What cannot be tested without the store is not guessed at."""
+    sidecar = FakeSidecar(FakeCluster())
+    checks = await examine(doctor_context(sidecar), within=0.3)
+    assert [check.name for check in checks] == ["metadata store"] and not checks[0].ok
+
+
+async def test_policies_that_cannot_be_read_are_told() -> None:
+    """They stop moves, so somebody must hear of it: nothing readable, a foreign expression, a namespace's own."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    fine = named(await examine(doctor_context(sidecar)), "policies")
+    assert fine.ok and "0 isolation policies" in fine.detail
+    cluster.metadata.unreadable.add("t/ns")
+    assert "t/ns" in named(await examine(doctor_context(sidecar)), "policies").detail
+    odd = IsolationPolicy(name="odd", namespaces=("t/[a-z&&[^x]]",), primary=("b1",))
+    cluster.metadata.isolation["local"] = (odd,)
+    foreign = named(await examine(doctor_context(sidecar)), "policies")
+    assert not foreign.ok and foreign.severity == "warning" and "&&" in foreign.detail
+    cluster.metadata.isolation["local"] = "broken"
+    away = named(await examine(doctor_context(sidecar)), "policies")
+    assert not away.ok and away.severity == "error" and "configuration_store" in away.fix
+
+
+async def test_a_quiet_extensible_broker_is_no_error() -> None:
+    """Right after beginning to listen nobody has published yet: a warning that says so and whom to ask."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.source.exclude(BROKERS[0], "NoLoadData")
+    modular = named(await examine(doctor_context(sidecar)), "reports")
+    assert modular.severity == "error" and "log" in modular.fix
+    cluster.source.mode = "extensible"
+    quiet = named(await examine(doctor_context(sidecar), within=0.3), "reports")
+    assert (quiet.ok, quiet.severity) == (False, "warning")
+    assert "since we began to listen" in quiet.detail and "status" in quiet.fix
+    cluster.source.exclude(BROKERS[0], "NotJson")
+    assert named(await examine(doctor_context(sidecar), within=0.3), "reports").severity == "error"
+
+
+def listening(clock: TestClock, seconds: float, state: FeedState = "ok") -> LoadTables:
+    """The load topics, followed for so long without having heard anybody."""
+    return LoadTables(state=state, since_ms=clock.wall_ms() - int(1000 * seconds))
+
+
+@pytest.mark.parametrize(("seconds", "ok"), [(2.0, True), (899.0, True), (1000.0, False)])
+async def test_a_healthy_silent_extensible_cluster_is_not_wrong(seconds: float, ok: bool) -> None:
+    """Asked once, nobody has had a reason to publish yet; only longer than its longest silence it should have."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.source.mode = "extensible"
+    for broker in BROKERS:
+        cluster.source.exclude(broker, "NoLoadData")
+    tables = listening(sidecar.clock, seconds)
+    examined = replace(doctor_context(sidecar), feed=lambda: tables)
+    checks = await examine(examined)
+    assert {item.name for item in checks if not item.ok} == (set() if ok else {"reports"})
+    quiet = named(checks, "reports")
+    assert "no load yet" in quiet.detail if ok else "has published no load" in quiet.detail
+
+
+async def test_doctor_waits_until_the_load_topics_are_followed() -> None:
+    """A process that has just started is still connecting; that is no fault of the cluster's."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.source.mode = "extensible"
+    states: list[FeedState] = ["off", "connecting", "connecting"]
+
+    def feed() -> LoadTables:
+        return listening(sidecar.clock, 0.0, states.pop(0) if states else "ok")
+
+    assert named(await examine(replace(doctor_context(sidecar), feed=feed)), "load topics").ok
+    states[:] = ["connecting"] * 100
+    late = named(await examine(replace(doctor_context(sidecar), feed=feed), within=0.3), "load topics")
+    assert not late.ok and "connecting" in late.detail
+
+
+async def test_the_placement_setting_means_nothing_to_extensible_brokers() -> None:
+    """They have one placement, whatever the setting says."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    for broker in BROKERS:
+        cluster.model.static[broker]["loadBalancerLoadPlacementStrategy"] = "org.apache.pulsar.AvgShedder"
+    assert not named(await examine(doctor_context(sidecar)), "placement of new bundles").ok
+    cluster.source.mode = "extensible"
+    assert named(await examine(doctor_context(sidecar), within=0.3), "placement of new bundles").ok
+
+
+async def test_shedding_that_leaves_the_partial_takeover_alone_is_fine() -> None:
+    """A takeover of named namespaces: brokers that shed the others are as wanted, unless one does not know."""
+    cluster = FakeCluster(shedding=True)
+    sidecar = await FakeSidecar(cluster).lead()
+    record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={}, runtime={}, namespaces=("t/ns",))
+    await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
+    assert not named(await examine(doctor_context(sidecar, mode="act")), "brokers' own shedding").ok
+    cluster.model.dynamic[EXCLUDED] = "t/ns"
+    found = named(await examine(doctor_context(sidecar, mode="act")), "brokers' own shedding")
+    assert found.ok and "leaves t/ns to us" in found.detail
+
+
+NOW_MS = 10 * DAY_MS
+
+
+async def test_a_day_of_recommendations_is_needed_and_told_of() -> None:
+    """Hours, cycles, and what the plans would have done; a sidecar alone, and mode recommend, are warnings."""
+    sidecar = await FakeSidecar(FakeCluster({BROKERS[0]: [0.3] * 3, BROKERS[1]: [0.0], BROKERS[2]: [0.0]})).lead()
+    await sidecar.cycle.turn()
+    report = sidecar.cycle.report
+    assert report is not None and report.plan is not None and report.plan.moves
+    cycle = {"kind": "cycle", "code": "Balanced", "sentence": "", "planned": 2, "wall_ms": NOW_MS - DAY_MS}
+    records = [cycle, cycle | {"planned": 0, "wall_ms": NOW_MS - 5}, cycle | {"planned": 0, "wall_ms": NOW_MS}]
+    day = summary(Period(since_ms=NOW_MS - DAY_MS), NOW_MS, records, [], [])
+    found = {item.name: item for item in go_live([], mode_ceiling="recommend", members=1, day=day, plan=report.plan)}
+    assert all(item.ok or item.fix for item in found.values())
+    assert [name for name, item in found.items() if not item.ok] == ["mode", "replicas", "failsafe job"]
+    assert found["a day of recommendations"].detail == "3 cycles in the last 24.0 hours"
+    done = found["what acting would do"].detail
+    assert done.startswith("1 of 3 cycles recommended moves, 2 at most in one; the last plan: ")
+    assert "max/mean" in done
+    late = summary(Period(since_ms=NOW_MS - DAY_MS), NOW_MS, records[1:], [], [])
+    found = {item.name: item for item in go_live([], mode_ceiling="act", members=2, day=late, plan=None)}
+    day_check = found["a day of recommendations"]
+    assert (day_check.ok, day_check.severity) == (False, "error")
+    assert found["mode"].ok and found["replicas"].ok
+    assert found["what acting would do"].detail == "no move was recommended"
+    often = replace(late, recommended=2, recommended_moves=1)
+    (told,) = go_live([], mode_ceiling="act", members=2, day=often, plan=None)[-1:]
+    assert not told.ok and "bundlekeel plan" in told.fix

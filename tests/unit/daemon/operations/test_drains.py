@@ -1,0 +1,245 @@
+"""Drains in a whole sidecar over fakes: emptied, kept empty, seen by every replica, and stopped by whoever may."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import AdminFault
+from bundlekeel.daemon.execution.durations import GUESS_SECONDS
+from bundlekeel.daemon.operations.drain_tracker import PARALLEL
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from tests.support.memory_admin import Fault
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+
+B1, B2, B3 = BROKERS
+BARE = "t/bare/0x00000000_0xffffffff"
+
+
+async def draining(cluster: FakeCluster, *brokers: str, name: str = "a", **params: object) -> FakeSidecar:
+    """A leading sidecar that is to drain these brokers."""
+    sidecar = await FakeSidecar(cluster, name, params=with_params(**params)).lead()
+    operator_request = OperatorRequest(by="ann", reason="disks", since_ms=sidecar.clock.wall_ms() - 1)
+    requests = dict.fromkeys(brokers, operator_request)
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, drains=requests))
+    return sidecar
+
+
+async def want(sidecar: FakeSidecar, desired: Desired) -> None:
+    """Nothing but this."""
+    await sidecar.shared_state.change_desired(lambda _: desired)
+
+
+async def test_a_broker_is_emptied_with_what_nobody_reports() -> None:
+    """All six bundles and one without topics leave in one cycle; heartbeat namespaces stay."""
+    cluster = FakeCluster()
+    cluster.model.add(BARE, B1)
+    cluster.model.add(f"pulsar/{B1}/0x00000000_0xffffffff", B1)
+    sidecar = await draining(cluster, B1)
+    report = await sidecar.cycle.turn()
+    assert report.sentence.startswith("7 bundles leave draining brokers; ")
+    assert cluster.model.owned_by(B1) == [f"pulsar/{B1}/0x00000000_0xffffffff"]
+    assert BARE not in cluster.owners()
+    assert f"{BARE} released" in sidecar.moves()
+    await sidecar.operations.look(())
+    (progress,) = sidecar.operations.record().values()
+    assert (progress["state"], progress["left"], progress["moved"]) == ("empty", 0, 7)
+    assert progress["emptied_ms"] > 0
+    assert 'drain_bundles{broker="b1:8080"} 0.0' in sidecar.metric("drain_bundles")
+
+
+async def test_the_books_forget_what_no_broker_owns() -> None:
+    """A bundle that was only given up leaves no open entry: balancing must not wait for its report."""
+    cluster = FakeCluster({B1: []})
+    cluster.model.add(BARE, B1)
+    sidecar = await draining(cluster, B1)
+    await sidecar.cycle.turn()
+    assert sidecar.moves() == [f"{BARE} released"]
+    assert sidecar.cycle.cycle_state.ledger.entries == ()
+
+
+async def test_what_lands_there_leaves_again_whatever_reports_say() -> None:
+    """The list tells at once; cool-down, open books and the other brokers' reports do not hold it."""
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1)
+    await sidecar.cycle.turn()
+    assert not await sidecar.operations.look(())
+    bundle = next(iter(cluster.owners()))
+    cluster.model.own(bundle, B1)
+    assert await sidecar.operations.look(sidecar.cycle.cycle_state.ledger.under_way())
+    await sidecar.cycle.turn()
+    assert cluster.model.owned_by(B1) == []
+    assert sidecar.operations.record()[B1]["bundle_seconds"] > 0
+
+
+async def test_a_broker_that_does_not_answer_is_not_called_empty() -> None:
+    """Its reports are what is left to go by."""
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1, drain_max_moves_per_cycle=2)
+    sidecar.admin.fail("owned_bundles", *[Fault(error=AdminFault("500"))] * 3)
+    await sidecar.cycle.turn()
+    assert len(cluster.model.owned_by(B1)) == 4
+    progress = sidecar.operations.record()[B1]
+    assert (progress["state"], progress["left"], progress["eta_seconds"]) == ("unknown", None, None)
+    assert progress["detail"] == "500"
+    assert sidecar.cycle.cut_off
+
+
+async def test_another_replica_shows_the_progress_and_goes_on() -> None:
+    """It is in the leader's state; the wish is in the shared one, so the next leader drains on."""
+    cluster = FakeCluster()
+    first = await draining(cluster, B1, drain_max_moves_per_cycle=2)
+    second = await FakeSidecar(cluster, "b", params=with_params()).lead()
+    await first.cycle.turn()
+    await second.shared_state.refresh()
+    assert second.operations.progress()[B1]["left"] == 6
+    cluster.store.expire(first.coordination)
+    await second.leadership.turn()
+    await second.shared_state.refresh()
+    second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch)
+    await second.cycle.turn()
+    assert cluster.model.owned_by(B1) == []
+
+
+async def test_pins_and_paused_scopes_hold_and_are_named() -> None:
+    """A pinned bundle, or one of a paused namespace, stays: the drain says what stands in its way."""
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1)
+    pinned = next(iter(cluster.owners()))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={pinned: 0}))
+    await sidecar.cycle.turn()
+    assert cluster.model.owned_by(B1) == [pinned]
+    await sidecar.cycle.turn()
+    assert sidecar.operations.record()[B1]["blocked"] == {"Pinned": 1}
+    assert sidecar.operations.record()[B1]["state"] == "blocked"
+    # It does not end by itself: nobody knows when.
+    assert sidecar.operations.record()[B1]["eta_seconds"] is None
+
+
+async def test_the_eta_is_a_guess_at_first_and_then_what_moves_took() -> None:
+    """Nothing was measured yet, but a guess says more than nothing; an empty broker has nothing to wait for."""
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1, drain_max_moves_per_cycle=2)
+    drain = sidecar.shared_state.desired
+    await want(sidecar, msgspec.structs.replace(drain, pause=Pause(reason="look", by="ann", since_ms=1)))
+    await sidecar.cycle.turn()
+    await want(sidecar, drain)
+    assert sidecar.operations.record()[B1]["eta_seconds"] == 6 * GUESS_SECONDS / PARALLEL
+    await sidecar.cycle.turn()
+    await sidecar.operations.look(())
+    took = [item["seconds"] for item in sidecar.shared_state.moves]
+    assert len(took) == 2
+    assert sidecar.operations.record()[B1]["eta_seconds"] == round(4 * sum(took) / len(took) / PARALLEL, 1)
+    for _ in range(2):
+        await sidecar.cycle.turn()
+    await sidecar.operations.look(())
+    assert sidecar.operations.record()[B1]["eta_seconds"] == 0.0
+
+
+async def test_a_paused_scope_is_left_alone_and_refuses_each_move() -> None:
+    """No move of a paused namespace is planned; one that is asked for is refused right before its call."""
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1)
+    pause = Pause(reason="release", by="ann", since_ms=1)
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pauses={"namespace:t/ns": pause})
+    )
+    await sidecar.cycle.turn()
+    assert len(cluster.model.owned_by(B1)) == 6
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pauses={f"broker:{B2}": pause, "tenant:other": pause})
+    )
+    await sidecar.cycle.turn()
+    assert len(cluster.model.owned_by(B1)) == 0
+    assert cluster.model.owned_by(B2) == []
+
+
+async def test_a_pause_with_a_scope_ends_by_itself() -> None:
+    """Its end has passed: everything moves."""
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1)
+    pause = Pause(reason="release", by="ann", since_ms=1, until_ms=sidecar.clock.wall_ms() + 2000)
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pauses={"tenant:t": pause})
+    )
+    await sidecar.cycle.turn()
+    assert len(cluster.model.owned_by(B1)) == 6
+    sidecar.clock.offset += 2.1
+    cluster.publish()
+    await sidecar.cycle.turn()
+    assert cluster.model.owned_by(B1) == []
+
+
+async def test_a_warm_broker_is_no_longer_warmed() -> None:
+    """Three plans in a row say so; then the wish is gone from the shared state."""
+    cluster = FakeCluster({B1: [0.1, 0.1], B2: [0.1, 0.1], B3: [0.1, 0.1]})
+    sidecar = await FakeSidecar(cluster).lead()
+    operator_request = OperatorRequest(by="ann", reason="new", since_ms=1)
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, warms={B3: operator_request})
+    )
+    for left in ({B3: operator_request}, {B3: operator_request}, {}):
+        await sidecar.cycle.turn()
+        assert sidecar.shared_state.desired.warms == left
+
+
+async def test_a_request_that_comes_after_the_plan_holds() -> None:
+    """Asked of the store right before each move: what is pinned or excluded stays, and nothing goes to the broker."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    seen = await FakeSidecar(cluster, "b", mode="recommend").cycle.turn()
+    assert seen.plan is not None
+    (stays, goes), epoch = seen.plan.moves[:2], sidecar.leadership.epoch
+    assert epoch is not None
+    snapshot, picture = await sidecar.observer.snapshot()
+    sidecar.admin.set_endpoints(picture.endpoints)
+    await sidecar.config.refresh(picture.endpoints)
+    await sidecar.policies.refresh(snapshot)
+    operator_request = OperatorRequest(by="ann", reason="disks", since_ms=1)
+    changes: tuple[tuple[Any, dict[str, Any], str], ...] = (
+        (stays, {"pinned": {stays.bundle: 0}}, "Pinned"),
+        (goes, {"cordons": {goes.target: operator_request}}, "Cordoned"),
+        (goes, {"drains": {goes.target: operator_request}}, "Cordoned"),
+        (stays, {"excluded": {f"b:{stays.bundle}": 0}}, "Excluded"),
+        (stays, {"excluded": {"n:t/*": 0}}, "Excluded"),
+        (goes, {"excluded": {f"r:{goes.target}": 0}}, "Excluded"),
+    )
+    for move, change, code in changes:
+        await want(sidecar, Desired(**change))
+        (outcome,) = await sidecar.executor.carry_out([move], epoch=epoch, cycle=1, on_outcome=lambda _: None)
+        assert (outcome.outcome, outcome.code) == ("refused", code)
+    assert cluster.model.unloads == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"excluded": {"n:t/n*": 0}},
+        {"excluded": {"t:t": 0}},
+        {"excluded": {"b:t/ns/*": 0}},
+        {"excluded": {f"r:{B1}": 0}},
+        {"pauses": {"namespace:t/n?": Pause(reason="release", by="ann", since_ms=1)}},
+        {"pauses": {"tenant:*": Pause(reason="release", by="ann", since_ms=1)}},
+    ],
+)
+async def test_what_is_left_alone_amid_a_plan_stays(changes: dict[str, Any]) -> None:
+    """An exclusion or pause by pattern that comes after the first move holds all others."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+
+    async def in_between(_bundle: str) -> None:
+        await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, **changes))
+
+    waiting: list[asyncio.Task[None]] = []
+    cluster.model.after_unload = lambda bundle: waiting.append(asyncio.ensure_future(in_between(bundle)))
+    sidecar.executor._limits = replace(sidecar.executor._limits, max_in_flight=1, max_in_flight_per_broker=1)
+    sidecar.executor.begin(sidecar.shared_state.current_epoch())
+    report = await sidecar.cycle.turn()
+    first, *others = [(outcome.outcome, outcome.code) for outcome in report.outcomes]
+    assert first[0] == "done" and others
+    assert set(others) == {("refused", Code.EXCLUDED if "excluded" in changes else Code.PAUSED)}

@@ -1,0 +1,378 @@
+"""Operators' requests at any replica: who may ask what, what the dry run of a drain shows, stops, and a second
+person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
+from bundlekeel.daemon import listings
+from bundlekeel.daemon.answers.plans import Stopping
+from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.execution.durations import GUESS_SECONDS
+from bundlekeel.daemon.operations.drain_tracker import PARALLEL
+from bundlekeel.daemon.operations.executions import REQUEST_MAX_AGE_MS
+from bundlekeel.daemon.operations.reviews import EXPIRES_MS
+from bundlekeel.daemon.state.documents import Pause
+from tests.support.builders import bundle_name
+from tests.support.services import operator_requests
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock
+
+B1, B2, B3 = BROKERS
+WHO: dict[str, Any] = {"reason": "disks", "by": "ann"}
+BUNDLE = bundle_name(0)
+
+
+async def both(**more: Any) -> tuple[FakeSidecar, FakeSidecar]:
+    """A leader and a follower that have seen the cluster; nothing has moved yet."""
+    cluster = FakeCluster({B1: [0.1, 0.05, 0.0], B2: [0.1], B3: [0.1]})
+    leader, other = await FakeSidecar(cluster, "a", **more).lead(), await FakeSidecar(cluster, "b", **more).lead()
+    for sidecar in (leader, other):
+        await sidecar.cycle.turn()
+    return leader, other
+
+
+async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -> None:
+    """The dry run lists what moves where; the wish of a follower makes the leader empty the broker."""
+    leader, other = await both()
+    service = operator_requests(other)
+    dry = await service.drain(B1, dry_run=True, **WHO)
+    assert (dry.bundles, len(dry.moves), dry.refusals) == (3, 3, [])
+    assert dry.sentence == f"3 bundles leave {B1}, 0 stay for now"
+    assert dry.eta_seconds == 3 * GUESS_SECONDS / PARALLEL
+    assert other.shared_state.desired.drains == {}
+    await service.drain(B1, dry_run=False, **WHO)
+    await leader.shared_state.refresh()
+    await leader.cycle.turn()
+    assert leader.cluster.model.owned_by(B1) == []
+    (row,) = service.operations().drains
+    assert (row.broker, row.by, row.reason) == (B1, "ann", "disks")
+    (record,) = other.journal.tail(10, kind="wish")
+    assert record["sentence"] == f"ann asked for the drain of {B1}: disks"
+    ended = await service.uncordon(B1, **WHO)
+    assert ended.ended == ["drain"]
+    assert service.operations().drains == []
+
+
+async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
+    """Who looks at the brokers sees that one is kept empty, on every replica."""
+    leader, other = await both()
+    await operator_requests(other).cordon(B2, **WHO)
+    await operator_requests(other).drain(B1, dry_run=False, **WHO)
+    await leader.shared_state.refresh()
+    for sidecar in (leader, other):
+        rows = listings.brokers(sidecar.cycle, sidecar.config, sidecar.shared_state.desired, 0)
+        assert [(row.broker, row.requested) for row in rows] == [(B1, "drain"), (B2, "cordon"), (B3, "")]
+
+
+async def test_the_last_broker_is_not_drained() -> None:
+    """Somebody has to serve the topics."""
+    leader, _ = await both()
+    service = operator_requests(leader)
+    await service.drain(B1, dry_run=False, **WHO)
+    await service.cordon(B2, **WHO)
+    with pytest.raises(Conflict, match="no other broker"):
+        await service.drain(B3, dry_run=True, **WHO)
+    with pytest.raises(Conflict, match="uncordon it first"):
+        await service.warm(B2, dry_run=False, **WHO)
+
+
+async def test_the_last_open_broker_is_not_cordoned() -> None:
+    """Drains count as cordons do; what is stored decides, also where a replica has not read of it yet."""
+    leader, other = await both()
+    await operator_requests(leader).drain(B1, dry_run=False, **WHO)
+    await operator_requests(leader).cordon(B2, **WHO)
+    await operator_requests(leader).cordon(B2, **WHO | {"reason": "new disks"})
+    assert not other.shared_state.desired.cordons
+    with pytest.raises(Conflict, match=f"no other broker is open .* all but {B3} are drained or cordoned; uncordon"):
+        await operator_requests(other).cordon(B3, **WHO)
+    await leader.shared_state.refresh()
+    assert set(leader.shared_state.desired.cordons) == {B2}
+    await operator_requests(leader).uncordon(B1, **WHO)
+    assert (await operator_requests(other).cordon(B3, **WHO)).state == "cordoned"
+
+
+async def test_cordons_asked_at_two_replicas_at_once_leave_one_broker() -> None:
+    """As with drains: each looked when another was still open."""
+    leader, other = await both()
+    faces = {B1: operator_requests(leader), B2: operator_requests(other), B3: operator_requests(other)}
+    asked = [service.cordon(broker, **WHO) for broker, service in faces.items()]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [Conflict]
+    await leader.shared_state.refresh()
+    assert len(leader.shared_state.desired.cordons) == 2
+
+
+async def test_drains_asked_at_two_replicas_at_once_leave_one_broker() -> None:
+    """Each was told that others are left when it looked; what is stored decides when it is written."""
+    leader, other = await both()
+    faces = {B1: operator_requests(leader), B2: operator_requests(other), B3: operator_requests(other)}
+    asked = [service.drain(broker, dry_run=False, **WHO) for broker, service in faces.items()]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    (refused,) = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert isinstance(refused, Conflict) and "no other broker" in str(refused)
+    await leader.shared_state.refresh()
+    assert len(leader.shared_state.desired.drains) == 2
+
+
+async def test_a_broker_cordoned_at_another_replica_is_not_warmed() -> None:
+    """The replica that is asked has not read of the cordon yet."""
+    leader, other = await both()
+    await operator_requests(leader).cordon(B2, **WHO)
+    assert B2 not in other.shared_state.desired.cordons
+    with pytest.raises(Conflict, match="uncordon it first"):
+        await operator_requests(other).warm(B2, dry_run=False, **WHO)
+    await leader.shared_state.refresh()
+    assert leader.shared_state.desired.warms == {}
+
+
+async def test_nobody_knows_these() -> None:
+    """Brokers that are not registered, pins and exclusions that are not there."""
+    leader, _ = await both()
+    service = operator_requests(leader)
+    for call in (
+        service.drain("b9:8080", dry_run=True, **WHO),
+        service.warm("b9:8080", dry_run=True, **WHO),
+        service.cordon("b9:8080", **WHO),
+        service.uncordon(B1, **WHO),
+        service.unpin(BUNDLE, **WHO),
+        service.include("t:shop", **WHO),
+        service.resume_scope("tenant:shop", **WHO),
+        service.stop("req-9", **WHO),
+    ):
+        with pytest.raises(NotFound):
+            await call
+    with pytest.raises(NotFound):
+        await service.task("req-9")
+
+
+async def test_before_the_first_picture_nothing_is_shown() -> None:
+    """A sidecar that has seen nothing says so."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    with pytest.raises(SnapshotError):
+        await operator_requests(sidecar).drain(B1, dry_run=True, **WHO)
+
+
+async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
+    """Whoever can reach the store may write; the next leader finds it."""
+    leader, other = await both()
+    leader.cluster.store.expire(leader.coordination)
+    await operator_requests(other).drain(B1, dry_run=False, **WHO)
+    await other.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pause=Pause(reason="r", by="ann", since_ms=1))
+    )
+    await other.leadership.turn()
+    await other.shared_state.refresh()
+    other.cycle.adopt(other.shared_state.taken_over(), other.leadership.epoch)
+    report = await other.cycle.turn()
+    assert report.obstacle is not None and report.obstacle.code == "Paused"
+    assert len(other.cluster.model.owned_by(B1)) == 3
+
+
+async def test_manually_is_dry_until_told_and_needs_mode_act() -> None:
+    """Executed at a follower, carried out by the leader."""
+    leader, other = await both()
+    answer = await operator_requests(other).manual_move("transfer", BUNDLE, to=B3, **WHO)
+    assert (answer.dry_run, answer.task, answer.state) == (True, None, "planned")
+    answer = await operator_requests(other).manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
+    assert (answer.dry_run, answer.state) == (False, "waiting")
+    await leader.executions.serve()
+    task = await operator_requests(leader).task(answer.task)
+    assert (task.state, task.by, task.reason) == ("done", "ann", "disks")
+    assert leader.cluster.owners()[BUNDLE] == B3
+    with pytest.raises(Conflict, match="SameBroker"):
+        await operator_requests(leader).manual_move(
+            "transfer", BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO
+        )
+    careful = await FakeSidecar(leader.cluster, "c", mode="recommend").lead()
+    await careful.cycle.turn()
+    with pytest.raises(Forbidden, match="mode is `recommend`"):
+        await operator_requests(careful).manual_move("unload", BUNDLE, execute=True, **WHO)
+
+
+async def test_a_task_is_known_from_the_moment_it_was_asked_for() -> None:
+    """At any replica: it waits for the leader, it runs, it is done."""
+    leader, other = await both()
+    service = operator_requests(other)
+    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
+    for sidecar in (leader, other):
+        waiting = await operator_requests(sidecar).task(task)
+        assert (waiting.task, waiting.kind, waiting.state) == (task, "transfer", "waiting")
+        assert (waiting.by, waiting.reason, waiting.moves) == ("ann", "disks", [])
+    seen: list[str] = []
+
+    async def look() -> None:
+        seen.append((await service.task(task)).state)
+
+    looks: list[asyncio.Task[None]] = []
+    leader.cluster.model.after_unload = lambda _bundle: looks.append(asyncio.ensure_future(look()))
+    await leader.executions.serve()
+    await asyncio.gather(*looks)
+    assert seen == ["running"]
+    await other.shared_state.refresh()
+    assert (await service.task(task)).state == "done"
+
+
+async def test_what_waited_too_long_is_not_carried_out() -> None:
+    """No sidecar led for a while: who asked has given up, or asked again."""
+    cluster = FakeCluster({B1: [0.1, 0.05], B2: [0.1], B3: [0.1]}, clock=WallClock())
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    service = operator_requests(sidecar)
+    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
+    cluster.clock.offset += REQUEST_MAX_AGE_MS / 1000 + 60
+    cluster.publish()
+    await sidecar.executions.serve()
+    found = await service.task(task)
+    assert (found.state, found.moves) == ("failed", [])
+    assert found.detail == "not carried out: too old, it waited for 11 min, 10 min are the limit; ask again"
+    assert cluster.model.unloads == []
+    task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
+    await sidecar.executions.serve()
+    assert (await service.task(task)).state == "done"
+
+
+async def plan_of_three(sidecar: FakeSidecar) -> tuple[str, dict[str, Any]]:
+    """A plan of several moves, and the request that carries it out."""
+    made = await sidecar.planner.make(PlanRequest())
+    moves = [[move.bundle, move.source, move.target] for move in made.moves]
+    assert len(moves) >= 2
+    return made.hash, {"hash": made.hash, "moves": moves, "request": {}, **WHO}
+
+
+async def uneven() -> FakeSidecar:
+    """A leader that has seen an uneven cluster, and was paused meanwhile."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    pause = Pause(reason="look", by="ann", since_ms=1)
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
+    await sidecar.cycle.turn()
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
+    return sidecar
+
+
+async def test_a_stopped_task_begins_no_further_move() -> None:
+    """Stopped after its first move was begun: the others are refused, and the task says so."""
+    sidecar = await uneven()
+    service = operator_requests(sidecar)
+    _, body = await plan_of_three(sidecar)
+    task = await sidecar.shared_state.leave_request(body)
+    stopped: list[asyncio.Task[Any]] = []
+
+    def on_first(bundle: str) -> None:
+        if not stopped:
+            operator_request = service._operator_request("enough", "bob")
+            desired = sidecar.shared_state.desired
+            changed = msgspec.structs.replace(desired, stops={task: operator_request})
+            stopped.append(asyncio.ensure_future(sidecar.shared_state.change_desired(lambda _: changed)))
+
+    sidecar.cluster.model.after_unload = on_first
+    sidecar.executor._limits = replace(sidecar.executor._limits, max_in_flight=1, max_in_flight_per_broker=1)
+    sidecar.executor.begin(sidecar.shared_state.current_epoch())
+    await sidecar.executions.serve()
+    found = await service.task(task)
+    assert found.state == "stopped"
+    outcomes = [move.outcome for move in found.moves]
+    assert outcomes[0] == "done" and set(outcomes[1:]) == {"refused"}
+    assert {move.code for move in found.moves[1:]} == {"Stopped"}
+    assert sidecar.executor.request is None
+    with pytest.raises(Conflict, match="stopped already"):
+        await service.stop(task, **WHO)
+
+
+async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
+    """The leader has not taken it yet; old stops are forgotten by the next one."""
+    sidecar = await uneven()
+    service = operator_requests(sidecar)
+    await sidecar.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, stops={"req-old": service._operator_request("x", "y")})
+    )
+    _, body = await plan_of_three(sidecar)
+    task = await sidecar.shared_state.leave_request(body)
+    assert (await service.stop(task, **WHO)).state == "stopping"
+    await sidecar.executions.serve()
+    found = await service.task(task)
+    assert found.state == "stopped" and found.detail.endswith("before this move was started (by ann: disks)")
+    assert sidecar.cluster.model.unloads == []
+
+
+async def test_a_follower_that_has_not_looked_since_stops_a_task_under_way() -> None:
+    """Neither waiting any more nor known to the follower yet: it looks before it says there is no such task."""
+    leader, other = await both()
+    service = operator_requests(other)
+    task = (await service.manual_move("transfer", BUNDLE, to=B2, execute=True, **WHO)).task
+    asked: list[asyncio.Task[Any]] = []
+    leader.cluster.model.after_unload = lambda _: asked.append(asyncio.ensure_future(service.stop(task, **WHO)))
+    await leader.executions.serve()
+    assert await asked[0] == Stopping(task=task, state="stopping")
+
+
+async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
+    """proposed -> executing -> done, by another one than who proposed it; asked again it is a conflict."""
+    sidecar = await uneven()
+    service = operator_requests(sidecar, review=True)
+    hash_, body = await plan_of_three(sidecar)
+    left = await service.submit(hash_, "plan", body)
+    assert left == {"task": "", "state": "proposed", "review": hash_}
+    (row,) = await service.reviews()
+    assert (row.state, row.actions, row.by) == ("proposed", ["approve", "discard"], "ann")
+    with pytest.raises(Conflict, match="proposed already"):
+        await service.submit(hash_, "plan", body)
+    with pytest.raises(Forbidden, match="somebody else"):
+        await service.approve(hash_, reason="me", by=" Ann ")
+    approved = await service.approve(hash_, reason="fine", by="bob")
+    assert (approved.state, approved.reviewer, approved.actions) == ("executing", "bob", ["stop"])
+    await sidecar.executions.serve()
+    (row,) = await service.reviews()
+    assert (row.state, row.actions) == ("done", [])
+    with pytest.raises(Conflict, match="it is done"):
+        await service.discard(hash_, reason="late", by="bob")
+    assert sidecar.cluster.model.unloads
+
+
+async def test_an_approved_plan_that_has_changed_is_aborted() -> None:
+    """Approval is no blank cheque: the leader plans again, and refuses what is different."""
+    sidecar = await uneven()
+    service = operator_requests(sidecar, review=True)
+    hash_, body = await plan_of_three(sidecar)
+    await service.submit(hash_, "plan", {**body, "moves": body["moves"][:1]})
+    await service.approve(hash_, reason="fine", by="bob")
+    await sidecar.executions.serve()
+    (row,) = await service.reviews()
+    assert row.state == "aborted"
+    assert sidecar.cluster.model.unloads == []
+
+
+async def test_what_is_discarded_or_too_old_is_not_carried_out() -> None:
+    """Also the proposer may discard; after a day nobody can approve."""
+    sidecar = await uneven()
+    service = operator_requests(sidecar, review=True)
+    hash_, body = await plan_of_three(sidecar)
+    await service.submit(hash_, "plan", body)
+    assert (await service.discard(hash_, reason="no", by="ann")).state == "discarded"
+    with pytest.raises(Conflict, match="nothing may be done"):
+        await service.approve(hash_, reason="fine", by="bob")
+    await service.submit(hash_, "plan", body)
+    sidecar.clock.offset += EXPIRES_MS / 1000 + 1
+    with pytest.raises(Conflict, match="expired"):
+        await service.approve(hash_, reason="fine", by="bob")
+    with pytest.raises(NotFound):
+        await service.approve("feed", reason="fine", by="bob")
+    assert await sidecar.shared_state.take_requests() == []
+
+
+async def test_moves_manually_wait_for_the_second_person_too() -> None:
+    """Otherwise they would be the way around it."""
+    sidecar = await uneven()
+    service = operator_requests(sidecar, review=True)
+    answer = await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
+    assert (answer.task, answer.state) == ("", "proposed")
+    assert await sidecar.shared_state.take_requests() == []
+    await service.approve(answer.review, reason="fine", by="bob")
+    await sidecar.executions.serve()
+    assert sidecar.cluster.owners()[BUNDLE] == B3

@@ -1,0 +1,131 @@
+"""Pins, exclusions and pauses: what may be named, how much it matches, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.daemon.answers.service import Service
+from bundlekeel.daemon.state.documents import Pause
+from tests.support.fake_service import FakeService
+from tests.support.page_world import PageCluster, PageSidecar
+from tests.support.services import operator_requests
+from tests.unit.daemon.operations.test_operator_requests import B1, BUNDLE, WHO, both
+
+
+async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
+    """With and without an end; what has ended is not shown."""
+    leader, _ = await both()
+    service = operator_requests(leader)
+    pinned = await service.pin(BUNDLE, seconds=None, **WHO)
+    assert (pinned.broker, pinned.until_ms) == (B1, 0)
+    await service.exclude("n:shop/*", seconds=1.0, **WHO)
+    await service.pause_scope("namespace:t/ns", seconds=1.0, **WHO)
+    shown = service.operations()
+    assert [row.bundle for row in shown.pins] == [BUNDLE]
+    assert [row.pattern for row in shown.exclusions] == ["n:shop/*"]
+    assert [row.scope for row in shown.pauses] == ["namespace:t/ns"]
+    leader.clock.offset += 1.1
+    shown = service.operations()
+    assert (shown.exclusions, shown.pauses) == ([], [])
+    await service.unpin(BUNDLE, **WHO)
+    await service.include("n:shop/*", **WHO)
+    await service.resume_scope("namespace:t/ns", **WHO)
+    desired = leader.shared_state.desired
+    assert (desired.pinned, desired.excluded, desired.pauses) == ({}, {}, {})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda service: service.exclude("shop/*", seconds=None, **WHO),
+        lambda service: service.pause_scope("shop", seconds=None, **WHO),
+        lambda service: service.pause_scope("topic:x", seconds=None, **WHO),
+        lambda service: service.pause_scope("tenant: ", seconds=None, **WHO),
+        lambda service: service.manual_move("transfer", BUNDLE, execute=False, **WHO),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused(call: Any) -> None:
+    """Patterns, scopes and transfers without what they need."""
+    leader, _ = await both()
+    with pytest.raises(ConfigError):
+        await call(operator_requests(leader))
+
+
+@pytest.mark.parametrize(
+    "scope",
+    ["namespace:a/b/c", "namespace:a", "tenant:a/b", "tenant:a b", "tenant:a\0", "tenant:*", "tenant:[",
+     "broker:nosuch", "broker:", "broker:*", "tenant", "", "Tenant:t"],
+)  # fmt: skip
+async def test_a_scope_that_cannot_be_is_refused(scope: str) -> None:
+    """With the field and the value; nothing is stored that could never match."""
+    leader, _ = await both()
+    with pytest.raises(ConfigError) as caught:
+        await operator_requests(leader).pause_scope(scope, seconds=None, **WHO)
+    assert (caught.value.field, caught.value.value) == ("scope", scope) and caught.value.allowed
+    assert leader.shared_state.desired.pauses == {}
+
+
+async def test_a_scope_says_how_much_it_matches() -> None:
+    """Blanks around it are not meant; a tenant that has nothing yet is legal, and the answer says 0; an unknown broker
+    is not excluded either. The end of a pause without one is null."""
+    leader, _ = await both()
+    service = operator_requests(leader)
+    owned = len(leader.cluster.model.owned_by(B1))
+    for given, stored, bundles in (
+        (" tenant: t ", "tenant:t", len(leader.cluster.shares)),
+        ("namespace:t/ns", "namespace:t/ns", len(leader.cluster.shares)),
+        (f"broker:{B1}", f"broker:{B1}", owned),
+        ("tenant:nosuch", "tenant:nosuch", 0),
+    ):
+        made = await service.pause_scope(given, seconds=None, **WHO)
+        assert (made.scope, made.bundles, made.until_ms) == (stored, bundles, None)
+        assert list(leader.shared_state.desired.pauses) == [stored]
+        assert (await service.resume_scope(given, **WHO)).scope == stored
+    excluded = await service.exclude(f" r:{B1}", seconds=None, **WHO)
+    assert (excluded.pattern, excluded.bundles) == (f"r:{B1}", owned)
+    for pattern in ("n:none/*", "n:none/ns", "t:none", "r:none*"):
+        assert (await service.exclude(pattern, seconds=None, **WHO)).bundles == 0, "legal, though nothing matches yet"
+    with pytest.raises(ConfigError, match="no broker 'b9:1'") as caught:
+        await service.exclude("r:b9:1", seconds=None, **WHO)
+    assert (caught.value.field, caught.value.value) == ("pattern", "r:b9:1")
+
+
+async def test_what_an_earlier_release_stored_with_blanks_can_be_ended() -> None:
+    """As it stands there."""
+    leader, _ = await both()
+    pause = Pause(reason="r", by="ann", since_ms=1)
+    await leader.shared_state.change_desired(
+        lambda desired: msgspec.structs.replace(desired, pauses={"tenant: t": pause}, excluded={"t: t": 0})
+    )
+    await operator_requests(leader).resume_scope("tenant: t", **WHO)
+    await operator_requests(leader).include("t: t", **WHO)
+    assert (leader.shared_state.desired.pauses, leader.shared_state.desired.excluded) == ({}, {})
+
+
+@pytest.fixture(params=["real", "fake"])
+async def service(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
+    """Both answer alike."""
+    if request.param == "fake":
+        yield FakeService()
+        return
+    cluster = PageCluster({"b1:8080": [("shop/orders", 0.3)], "b2:8080": []})
+    sidecar = PageSidecar(cluster, mode="act", params=Parameters(), pace=0.0)
+    await sidecar.lead()
+    await sidecar.cycle.turn()
+    yield sidecar.service
+
+
+async def test_a_pause_without_an_end_ends_at_null(service: Service) -> None:
+    """Null is until resumed, in the answer and in the state; 0 would be 1970. With an end it is that time."""
+    made = await service.pause(reason="look", by="ann", seconds=None)
+    for view in (made, service.state().paused):
+        assert view.until_ms is None
+        assert (view.reason, view.by) == ("look", "ann")
+    made = await service.pause(reason="look", by="ann", seconds=60)
+    assert service.state().paused.until_ms == made.until_ms == made.since_ms + 60_000

@@ -1,0 +1,242 @@
+"""A bundle is split by a chosen algorithm of Pulsar, the largest one is found, and its children may leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import ConfigError, Conflict, NotFound
+from bundlekeel.core.model.load import TopicLoad
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
+from tests.support.builders import bundle_name, traffic
+from tests.support.services import operator_requests
+from tests.support.split_bench import EDGES, POSITION, Bench
+from tests.support.world import BROKERS, EAGER, FakeCluster, FakeSidecar
+
+B1, B2, B3 = BROKERS
+BUNDLE = bundle_name(0)
+WHO: dict[str, Any] = {"reason": "hot", "by": "ann"}
+LOADS = {B1: [0.1, 0.02], B2: [0.12], B3: [0.12]}
+STILL = replace(EAGER, split_enabled=False)
+SUPPORTED = "supportedNamespaceBundleSplitAlgorithms"
+MIDDLE = 0x8000
+# Topics of 100 msg/s in and as many out, but one of them four times that: hash -> share of it.
+TOPICS = {0x100: 4.0, 0x200: 1.0, 0x900: 1.0, 0xA00: 1.0}
+
+
+def by(algorithm: SplitAlgorithm, *at: int, unload: bool = False) -> SplitOptions:
+    """So a person wants it."""
+    return SplitOptions(algorithm=algorithm, at=at, unload=unload)
+
+
+async def seeing(**static: str) -> FakeSidecar:
+    """A leader that has seen the cluster; the first bundle has four topics. `static`: settings of its broker."""
+    cluster = FakeCluster(LOADS)
+    cluster.model.topics[BUNDLE] = []
+    rates = traffic(0.1 / sum(TOPICS.values()))
+    cluster.model.add_loads(
+        BUNDLE,
+        *(
+            TopicLoad(
+                topic=f"persistent://t/ns/{at}", hash=at, traffic=tuple(share * item for item in rates), sessions=1
+            )
+            for at, share in TOPICS.items()
+        ),
+    )
+    cluster.model.static[B1] |= static
+    cluster.publish()
+    sidecar = await FakeSidecar(cluster, params=STILL).lead()
+    await sidecar.cycle.turn()
+    assert sidecar.cluster.model.unloads == []
+    return sidecar
+
+
+async def asked(sidecar: FakeSidecar, name: str, options: SplitOptions) -> dict[str, Any]:
+    """The task after the leader has served it once."""
+    answer = await operator_requests(sidecar).manual_move("split", name, options=options, execute=True, **WHO)
+    await sidecar.executions.serve()
+    return shown(sidecar, answer.task)
+
+
+def shown(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
+    """The task as people see it now."""
+    (found,) = [item for item in sidecar.shared_state.tasks if item["task"] == task]
+    return found
+
+
+def cut_at(answer: dict[str, Any]) -> list[int]:
+    """Where the children meet."""
+    return [int(child.bundle.rpartition("_")[2], 16) for child in answer.children[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "positions", "sent"),
+    [
+        (by(SplitAlgorithm.RANGE), [MIDDLE], None),
+        (by(SplitAlgorithm.TOPIC_COUNT), [0x200 + (0x900 - 0x200) // 2], (0x580,)),
+        (by(SplitAlgorithm.POSITIONS, 0x900, 0x180), [0x180, 0x900], (0x180, 0x900)),
+        (SplitOptions(at=(0x900, 0x180, 0x900)), [0x180, 0x900], (0x180, 0x900)),
+        (by(SplitAlgorithm.FLOW), [0x100 + (0x200 - 0x100) // 2 + 1], (0x181,)),
+        (SplitOptions(), [0x180], (0x180,)),
+    ],
+    ids=["range", "topic count", "positions", "positions alone", "flow", "by load"],
+)
+async def test_each_algorithm_cuts_where_its_dry_run_says(
+    options: SplitOptions, positions: list[int], sent: tuple[int, ...] | None
+) -> None:
+    """The range's middle is asked for by name, since brokers take no positions for fewer than two topics."""
+    rate = str(0.6 * sum(traffic(0.1)[:2]))
+    supported = f"[{', '.join(SplitAlgorithm)}]"
+    sidecar = await seeing(**{"loadBalancerNamespaceBundleMaxMsgRate": rate, SUPPORTED: supported})
+    answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=options, **WHO)
+    assert (cut_at(answer), answer.refusals) == (positions, [])
+    assert (answer.algorithm, answer.unload) == (options.algorithm, False)
+    task = await asked(sidecar, BUNDLE, options)
+    assert task["state"] == "done", task["detail"]
+    assert [item.positions for item in sidecar.cluster.model.splits] == [sent]
+    assert all(child.bundle in sidecar.cluster.owners() for child in answer.children)
+    (record,) = sidecar.journal.tail(10, kind="split")
+    assert record["positions"] == positions
+
+
+async def test_only_halving_the_range_splits_what_has_no_topics() -> None:
+    """As brokers do it."""
+    sidecar = await seeing()
+    sidecar.cluster.model.topics[BUNDLE] = []
+    for algorithm in (SplitAlgorithm.TOPIC_COUNT, SplitAlgorithm.FLOW):
+        answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=by(algorithm), **WHO)
+        assert [item.code for item in answer.refusals] == [Code.SINGLE_TOPIC]
+    assert (await asked(sidecar, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
+
+
+async def test_flow_below_the_brokers_limits_finds_no_boundary() -> None:
+    """It names what the bundle carries, and the limits its broker has (Pulsar's defaults where it tells none)."""
+    sidecar = await seeing(loadBalancerNamespaceBundleMaxBandwidthMbytes="77")
+    sidecar.cluster.model.loads = {
+        name: replace(load, traffic=(1.0, 1.0, 1.0, 1.0)) for name, load in sidecar.cluster.model.loads.items()
+    }
+    answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
+    (refusal,) = answer.refusals
+    assert refusal.code == Code.NO_BOUNDARY
+    assert "8 msg/s" in refusal.detail and "30,000 msg/s or 77 MiB/s, and 10 % more" in refusal.detail
+
+
+async def test_what_a_release_or_its_settings_lack_is_said() -> None:
+    """Pulsar 2.11 has no split by rates; a cluster may allow less still. Both before anything is sent."""
+    older = "[range_equally_divide, topic_count_equally_divide, specified_positions_divide]"
+    sidecar = await seeing(**{SUPPORTED: older})
+    answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
+    (refusal,) = answer.refusals
+    assert refusal.code == Code.NOT_SUPPORTED and older.strip("[]") in refusal.detail
+    assert refusal.detail.endswith("not flow_or_qps_equally_divide")
+    fewer = await seeing(**{SUPPORTED: "[range_equally_divide]"})
+    answer = await operator_requests(fewer).manual_move("split", BUNDLE, **WHO)
+    assert answer.refusals[0].detail.endswith("not specified_positions_divide")
+    with pytest.raises(Conflict, match="NotSupported"):
+        await operator_requests(fewer).manual_move("split", BUNDLE, execute=True, **WHO)
+    assert (await asked(fewer, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (by(SplitAlgorithm.POSITIONS), "specified_positions_divide needs positions"),
+        (by(SplitAlgorithm.RANGE, 0x900), "range_equally_divide takes no positions"),
+    ],
+)
+async def test_positions_go_with_one_algorithm(options: SplitOptions, said: str) -> None:
+    """Nothing is guessed."""
+    sidecar = await seeing()
+    with pytest.raises(ConfigError, match=said):
+        await operator_requests(sidecar).manual_move("split", BUNDLE, options=options, **WHO)
+
+
+async def test_a_request_with_an_algorithm_of_another_release_is_refused_with_those_there_are() -> None:
+    """The leader may be older than the sidecar that was asked."""
+    sidecar = await seeing()
+    _, operator_request = await sidecar.manual_moves.split(BUNDLE, by(SplitAlgorithm.RANGE))
+    task = await sidecar.shared_state.leave_request({**operator_request, "algorithm": "thirds", **WHO})
+    await sidecar.executions.serve()
+    found = shown(sidecar, task)
+    assert found["state"] == "failed" and sidecar.cluster.model.splits == []
+    assert "'thirds'" in found["detail"] and ", ".join(SplitAlgorithm) in found["detail"]
+
+
+async def test_largest_is_the_bundle_with_most_load() -> None:
+    """By messages and bytes, not by topics as in Pulsar; by topics where nothing has traffic. The answer says it."""
+    sidecar = await seeing()
+    busy = bundle_name(2)
+    sidecar.cluster.put_topics(busy, 0.06, 0.06)
+    answer = await operator_requests(sidecar).manual_move("split", "t/ns/LARGEST", **WHO)
+    assert (answer.bundle, answer.source) == (busy, B2)
+    assert f"{busy}, the largest by load (33% of the messages and bytes of t/ns)" in answer.sentence
+    idle = FakeCluster({B1: [0.0, 0.0], B2: [0.0], B3: []})
+    idle.put_topics(bundle_name(1), 0.0, 0.0, 0.0)
+    idle.publish()
+    quiet = await FakeSidecar(idle, params=STILL).lead()
+    await quiet.cycle.turn()
+    answer = await operator_requests(quiet).manual_move(
+        "split", "t/ns/LARGEST", options=by(SplitAlgorithm.TOPIC_COUNT), **WHO
+    )
+    assert answer.bundle == bundle_name(1) and "3 topics, nothing of t/ns has traffic" in answer.sentence
+
+
+async def test_largest_of_nothing_and_hot_are_refused() -> None:
+    """No topic of that name is split instead."""
+    sidecar = await seeing()
+    service = operator_requests(sidecar)
+    with pytest.raises(ConfigError, match="LARGEST"):
+        await service.manual_move("split", "t/ns/HOT", **WHO)
+    with pytest.raises(NotFound):
+        await service.manual_move("split", "t/none/LARGEST", **WHO)
+    sidecar.cluster.metadata.bundle_boundaries["t/new"] = [0, 0xFFFFFFFF]
+    with pytest.raises(Conflict, match="no broker reports a bundle of t/new"):
+        await service.manual_move("split", "t/new/LARGEST", **WHO)
+
+
+async def test_children_leave_after_the_split_within_the_budgets() -> None:
+    """After the next picture, each to the broker with most room; the task runs until then and may be stopped."""
+    sidecar = await seeing()
+    task = await asked(sidecar, BUNDLE, by(SplitAlgorithm.TOPIC_COUNT, unload=True))
+    await sidecar.executions.serve()
+    assert (task["state"], sidecar.moves()) == ("running", [])
+    assert task["detail"].endswith("; 0 of 2 left their brokers")
+    children = [name for name in sidecar.cluster.owners() if name in task["detail"]]
+    await sidecar.cycle.turn()
+    await sidecar.executions.serve()
+    found = shown(sidecar, task["task"])
+    assert found["state"] == "done" and found["detail"].endswith("; 2 of 2 left their brokers")
+    assert {sidecar.cluster.owners()[child] for child in children} <= {B2, B3}
+    stopped = await asked(sidecar, bundle_name(1), by(SplitAlgorithm.RANGE, unload=True))
+    await operator_requests(sidecar).stop(stopped["task"], **WHO)
+    await sidecar.cycle.turn()
+    await sidecar.executions.serve()
+    found = shown(sidecar, stopped["task"])
+    assert (found["state"], len(sidecar.moves())) == ("stopped", 2)
+    assert {row["code"] for row in found["moves"]} == {Code.STOPPED}
+
+
+@pytest.mark.parametrize(
+    ("mode", "most", "code", "said"),
+    [
+        (
+            "extensible",
+            128,
+            Code.NOT_SUPPORTED,
+            "2 boundaries; brokers with the extensible load manager take one a split",
+        ),
+        ("modular", len(EDGES), Code.NAMESPACE_MAXIMUM, f"{len(EDGES) - 1} bundles"),
+    ],
+)
+async def test_several_positions_need_room_and_the_modular_load_manager(
+    mode: str, most: int, code: Code, said: str
+) -> None:
+    """One more bundle would do in the namespace, two do not; the broker is not asked."""
+    bench = await Bench(mode=mode).lead()
+    outcome = await bench.split("by hand", max_bundles=most, at=(0x08000000, POSITION))
+    assert (outcome.outcome, outcome.code, outcome.error, bench.model.splits) == ("refused", code, said, [])
+    one = await bench.split("by hand", max_bundles=most, at=(POSITION,))
+    assert (one.outcome, one.positions) == ("done", (POSITION,))

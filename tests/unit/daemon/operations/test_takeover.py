@@ -1,0 +1,416 @@
+"""Takeover and handback, of the cluster or of some namespaces: what was there comes back exactly, nothing is hidden."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnreachable, CodecError, Conflict, StaleWrite
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.daemon.operations.takeover import (
+    ENABLED,
+    LOAD_MANAGER,
+    PLACEMENT,
+    SHEDDING,
+    TakeoverContext,
+    handback,
+    read_record,
+    takeover,
+)
+from bundlekeel.daemon.state import takeover_record as canary
+from bundlekeel.daemon.state.takeover_record import (
+    EXCLUDED,
+    SPLITTING,
+    TakeoverEnd,
+    TakeoverRecord,
+    decode_takeover,
+    name_set,
+)
+from bundlekeel.ports.commands import Permit
+from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
+from tests.support.memory_coordination import MemoryCoordination, MemoryStore
+from tests.support.memory_source import RealClock
+from tests.support.shedding import sheds_itself
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+
+IDS = ("b1:8080", "b2:8080", "b3:8080")
+
+
+class Office:
+    """A desk over three brokers in memory."""
+
+    def __init__(self) -> None:
+        self.model = BrokerModel(IDS)
+        self.admin = MemoryAdmin(self.model)
+        self.admin.set_endpoints(self.model.endpoints())
+        self.coordination = MemoryCoordination(MemoryStore())
+        self.context = TakeoverContext(
+            admin=self.admin,
+            commands=self.admin,
+            coordination=self.coordination,
+            endpoints=self.model.endpoints(),
+            clock=RealClock(),
+            verify_seconds=0.0,
+        )
+
+    def mutations(self) -> list[tuple[str, ...]]:
+        """What was changed, in order."""
+        return [call for call in self.admin.calls if call[0] in ("set_dynamic", "delete_dynamic")]
+
+
+@pytest.fixture
+async def office() -> Office:
+    """A fresh office, connected."""
+    made = Office()
+    await made.coordination.start()
+    return made
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("before", [None, "true", "false"], ids=["absent", "true", "false"])
+async def test_round_trip_restores_exactly(office: Office, before: str | None, split: bool) -> None:
+    """After takeover no broker sheds; after handback the overrides are what they were, absence included."""
+    if before is not None:
+        office.model.dynamic[SHEDDING] = before
+    original = dict(office.model.dynamic)
+    taken = await takeover(office.context, split=split, reason="we balance now", by="ann")
+    assert taken.complete
+    assert taken.unverified == ()
+    assert taken.splits_by == ("nobody" if split else "brokers")
+    assert await sheds_itself(office.admin, office.context.endpoints) == dict.fromkeys(IDS, False)
+    assert office.model.dynamic == {SHEDDING: "false"} | ({SPLITTING: "false"} if split else {})
+    back = await handback(office.context)
+    assert back is not None
+    assert back.complete
+    assert office.model.dynamic == original
+    assert await read_record(office.coordination) is None
+    assert await handback(office.context) is None
+
+
+async def test_a_second_takeover_keeps_the_first_record(office: Office) -> None:
+    """The second one sees our own override; what it writes down is still what was there before the first."""
+    await takeover(office.context, split=False, reason="first", by="ann")
+    await takeover(office.context, split=True, reason="second", by="bob")
+    found = await read_record(office.coordination)
+    assert found is not None
+    record = found[0]
+    assert (record.by, record.reason) == ("ann", "first")
+    assert record.overrides == {SHEDDING: None, SPLITTING: None}
+    assert [record.runtime[b][SHEDDING] for b in IDS] == ["true"] * 3
+    back = await handback(office.context)
+    assert back is not None
+    assert back.complete
+    assert office.model.dynamic == {}
+
+
+async def test_a_takeover_after_a_handback_records_anew(office: Office) -> None:
+    """A closed record does not shine through."""
+    await takeover(office.context, split=True, reason="first", by="ann")
+    await handback(office.context)
+    office.model.dynamic[SHEDDING] = "true"
+    await takeover(office.context, split=False, reason="second", by="bob")
+    found = await read_record(office.coordination)
+    assert found is not None
+    assert (found[0].by, found[0].overrides) == ("bob", {SHEDDING: "true"})
+
+
+class _Interrupted(MemoryAdmin):
+    """Somebody hands back while a broker's settings are read for the first time."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return await super().runtime_configuration(broker_id)
+
+
+async def test_a_handback_ends_while_a_takeover_begins(office: Office) -> None:
+    """The takeover read our own override: it must not be recorded as what was there before."""
+    office.model.dynamic[SHEDDING] = "true"
+    await takeover(office.context, split=False, reason="first", by="ann")
+    admin = _Interrupted(office.model)
+    admin.set_endpoints(office.model.endpoints())
+    admin.meanwhile = partial(handback, office.context)
+    with pytest.raises(StaleWrite):
+        await takeover(replace(office.context, admin=admin), split=False, reason="second", by="bob")
+    assert office.model.dynamic == {SHEDDING: "true"}
+    await takeover(office.context, split=False, reason="third", by="bob")
+    await handback(office.context)
+    assert office.model.dynamic == {SHEDDING: "true"}
+
+
+async def test_the_record_is_written_before_anything_changes(office: Office) -> None:
+    """A store that does not answer stops a takeover before its first mutation."""
+    office.coordination.store.freeze()
+    with pytest.raises(Exception, match="not connected"):
+        await takeover(office.context, split=False, reason="r", by="ann")
+    assert office.mutations() == []
+
+
+async def test_an_unreadable_broker_stops_a_takeover_before_it_begins(office: Office) -> None:
+    """What a broker runs with before is part of the record; unknown, nothing is changed."""
+    office.admin.fail("runtime_configuration", None, Fault(error=AdminUnreachable("down")))
+    with pytest.raises(AdminUnreachable):
+        await takeover(office.context, split=False, reason="r", by="ann")
+    assert office.mutations() == []
+    assert await read_record(office.coordination) is None
+
+
+async def test_a_stubborn_broker_is_named_and_the_record_stays(office: Office) -> None:
+    """A broker that does not take the setting is not verified; doing it again later completes."""
+    office.model.stubborn.add(IDS[1])
+    taken = await takeover(office.context, split=False, reason="r", by="ann")
+    assert (taken.complete, taken.unverified) == (False, (IDS[1],))
+    assert taken.brokers[1].detail == f"{SHEDDING} is true, not false"
+    assert await sheds_itself(office.admin, office.context.endpoints) == {IDS[0]: False, IDS[1]: True, IDS[2]: False}
+    assert await read_record(office.coordination) is not None
+    office.model.stubborn.clear()
+    assert (await takeover(office.context, split=False, reason="again", by="ann")).complete
+
+
+async def test_a_setting_of_unknown_outcome_is_settled_by_reading(office: Office) -> None:
+    """A timeout after the effect: the brokers are read, they run as asked, and the failure is said."""
+    office.admin.fail("set_dynamic", Fault(error=AdminTimeout("no answer"), after=True))
+    taken = await takeover(office.context, split=False, reason="r", by="ann")
+    assert taken.complete
+    assert "no answer" in taken.warnings[0]
+    assert len(office.mutations()) == 1
+
+
+async def test_a_failed_handback_can_be_repeated(office: Office) -> None:
+    """The record stays until everything is back."""
+    await takeover(office.context, split=True, reason="r", by="ann")
+    office.admin.fail("delete_dynamic", Fault(error=AdminFault("broken")))
+    first = await handback(office.context)
+    assert first is not None
+    assert not first.complete
+    assert first.unverified == IDS
+    assert await read_record(office.coordination) is not None
+    second = await handback(office.context)
+    assert second is not None
+    assert second.complete
+    assert office.model.dynamic == {}
+
+
+async def test_a_restarted_broker_may_run_with_a_new_file(office: Office) -> None:
+    """Without an override a broker runs with its own file, which may have changed with a restart meanwhile."""
+    await takeover(office.context, split=False, reason="r", by="ann")
+    office.model.static[IDS[2]][SHEDDING] = "false"
+    same_run = await handback(office.context)
+    assert same_run is not None
+    assert same_run.unverified == (IDS[2],)
+    restarted = {**office.context.endpoints, IDS[2]: replace(office.context.endpoints[IDS[2]], start_timestamp=7)}
+    back = await handback(replace(office.context, endpoints=restarted))
+    assert back is not None
+    assert back.complete
+
+
+async def test_warnings(office: Office) -> None:
+    """AvgShedder as placement becomes random, and frozen reports balance nothing: both are said."""
+    for broker in IDS:
+        office.model.static[broker][PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
+    office.model.static[IDS[0]][ENABLED] = "false"
+    taken = await takeover(office.context, split=False, reason="r", by="ann")
+    assert [warning.split(" ")[0] for warning in taken.warnings] == [PLACEMENT, ENABLED]
+    assert "random" in taken.warnings[0]
+
+
+async def test_the_extensible_load_manager_ignores_the_placement(office: Office) -> None:
+    """It has one placement of its own, so there is nothing to warn of."""
+    manager = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+    for broker in IDS:
+        office.model.static[broker][PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
+        office.model.static[broker][LOAD_MANAGER] = manager
+    assert (await takeover(office.context, split=False, reason="r", by="ann")).warnings == ()
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", json.dumps({"overrides": 1}).encode()])
+async def test_a_record_nobody_can_read_is_never_overwritten(office: Office, data: bytes) -> None:
+    """It alone knows what was there before."""
+    await office.coordination.write_shared("takeover", data, version=None)
+    with pytest.raises(CodecError):
+        await takeover(office.context, split=False, reason="r", by="ann")
+    with pytest.raises(CodecError):
+        await handback(office.context)
+    assert office.mutations() == []
+
+
+class _Forgetful(MemoryAdmin):
+    """Says that an override is gone, and keeps it."""
+
+    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
+        permit()
+        self.calls.append(("delete_dynamic", key))
+
+
+async def test_a_handback_reads_the_stored_overrides_back(office: Office) -> None:
+    """Each broker runs as before, since its own file says the same; the override would outlive its next change."""
+    for settings in office.model.static.values():
+        settings[SHEDDING] = "false"
+    taken = await takeover(office.context, split=False, reason="r", by="ann")
+    assert taken.overrides == {SHEDDING: None}
+    office.model.dynamic[SHEDDING] = "false"
+    back = await handback(replace(office.context, commands=_Forgetful(office.model)))
+    assert back is not None and back.unverified == () and not back.complete
+    assert await read_record(office.coordination) is not None
+    done = await handback(office.context)
+    assert done is not None and done.complete and office.model.dynamic == {}
+
+
+NAMES = ("t/ns",)
+
+
+async def desk_of(cluster: FakeCluster, release: str = "4.2") -> TakeoverContext:
+    """A person's desk over the cluster; brokers before 4.2 do not have the setting."""
+    for broker in BROKERS:
+        if release == "4.2":
+            cluster.model.static[broker].setdefault(EXCLUDED, "[]")
+    admin, coordination = MemoryAdmin(cluster.model), MemoryCoordination(cluster.store)
+    admin.set_endpoints(cluster.model.endpoints())
+    await coordination.start()
+    return TakeoverContext(
+        admin=admin,
+        commands=admin,
+        coordination=coordination,
+        endpoints=cluster.model.endpoints(),
+        clock=cluster.clock,
+        verify_seconds=0.0,
+    )
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    """Brokers that shed by their file, without overrides."""
+    made = FakeCluster(shedding=True)
+    made.model.dynamic.clear()
+    return made
+
+
+@pytest.mark.parametrize("before", [None, "x/y", ""], ids=["absent", "other", "empty"])
+async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
+    """The brokers leave the named ones alone, and what they left alone before; handback restores exactly."""
+    if before is not None:
+        cluster.model.dynamic[EXCLUDED] = before
+    original = dict(cluster.model.dynamic)
+    context = await desk_of(cluster)
+    taken = await takeover(context, split=False, reason="try it", by="ann", namespaces=NAMES)
+    assert taken.complete and "t/ns are taken over" in taken.warnings[0]
+    assert SHEDDING not in cluster.model.dynamic
+    assert name_set(cluster.model.dynamic[EXCLUDED]) == {"t/ns"} | ({"x/y"} if before == "x/y" else set())
+    found = await read_record(context.coordination)
+    assert found is not None and found[0].namespaces == NAMES
+    back = await handback(context, reason="enough", by="bob")
+    assert back is not None and back.complete
+    assert cluster.model.dynamic == original
+    document = await context.coordination.read("takeover")
+    assert document is not None
+    ended = decode_takeover(document.data).ended
+    assert ended is not None and (ended.by, ended.reason, ended.deadman) == ("bob", "enough", False)
+
+
+async def test_what_the_brokers_file_excludes_stays_excluded(cluster: FakeCluster) -> None:
+    """An override takes the place of the file's value, so it has to hold that too."""
+    cluster.model.static[BROKERS[1]][EXCLUDED] = "[a/b, c/d]"
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    assert name_set(cluster.model.dynamic[EXCLUDED]) == {"a/b", "c/d", "t/ns"}
+    back = await handback(context)
+    assert back is not None and back.complete and cluster.model.dynamic == {}
+
+
+async def test_more_namespaces_then_everything(cluster: FakeCluster) -> None:
+    """The canary grows, becomes a whole takeover, and all of it is undone at once."""
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    await takeover(context, split=False, reason="more", by="bob", namespaces=("t/other",))
+    found = await read_record(context.coordination)
+    assert found is not None and found[0].namespaces == ("t/ns", "t/other") and found[0].by == "ann"
+    assert (await takeover(context, split=False, reason="all", by="bob")).complete
+    found = await read_record(context.coordination)
+    assert found is not None and found[0].namespaces == ()
+    with pytest.raises(Conflict, match="whole cluster"):
+        await takeover(context, split=False, reason="less", by="bob", namespaces=NAMES)
+    back = await handback(context)
+    assert back is not None and back.complete and cluster.model.dynamic == {}
+
+
+async def test_older_brokers_are_refused_before_anything_changes(cluster: FakeCluster) -> None:
+    """Before 4.2 nobody leaves a namespace alone."""
+    context = await desk_of(cluster, "4.0")
+    with pytest.raises(Conflict, match="Pulsar 4"):
+        await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    assert cluster.model.dynamic == {} and await read_record(context.coordination) is None
+
+
+async def test_acts_on_the_named_ones_while_the_brokers_shed(cluster: FakeCluster) -> None:
+    """Without the canary nothing moves; with it, bundles of the namespace do."""
+    context = await desk_of(cluster)
+    sidecar = await FakeSidecar(cluster).lead()
+    held = await sidecar.cycle.turn()
+    assert held.obstacle is not None and held.obstacle.code is Code.BROKERS_SHED_THEMSELVES
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    await sidecar.shared_state.refresh()
+    assert (await sidecar.cycle.turn()).outcomes
+
+
+async def test_nothing_of_other_namespaces_is_planned_or_begun(cluster: FakeCluster) -> None:
+    """The plan leaves them alone, and so does the hand, whoever asks."""
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=("t/other",))
+    sidecar = await FakeSidecar(cluster).lead()
+    report = await sidecar.cycle.turn()
+    assert report.obstacle is None and report.plan is not None and not report.plan.moves
+    refusal = await sidecar.executor._not_now(next(iter(cluster.owners())))
+    assert refusal is not None and refusal.code is Code.BROKERS_SHED_THEMSELVES
+    assert not cluster.model.unloads
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda model: model.stubborn.add(BROKERS[2]),
+        lambda model: model.dynamic.update({EXCLUDED: "x/y"}),
+    ],
+    ids=["one broker does not know", "somebody changed it"],
+)
+async def test_one_broker_that_sheds_them_stops_us(cluster: FakeCluster, spoil: Callable[[object], None]) -> None:
+    """Proof is what each broker runs with, read again and again."""
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    spoil(cluster.model)
+    sidecar = await FakeSidecar(cluster).lead()
+    report = await sidecar.cycle.turn()
+    assert report.obstacle is not None and report.obstacle.code is Code.BROKERS_SHED_THEMSELVES
+
+
+def test_scope_of_the_parameters() -> None:
+    """What the settings include is narrowed, never widened; what the brokers leave to us is not adopted as excluded."""
+    params = Parameters()
+    assert canary.scoped(params, ()) is params
+    assert canary.scoped(params, NAMES).included_namespaces == NAMES
+    some = replace(params, included_namespaces=("t/*", "u/x"))
+    assert canary.scoped(some, ("t/ns", "v/w")).included_namespaces == ("t/ns",)
+    assert canary.scoped(some, ("v/w",)).included_namespaces == (canary.NOTHING,)
+    values = {EXCLUDED: "[t/ns]", "other": "1"}
+    assert canary.adopted(values, NAMES) == {"other": "1"}
+    assert canary.adopted(values, ()) == values
+
+
+def test_records_of_earlier_versions_are_read() -> None:
+    """Without the new fields; and with them nothing is lost."""
+    record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={SHEDDING: None}, runtime={})
+    known = {"by": "a", "reason": "r", "wall_ms": 1, "overrides": {SHEDDING: None}, "runtime": {}, "active": True}
+    old = json.dumps(known).encode()
+    assert decode_takeover(old) == record
+    ended = replace(
+        record, namespaces=NAMES, active=False, ended=TakeoverEnd(by="b", reason="x", wall_ms=2, deadman=True)
+    )
+    assert decode_takeover(ended.encode()) == ended
+    assert canary.namespaces_of(ended) == ()

@@ -1,0 +1,218 @@
+"""The daemon and policies: read each cycle, asked once more before each move, answered for without a side effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
+from bundlekeel.core.model.names import bundle_for_hash, parse_topic
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.daemon import listings as tables
+from bundlekeel.daemon.operations.where import assignments
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+
+QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
+ONLY_FIRST = IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b1",), min_limit=1)
+
+
+def isolated(cluster: FakeCluster, *policies: IsolationPolicy) -> None:
+    """The cluster has these policies from now on."""
+    cluster.metadata.isolation["local"] = policies
+
+
+async def test_a_bundle_that_only_its_broker_may_hold_is_never_unloaded() -> None:
+    """Scenario 12 through the whole daemon; without the policy the same cluster is balanced."""
+    cluster = FakeCluster()
+    isolated(cluster, ONLY_FIRST)
+    sidecar = await FakeSidecar(cluster).lead()
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None
+    assert {item.code for item in report.plan.refusals} == {Code.POLICY_FORBIDS}
+    assert not report.outcomes and not cluster.model.unloads
+    rows = tables.bundles(sidecar.cycle, sidecar.clock.wall_ms())
+    assert {(row.may_move, row.code) for row in rows} == {(False, "PolicyForbids")}
+    told = await sidecar.why(rows[0].bundle)
+    assert told.codes[0].code == "PolicyForbids" and "policy" in told.what_would_change_it
+    isolated(cluster)
+    assert (await sidecar.cycle.turn()).outcomes
+
+
+@pytest.mark.parametrize("fault", ["store", "record", "namespace", "cluster"])
+async def test_what_cannot_be_read_stops_moves_and_says_so(fault: str) -> None:
+    """Never taken for "no policy": the store is away, a record is broken, or no broker names its cluster."""
+    cluster = FakeCluster()
+    if fault == "store":
+        cluster.metadata.suspended = True
+    elif fault == "record":
+        cluster.metadata.isolation["local"] = "policy gold is broken"
+    elif fault == "namespace":
+        cluster.metadata.unreadable.add("t/ns")
+    else:
+        for values in cluster.model.static.values():
+            del values["clusterName"]
+    sidecar = await FakeSidecar(cluster).lead()
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None and not report.plan.moves
+    assert {item.code for item in report.plan.refusals} == {Code.POLICY_UNREADABLE}
+    assert not cluster.model.unloads
+    cluster.metadata.suspended = False
+    cluster.metadata.unreadable.clear()
+    cluster.metadata.isolation.clear()
+    for values in cluster.model.static.values():
+        values["clusterName"] = "local"
+    assert (await sidecar.cycle.turn()).outcomes
+
+
+async def test_switches_come_from_the_brokers() -> None:
+    """Dynamic ones too, as brokers spell them; what is absent has Pulsar's default."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    await sidecar.cycle.turn()
+    assert sidecar.policies.current == Policies()
+    for values in cluster.model.static.values():
+        values |= {
+            "failureDomainsEnabled": "true",
+            "loadBalancerDistributeBundlesEvenlyEnabled": "false",
+            "preferLaterVersions": "TRUE",
+            "loadManagerClassName": "m.Modular",
+        }
+    cluster.metadata.domains["local"] = {"east": (BROKERS[0],)}
+    cluster.metadata.groups["t/ns"] = "g"
+    await sidecar.cycle.turn()
+    assert sidecar.policies.current == Policies(
+        failure_domains_enabled=True,
+        distribute_evenly=False,
+        prefer_later_versions=True,
+        load_manager="m.Modular",
+        failure_domains={"east": (BROKERS[0],)},
+        anti_affinity={"t/ns": "g"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda cluster: isolated(cluster, ONLY_FIRST), "PolicyForbids"),
+        (lambda cluster: cluster.metadata.unreadable.add("t/ns"), "PolicyUnreadable"),
+        (lambda cluster: setattr(cluster.metadata, "suspended", True), "PolicyUnreadable"),
+    ],
+)
+async def test_policies_are_asked_once_more_before_each_move(change: Any, code: str) -> None:
+    """A policy made after the plan stops its moves; nothing was unloaded."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    sidecar.cycle.adopt(sidecar.cycle.cycle_state, sidecar.leadership.epoch)
+    observing = FakeSidecar(cluster, "b", mode="recommend")
+    plan = (await observing.cycle.turn()).plan
+    assert plan is not None and plan.moves
+    snapshot, picture = await sidecar.observer.snapshot()
+    sidecar.admin.set_endpoints(picture.endpoints)
+    await sidecar.config.refresh(picture.endpoints)
+    await sidecar.policies.refresh(snapshot)
+    change(cluster)
+    epoch = sidecar.leadership.epoch
+    assert epoch is not None
+    outcomes = await sidecar.executor.carry_out(plan.moves, epoch=epoch, cycle=1, on_outcome=lambda _: None)
+    assert {(item.outcome, item.code) for item in outcomes} == {("refused", code)}
+    assert not cluster.model.unloads
+
+
+async def test_a_destination_nobody_knows_is_forbidden() -> None:
+    """A broker that went is no target once there are policies; those of a namespace nobody reports are read as well."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    early = await sidecar.policies.forbids("t/ns/0x00000000_0x00010000", BROKERS[1])
+    assert early is not None and early.code is Code.POLICY_UNREADABLE
+    await sidecar.cycle.turn()
+    assert await sidecar.policies.forbids("t/ns/0x00000000_0x00010000", BROKERS[1]) is None
+    isolated(cluster, IsolationPolicy(name="p", namespaces=("t/other",), primary=("b3",)))
+    for bundle, broker, code in (
+        ("t/ns/0x00000000_0x00010000", BROKERS[1], None),
+        ("t/ns/0x00000000_0x00010000", BROKERS[2], Code.POLICY_FORBIDS),
+        ("t/ns/0x00000000_0x00010000", "gone:8080", Code.POLICY_FORBIDS),
+        ("t/new/0x00000000_0x00010000", BROKERS[1], None),
+        ("t/other/0x00000000_0x00010000", BROKERS[1], Code.POLICY_FORBIDS),
+    ):
+        found = await sidecar.policies.forbids(bundle, broker)
+        assert (found.code if found else None) == code
+
+
+async def asked(sidecar: FakeSidecar, *names: str) -> list[dict[str, Any]]:
+    """The answers of `/assignments`."""
+    cluster = sidecar.cluster
+    return await assignments(
+        names, cycle=sidecar.cycle, policies=sidecar.policies, metadata=cluster.metadata, ownership=cluster.model
+    )
+
+
+async def test_assignments_answer_without_touching_anything() -> None:
+    """Bundle, topic and namespace; the policy of a namespace that nobody has loaded yet is read for the answer."""
+    cluster = FakeCluster()
+    cluster.metadata.bundle_boundaries |= {"t/new": QUARTERS, "t/ns": QUARTERS}
+    cluster.metadata.partition_counts["persistent://t/new/parts"] = 2
+    isolated(cluster, IsolationPolicy(name="gold", namespaces=("t/new",), primary=("b2",), min_limit=1))
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    await sidecar.cycle.turn()
+    before = len(sidecar.admin.calls), dict(cluster.model.owners)
+    (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
+    assert (row.chosen, row.candidates, row.state, row.owner) == (BROKERS[1], [BROKERS[1]], "unowned", None)
+    dropped = next(step for step in row.steps if step.name == "policies").dropped
+    assert {(item.broker, item.code) for item in dropped} == {(b, "NotInPolicy") for b in (BROKERS[0], BROKERS[2])}
+    assert len(await asked(sidecar, "t/new")) == 4
+    parts = await asked(sidecar, "persistent://t/new/parts", "persistent://t/ns/one")
+    assert [item.chosen for item in parts[:2]] == [BROKERS[1]] * 2
+    expected = bundle_for_hash("t/ns", QUARTERS, parse_topic("persistent://t/ns/one").hash)
+    assert (parts[2].bundle, parts[2].chosen) == (str(expected), BROKERS[2])
+    assert (len(sidecar.admin.calls), dict(cluster.model.owners)) == before
+    assert sidecar.policies.current.anti_affinity == {}
+
+
+async def test_assignments_follow_the_brokers_load_manager() -> None:
+    """The same question to the same cluster, before and after its migration."""
+    cluster = FakeCluster()
+    cluster.metadata.bundle_boundaries["t/new"] = QUARTERS
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(placement="round_robin")).lead()
+    found = []
+    for mode in ("modular", "extensible"):
+        cluster.source.mode = mode
+        await sidecar.cycle.turn()
+        (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
+        found.append((row.placement, row.steps[1].name, row.sentence.partition(", ")[2]))
+    assert found == [
+        ("round_robin", "policies", "by round_robin among 3"),
+        ("least_resource_usage", "load manager class", "by least_resource_usage among 3"),
+    ]
+
+
+async def test_assignments_of_a_group_nobody_has_loaded() -> None:
+    """The group of the asked namespace counts, though no report names it."""
+    cluster = FakeCluster()
+    cluster.metadata.bundle_boundaries["t/new"] = QUARTERS
+    cluster.metadata.groups |= {"t/new": "g", "t/ns": "g"}
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    await sidecar.cycle.turn()
+    (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
+    assert row.candidates == list(BROKERS[1:])
+
+
+async def test_assignments_say_what_is_preallocated_and_what_is_wrong() -> None:
+    """A move under way answers for itself; unreadable policies choose nobody; too much at once is refused."""
+    cluster = FakeCluster()
+    sidecar = FakeSidecar(cluster, mode="recommend")
+    with pytest.raises(SnapshotError):
+        await asked(sidecar, "t/ns")
+    await sidecar.lead()
+    await sidecar.cycle.turn()
+    with pytest.raises(NotFound):
+        await asked(sidecar, "t/nowhere")
+    cluster.metadata.bundle_boundaries["t/ns"] = QUARTERS
+    cluster.metadata.unreadable.add("t/ns")
+    rows = await asked(sidecar, "t/ns")
+    assert {(row.chosen, row.code) for row in rows} == {(None, "PolicyUnreadable")}
+    assert rows[0].sentence.startswith("no broker: ")
+    with pytest.raises(ConfigError) as caught:
+        await asked(sidecar, *["t/ns"] * 51)
+    assert caught.value.field == "names"

@@ -1,0 +1,72 @@
+"""What is shown as in effect is what plans run with, with where each value is from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bundlekeel.core.calibration.adoption import Adopted
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.settings.describe import describe
+from bundlekeel.settings.load import LoadedSettings, load_settings
+
+# As a broker of 4.2.4 answers: everything it runs with, its defaults included.
+BROKERS = {
+    "loadBalancerLoadSheddingStrategy": "org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder",
+    "maxUnloadPercentage": "0.2",
+    "loadBalancerSheddingExcludedNamespaces": "a/b",
+    "statsUpdateFrequencyInSecs": "30",
+}
+ADOPTED = Adopted(
+    digest="d1",
+    strategy="avg",
+    values={"avg_low_threshold_percent": 20.0},
+    instead_of={"avg_low_threshold_percent": 15.0},
+)
+
+
+def effective_parameters_of(loaded: LoadedSettings, adopted: Adopted | None = None) -> EffectiveParameters:
+    """As wiring makes it."""
+    return EffectiveParameters(merging(loaded), lambda: adopted)
+
+
+def shown(loaded: LoadedSettings, effective_parameters: EffectiveParameters) -> dict[str, tuple[object, str]]:
+    """Parameters as the API tells them: value and origin by key."""
+    rows = describe(loaded, effective_parameters.effective)
+    return {row["key"].removeprefix("parameters."): (row["value"], row["origin"]) for row in rows}
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+@pytest.mark.parametrize("adopted", [None, ADOPTED])
+@pytest.mark.parametrize("namespaces", [(), ("t/ns",)])
+def test_settings_shown_are_those_of_the_plan(
+    tmp_path: Path, adopt: bool, adopted: Adopted | None, namespaces: tuple[str, ...]
+) -> None:
+    """Whether or not brokers' settings are adopted, thresholds were, and a takeover is a partial one."""
+    file = tmp_path / "c.yaml"
+    file.write_text(f"cluster: c\nadopt_broker_settings: {str(adopt).lower()}\nparameters: {{cpu_weight: 0.9}}\n")
+    loaded = load_settings(file, environ={})
+    effective_parameters = effective_parameters_of(loaded, adopted)
+    params = effective_parameters(BROKERS, namespaces)
+    told = shown(loaded, effective_parameters)
+    for name in (
+        "strategy",
+        "max_unload_ratio",
+        "cpu_weight",
+        "avg_low_threshold_percent",
+        "statistics_interval_seconds",
+    ):
+        assert told[name][0] == getattr(params, name)
+    for name in ("included_namespaces", "excluded_namespaces"):
+        assert told[name][0] == list(getattr(params, name))
+    assert told["strategy"] == (("threshold", "broker") if adopt else ("avg", "default"))
+    assert told["max_unload_ratio"] == ((0.2, "broker") if adopt else (0.5, "default"))
+    assert told["statistics_interval_seconds"] == (30.0, "broker")
+    assert told["cpu_weight"] == (0.9, f"file:{file}")
+    # What was adopted is for strategy avg.
+    laid = adopted is not None and not adopt
+    assert told["avg_low_threshold_percent"] == ((20, "calibration") if laid else (15, "default"))
+    assert told["included_namespaces"] == ((list(namespaces), "takeover") if namespaces else ([], "default"))
+    # Brokers leave alone what a partial takeover names: no exclusion of ours.
+    assert told["excluded_namespaces"] == ((["a/b"], "broker") if adopt and not namespaces else ([], "default"))

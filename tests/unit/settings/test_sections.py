@@ -1,0 +1,133 @@
+"""Sections of the settings: notifications, calibration and shadow strategies, and what the wiring makes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.ports.records import EVENTS
+from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.wiring.build import Build
+from bundlekeel.wiring.optional import notifications
+from bundlekeel.wiring.outside import open_outside
+from tests.support.memory_source import RealClock
+from tests.support.threshold_cases import as_bytes, document
+
+CANARY = "c4nary-h00k-5ecret"
+
+
+def with_webhook(**hook: Any) -> LoadedSettings:
+    """Settings with one webhook."""
+    return load_settings(None, {"notify": {"webhooks": [{"name": "ops", **hook}]}}, environ={})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": f"ftp://{CANARY}"},
+        {"url": CANARY},
+        {"url": f"http://{CANARY}", "url_file": "x"},
+        {"url": {"a": CANARY}},
+        {"ur1": CANARY},
+        {"url": f"http://{CANARY}", "kind": "pager"},
+        {"url": f"http://{CANARY}", "events": ["everything"]},
+        {"url": f"http://{CANARY}", "name": "a b"},
+        {},
+    ],
+)
+def test_wrong_webhooks_are_refused_without_their_address(wrong: dict[str, Any]) -> None:
+    """The message names the key, not the value."""
+    with pytest.raises(ConfigError) as told:
+        with_webhook(**wrong)
+    assert "notify.webhooks" in str(told.value)
+    assert CANARY not in str(told.value) and CANARY not in repr(told.value)
+
+
+@pytest.mark.parametrize("wrong", [{"webhooks": CANARY}, CANARY, {"webhook": CANARY}])
+def test_whole_sections_are_no_leak_either(wrong: Any) -> None:
+    """An address at a wrong place."""
+    with pytest.raises(ConfigError) as told:
+        load_settings(None, {"notify": wrong}, environ={})
+    assert CANARY not in str(told.value) and CANARY not in repr(told.value)
+
+
+def test_two_of_one_name_are_refused_and_nobody_is_told_by_default() -> None:
+    """Names are labels of metrics; without receivers nothing is wired."""
+    hook = {"name": "a", "url": "http://x"}
+    with pytest.raises(ConfigError, match="same name"):
+        load_settings(None, {"notify": {"webhooks": [hook, hook]}}, environ={})
+    none = load_settings(None, {}, environ={})
+    assert notifications(none, PrometheusTelemetry(), RealClock(), member=str, leads=bool) is None
+
+
+def test_the_environment_takes_json() -> None:
+    """Lists are given as JSON there, as other lists are."""
+    given = {"BUNDLEKEEL__NOTIFY__WEBHOOKS": json.dumps([{"name": "a", "url_file": "hook", "kind": "slack"}])}
+    (hook,) = load_settings(None, environ=given).settings.notify.webhooks
+    assert (hook.kind, hook.url_file, hook.events) == ("slack", Path("hook"), EVENTS)
+
+
+def loaded(tmp_path: Path, **given: Any) -> LoadedSettings:
+    """Settings whose files lie in a folder of their own."""
+    own = {"journal.path": None, "api.socket": None, "member_id": "m"}
+    (tmp_path / "bundlekeel.yaml").write_text("metadata_store: zk:127.0.0.1:2181\n")
+    return load_settings(tmp_path / "bundlekeel.yaml", own | given, environ={})
+
+
+def made(given: LoadedSettings) -> Build:
+    """A sidecar of these settings, nothing of it connected."""
+    return Build(given, open_outside(given))
+
+
+def test_everything_is_off_by_default() -> None:
+    """Nothing is read, nobody plans along."""
+    settings = LoadedSettings.defaults().settings
+    assert (settings.calibration.mode, settings.calibration.uri, settings.shadow.strategies) == ("off", None, ())
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"calibration.mode": "adopt"}, "calibration.uri"),
+        ({"calibration.mode": "always", "calibration.uri": "x"}, "calibration.mode"),
+        ({"calibration.uri": "s3:bucket"}, "calibration.uri"),
+        ({"calibration.uri": " "}, "calibration.uri"),
+        ({"calibration.max_steps": 0}, "calibration.max_steps"),
+        ({"calibration.min_coverage": 1.1}, "calibration.min_coverage"),
+        ({"calibration.canary": "2d"}, "calibration.canary"),
+        ({"shadow.strategies": ["nobody"]}, "shadow.strategies"),
+        ({"shadow.strategies": ["avg", "avg"]}, "shadow.strategies"),
+    ],
+)
+def test_refusals(tmp_path: Path, given: dict[str, Any], field: str) -> None:
+    """By key."""
+    with pytest.raises(ConfigError, match=field.replace(".", r"\.")):
+        loaded(tmp_path, **given)
+
+
+async def test_off_is_what_it_was(tmp_path: Path) -> None:
+    """No task, the settings' own parameters, and a view that says so."""
+    built = made(loaded(tmp_path))
+    assert built.shadow_strategies is None and built.effective_parameters.values == {}
+    assert built.sidecar.thresholds.view().sentence == "calibration is off (calibration.mode)"
+    assert built.cycle.params == built.effective_parameters.base
+
+
+async def test_on_is_wired(tmp_path: Path) -> None:
+    """A folder named relative to the settings file is read, and the strategies are there."""
+    (tmp_path / "proposals/2026-09-15").mkdir(parents=True)
+    (tmp_path / "proposals/2026-09-15/thresholds.json").write_bytes(as_bytes(document()))
+    given = {"calibration.mode": "recommend", "calibration.uri": "proposals", "shadow.strategies": "threshold, uniform"}
+    built = made(loaded(tmp_path, **given))
+    assert built.shadow_strategies is not None
+    await built.calibration.check()
+    view = built.sidecar.thresholds.view()
+    assert view.error == "" and view.document["values"] == {"avg_low_threshold_percent": 20.0}
+    assert [row.parameter for row in view.changes] == ["avg_low_threshold_percent"]
+    await built.calibration.close()
+    await built.shadow_strategies.close()
