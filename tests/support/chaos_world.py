@@ -290,7 +290,7 @@ class ChaosSidecar(FakeSidecar):
         """How it reaches the brokers."""
         return self.brokers_kind(self)
 
-    def tell_time(self, cluster: FakeCluster) -> TestClock:
+    def clock_of(self, cluster: FakeCluster) -> TestClock:
         """Each process has clocks of its own, apart from the others'."""
         self.world.started += 1
         return MachineClock.drawn(random.Random(f"{self.world.seed} {self.world.started}"))

@@ -181,13 +181,25 @@ def _bundles(reading: CounterReading, boundaries: Mapping[str, Sequence[int]]) -
     return tuple(names), bundle
 
 
-def with_measured(report: BrokerReport, load: MeasuredLoad, known: Mapping[str, Floats]) -> BrokerReport | None:
+def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad]) -> float:
+    """The share of the CPU that others on the host use at least: what a report tells beyond the most that the broker's
+    process used. Without a container's limit a modular broker reports the CPU of the whole host."""
+    if report.cores is not None or report.limit[CPU] <= 0:
+        return 0.0
+    most = max((load.cpu_cores for load in loads if load.cpu_cores is not None), default=float("inf"))
+    return max(0.0, float(report.usage[CPU] - 100 * most) / float(report.limit[CPU]))
+
+
+def with_measured(
+    report: BrokerReport, load: MeasuredLoad, known: Mapping[str, Floats], others: float = 0.0
+) -> BrokerReport | None:
     """The report with what was measured in place of older figures; None when CPU counts and was not measured.
 
     The bundles are those whose topics the broker had at the second reading. `known`: traffic, shape (4,), of bundles as
     it was measured last, anywhere: of a bundle that came in between, that is better than the part that was seen here.
+    `others`: the share of the CPU that is not the broker's own (`others_share`).
     """
-    usage = _usage(report, load)
+    usage = _usage(report, load, others)
     if usage is None:
         return None
     traffic = load.traffic
@@ -214,7 +226,7 @@ def with_measured(report: BrokerReport, load: MeasuredLoad, known: Mapping[str, 
     )
 
 
-def _usage(report: BrokerReport, load: MeasuredLoad) -> Floats | None:
+def _usage(report: BrokerReport, load: MeasuredLoad, others: float) -> Floats | None:
     """Host usage with what the process says of itself now, in the report's units."""
     usage = report.usage.copy()
     if report.limit[CPU] > 0:
@@ -223,6 +235,8 @@ def _usage(report: BrokerReport, load: MeasuredLoad) -> Floats | None:
             share = load.cpu_cores / cores
         if share is None:
             return None
+        if others > 0:
+            share = min(1.0, share + others)
         usage[CPU] = max(share, report.least_usage) * report.limit[CPU]
     if load.direct_memory_bytes is not None and report.limit[DIRECT_MEMORY] > 0:
         usage[DIRECT_MEMORY] = load.direct_memory_bytes / _MIB

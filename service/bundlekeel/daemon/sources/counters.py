@@ -18,7 +18,15 @@ from typing import Final
 import numpy as np
 import structlog
 
-from bundlekeel.core.model.counters import CounterReading, MeasuredLoad, mean_load, measured, step, with_measured
+from bundlekeel.core.model.counters import (
+    CounterReading,
+    MeasuredLoad,
+    mean_load,
+    measured,
+    others_share,
+    step,
+    with_measured,
+)
 from bundlekeel.core.model.errors import AdminApiError, CodecError, StoreError
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, Floats
 from bundlekeel.core.model.names import FULL_UPPER, parse_bundle
@@ -62,7 +70,8 @@ class _Known:
     """One broker in its present life: the last reading, begun at `asked` by the boot clock and made in `took` seconds;
     `loads`: what each two readings said in the last `WAVE_SECONDS`; `steps`: the change from each of them to the next;
     `load`: what is shown of it; `topics_ms`: when its counters were of topics last.
-    `shown`: the report, the load and what was made of both last. `refused`: it gave none."""
+    `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
+    process does not use. `refused`: it gave none."""
 
     endpoint: BrokerEndpoint
     reading: CounterReading | None = None
@@ -71,6 +80,7 @@ class _Known:
     load: MeasuredLoad | None = None
     topics_ms: int = 0
     shown: tuple[BrokerReport, MeasuredLoad, BrokerReport] | None = None
+    others: float = 0.0
     asked: float = float("-inf")
     took: float = 0.0
     refused: bool = False
@@ -312,10 +322,11 @@ class LiveLoads:
         # Who collects counters may drop those of topics: a broker is without any if it had some, and says so in time.
         if not known.load.bundles and report.num_topics > 0 and oldest_ms > known.topics_ms:
             return report
-        if known.shown is None or known.shown[0] is not report or known.shown[1] is not known.load:
-            made = with_measured(
-                report, known.load, self._lately(known.load.bundles, max(oldest_ms, known.load.to_ms - lag_ms))
-            )
+        anew = known.shown is None or known.shown[0] is not report
+        if known.shown is None or anew or known.shown[1] is not known.load:
+            known.others = min(others_share(report, known.loads), 1.0 if anew else known.others)
+            lately = self._lately(known.load.bundles, max(oldest_ms, known.load.to_ms - lag_ms))
+            made = with_measured(report, known.load, lately, known.others)
             known.shown = report, known.load, made or report
         return known.shown[2]
 

@@ -95,6 +95,7 @@ class Stage:
         self.endpoints = {name: BrokerEndpoint(broker_id=name, web_url=f"http://{name}") for name in BROKERS}
         self.reported_ms = clock.wall_ms()
         self.cores: float | None = None
+        self.cpu = 5.0
         self.topics = 0
 
     def _note(self) -> None:
@@ -105,7 +106,7 @@ class Stage:
         reports = tuple(
             BrokerReport(
                 broker_id=name,
-                usage=np.array([5.0, 0.0, 0.0, 0.0]),
+                usage=np.array([self.cpu, 0.0, 0.0, 0.0]),
                 limit=np.array([100.0, 0.0, 0.0, 0.0]),
                 traffic=np.array([0.0, 0.0, 50.0, 0.0]),
                 last_update=self.reported_ms,
@@ -467,6 +468,19 @@ async def test_a_broker_that_does_not_tell(stage: Stage) -> None:
     stage.counting.faults = set()
     await asyncio.sleep(REFUSED_SECONDS)
     assert stage.rate("a:8080") == pytest.approx(1000.0)
+
+
+@played(seconds=20.0)
+async def test_the_cpu_of_others_on_the_host(stage: Stage) -> None:
+    """The report is of the whole host, and tells more than the process ever used: that much stays."""
+    stage.cpu = 95.0
+    assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(95.0)
+    stage.counting.carry()
+    stage.counting.rates["a:8080"] = 500.0
+    await asyncio.sleep(20.0)
+    assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(90.0)
+    stage.cores = 1.0
+    assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(5.0)
 
 
 @played(seconds=60.0)
