@@ -12,6 +12,7 @@ from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import TYPE_PREFIX
 from bundlekeel.api.shield import REQUEST_SECONDS
 from dev import NOTE
+from dev.markdown import table
 
 _INTRO = f"""\
 All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
@@ -67,10 +68,8 @@ PROBLEMS = {
 def api_page() -> str:
     """The page."""
     lines = ["# HTTP API", "", f"<!-- {NOTE} -->", "", _INTRO, ""]
-    lines += ["| route | where | parameters | answer |", "| --- | --- | --- | --- |"]
-    for path, item in openapi_document()["paths"].items():
-        for method, operation in item.items():
-            lines.append(_route(path, method, operation))
+    routes = ((path, *route) for path, item in openapi_document()["paths"].items() for route in item.items())
+    lines += table(["route", "where", "parameters", "answer"], (_route(*route) for route in routes))
     lines += [
         "",
         "## Problems",
@@ -79,19 +78,19 @@ def api_page() -> str:
     ]
     lines += ["A wrong value adds `field`, `value`, `allowed`; a conflict adds `difference`.", ""]
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
-    lines += ["| status | type | when |", "| --- | --- | --- |"]
-    lines += [f"| {status} | `{slug}` | {when} |" for (status, slug), when in PROBLEMS.items()]
+    problems = ((status, f"`{slug}`", when) for (status, slug), when in PROBLEMS.items())
+    lines += table(["status", "type", "when"], problems)
     return "\n".join(lines) + "\n"
 
 
-def _route(path: str, method: str, operation: dict[str, Any]) -> str:
+def _route(path: str, method: str, operation: dict[str, Any]) -> tuple[str, ...]:
     where = "socket" if "mutations" in operation.get("tags", ()) else "both"
     given = [f"`{item['name']}`" for item in operation.get("parameters", ()) if item["in"] == "query"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if body is not None:
         given.append(f"body {_schema_name(body)}")
     said = " ".join(operation.get("description", "").split())
-    return f"| `{method.upper()} {path}` | {where} | {', '.join(given)} | {said} |"
+    return f"`{method.upper()} {path}`", where, ", ".join(given), said
 
 
 def _schema_name(schema: dict[str, Any]) -> str:

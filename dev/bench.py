@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dev.bench_states import SIZES, extensible_line, turn_line
+from dev.markdown import table
 from dev.oracle.oracle import Oracle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -202,8 +203,7 @@ def write_page(tables: dict[str, tuple[list[str], list[list[str]]]], notes: list
     """docs/reference/bench.md."""
     parts = ["# Bench: beside Pulsar's own Java", "", "Written by `make bench`; do not edit.", "", *notes]
     for title, (header, cells) in tables.items():
-        parts += ["", f"## {title}", "", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-        parts += [f"| {' | '.join(row)} |" for row in cells]
+        parts += ["", f"## {title}", "", *table(header, cells)]
     PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")
 
 
@@ -231,12 +231,12 @@ def main() -> None:
         ),
     }
     for title, (header, cells) in tables.items():
-        table = Table(title=title, title_justify="left")
+        shown = Table(title=title, title_justify="left")
         for index, name in enumerate(header):
-            table.add_column(name, justify="left" if index < 1 else "right")
+            shown.add_column(name, justify="left" if index < 1 else "right")
         for row in cells:
-            table.add_row(*row)
-        console.print(table)
+            shown.add_row(*row)
+        console.print(shown)
     if chosen.write:
         write_page(tables, [__doc__.partition("\n\n")[2].strip()])
 

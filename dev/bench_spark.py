@@ -38,6 +38,7 @@ from bundlekeel.jobs.session import session
 from bundlekeel.sim.backtest import Candidate, RecordedTraffic, backtest
 from dev.history_model import World, dense
 from dev.history_worlds import write
+from dev.markdown import table
 from dev.spark_cluster import SETTINGS, standalone
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -232,11 +233,9 @@ def measured(folder: Path, day: tuple[int, int], small: tuple[int, int], much: t
 def lines_of(results: Results) -> list[str]:
     """As lines of a page."""
     rows = (results.day, *results.growth, results.alone)
-    lines = ["| brokers x bundles x days recorded | days | workers | rebuild, s | plan, s | together, s | CPU, s |"]
-    lines += ["|---|---|---|---|---|---|---|"]
-    for row in rows:
-        seconds = " | ".join(f"{value:.0f}" for value in (row.rebuild, row.plan, row.wall, row.cpu))
-        lines.append(f"| {row.what} | {row.days} | {row.workers} | {seconds} |")
+    head = ["brokers x bundles x days recorded", "days", "workers", "rebuild, s", "plan, s", "together, s", "CPU, s"]
+    seconds = ([f"{value:.0f}" for value in (row.rebuild, row.plan, row.wall, row.cpu)] for row in rows)
+    lines = table(head, ([row.what, row.days, row.workers, *took] for row, took in zip(rows, seconds, strict=True)))
     one, two = results.plain
     told = (
         f"Growth: four days take {results.growing:.2f} times four times one day. Speed-up of planning by two workers"

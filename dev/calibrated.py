@@ -38,6 +38,7 @@ from bundlekeel.sim.backtest.search import SearchSpace, present, search, total
 from bundlekeel.sim.backtest.traffic import Averaging, Chunk, chunks
 from dev.history_model import World, dense
 from dev.history_worlds import steps
+from dev.markdown import table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "calibration.md"
@@ -307,21 +308,22 @@ def faults(rows: Sequence[Row]) -> list[str]:
 
 def table_of(rows: Sequence[Row], size: Size) -> list[str]:
     """As lines of a page."""
-    figures = "imbalance | calibrated | worse by | moves a day | calibrated | fewer"
-    lines = [
-        f"| seed | brokers x bundles, what is particular | {figures} | what changes |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        said = ", ".join(f"`{name}` {value:g}" for name, value in sorted(row.changes.items())) or "nothing"
-        lines.append(f"| {row.seed} | {row.about} | {_cells(row.blocks)} | {said} |")
+    figures = ("imbalance", "calibrated", "worse by", "moves a day", "calibrated", "fewer")
+    changes = (", ".join(f"`{name}` {value:g}" for name, value in sorted(row.changes.items())) for row in rows)
+    lines = table(
+        ["seed", "brokers x bundles, what is particular", *figures, "what changes"],
+        (
+            [row.seed, row.about, *_cells(row.blocks), said or "nothing"]
+            for row, said in zip(rows, changes, strict=True)
+        ),
+    )
     middle = statistics.median(row.blocks.fewer for row in rows)
     most = max(row.blocks.worse for row in rows)
     lines += ["", f"Median: {middle:.0%} fewer moves. Largest loss of balance: {most:+.2%}."]
     for title, name in (("Unbroken", "unbroken"), (f"Unbroken, a picture each {size.stock_seconds} s", "stock")):
-        lines += ["", f"## {title}", "", f"| seed | {figures} |", "|---|---|---|---|---|---|---|"]
         pairs: dict[int, Pair] = {row.seed: pair for row in rows if (pair := getattr(row, name)) is not None}
-        lines += [f"| {seed} | {_cells(pair)} |" for seed, pair in pairs.items()]
+        cells = ([seed, *_cells(pair)] for seed, pair in pairs.items())
+        lines += ["", f"## {title}", "", *table(["seed", *figures], cells)]
         lost = {seed: pair.worse for seed, pair in pairs.items() if pair.worse > EQUAL}
         told = ", ".join(f"{seed} ({worse:+.1%})" for seed, worse in lost.items()) or "none"
         lines += ["", f"Worlds that lose more than {EQUAL:.0%} of balance, {len(lost)} of {len(pairs)}: {told}."]
@@ -330,11 +332,9 @@ def table_of(rows: Sequence[Row], size: Size) -> list[str]:
     return lines
 
 
-def _cells(pair: Pair) -> str:
-    return (
-        f"{pair.imbalance:.4f} | {pair.calibrated_imbalance:.4f} | {pair.worse:+.1%} |"
-        f" {pair.moves:.1f} | {pair.calibrated_moves:.1f} | {pair.fewer:.0%}"
-    )
+def _cells(pair: Pair) -> tuple[str, ...]:
+    imbalance = f"{pair.imbalance:.4f}", f"{pair.calibrated_imbalance:.4f}", f"{pair.worse:+.1%}"
+    return (*imbalance, f"{pair.moves:.1f}", f"{pair.calibrated_moves:.1f}", f"{pair.fewer:.0%}")
 
 
 def page(rows: Sequence[Row], size: Size) -> str:

@@ -29,6 +29,7 @@ from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport
 from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.ports import Picture, TopicCounters
 from dev.cluster import ClusterSpec, open_cluster
+from dev.markdown import table
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "counters-cost.md"
 READINGS = 5
@@ -221,7 +222,6 @@ def _page(cost: Cost, rows: list[list[str]]) -> str:
         "received",
         "kept",
     ]
-    lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
     return f"""# What reading counters costs
 
 Written by `python -m dev.counters_cost --write`; do not edit. What is read, and when:
@@ -240,7 +240,7 @@ client (median of {READINGS} readings):
 Many brokers that answer as slowly, topic by topic, simulated for {WATCHED_SECONDS:.0f} s while nothing changes, on the
 shipped settings (`counters.interval`, `counters.max_topics`). `kept`: the two newest readings of each broker.
 
-{chr(10).join(lines)}
+{chr(10).join(table(header, rows))}
 
 With `counters.source: prometheus` nothing is asked of a broker.
 """

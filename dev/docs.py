@@ -28,6 +28,7 @@ from dev import NOTE
 from dev.api_page import api_page, examples_page
 from dev.cli_page import cli_page
 from dev.fidelity_items import TEXTS, VERDICTS, Item, items
+from dev.markdown import table
 from dev.scenario_page import scenarios_page
 from dev.strategy_pages import pages as strategy_pages
 from dev.wrong_inputs import wrong_inputs_page
@@ -81,14 +82,14 @@ def settings_page() -> str:
         "All keys as a file with comments: `config/bundlekeel.example.yaml`; [parameters](parameters.md) apart.",
         "",
         "A running sidecar reads the file again within five seconds of a change (a mounted ConfigMap as well), and at",
-        "once on SIGHUP. It is checked whole: one that would not do is refused and what ran goes on. `strategy`,",
+        "once on SIGHUP. A file with a mistake is refused whole; the settings before it stay in force. `strategy`,",
         "`placement`, `compat` and `parameters` hold from the next cycle; for other keys the journal (`bundlekeel",
         "journal --kind settings`), the log and `bundlekeel_settings_restart_needed` say that a restart is needed.",
         "Change the file of every sidecar: the leader's parameters are those that count.",
         "",
     ]
     body = [[f"`{row.key}`", _code(plain(row.default, row)), row.allowed, row.why] for row in rows()]
-    return "\n".join([*lines, *_table(["key", "default", "allowed", "why"], body), ""])
+    return "\n".join([*lines, *table(["key", "default", "allowed", "why"], body), ""])
 
 
 def parameters_page() -> str:
@@ -117,7 +118,7 @@ def parameters_page() -> str:
         for row in parameter_rows()
     ]
     head = ["name", "default", "unit", "allowed", "Pulsar's key", "used by", "why"]
-    return "\n".join([*lines, *_table(head, body), ""])
+    return "\n".join([*lines, *table(head, body), ""])
 
 
 def codes_page() -> str:
@@ -132,12 +133,12 @@ def codes_page() -> str:
     body: list[list[str]] = []
     for code in Code:
         if code in _GROUPS:
-            lines += [*_table(["code", "meaning"], body), "", f"## {_GROUPS[code]}", ""]
+            lines += [*(table(["code", "meaning"], body) if body else []), "", f"## {_GROUPS[code]}", ""]
             body = []
         body.append([f"`{code}`", EXPLANATIONS[code]])
-    lines += [*_table(["code", "meaning"], body), "", "## Findings of the ownership channel", ""]
+    lines += [*table(["code", "meaning"], body), "", "## Findings of the ownership channel", ""]
     body = [[f"`{code}`", meaning] for code, meaning in FINDINGS.items()]
-    return "\n".join([*lines, *_table(["code", "meaning"], body), ""])
+    return "\n".join([*lines, *table(["code", "meaning"], body), ""])
 
 
 def gate_page() -> str:
@@ -151,7 +152,7 @@ def gate_page() -> str:
         "first that fails is the answer, with its [code](codes.md). Before each single move and split the",
         "same question is asked again, after reading from the store what people want.",
         "",
-        *_table(["action", "what is meant"], [[_words(action.name), action.value] for action in Action]),
+        *table(["action", "what is meant"], [[_words(action.name), action.value] for action in Action]),
         "",
         "Takeover, handback and the failsafe job ask no gate: they run without a sidecar, by the takeover record;",
         "the failsafe job looks for a sign of life again before each of its writes.",
@@ -162,7 +163,7 @@ def gate_page() -> str:
         for check in GateCheck
     ]
     head = ["check", "what must hold", *(_words(action.name) for action in Action)]
-    return "\n".join([*lines, *_table(head, rows), ""])
+    return "\n".join([*lines, *table(head, rows), ""])
 
 
 def _words(name: str) -> str:
@@ -175,7 +176,7 @@ def metrics_page() -> str:
     rows = [[_code(f"{PREFIX}{item.name}"), kinds[item.name], ", ".join(item.labels), item.help] for item in METRICS]
     text = "At `/metrics`, in the Prometheus text format or as OpenMetrics. No bundle names occur as labels."
     return "\n".join(
-        ["# Metrics", "", f"<!-- {NOTE} -->", "", text, "", *_table(["metric", "type", "labels", "meaning"], rows), ""]
+        ["# Metrics", "", f"<!-- {NOTE} -->", "", text, "", *table(["metric", "type", "labels", "meaning"], rows), ""]
     )
 
 
@@ -195,7 +196,7 @@ def fidelity_page() -> str:
         "Where a text and Pulsar itself differ, Pulsar counts: `tests/parity` runs the classes of 4.0 and 4.2 beside",
         "ours. What the corrected strategies do in another way is in [strategies](strategies.md).",
         "",
-        *_table(
+        *table(
             ["verdict", "items", "meaning"],
             [[verdict, str(counts[verdict]), meaning] for verdict, meaning in VERDICTS.items()]
             + [["all", str(counts.total()), ""]],
@@ -203,7 +204,7 @@ def fidelity_page() -> str:
     ]
     for text, title in TEXTS.items():
         head = ["no.", "what the text says", "here", "where", "test"]
-        lines += ["", f"## {title}", "", *_table(head, [_fidelity_cells(row) for row in items()[text]])]
+        lines += ["", f"## {title}", "", *table(head, [_fidelity_cells(row) for row in items()[text]])]
     return "\n".join([*lines, ""])
 
 
@@ -296,13 +297,6 @@ def main(arguments: Sequence[str]) -> int:
         return 1 if messages else 0
     print("usage: python -m dev.docs write|check", file=sys.stderr)
     return 2
-
-
-def _table(head: list[str], body: list[list[str]]) -> list[str]:
-    if not body:
-        return []
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in body]
-    return [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *escaped]]
 
 
 def _code(value: object) -> str:

@@ -27,6 +27,7 @@ from bundlekeel.adapters.history import ParquetStore
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters
 from dev.history_worlds import World, records
+from dev.markdown import table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "fidelity.md"
@@ -160,9 +161,10 @@ def write_page(found: Sequence[Outcome], what: str) -> None:
         f"Recorded cycles planned again ({what}), and how many plans have the recorded hash. What runs elsewhere is in",
         "`dev/fidelity.py`; every other Python has a virtual environment of the locked dependencies.",
         "",
-        "| where | cycles | the same plan | that move something |",
-        "|---|---|---|---|",
-        *(f"| {item.where} | {item.cycles:,} | {item.same:,} | {item.moved:,} |" for item in found),
+        *table(
+            ["where", "cycles", "the same plan", "that move something"],
+            ([item.where, f"{item.cycles:,}", f"{item.same:,}", f"{item.moved:,}"] for item in found),
+        ),
     ]
     PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")
 

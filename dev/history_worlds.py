@@ -22,7 +22,7 @@ from bundlekeel.core.history.frames import frame_of, outcome_of
 from bundlekeel.core.history.record import SCHEMA, CycleRecord, Frame, recorded
 from bundlekeel.core.model.load import CPU, RESOURCES
 from bundlekeel.ports.history import HOUR_MS
-from bundlekeel.sim.backtest.candidates import Candidate
+from bundlekeel.sim.backtest.measures import Candidate
 from bundlekeel.sim.backtest.periods import beginning, periods, traits
 from bundlekeel.sim.backtest.run import CandidateRun, CandidateStep
 from bundlekeel.sim.backtest.traffic import Averaging, RecordedTraffic

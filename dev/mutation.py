@@ -23,6 +23,7 @@ from pathlib import Path
 
 import psutil
 
+from dev.markdown import table
 from dev.mutants import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -300,15 +301,15 @@ def page(results: dict[str, Result], given: argparse.Namespace, copy: Copy) -> s
         "busy the machine is does not matter. Where a wall-clock limit ends the tests, the mutant is not judged: it",
         "counts as tried and not as killed. Some survivors make no difference that anybody could see; the aim is",
         f"{AIM:.0%}. Seed {given.seed}.\n",
-        "| group | modules | possible mutants | tried | killed | by the CPU limit | by waiting | not judged | share |",
-        "|---|---|---|---|---|---|---|---|---|",
     ]
+    rows = []
     for name, found in results.items():
         tried = len(found.verdicts)
         ends = [len(found.having(verdict)) for verdict in (Verdict.CPU_LIMIT, Verdict.IDLE, Verdict.NOT_JUDGED)]
         share = f"{found.killed / tried:.0%}" if tried else "-"
-        row = (name, found.modules, f"{found.mutants:,}", tried, found.killed, *ends, share)
-        lines.append(f"| {' | '.join(map(str, row))} |")
+        rows.append((name, found.modules, f"{found.mutants:,}", tried, found.killed, *ends, share))
+    head = ("group", "modules", "possible mutants", "tried", "killed", "by the CPU limit", "by waiting", "not judged")
+    lines += table((*head, "share"), rows)
     for title, verdict in (("Survivors", Verdict.SURVIVED), ("Not judged", Verdict.NOT_JUDGED)):
         listed = [f"- {name}: {copy.where(item)}" for name, found in results.items() for item in found.having(verdict)]
         lines += [f"\n## {title}\n", *(listed or ["None."])]

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dev.markdown import table
 from dev.quota_scale import report_lines
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,23 +79,19 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def table(first: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: one line for each story and who kept the limit."""
-    lines = [f"| {first} | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
-    lines[0] = f"| story | {first} | {' | '.join(columns)} |"
-    for row in rows:
-        cells = [str(row.get(column, "")) for column in ("story", "who", *columns)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+def story_table(first: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """One line for each story and who kept the limit."""
+    cells = ([row.get(column, "") for column in ("story", "who", *columns)] for row in rows)
+    return "\n".join(table(["story", first, *columns], cells)) + "\n"
 
 
 def page(rows: Sequence[Mapping[str, Any]], scale: str) -> str:
     """The whole page."""
     changes = [row for row in rows if CHANGED[0] in row]
     rest = sorted((row for row in rows if CHANGED[0] not in row), key=lambda row: STORIES.index(row["story"]))
-    text = HEAD + table("limit kept by", COLUMNS, rest)
+    text = HEAD + story_table("limit kept by", COLUMNS, rest)
     if changes:
-        text += CHANGES + table("load manager", CHANGED, changes)
+        text += CHANGES + story_table("load manager", CHANGED, changes)
     return text + scale
 
 

@@ -1,10 +1,10 @@
-"""Rules of quota simulations (`dev/quota_stories.py`): our share engine with topic policies, PIP-82 as proposed, Pulsar
-4.2's ResourceGroups with their defects, a fixed quota for each bundle, and no limit at all.
+"""Rules of quota simulations (`dev/quota_scenarios.py`): our share engine with topic policies, PIP-82 as proposed,
+Pulsar 4.2's ResourceGroups with their defects, a fixed quota for each bundle, and no limit at all.
 
 All but ours give limits to brokers (or bundles), not to topics. Sources: the PIP-82 thread and its reply by Penghui Li;
 Pulsar `ResourceQuotaCalculatorImpl`, `ResourceGroup` (facts of our notes, section 8).
 
-`python -m dev.quota_rules` prints the table of docs/concepts/quotas.md: each story under each rule.
+`python -m dev.quota_rules` prints the table of docs/concepts/quotas.md: each scenario under each rule.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from bundlekeel.core.quotas.groups import KINDS, PUBLISH_MESSAGES, Rates
 from bundlekeel.core.quotas.lines import AT_LIMIT, Lines
 from bundlekeel.core.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
 from bundlekeel.core.quotas.usage import Key, UsageLine
-from dev.quota_stories import (
+from dev.markdown import table
+from dev.quota_scenarios import (
     Death,
     Move,
     NewLimit,
     Part,
     Rule,
+    Scenario,
     Scene,
-    Story,
     Topic,
     constant,
     play,
@@ -264,8 +265,8 @@ _WHEN: Final = 8
 _LIMIT: Final = 1000.0
 
 
-def compared() -> dict[str, Story]:
-    """The stories of the table: three brokers, two namespaces of eight topics, four times the limit offered."""
+def compared() -> dict[str, Scenario]:
+    """The scenarios of the table: three brokers, two namespaces of eight topics, four times the limit offered."""
     base = skewed(_LIMIT)
     hot, cold = base.topics[0].name, base.topics[-1]
     two = tuple(replace(topic, owners=(row % 2,)) for row, topic in enumerate(base.topics))
@@ -281,25 +282,22 @@ def compared() -> dict[str, Story]:
     }
 
 
-def _cell(story: Story, rule: Rule, since: int | None = None) -> str:
+def _cell(scenario: Scenario, rule: Rule, since: int | None = None) -> str:
     """Total and least at the end; with `since` also the cycles from there on until it is good."""
-    found = play(story, rule)
+    found = play(scenario, rule)
     cell = f"{found.accuracy()[-1]:.2f} / {found.of_fair()[-1].min():.2f}"
     return cell if since is None else f"{cell} / {found.cycles_to_settle(since)}"
 
 
 def main() -> None:
     """Print the table."""
-    print(
-        "| Story | ours | `overcommit: 0.1` | PIP-82 as proposed | Pulsar 4.2 ResourceGroup | quota per bundle (16) |"
-    )
-    print("|---" * 6 + "|")
-    for name, story in compared().items():
+    others = ["PIP-82 as proposed", "Pulsar 4.2 ResourceGroup", "quota per bundle (16)"]
+    rows = []
+    for name, scenario in compared().items():
         since = 0 if name == "at rest" else _WHEN
-        ours = [_cell(story, Fair(tuning), since) for tuning in (ShareTuning(), ShareTuning(overcommit=0.1))]
-        print(
-            "|", " | ".join([name, *ours, *(_cell(story, rule) for rule in (Proposed(), Native(), Bundled(16)))]), "|"
-        )
+        ours = [_cell(scenario, Fair(tuning), since) for tuning in (ShareTuning(), ShareTuning(overcommit=0.1))]
+        rows.append([name, *ours, *(_cell(scenario, rule) for rule in (Proposed(), Native(), Bundled(16)))])
+    print("\n".join(table(["Scenario", "ours", "`overcommit: 0.1`", *others], rows)))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from bundlekeel.core.quotas.groups import KINDS, Membership, QuotaGroup, QuotaLi
 from bundlekeel.core.quotas.lines import Lines, latest, lines_of
 from bundlekeel.core.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, TopicRates
+from dev.markdown import table
 
 SPREAD = 5  # brokers of a namespace, as in the thread
 OFFERED = 4.0
@@ -153,25 +154,18 @@ def estimates(brokers: int, namespaces: int) -> tuple[float, float]:
     return published, published * brokers
 
 
-def table(rows: Sequence[Mapping[str, float]]) -> list[str]:
-    """Markdown, a line for each cycle."""
-    lines = [
-        "| cycle | CPU s | usage | claims | shares | passed of limit | MB more |",
-        "|---" * 7 + "|",
-    ]
-    for number, row in enumerate(rows, 1):
-        lines.append(
-            f"| {number} | {row['cycle']:.2f} | {row['usage']:.2f} | {row['claims']:.2f} | {row['shares']:.2f} "
-            f"| {row['accuracy']:.0%} | {row['megabytes']:,.0f} |"
-        )
-    return lines
+def cycle_table(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """A line for each cycle."""
+    form = {"cycle": ".2f", "usage": ".2f", "claims": ".2f", "shares": ".2f", "accuracy": ".0%", "megabytes": ",.0f"}
+    head = ["cycle", "CPU s", "usage", "claims", "shares", "passed of limit", "MB more"]
+    return table(head, ([number, *(f"{row[key]:{form[key]}}" for key in form)] for number, row in enumerate(rows, 1)))
 
 
 def report_lines(brokers: int, namespaces: int, tenants: int, cycles: int) -> list[str]:
     """The table of one size, and the thread's own estimates of it."""
     published, received = estimates(brokers, namespaces)
     return [
-        *table(run(brokers, namespaces, tenants, cycles)),
+        *cycle_table(run(brokers, namespaces, tenants, cycles)),
         "",
         f"The thread's own estimates for this size: {published / 1e6:.0f} MB published in each period of a minute "
         f"({published / THREAD_SECONDS / 1000:,.0f} kB/s), {received / 1e9:.1f} GB with what all brokers receive "

@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 
+from dev.markdown import table
+
 TOLD_LINES = 400
 FILE_LINES = 600
 FUNCTION_LINES = 40
@@ -131,7 +133,7 @@ def _broad(node: ast.AST) -> bool:
     )
 
 
-def table(root: Path, commit: str | None) -> str:
+def comparison(root: Path, commit: str | None) -> str:
     """The figures as Markdown, those at the commit first."""
     columns = {"now": figures(root)}
     if commit:
@@ -141,9 +143,9 @@ def table(root: Path, commit: str | None) -> str:
                 tar.extractall(folder, filter="data")
             columns = {f"at {commit}": figures(Path(folder)), **columns}
     names = list(columns["now"])
-    lines = [f"| figure | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    lines += [f"| {name} | {' | '.join(str(column[name]) for column in columns.values())} |" for name in names]
-    return "\n".join(lines)
+    return "\n".join(
+        table(["figure", *columns], ([name, *(column[name] for column in columns.values())] for name in names))
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -155,7 +157,7 @@ def main(arguments: list[str]) -> int:
     root = Path(__file__).resolve().parent.parent
     asked = parser.parse_args(arguments).table
     if asked is not None:
-        print(table(root, asked or None))
+        print(comparison(root, asked or None))
         return 0
     problems = faults(root)
     print("\n".join(problems) or "sizes: every file and function is small")

@@ -1,6 +1,6 @@
 """Faults on purpose, what happened meanwhile as independent witnesses saw it, and the judgement of that history."""
 
-from dev.chaos.history import Attempt, Disturbance, History, Intent, Record, Stop, Term, Violation, Wish
+from dev.chaos.history import Attempt, Disturbance, History, Intent, OperatorRequest, Record, Stop, Term, Violation
 from dev.chaos.judging import judge
 from dev.chaos.proxy import TcpProxy
 
@@ -9,11 +9,11 @@ __all__ = [
     "Disturbance",
     "History",
     "Intent",
+    "OperatorRequest",
     "Record",
     "Stop",
     "TcpProxy",
     "Term",
     "Violation",
-    "Wish",
     "judge",
 ]

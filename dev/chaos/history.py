@@ -1,8 +1,8 @@
 """What happened: the history of a run, to be judged in the manner of Jepsen (`dev.chaos.judging`).
 
-Witnesses that do not know what the sidecars believe (a recording proxy before the brokers, the metadata store's own
-account of intents and leaders) say what was done; the sidecars' records say what they think they did. All times are
-seconds on one clock. A call is judged by when it was *sent*: when it takes effect is in nobody's hand.
+Witnesses that do not depend on the sidecars (a recording proxy before the brokers, the metadata store's own
+account of intents and leaders) say what was done; the sidecars' records say what they did. All times are
+seconds on one clock. A call is judged by when it was *sent*: nobody controls when it takes effect.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A sidecar that could not learn anything: stopped until it went on, or its session taken away (`until` = `at`)."""
+    """A sidecar that received nothing: stopped until it went on, or its session taken away (`until` = `at`)."""
 
     member: str
     at: float
@@ -90,7 +90,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class OperatorRequest:
     """What people wanted. `bundle`: what it is about, a bundle or the beginning of its name (namespace, tenant), ""
     for all; `broker`: only what comes to that broker, and for a pause or an exclusion what leaves it."""
 
@@ -126,7 +126,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
-    """A broker that lost its bundles by itself; where they went is nobody's record."""
+    """A broker that lost its bundles without a move; no record says where they went."""
 
     broker: str
     at: float
@@ -135,7 +135,7 @@ class Disturbance:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """`grace_seconds`: how long after it continued a sidecar may still send what it was about to; `heeded_seconds`: by
-    then a wish is known everywhere; `slack_seconds`: how far the witnesses' times may be apart; `open_seconds`: no
+    then a request is known everywhere; `slack_seconds`: how far the witnesses' times may be apart; `open_seconds`: no
     intent stands for longer."""
 
     grace_seconds: float = 1.0
@@ -154,7 +154,7 @@ class History:
     intents: Sequence[Intent] = ()
     terms: Sequence[Term] = ()
     stops: Sequence[Stop] = ()
-    wishes: Sequence[Wish] = ()
+    requests: Sequence[OperatorRequest] = ()
     records: Sequence[Record] = ()
     disturbances: Sequence[Disturbance] = ()
     first: Mapping[str, str] = field(default_factory=dict)

@@ -39,7 +39,7 @@ def judge(history: History) -> list[Violation]:
     found = [
         *_one_call_per_intent(calls),
         *_within_leadership(history),
-        *_as_wished(history, calls),
+        *_as_requested(history, calls),
         *_rested(history, calls),
         *_recorded(history, calls),
         *_owners(history),
@@ -112,7 +112,7 @@ def _within_leadership(history: History) -> Iterator[Violation]:
 
 
 def _may_send_until(term: Term, history: History) -> float:
-    """The end of a term as its leader can know it: it learns nothing while it is stopped."""
+    """The end of a term as its leader can know it: it receives nothing while it is stopped."""
     if term.ended is None:
         return inf
     rules, learned, late = history.rules, term.ended, False
@@ -131,20 +131,20 @@ _AGAINST: Final = {
 }
 
 
-def _as_wished(history: History, calls: Sequence[_Call]) -> Iterator[Violation]:
+def _as_requested(history: History, calls: Sequence[_Call]) -> Iterator[Violation]:
     for call in calls:
         first = call.attempts[0]
-        for wish in history.wishes:
-            if wish.kind != "pause" and first.verb != "unload":
+        for request in history.requests:
+            if request.kind != "pause" and first.verb != "unload":
                 continue
-            asked = wish.in_force(call.begun, history.rules.heeded_seconds)
-            if asked and wish.concerns(first.bundle, _source(call, history), call.destination):
+            asked = request.in_force(call.begun, history.rules.heeded_seconds)
+            if asked and request.concerns(first.bundle, _source(call, history), call.destination):
                 yield Violation(
-                    kind=_AGAINST[wish.kind],
+                    kind=_AGAINST[request.kind],
                     bundle=first.bundle,
                     at=call.begun,
-                    sentence=f"begun {call.begun - wish.since:.1f} s after the {wish.kind}",
-                    evidence=(wish, call.intent, first),
+                    sentence=f"begun {call.begun - request.since:.1f} s after the {request.kind}",
+                    evidence=(request, call.intent, first),
                 )
 
 
@@ -169,8 +169,8 @@ def _source(call: _Call, history: History) -> str:
 def _drained(call: _Call, history: History) -> bool:
     """Whether it left a broker that people wanted empty: that is no reason to wait."""
     source, heeded = _source(call, history), history.rules.heeded_seconds
-    drains = [wish for wish in history.wishes if wish.kind == "drain" and wish.broker == source]
-    return any(wish.in_force(call.begun) or wish.in_force(call.begun - heeded) for wish in drains)
+    drains = [request for request in history.requests if request.kind == "drain" and request.broker == source]
+    return any(request.in_force(call.begun) or request.in_force(call.begun - heeded) for request in drains)
 
 
 def _rested(history: History, calls: Sequence[_Call]) -> Iterator[Violation]:

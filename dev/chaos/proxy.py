@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that breaks connections as networks do: late, slow, cut, half open, deaf in one direction.
+"""A TCP proxy on loopback that breaks connections as networks do: late, slow, cut, half open, blocked one way.
 
 The recorder (dev/recorder) parses HTTP and records it; this one knows bytes only, and more ways to fail.
 """
@@ -20,13 +20,13 @@ _CONNECT_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class Faults:
     """What is wrong now. `delay`: seconds before each piece; `rate`: bytes/s each way, 0 for no limit; `swallow`:
-    connections are taken and what they send is thrown away; `deaf`: directions in which nothing passes."""
+    connections are taken and what they send is thrown away; `blocked`: directions in which nothing passes."""
 
     delay: float = 0.0
     rate: float = 0.0
     swallow: bool = False
     refuse: bool = False
-    deaf: frozenset[Direction] = frozenset()
+    blocked: frozenset[Direction] = frozenset()
 
 
 class TcpProxy(LoopThread):
@@ -77,7 +77,7 @@ class TcpProxy(LoopThread):
 
     def black_hole(self, direction: Direction) -> None:
         """Nothing passes in this direction; what is sent waits for `heal`, as TCP would send it again."""
-        self._change(deaf=self._faults.deaf | {direction})
+        self._change(blocked=self._faults.blocked | {direction})
 
     def heal(self) -> None:
         """End every fault. Connections of which something was swallowed are reset: their streams have holes."""
@@ -126,7 +126,7 @@ class TcpProxy(LoopThread):
         """Wait until a piece may go on; False when it is to be thrown away."""
         if self._faults.delay:
             await asyncio.sleep(self._faults.delay)
-        while direction in self._faults.deaf:
+        while direction in self._faults.blocked:
             await self._changed.wait()
         if self._faults.rate:
             await asyncio.sleep(size / self._faults.rate)

@@ -68,11 +68,11 @@ class AdminFaults:
         self._recorder = recorder
 
     def fail(self, times: int | None = 1) -> None:
-        """Unloads are answered with 500, and reach nobody."""
+        """Unloads are answered with 500, and no broker receives them."""
         self._recorder.answer("PUT", UNLOADS, 500, body=b'{"reason":"chaos"}', times=times)
 
     def hang(self, times: int | None = 1) -> None:
-        """Unloads are taken and never answered, and reach nobody."""
+        """Unloads are taken and never answered, and no broker receives them."""
         self._recorder.hang("PUT", UNLOADS, times=times)
 
     def loop(self, times: int | None = 1) -> None:

@@ -17,11 +17,11 @@ import httpx
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from dev.chaos.history import Disturbance, History, Record, Rules, Stop, Wish
+from dev.chaos.history import Disturbance, History, OperatorRequest, Record, Rules, Stop
+from dev.chaos.operator_requests import Ask, OperatorRequests
 from dev.chaos.proxy import TcpProxy
 from dev.chaos.recording import UNLOADS, AdminFaults, attempts
 from dev.chaos.schedule import Fault, Schedule, What
-from dev.chaos.wishes import Ask, Wishes
 from dev.chaos.witness import StoreWitness, end_session
 from dev.cluster import Cluster
 from dev.recorder import Recorder
@@ -52,12 +52,12 @@ class Ground:
     proxies: Mapping[str, TcpProxy]
     owners: Callable[[], dict[str, str]]
     stops: list[Stop] = field(default_factory=list)
-    wishes: list[Wish] = field(default_factory=list)
+    requests: list[OperatorRequest] = field(default_factory=list)
     disturbances: list[Disturbance] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._faults = AdminFaults(self.recorder)
-        self._operator_requests = Wishes([broker.broker_id for broker in self.cluster.brokers], self.owners)
+        self._operator_requests = OperatorRequests([broker.broker_id for broker in self.cluster.brokers], self.owners)
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._failures: list[BaseException] = []
         # Names of processes that would take a question and never answer it.
@@ -106,7 +106,7 @@ class Ground:
             intents=intents,
             terms=self.witness.terms(),
             stops=self.stops,
-            wishes=self.wishes,
+            requests=self.requests,
             records=records,
             disturbances=self.disturbances,
             first=first,
@@ -154,12 +154,12 @@ class Ground:
         return terms[-1].member if terms and terms[-1].member in self.sidecars else ""
 
     def _break(self, what: What, target: str, seconds: float, moment: int) -> None:
-        """`moment`: says which broker or bundle a wish is about, so that a schedule says it all."""
+        """`moment`: says which broker or bundle a request is about, so that a schedule says it all."""
         kind = what.target
         if kind == "sidecar":
             self._sidecar(what, target, seconds)
-        elif kind == "wish":
-            self._wish(what, seconds, moment)
+        elif kind == "request":
+            self._request(what, seconds, moment)
         elif kind in ("admin", "reads"):
             self._admin(what, seconds)
         elif what is What.KILL_BROKER:
@@ -231,24 +231,24 @@ class Ground:
             time.sleep(seconds or 1.0)
             self._faults.late(0.0)
 
-    def _wish(self, what: What, seconds: float, moment: int) -> None:
-        """Ask any sidecar that hears, and take it back after a while."""
+    def _request(self, what: What, seconds: float, moment: int) -> None:
+        """Ask any sidecar that accepts it, and take it back after a while."""
         try:
             asked = self._operator_requests.asked(what, moment)
         except KazooException:
             return  # it depends on the owners, and another fault holds the store just now
-        if not self._any_hears(asked.ask):
+        if not self._any_accepts(asked.ask):
             return
-        wish = replace(asked.wish, since=boot())
-        self.wishes.append(wish)
+        request = replace(asked.request, since=boot())
+        self.requests.append(request)
         time.sleep(seconds)
-        self.wishes[self.wishes.index(wish)] = replace(wish, until=boot())
-        # One that was cut off may not know of the wish; what nobody could end is ended before the next schedule.
+        self.requests[self.requests.index(request)] = replace(request, until=boot())
+        # One that was cut off may not know of the request; what could not be ended is ended before the next schedule.
         deadline = time.monotonic() + _END_SECONDS
-        while not self._any_hears(asked.end) and time.monotonic() < deadline:
+        while not self._any_accepts(asked.end) and time.monotonic() < deadline:
             time.sleep(0.5)
 
-    def _any_hears(self, ask: Ask) -> bool:
+    def _any_accepts(self, ask: Ask) -> bool:
         for name, sidecar in self.sidecars.items():
             with contextlib.suppress(httpx.HTTPError):
                 if sidecar.alive and name not in self._stopped and ask(sidecar).status_code == 200:
@@ -257,6 +257,6 @@ class Ground:
 
 
 def leads(ground: Ground) -> bool:
-    """Whether somebody leads and every sidecar is ready again."""
+    """Whether a sidecar leads and every sidecar is ready again."""
     ready = all((item.get("/readyz", raw=True) or "").strip().endswith("ok") for item in ground.sidecars.values())
     return ready and leader_of(list(ground.sidecars.values())) is not None

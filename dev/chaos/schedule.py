@@ -22,7 +22,7 @@ class What(StrEnum):
     KILL_SIDECAR = "sidecar-kill"
     EXPIRE_SIDECAR = "sidecar-expire"
     CUT_SIDECAR = "sidecar-cut"
-    DEAF_SIDECAR = "sidecar-deaf"
+    BLOCKED_SIDECAR = "sidecar-blocked"
     SILENT_SIDECAR = "sidecar-silent"
     SLOW_SIDECAR = "sidecar-slow"
     STOP_STORE = "store-stop"
@@ -40,12 +40,12 @@ class What(StrEnum):
     ADMIN_UNREACHABLE = "admin-unreachable"
     SLOW_READS = "reads-slow"
     SLOW_TAKEOVER = "takeover-slow"
-    PAUSE = "wish-pause"
-    PIN = "wish-pin"
-    CORDON = "wish-cordon"
-    DRAIN = "wish-drain"
-    EXCLUDE = "wish-exclude"
-    PAUSE_SCOPE = "wish-pause-scope"
+    PAUSE = "request-pause"
+    PIN = "request-pin"
+    CORDON = "request-cordon"
+    DRAIN = "request-drain"
+    EXCLUDE = "request-exclude"
+    PAUSE_SCOPE = "request-pause-scope"
 
     @property
     def target(self) -> str:
@@ -59,7 +59,7 @@ _DRAW: Final[dict[What, tuple[int, float, float]]] = {
     What.KILL_SIDECAR: (4, 1.0, 8.0),
     What.EXPIRE_SIDECAR: (2, 0.0, 0.0),
     What.CUT_SIDECAR: (5, 0.2, 10.0),
-    What.DEAF_SIDECAR: (2, 0.2, 10.0),
+    What.BLOCKED_SIDECAR: (2, 0.2, 10.0),
     What.SILENT_SIDECAR: (2, 0.2, 10.0),
     What.SLOW_SIDECAR: (1, 1.0, 5.0),
     What.STOP_STORE: (2, 0.5, 9.0),
@@ -84,7 +84,7 @@ _DRAW: Final[dict[What, tuple[int, float, float]]] = {
     What.EXCLUDE: (2, 2.0, 10.0),
     What.PAUSE_SCOPE: (1, 2.0, 10.0),
 }
-_AIMED: Final = frozenset({"sidecar", "store", "wish"})
+_AIMED: Final = frozenset({"sidecar", "store", "request"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The story: everything on one broker, take over, three sidecars, kill the leader, wait until it is even."""
+"""The demo: everything on one broker, take over, three sidecars, kill the leader, wait until it is even."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Options:
 
 
 @dataclass(slots=True, kw_only=True)
-class Story:
+class Outcome:
     """What happened, for the report and for the verdict."""
 
     before: list[Load] = field(default_factory=list)
@@ -74,10 +74,10 @@ class Demo:
         self._directory = directory
         self._started = time.monotonic()
         self._killed_at = 0.0
-        self.story = Story()
+        self.outcome = Outcome()
 
     def run(self) -> bool:
-        """Tell the whole story; True when everything held."""
+        """Run the whole demo; True when everything held."""
         spec = ClusterSpec(
             brokers=3,
             mode=self._options.mode,
@@ -135,7 +135,7 @@ class Demo:
                 # The first reports show the ramp-up; "before" is what has been steady for a few polls.
                 earlier = [*earlier, sum(row.throughput for row in rows)][-_STEADY_POLLS:] if uneven else []
                 if len(earlier) == _STEADY_POLLS and max(earlier) <= 1.1 * min(earlier):
-                    self.story.before = rows
+                    self.outcome.before = rows
                     return
 
     def _take_over(self, sidecar: Sidecar) -> None:
@@ -154,24 +154,24 @@ class Demo:
             item.until_answering()
         self._say("three sidecars run in mode act, on the shipped default settings")
         began, steady = time.monotonic(), 0
-        self.story.needed_moves = self._needed(sidecars[0])
+        self.outcome.needed_moves = self._needed(sidecars[0])
         with self._live() as live:
             for rows in self._polls(cluster, self._options.within, "the load did not become even in time"):
                 moves = self._moves(sidecars)
                 self._kill_leader_once(sidecars, moves)
                 live.update(self._frame(rows, "balancing", sidecars, self._phase(sidecars)))
-                even = bool(self.story.successor) and max_over_mean(rows) <= END_RATIO
+                even = bool(self.outcome.successor) and max_over_mean(rows) <= END_RATIO
                 steady = steady + 1 if even else 0
                 if steady >= _STEADY_POLLS:
-                    self.story.after = rows
-                    self.story.balanced_seconds = time.monotonic() - began
+                    self.outcome.after = rows
+                    self.outcome.balanced_seconds = time.monotonic() - began
                     return
 
     def _needed(self, sidecar: Sidecar) -> int:
         """Moves of the whole plan on what is known at the start, with those already made: no hit counts, no budgets."""
         unlimited = {f"max_moves_per_{what}": 10_000 for what in ("cycle", "source", "target", "namespace")}
         # Extensible brokers are asked one by one: the first picture may lack some.
-        brokers = len(self.story.before)
+        brokers = len(self.outcome.before)
         sidecar.until(lambda: len(sidecar.picture()) == brokers, "all brokers are in its picture", within=60.0)
         wanted = {"ignore_hit_counts": True, "parameters": unlimited}
         needed = 0
@@ -190,65 +190,65 @@ class Demo:
 
     def _kill_leader_once(self, sidecars: list[Sidecar], moves: list[dict[str, Any]]) -> None:
         """Once the first cycle's moves have ended; then wait for the successor to show itself."""
-        if self.story.killed:
+        if self.outcome.killed:
             survivor = leader_of(sidecars)
-            if not self.story.successor and survivor is not None:
-                self.story.successor = survivor.name
-                self.story.takeover_seconds = time.monotonic() - self._killed_at
-                self._say(f"{survivor.name} leads, {self.story.takeover_seconds:.1f} s after the kill")
+            if not self.outcome.successor and survivor is not None:
+                self.outcome.successor = survivor.name
+                self.outcome.takeover_seconds = time.monotonic() - self._killed_at
+                self._say(f"{survivor.name} leads, {self.outcome.takeover_seconds:.1f} s after the kill")
             return
         leader = leader_of(sidecars)
         if leader is None or not moves:
             return
         leader.kill()
         self._killed_at = time.monotonic()
-        self.story.killed, self.story.killed_after_moves = leader.name, len(moves)
+        self.outcome.killed, self.outcome.killed_after_moves = leader.name, len(moves)
         self._say(f"{leader.name} led and was killed (SIGKILL) after {len(moves)} moves")
 
     def _settle(self, cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> None:
         """Let it be idle for a while, measure what it costs, stop the traffic and count."""
         self._say(f"even; measuring what the sidecars cost while idle ({self._options.idle:.0f} s)")
-        self.story.costs = costs(sidecars, self._options.idle)
-        self.story.moves = self._moves(sidecars)
-        self.story.after = loads(cluster, self._options.mode)
+        self.outcome.costs = costs(sidecars, self._options.idle)
+        self.outcome.moves = self._moves(sidecars)
+        self.outcome.after = loads(cluster, self._options.mode)
         report = traffic.stop() if not self._options.keep else traffic.report()
-        self.story.traffic = report
-        self.story.cut_off = [
+        self.outcome.traffic = report
+        self.outcome.cut_off = [
             report.gap_around(move["bundle"], move["landed_ms"] or move["started_ms"], 10.0)
-            for move in self.story.moves
+            for move in self.outcome.moves
         ]
 
     def _verdict(self) -> bool:
-        story = self.story
-        assert story.traffic is not None
-        self._console.print(display.before_after(story.before, story.after))
-        self._console.print(display.moves_table(story.moves, story.cut_off))
-        self._console.print(display.gaps(story.cut_off))
-        self._console.print(display.costs_table(story.costs))
-        done = sum(move["outcome"] == "done" for move in story.moves)
-        start, end = max_over_mean(story.before), max_over_mean(story.after)
-        lost = story.traffic.lost if story.traffic.final else 0
+        made = self.outcome
+        assert made.traffic is not None
+        self._console.print(display.before_after(made.before, made.after))
+        self._console.print(display.moves_table(made.moves, made.cut_off))
+        self._console.print(display.gaps(made.cut_off))
+        self._console.print(display.costs_table(made.costs))
+        done = sum(move["outcome"] == "done" for move in made.moves)
+        start, end = max_over_mean(made.before), max_over_mean(made.after)
+        lost = made.traffic.lost if made.traffic.final else 0
         checks = [
             ("started uneven", start >= START_RATIO, f"max/mean {start:.2f}, at least {START_RATIO}"),
             (
                 "ended even",
                 end <= END_RATIO,
-                f"max/mean {end:.2f}, at most {END_RATIO}, {story.balanced_seconds:.0f} s after the sidecars started",
+                f"max/mean {end:.2f}, at most {END_RATIO}, {made.balanced_seconds:.0f} s after the sidecars started",
             ),
             (
                 "leader killed",
-                bool(story.killed and story.successor),
-                f"{story.killed} after {story.killed_after_moves} moves, {story.successor} took over in "
-                f"{story.takeover_seconds:.1f} s",
+                bool(made.killed and made.successor),
+                f"{made.killed} after {made.killed_after_moves} moves, {made.successor} took over in "
+                f"{made.takeover_seconds:.1f} s",
             ),
-            ("landed where asked", done == len(story.moves) > 0, f"{done} of {len(story.moves)} moves"),
+            ("landed where asked", done == len(made.moves) > 0, f"{done} of {len(made.moves)} moves"),
             (
                 "no move too many",
-                len(story.moves) <= story.needed_moves + SPARE_MOVES,
-                f"{len(story.moves)} made, the plan before the first one needed {story.needed_moves} (+ {SPARE_MOVES})",
+                len(made.moves) <= made.needed_moves + SPARE_MOVES,
+                f"{len(made.moves)} made, the first plan needed {made.needed_moves} (+ {SPARE_MOVES})",
             ),
-            ("moved once", len({move["bundle"] for move in story.moves}) == len(story.moves), "no bundle moved twice"),
-            ("messages lost", lost == 0, f"{lost} of {story.traffic.acked} acknowledged"),
+            ("moved once", len({move["bundle"] for move in made.moves}) == len(made.moves), "no bundle moved twice"),
+            ("messages lost", lost == 0, f"{lost} of {made.traffic.acked} acknowledged"),
         ]
         display.verdicts(self._console, checks)
         held = all(item[1] for item in checks)
@@ -261,22 +261,24 @@ class Demo:
     def _write_report(self, checks: list[tuple[str, bool, str]], held: bool) -> None:
         if self._options.report is None:
             return
-        story = self.story
-        assert story.traffic is not None
+        outcome = self.outcome
+        assert outcome.traffic is not None
         self._options.report.parent.mkdir(parents=True, exist_ok=True)
         body = {
             "held": held,
             "checks": checks,
-            "before": [asdict(row) for row in story.before],
-            "after": [asdict(row) for row in story.after],
-            "moves": [move | {"cut_off_seconds": gap} for move, gap in zip(story.moves, story.cut_off, strict=True)],
-            "costs": [asdict(cost) for cost in story.costs],
-            "cut_off_median_seconds": statistics.median(story.cut_off) if story.cut_off else None,
-            "cut_off_worst_seconds": max(story.cut_off, default=None),
-            "balanced_seconds": story.balanced_seconds,
-            "takeover_seconds": story.takeover_seconds,
-            "needed_moves": story.needed_moves,
-            "messages": {"acked": story.traffic.acked, "lost": story.traffic.lost},
+            "before": [asdict(row) for row in outcome.before],
+            "after": [asdict(row) for row in outcome.after],
+            "moves": [
+                move | {"cut_off_seconds": gap} for move, gap in zip(outcome.moves, outcome.cut_off, strict=True)
+            ],
+            "costs": [asdict(cost) for cost in outcome.costs],
+            "cut_off_median_seconds": statistics.median(outcome.cut_off) if outcome.cut_off else None,
+            "cut_off_worst_seconds": max(outcome.cut_off, default=None),
+            "balanced_seconds": outcome.balanced_seconds,
+            "takeover_seconds": outcome.takeover_seconds,
+            "needed_moves": outcome.needed_moves,
+            "messages": {"acked": outcome.traffic.acked, "lost": outcome.traffic.lost},
         }
         self._options.report.write_text(json.dumps(body, indent=2), encoding="utf-8")
 
@@ -305,7 +307,7 @@ class Demo:
 
     def _frame(self, rows: list[Load], phase: str, sidecars: list[Sidecar], said: str) -> Any:
         leader = leader_of(sidecars)
-        largest = max((row.throughput for row in [*rows, *self.story.before]), default=0.0)
+        largest = max((row.throughput for row in [*rows, *self.outcome.before]), default=0.0)
         return display.live(
             rows,
             largest,

@@ -56,7 +56,7 @@ class Spread:
 
     @staticmethod
     def of(values: Iterable[float]) -> Spread:
-        """Summarise, for instance, the gap of each move: `Spread.of(story.cut_off)`."""
+        """Summarise, for instance, the gap of each move: `Spread.of(outcome.cut_off)`."""
         found = sorted(values)
         if not found:
             return Spread(count=0, median=0.0, p95=0.0, worst=0.0)

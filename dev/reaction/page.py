@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from dev.cluster.conf import FAST_STATS
+from dev.markdown import table
 from dev.reaction import run as step
 from dev.reaction.contenders import CONTENDERS, Contender
 from dev.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of, over_time
@@ -227,11 +228,6 @@ def _settings_row(contender: Contender) -> Row:
 
 def _told(contender: Contender) -> list[tuple[str, str]]:
     return [*(FAST_STATS.items() if contender.fast else ()), *contender.broker_settings.items()]
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table in Markdown."""
-    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
 
 
 def write(raw: Path = RAW) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from dev.chaos.history import Rules
 from dev.chaos.judging import judge
+from dev.chaos.operator_requests import end_all
 from dev.chaos.proxy import TcpProxy
 from dev.chaos.runner import Ground, leads
 from dev.chaos.schedule import Schedule
-from dev.chaos.wishes import end_all
 from dev.chaos.witness import StoreWitness
 from dev.sidecar import Sidecar, SidecarError, settings_for
 from dev.traffic import AdminError
@@ -29,7 +29,7 @@ TARGETS = {
     "bookie": ("bookie",),
     "admin": ("brokers",),
     "reads": ("brokers",),
-    "wish": ("people",),
+    "request": ("people",),
 }
 # Everything quick, so that much happens in a schedule of a few seconds.
 SETTINGS = {

@@ -13,7 +13,7 @@ from bundlekeel.core.quotas.lines import Lines, latest
 from bundlekeel.core.quotas.shares import ShareMemory, Shares, ShareTuning, claims_of, share_out
 from bundlekeel.core.quotas.usage import Key, UsageLine
 from dev.quota_rules import Fair
-from dev.quota_stories import Death, Move, NewLimit, Story, Topic, play, step
+from dev.quota_scenarios import Death, Move, NewLimit, Scenario, Topic, play, step
 from tests.support.quota_lines import single
 
 GROUPS = ("a", "b")
@@ -160,7 +160,7 @@ def test_fair(book: dict[str, dict[Key, UsageLine]], limit: float) -> None:
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> Story:
+def scenarios(draw: st.DrawFn) -> Scenario:
     """Any topics on any brokers, and one step in the middle: of demands, limit, owners or brokers."""
     brokers = draw(st.integers(2, 4))
     count = draw(st.integers(1, 12))
@@ -179,36 +179,36 @@ def stories(draw: st.DrawFn) -> Story:
             st.builds(NewLimit, cycle=st.just(10), limit=st.floats(500, 5000)),
         )
     )
-    return Story(topics=tuple(topics), brokers=brokers, limit=limit, cycles=24, events=(event,))
+    return Scenario(topics=tuple(topics), brokers=brokers, limit=limit, cycles=24, events=(event,))
 
 
 @QUICK
-@given(stories())
-def test_converges(story: Story) -> None:
+@given(scenarios())
+def test_converges(scenario: Scenario) -> None:
     """Within 10 % of what is possible after any step, and everybody at 80 % of his fair share; it stays so. In three
     cycles, or in four where a topic just meets the limit of its half-way step and so hides that it is content; and one
     more where less demand has to be seen twice."""
-    settled = play(story, Fair(ShareTuning(overcommit=0.1))).cycles_to_settle(10)
+    settled = play(scenario, Fair(ShareTuning(overcommit=0.1))).cycles_to_settle(10)
     assert settled is not None
     assert settled <= 5
 
 
 @QUICK
-@given(stories(), st.lists(st.just(1.0) | st.floats(1, 1e4), min_size=12, max_size=12))
-def test_converges_from_any_start(story: Story, starts: list[float]) -> None:
+@given(scenarios(), st.lists(st.just(1.0) | st.floats(1, 1e4), min_size=12, max_size=12))
+def test_converges_from_any_start(scenario: Scenario, starts: list[float]) -> None:
     """Whatever rates are in force when a leader begins, who remembers nothing: the same in five cycles."""
     rule = Fair(ShareTuning(overcommit=0.1))
-    rule.shares = {topic.name: rate for topic, rate in zip(story.topics, starts, strict=False)}
-    settled = play(story, rule).cycles_to_settle(0, 10)
+    rule.shares = {topic.name: rate for topic, rate in zip(scenario.topics, starts, strict=False)}
+    settled = play(scenario, rule).cycles_to_settle(0, 10)
     assert settled is not None
     assert settled <= 5
 
 
 @QUICK
-@given(stories())
-def test_strict(story: Story) -> None:
+@given(scenarios())
+def test_strict(scenario: Scenario) -> None:
     """Without overcommitting nothing passes beyond the limit once topics are known, and from the fifth cycle after any
     step on the total is within 10 %. (When demand and limit step at once, the fourth may still be 10.1 % off.)"""
-    found = play(story, Fair())
+    found = play(scenario, Fair())
     assert (found.passed[11:].sum(axis=1) <= found.limit[11:] * SLACK).all()
     assert np.abs(found.accuracy()[15:] - 1).max() <= 0.1

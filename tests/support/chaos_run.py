@@ -11,7 +11,7 @@ import msgspec
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.daemon.state import documents
 from bundlekeel.daemon.state.documents import Desired, Pause
-from dev.chaos.history import History, Record, Rules, Stop, Violation, Wish
+from dev.chaos.history import History, OperatorRequest, Record, Rules, Stop, Violation
 from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What, draw
 from tests.support.chaos_world import COOL_DOWN_SECONDS, SESSION_SECONDS, ChaosSidecar, ChaosWorld
@@ -25,7 +25,7 @@ TARGETS = {
     "store": ("zookeeper",),
     "admin": ("brokers",),
     "reads": ("brokers",),
-    "wish": ("people",),
+    "request": ("people",),
     "takeover": ("sidecars",),
 }
 ADMIN = {
@@ -102,7 +102,7 @@ class _Run:
             intents=witness.intents,
             terms=witness.terms,
             stops=witness.stops,
-            wishes=witness.wishes,
+            requests=witness.requests,
             records=records,
             first=world.first,
             final={bundle: world.owners().get(bundle, "") for bundle in world.first},
@@ -157,7 +157,7 @@ class _Run:
             await self._kill_store(fault.seconds)
         elif what is What.PAUSE:
             await self._pause(fault.seconds)
-        elif what.target == "wish":
+        elif what.target == "request":
             await self._want(what, fault.seconds)
         else:
             await self._break(what, world.sidecars[target], fault.seconds)
@@ -254,61 +254,66 @@ class _Run:
             if sidecar.tasks:
                 store.resume(sidecar.coordination)
 
-    # --- wishes --------------------------------------------------------------------------------------------
+    # --- requests --------------------------------------------------------------------------------------------
 
     async def _pause(self, seconds: float, *, lift: bool = True) -> None:
         if self._pausing.locked() and lift:
             return
         pause = Pause(reason="chaos", by="people", since_ms=self._world.clock.wall_ms())
         async with self._pausing:
-            await self._wish(
-                Wish(kind="pause", since=0.0),
+            await self._request(
+                OperatorRequest(kind="pause", since=0.0),
                 lambda desired: msgspec.structs.replace(desired, pause=pause),
                 (lambda desired: msgspec.structs.replace(desired, pause=None)) if lift else None,
                 seconds,
             )
 
     async def _want(self, what: What, seconds: float) -> None:
-        """A wish about one bundle, broker or namespace; the same one is not asked for twice at a time."""
-        wish, field, name, value = self._wanted(what)
+        """A request about one bundle, broker or namespace; the same one is not asked for twice at a time."""
+        request, field, name, value = self._wanted(what)
         if (field, name) in self._wanting:
             return
         self._wanting.add((field, name))
-        await self._wish(
-            wish,
+        await self._request(
+            request,
             lambda desired: _with(desired, field, {**getattr(desired, field), name: value}),
             lambda desired: _with(desired, field, {k: v for k, v in getattr(desired, field).items() if k != name}),
             seconds,
         )
         self._wanting.discard((field, name))
 
-    def _wanted(self, what: What) -> tuple[Wish, str, str, object]:
-        """The wish that a fault stands for, and how it is stored: field of `Desired`, name there, value."""
+    def _wanted(self, what: What) -> tuple[OperatorRequest, str, str, object]:
+        """The request that a fault stands for, and how it is stored: field of `Desired`, name there, value."""
         dice, now = self._world.random, self._world.clock.wall_ms()
         bundle, broker = dice.choice(sorted(self._world.first)), dice.choice(BROKERS)
         asked = documents.OperatorRequest(by="people", reason="chaos", since_ms=now)
         if what is What.CORDON:
-            return Wish(kind="cordon", since=0.0, broker=broker), "cordons", broker, asked
+            return OperatorRequest(kind="cordon", since=0.0, broker=broker), "cordons", broker, asked
         if what is What.DRAIN:
-            return Wish(kind="drain", since=0.0, broker=broker), "drains", broker, asked
+            return OperatorRequest(kind="drain", since=0.0, broker=broker), "drains", broker, asked
         if what is What.EXCLUDE:
-            return Wish(kind="exclusion", since=0.0, bundle=bundle), "excluded", f"b:{bundle}", now + _LONG_MS
+            return (
+                OperatorRequest(kind="exclusion", since=0.0, bundle=bundle),
+                "excluded",
+                f"b:{bundle}",
+                now + _LONG_MS,
+            )
         if what is What.PAUSE_SCOPE:
             namespace = bundle.rpartition("/")[0]
             pause = Pause(reason="chaos", by="people", since_ms=now)
-            return Wish(kind="pause", since=0.0, bundle=namespace), "pauses", f"namespace:{namespace}", pause
-        return Wish(kind="pin", since=0.0, bundle=bundle), "pinned", bundle, now + _LONG_MS
+            return OperatorRequest(kind="pause", since=0.0, bundle=namespace), "pauses", f"namespace:{namespace}", pause
+        return OperatorRequest(kind="pin", since=0.0, bundle=bundle), "pinned", bundle, now + _LONG_MS
 
-    async def _wish(self, wish: Wish, asked: Change, over: Change | None, seconds: float) -> None:
+    async def _request(self, request: OperatorRequest, asked: Change, over: Change | None, seconds: float) -> None:
         """Ask any sidecar that hears, and take it back after a while."""
         if not await self._ask(asked):
             return
-        wishes = self._world.witness.wishes
-        wishes.append(dataclasses.replace(wish, since=self._world.clock.boot()))
-        place = len(wishes) - 1
+        requests = self._world.witness.requests
+        requests.append(dataclasses.replace(request, since=self._world.clock.boot()))
+        place = len(requests) - 1
         await asyncio.sleep(seconds)
         if over is not None:
-            wishes[place] = dataclasses.replace(wishes[place], until=self._world.clock.boot())
+            requests[place] = dataclasses.replace(requests[place], until=self._world.clock.boot())
             for _ in range(_TRIES):
                 if await self._ask(over):
                     return

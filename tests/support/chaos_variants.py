@@ -41,8 +41,8 @@ class FarAway(ChaosSidecar):
 class WithoutPermit(FarAway):
     """Nobody asks whether it still leads."""
 
-    def employ(self, world: MovePorts) -> LeaderExecutor:
-        """A hand that asks nobody."""
+    def make_executor(self, world: MovePorts) -> LeaderExecutor:
+        """An executor that checks nothing."""
         return LeaderExecutor(world, _Always(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
 
 
@@ -58,10 +58,10 @@ class _EndsItself(_Always):
 
 
 class GivesUpEarly(FarAway):
-    """As Bundlekeel was before a suspension was told from the end of a term: its hand stays idle, its intent open."""
+    """As before a suspension was distinguished from the end of a term: the executor stays idle, its intent open."""
 
-    def employ(self, world: MovePorts) -> LeaderExecutor:
-        """A hand that gives up early."""
+    def make_executor(self, world: MovePorts) -> LeaderExecutor:
+        """An executor that ends with a suspension."""
         return LeaderExecutor(world, _EndsItself(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
 
 
@@ -102,7 +102,7 @@ class _Deaf(FarStore):
         return replace(found, data=b"") if found is not None and path == "desired" else found
 
 
-class WithoutWishes(ChaosSidecar):
+class WithoutRequests(ChaosSidecar):
     """It does what it planned, whatever people want."""
 
     store_kind = _Deaf
@@ -120,7 +120,7 @@ class _DeafToCordons(FarStore):
 
 
 class WithoutCordons(ChaosSidecar):
-    """It heeds every wish but those about brokers that shall get nothing."""
+    """It heeds every request but those about brokers that shall get nothing."""
 
     store_kind = _DeafToCordons
 

@@ -19,7 +19,7 @@ from bundlekeel.daemon.execution.move import ExecutorLimits
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.ports import Document, DocumentChange, Member
 from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
-from dev.chaos.history import Attempt, Intent, Stop, Term, Verb, Verdict, Wish
+from dev.chaos.history import Attempt, Intent, OperatorRequest, Stop, Term, Verb, Verdict
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore, _Node
 from tests.support.services import runtime_parts
@@ -54,7 +54,7 @@ class Witness:
     intents: list[Intent] = field(default_factory=list)
     terms: list[Term] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
-    wishes: list[Wish] = field(default_factory=list)
+    requests: list[OperatorRequest] = field(default_factory=list)
     announced: asyncio.Event = field(default_factory=asyncio.Event)
 
     def seen(self, changes: Sequence[DocumentChange]) -> None:
@@ -290,7 +290,7 @@ class ChaosSidecar(FakeSidecar):
         """How it reaches the brokers."""
         return self.brokers_kind(self)
 
-    def tell_time(self, cluster: FakeCluster) -> TestClock:
+    def clock_of(self, cluster: FakeCluster) -> TestClock:
         """Each process has clocks of its own, apart from the others'."""
         self.world.started += 1
         return MachineClock.drawn(random.Random(f"{self.world.seed} {self.world.started}"))

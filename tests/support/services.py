@@ -1,4 +1,4 @@
-"""What stands on a sidecar over fakes: its runtime, and the face of operators' requests."""
+"""What stands on a sidecar over fakes: its runtime, and operators' requests."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class FakeSidecar:
         capacity: tuple[CapacityOverride, ...] = (),
         revert: bool = False,
     ) -> None:
-        self.cluster, self.clock = cluster, self.tell_time(cluster)
+        self.cluster, self.clock = cluster, self.clock_of(cluster)
         self.telemetry = PrometheusTelemetry()
         self.coordination = self.connect()
         self.leadership = self._leadership(name)
@@ -185,7 +185,7 @@ class FakeSidecar:
         self.outage = self._outage()
         self.calendar = Calendar(self.windows)
         self.gate = self._gate(mode)
-        self.executor = self.employ(self._world())
+        self.executor = self.make_executor(self._world())
         self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
         self.cycle = self._cycle(params, revert)
         self.planner = Planner(self.cycle, self.clock.wall_ms, eta=self.operations.eta, interval_seconds=30.0)
@@ -262,7 +262,7 @@ class FakeSidecar:
         parts |= {"now_ms": self.clock.wall_ms(), "desired": self.shared_state.desired}
         return await why(name, WhyInput(cycle=self.cycle, **{**parts, **given}))
 
-    def tell_time(self, cluster: FakeCluster) -> TestClock:
+    def clock_of(self, cluster: FakeCluster) -> TestClock:
         """Its machine's clocks."""
         return cluster.clock
 
@@ -274,8 +274,8 @@ class FakeSidecar:
         """How it reaches the brokers."""
         return MemoryAdmin(self.cluster.model)
 
-    def employ(self, world: MovePorts) -> LeaderExecutor:
-        """Its hand."""
+    def make_executor(self, world: MovePorts) -> LeaderExecutor:
+        """What carries its moves out."""
         return LeaderExecutor(world, self.leadership, self.shared_state, self.limits, self.gate)
 
     def _cycle(self, params: Parameters, revert: bool) -> Cycle:

@@ -53,6 +53,8 @@ class PrometheusCounters:
         self._clock = clock
         self._token = token
         self._known: tuple[float, list[str]] = (float("-inf"), [])
+        # Which brokers each value stood for, and when that was looked up last.
+        self._stands_for: dict[str, dict[str, float]] = {}
         self._http = httpx.AsyncClient(
             timeout=options.timeout,
             trust_env=False,
@@ -78,7 +80,7 @@ class PrometheusCounters:
         await self._http.aclose()
 
     async def _name_of(self, broker: BrokerEndpoint) -> str:
-        """The value of the label that stands for this broker. AdminFault unless it is exactly one."""
+        """The value of the label that stands for this broker. AdminFault unless it is exactly one, and no other's."""
         at, names = self._known
         if self._clock.boot() - at > _KNOWN_SECONDS:
             names = await self._names()
@@ -88,6 +90,12 @@ class PrometheusCounters:
             known = ", ".join(names[:5]) or "none"
             text = f"{len(found) or 'no'} values of {self._options.broker_label} stand for {broker.broker_id}"
             raise AdminFault(f"{text}; Prometheus knows {known}", status=200)
+        now = self._clock.boot()
+        brokers = self._stands_for.setdefault(found[0], {})
+        brokers[broker.broker_id] = now
+        if several := [name for name, since in brokers.items() if now - since <= 2 * _KNOWN_SECONDS][1:]:
+            text = f"{self._options.broker_label}={found[0]} stands for {len(several) + 1} brokers"
+            raise AdminFault(f"{text}, {broker.broker_id} among them", status=200)
         return found[0]
 
     async def _names(self) -> list[str]:

@@ -36,7 +36,7 @@ _MOVES_UNTIL, _API_UNTIL, _TASKS_UNTIL, _LEADERSHIP_UNTIL = 12.0, 15.0, 16.0, 17
 # Moves in flight are waited for so long; their outcomes are written afterwards.
 _MOVES_SECONDS = 11.0
 _HOUSEKEEPING_SECONDS = 1.0
-_COMPLAIN_SECONDS = 60.0
+_STORE_WARNING_SECONDS = 60.0
 
 
 class Server(Protocol):
@@ -90,7 +90,7 @@ class Runtime:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._checkpoint_at = 0.0
-        self._complained_at: float | None = None
+        self._store_warned_at: float | None = None
         self._observing = False
         self._failed = False
         self._wrong: WrongCluster | None = None
@@ -195,12 +195,12 @@ class Runtime:
     async def _until_next(self) -> None:
         """The interval, or sooner when fresh reports arrive, but never more often than five times an interval.
 
-        Nobody waits for that long who has just got the first picture or the leadership, and a plan that the budgets of
-        a cycle cut off goes on as soon as the next cycle may run: a fifth of the interval after the last one began.
+        The first picture and a term just won do not wait for that long, and a plan that the budgets of a cycle cut off
+        goes on as soon as the next cycle may run: a fifth of the interval after the last one began.
         """
         fresh, interval = self._parts.observer.fresh, self._parts.interval_seconds
-        blind, shortest = self._parts.cycle.picture is None, interval / 5
-        if not blind:
+        first, shortest = self._parts.cycle.picture is None, interval / 5
+        if not first:
             try:
                 async with asyncio.timeout(max(0.0, self._turn_began + shortest - self._parts.clock.boot())):
                     await self._first_of(self._hurry, self._stop)
@@ -231,27 +231,27 @@ class Runtime:
             await self._pause(_HOUSEKEEPING_SECONDS)
             lag = max(0.0, clock.boot() - before - _HOUSEKEEPING_SECONDS)
             self._parts.telemetry.gauge("event_loop_lag_seconds", lag)
-            self._complain_about_store()
+            self._warn_about_store()
             if not self._parts.coordination.connected:
                 continue
             try:
-                await self._keep_house()
+                await self._keep_term()
             except (StoreError, LeadershipLost) as error:
                 _log.info("housekeeping interrupted", error=str(error))
 
-    def _complain_about_store(self) -> None:
-        """Say once a minute that the metadata store does not answer, and once that it does again."""
+    def _warn_about_store(self) -> None:
+        """Log once a minute that the metadata store does not answer, and once that it does again."""
         now = self._parts.clock.boot()
         if self._parts.coordination.connected:
-            if self._complained_at is not None:
+            if self._store_warned_at is not None:
                 _log.info("the metadata store answers")
-            self._complained_at = None
-        elif self._complained_at is None or now - self._complained_at >= _COMPLAIN_SECONDS:
-            self._complained_at = now
+            self._store_warned_at = None
+        elif self._store_warned_at is None or now - self._store_warned_at >= _STORE_WARNING_SECONDS:
+            self._store_warned_at = now
             _log.warning("the metadata store does not answer; waiting, nothing is done meanwhile")
 
     async def _executions(self) -> None:
-        """Serve what people asked for, in a task of its own: a long execution must not hold up the housekeeping."""
+        """Carry out operators' requests, in a task of its own: a long execution must not hold up the housekeeping."""
         while not self._stop.is_set():
             await self._pause(_HOUSEKEEPING_SECONDS)
             if self._parts.coordination.connected and self._parts.leadership.leading:
@@ -259,7 +259,7 @@ class Runtime:
 
     async def _operations(self) -> None:
         """Keep drained brokers empty: what lands there is planned at once, in a task of its own, since brokers are
-        asked that may hang."""
+        called that may hang."""
         parts = self._parts
         while not self._stop.is_set():
             await self._pause(_HOUSEKEEPING_SECONDS)
@@ -268,7 +268,7 @@ class Runtime:
             if await parts.operations.look(parts.cycle.cycle_state.ledger.under_way()):
                 parts.observer.fresh.set()
 
-    async def _keep_house(self) -> None:
+    async def _keep_term(self) -> None:
         parts = self._parts
         await parts.shared_state.refresh()
         if not parts.leadership.leading:

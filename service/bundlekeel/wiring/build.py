@@ -131,7 +131,7 @@ class Build:
         return made
 
     def _journal(self, settings: Settings) -> Journal:
-        """The file, and who else hears of each line."""
+        """The file, and what else gets each line."""
         written: Journal = FileJournal(
             self.loaded.located(settings.journal.path),
             telemetry=self.outside.telemetry,

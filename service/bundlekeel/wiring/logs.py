@@ -77,7 +77,7 @@ def _forms(secret: str) -> set[str]:
 
 
 class _Forgiving:
-    """A stream whose failures concern nobody: a log that cannot be written (its reader is gone, the disk is full) must
+    """A stream whose failures are ignored: a log that cannot be written (its reader is gone, the disk is full) must
     not end a cycle, nor keep the process from stopping."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -121,9 +121,9 @@ def secrets_of(model: BaseModel) -> Iterator[str]:
 
 
 def configure_logging(settings: Settings, level: str = "") -> None:
-    """structlog to stderr: events with fields, JSON unless a person looks at a terminal. Libraries stay quiet.
+    """structlog to stderr: events with fields, JSON unless stderr is a terminal. Libraries log warnings only.
 
-    `level`: instead of that of the settings, for commands that a person waits for."""
+    `level`: instead of that of the settings, for commands run by hand."""
     wanted = settings.logging.format
     redactor = Redactor(secrets_of(settings))
     console = wanted == "console" or (wanted == "auto" and sys.stderr.isatty())
@@ -157,7 +157,7 @@ def redact_last_words(redactor: Redactor) -> None:
     """No secret in what Python prints of an error that ends the process or a thread (kazoo has some), or that could not
     be raised."""
 
-    def tell(
+    def report(
         kind: type[BaseException], error: BaseException | None, trace: TracebackType | None, where: str = ""
     ) -> None:
         sys.stderr.write(redactor.text(where + "".join(traceback.format_exception(kind, error, trace))))
@@ -165,11 +165,11 @@ def redact_last_words(redactor: Redactor) -> None:
     def thread_ended(args: threading.ExceptHookArgs) -> None:
         if args.exc_type is not SystemExit:
             name = args.thread.name if args.thread is not None else "a thread"
-            tell(args.exc_type, args.exc_value, args.exc_traceback, f"error in {name}:\n")
+            report(args.exc_type, args.exc_value, args.exc_traceback, f"error in {name}:\n")
 
     def not_raised(args: sys.UnraisableHookArgs) -> None:
-        tell(args.exc_type, args.exc_value, args.exc_traceback, f"{args.err_msg or 'error ignored'}:\n")
+        report(args.exc_type, args.exc_value, args.exc_traceback, f"{args.err_msg or 'error ignored'}:\n")
 
-    sys.excepthook = tell
+    sys.excepthook = report
     threading.excepthook = thread_ended
     sys.unraisablehook = not_raised

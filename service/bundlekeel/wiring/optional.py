@@ -111,9 +111,6 @@ def _nowhere() -> CalibrationStore:
     raise StoreError("calibration is off")
 
 
-# The recorder of a sidecar, and the store for the command line. pyarrow is loaded only where history is used.
-
-
 # Receivers of notifications, as the settings say.
 
 
@@ -220,7 +217,7 @@ def traces_of(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, member
     adapter = _traces_adapter()
     trusted = loaded.located(given.tls_trust_certs_file)
     if trusted is not None:
-        # The library would say so with the first trace only.
+        # The library would report it with the first trace only.
         ClientTls(trust_certs=trusted).context(field="traces.tls_trust_certs_file")
     exporter = adapter.otlp_exporter(given.otlp_endpoint, seconds=given.timeout, trust_certs=trusted)
     resource = {

@@ -260,7 +260,7 @@ async def settled(out: Outside, within: float = 10.0) -> None:
             return
         except (StoreError, SnapshotError) as error:
             if out.clock.boot() > deadline:
-                raise StoreError(f"who owns what cannot be told: {error}") from error
+                raise StoreError(f"the owners of bundles cannot be read: {error}") from error
             await out.clock.sleep(0.05)
 
 

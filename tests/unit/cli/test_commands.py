@@ -19,9 +19,11 @@ from typer.testing import CliRunner
 
 from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
+from bundlekeel.cli.exit_codes import CliError
+from bundlekeel.cli.output import decoded
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.daemon.answers.picture import BrokerView, Check
 from bundlekeel.daemon.answers.summary import Period
 from tests.support.fake_service import BROKERS, HASH, FakeService, places
 
@@ -381,7 +383,8 @@ def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: Any)
     assert refused.exit_code == 4 and "unix socket" in refused.stderr
 
 
-def _fail(name: str, error: Exception) -> Callable[[FakeService], None]:
+def failing(name: str, error: Exception) -> Callable[[FakeService], None]:
+    """Make a method of the service raise."""
     return lambda service: service.fail.update({name: error})
 
 
@@ -390,21 +393,33 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["plan", "show", "feed"], None, 1, "15 minutes"),
     (["plan", "--set", "oops"], None, 2, "key=value"),
     (["plan", "--scale", "-1"], None, 2, "traffic_scale"),
+    (["plan", "--ignore-hit-counts", "--keep-hit-counts"], None, 2, "give one of them"),
     (["plan", "--add-broker", "a b"], None, 2, "add_brokers.0"),
     (["pause", "--reason", "r", "--for", "soon"], None, 2, "2h"),
     (["pause", "--reason", "r", "--for", "0s"], None, 2, "more than 0s"),
     (["brokers", "--nope"], None, 2, "--nope"),
     (["pause"], None, 2, "--reason"),
-    (["brokers"], _fail("brokers", SnapshotError("no picture yet")), 3, "no picture yet"),
-    (["mode", "act", "--reason", "r"], _fail("set_mode", Forbidden("the file says recommend")), 4, "the file says"),
+    (["brokers"], failing("brokers", SnapshotError("no picture yet")), 3, "no picture yet"),
+    (["mode", "act", "--reason", "r"], failing("set_mode", Forbidden("the file says recommend")), 4, "the file says"),
     (
         ["plan", "execute", HASH, "--reason", "r"],
-        _fail("execute", Conflict("inputs changed", difference=["b-1 is gone"])),
+        failing("execute", Conflict("inputs changed", difference=["b-1 is gone"])),
         4,
         "b-1 is gone",
     ),
-    (["brokers"], _fail("brokers", RuntimeError("inside")), 1, "the log has the traceback"),
+    (["brokers"], failing("brokers", RuntimeError("inside")), 1, "the log has the traceback"),
 ]
+
+
+def fails(
+    sidecar: Sidecar, command: list[str], prepare: Callable[[FakeService], None] | None, code: int, said: str
+) -> None:
+    """One command that fails."""
+    if prepare:
+        prepare(sidecar.service)
+    result = sidecar.run(*command)
+    assert result.exit_code == code, result.output
+    assert said in result.stderr and "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(("command", "prepare", "code", "said"), FAILURES, ids=lambda item: str(item)[:40])
@@ -412,11 +427,14 @@ def test_exit_codes(
     sidecar: Sidecar, command: list[str], prepare: Callable[[FakeService], None] | None, code: int, said: str
 ) -> None:
     """Stable exit codes, and a message on stderr that helps."""
-    if prepare:
-        prepare(sidecar.service)
-    result = sidecar.run(*command)
-    assert result.exit_code == code, result.output
-    assert said in result.stderr and "Traceback" not in result.stderr
+    fails(sidecar, command, prepare, code, said)
+
+
+def test_an_answer_of_another_release_is_said() -> None:
+    """Its fields are others: the table cannot be drawn, and the message names the field and the way out."""
+    with pytest.raises(CliError, match=r"`broker`.*sidecar's release") as caught:
+        decoded(list[BrokerView], [{"name": "b-1"}])
+    assert caught.value.code == 3
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.deciding import ask, bundle
+from tests.unit.cli.test_decide import report
 
 MINUTE = 60_000
 HITS = "loadBalancerSheddingConditionHitCountThreshold"
@@ -243,24 +244,9 @@ def test_other_strategies_do_not_read_this_shape() -> None:
         }
 
 
-def modular(cpu: float, namespace: str, at: int) -> dict[str, Any]:
-    """A LocalBrokerData record with six equal bundles."""
-    rates = {"msgRateIn": 100.0, "msgRateOut": 200.0, "msgThroughputIn": 1e6, "msgThroughputOut": 2e6}
-    blind = {"usage": 0.0, "limit": -1000.0}
-    return {
-        "cpu": {"usage": cpu, "limit": 100.0},
-        "directMemory": {"usage": 1.0, "limit": 10.0},
-        "bandwidthIn": blind,
-        "bandwidthOut": blind,
-        **{key: 6 * value for key, value in rates.items()},
-        "lastUpdate": at * MINUTE,
-        "lastStats": {bundle(namespace, index): rates for index in range(6)},
-    }
-
-
 def test_corrected_reads_modular_pictures_too() -> None:
     """Told apart by the turn's own fields or by the records; compat reads only what the class reads."""
-    given = {"brokers": {"b0:8080": modular(90.0, "a", 1), "b1:8080": modular(10.0, "b", 1)}}
+    given = {"brokers": {"b0:8080": report("a", 90.0), "b1:8080": report("b", 10.0)}}
     corrected, error = ask(reset(), given, reset("4.2"), given)
     assert corrected["to"] and set(corrected["to"].values()) == {"b1:8080"}
     assert error["error"]["field"] == "brokers" and error["error"]["line"] == 4

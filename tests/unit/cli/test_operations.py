@@ -13,7 +13,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from tests.support.fake_service import BROKERS, HASH, FakeService
-from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
+from tests.unit.cli.test_commands import Sidecar, failing, fails, served, sidecar  # fixtures
 
 __all__ = ["served", "sidecar"]
 
@@ -198,20 +198,16 @@ def test_resume_says_what_it_did(sidecar: Sidecar, scope: list[str], said: str) 
     assert json.loads(sidecar.run("resume", *scope, *WHO, "-o", "json").stdout)["by"] == "ann"
 
 
-def _fail(name: str, error: Exception) -> Callable[[FakeService], None]:
-    return lambda service: service.fail.update({name: error})
-
-
 FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]] = [
-    (["drain", "b", *WHO], _fail("drain", NotFound("no broker 'b'")), 1, "no broker 'b'"),
+    (["drain", "b", *WHO], failing("drain", NotFound("no broker 'b'")), 1, "no broker 'b'"),
     (["uncordon", BROKERS[0], *WHO], None, 1, "neither cordoned"),
     (
         ["unload", BUNDLE, "--yes", *WHO],
-        _fail("manual_move", Conflict("not carried out", difference=["Pinned"])),
+        failing("manual_move", Conflict("not carried out", difference=["Pinned"])),
         4,
         "Pinned",
     ),
-    (["review", "approve", HASH, *WHO], _fail("approve", Forbidden("ann proposed it")), 4, "ann proposed it"),
+    (["review", "approve", HASH, *WHO], failing("approve", Forbidden("ann proposed it")), 4, "ann proposed it"),
     (["split", BUNDLE, "--at", "half", *WHO], None, 2, "0x40000000"),
     (["split", BUNDLE, "--algorithm", "thirds", *WHO], None, 2, "flow_or_qps_equally_divide"),
     (["pin", BUNDLE, "--for", "soon", *WHO], None, 2, "2h"),
@@ -222,7 +218,12 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["unload", BUNDLE, "--yes"], None, 2, "--reason"),
     (["split", BUNDLE, "--yes"], None, 2, "--reason"),
     (["cordon", BROKERS[1]], None, 2, "--reason"),
-    (["cordon", BROKERS[1], *WHO], _fail("cordon", Conflict("no other broker is open")), 4, "no other broker is open"),
+    (
+        ["cordon", BROKERS[1], *WHO],
+        failing("cordon", Conflict("no other broker is open")),
+        4,
+        "no other broker is open",
+    ),
     (["cordon", BROKERS[1], "--reason", "  "], None, 2, "must say something"),
     (["drain", BROKERS[2], "--yes", "--wait", "--within", "1s", *WHO], None, 1, "not drained any more"),
 ]
@@ -233,8 +234,4 @@ def test_exit_codes(
     sidecar: Sidecar, command: list[str], prepare: Callable[[FakeService], None] | None, code: int, said: str
 ) -> None:
     """Stable exit codes, and a message on stderr that helps."""
-    if prepare:
-        prepare(sidecar.service)
-    result = sidecar.run(*command)
-    assert result.exit_code == code, result.output
-    assert said in result.stderr and "Traceback" not in result.stderr
+    fails(sidecar, command, prepare, code, said)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dev.chaos import Attempt, Disturbance, History, Intent, Record, Stop, Term, Wish, judge
+from dev.chaos import Attempt, Disturbance, History, Intent, OperatorRequest, Record, Stop, Term, judge
 from dev.chaos.history import Kind, Rules
 
 X, Y = "t/ns/0x00000000_0x40000000", "t/ns/0x40000000_0x80000000"
@@ -98,41 +98,41 @@ def test_a_stop_long_after_the_end_is_no_excuse() -> None:
 
 
 def test_requests_bind_what_begins_after_them() -> None:
-    pause, pin = Wish(kind="pause", since=7.0), Wish(kind="pin", since=7.0, bundle=X)
-    assert kinds(one_move(wishes=(pause, pin))) == [Kind.AGAINST_PAUSE, Kind.AGAINST_PIN]
-    assert kinds(one_move(wishes=(replace(pin, bundle=Y),))) == []
-    assert kinds(one_move(wishes=(replace(pause, until=9.0),))) == []
-    assert kinds(one_move(wishes=(replace(pause, since=8.5),))) == [], "it need not be known everywhere at once"
+    pause, pin = OperatorRequest(kind="pause", since=7.0), OperatorRequest(kind="pin", since=7.0, bundle=X)
+    assert kinds(one_move(requests=(pause, pin))) == [Kind.AGAINST_PAUSE, Kind.AGAINST_PIN]
+    assert kinds(one_move(requests=(replace(pin, bundle=Y),))) == []
+    assert kinds(one_move(requests=(replace(pause, until=9.0),))) == []
+    assert kinds(one_move(requests=(replace(pause, since=8.5),))) == [], "it need not be known everywhere at once"
 
 
-CORDON = Wish(kind="cordon", since=7.0, broker=B2)
+CORDON = OperatorRequest(kind="cordon", since=7.0, broker=B2)
 
 
 @pytest.mark.parametrize(
-    ("wish", "crime"),
+    ("asked", "crime"),
     [
         (CORDON, Kind.AGAINST_CORDON),
         (replace(CORDON, kind="drain"), Kind.AGAINST_DRAIN),
-        (Wish(kind="exclusion", since=7.0, bundle=X), Kind.AGAINST_EXCLUSION),
-        (Wish(kind="exclusion", since=7.0, bundle="t/ns"), Kind.AGAINST_EXCLUSION),
-        (Wish(kind="exclusion", since=7.0, broker=B1), Kind.AGAINST_EXCLUSION),
-        (Wish(kind="pause", since=7.0, bundle="t"), Kind.AGAINST_PAUSE),
-        (Wish(kind="pause", since=7.0, broker=B1), Kind.AGAINST_PAUSE),
-        (Wish(kind="pause", since=7.0, broker=B2), Kind.AGAINST_PAUSE),
+        (OperatorRequest(kind="exclusion", since=7.0, bundle=X), Kind.AGAINST_EXCLUSION),
+        (OperatorRequest(kind="exclusion", since=7.0, bundle="t/ns"), Kind.AGAINST_EXCLUSION),
+        (OperatorRequest(kind="exclusion", since=7.0, broker=B1), Kind.AGAINST_EXCLUSION),
+        (OperatorRequest(kind="pause", since=7.0, bundle="t"), Kind.AGAINST_PAUSE),
+        (OperatorRequest(kind="pause", since=7.0, broker=B1), Kind.AGAINST_PAUSE),
+        (OperatorRequest(kind="pause", since=7.0, broker=B2), Kind.AGAINST_PAUSE),
         (replace(CORDON, since=8.5), None),
         (replace(CORDON, until=9.0), None),
         (replace(CORDON, broker=B1), None),
         (replace(CORDON, broker=B3), None),
-        (Wish(kind="exclusion", since=7.0, bundle=Y), None),
-        (Wish(kind="exclusion", since=7.0, bundle="t/n"), None),
-        (Wish(kind="pause", since=7.0, broker=B3), None),
+        (OperatorRequest(kind="exclusion", since=7.0, bundle=Y), None),
+        (OperatorRequest(kind="exclusion", since=7.0, bundle="t/n"), None),
+        (OperatorRequest(kind="pause", since=7.0, broker=B3), None),
     ],
 )
-def test_requests_about_brokers_and_scopes(wish: Wish, crime: Kind | None) -> None:
+def test_requests_about_brokers_and_scopes(asked: OperatorRequest, crime: Kind | None) -> None:
     """Nothing comes to a cordoned or draining broker, though it may leave; nothing excluded or paused moves.
     Where it was to go is said to the first broker only."""
     to_b2 = (replace(attempt(10.1, "failed"), destination=B2), attempt(10.2))
-    assert kinds(one_move(attempts=to_b2, wishes=(wish,))) == ([] if crime is None else [crime])
+    assert kinds(one_move(attempts=to_b2, requests=(asked,))) == ([] if crime is None else [crime])
 
 
 def test_a_drain_need_not_wait_for_the_cool_down() -> None:
@@ -140,10 +140,10 @@ def test_a_drain_need_not_wait_for_the_cool_down() -> None:
     back = two_moves(50.0)
     leaves = replace(back.records[1], source=B2)
     history = replace(back, records=(back.records[0], leaves))
-    drain = Wish(kind="drain", since=40.0, broker=B2)
-    assert kinds(replace(history, wishes=(drain,))) == []
-    assert kinds(replace(history, wishes=(replace(drain, broker=B3),))) == [Kind.MOVED_TWICE]
-    assert kinds(replace(history, wishes=(replace(drain, until=50.0),))) == [Kind.MOVED_TWICE]
+    drain = OperatorRequest(kind="drain", since=40.0, broker=B2)
+    assert kinds(replace(history, requests=(drain,))) == []
+    assert kinds(replace(history, requests=(replace(drain, broker=B3),))) == [Kind.MOVED_TWICE]
+    assert kinds(replace(history, requests=(replace(drain, until=50.0),))) == [Kind.MOVED_TWICE]
 
 
 def two_moves(apart: float, *, outcome: str = "done", landed: str = B2) -> History:
@@ -246,8 +246,10 @@ def test_each_crime_is_found(history: History, data: st.DataObject) -> None:
         Kind.OUTSIDE_LEADERSHIP: replace(
             history, attempts=[replace(item, member="C") if item is chosen else item for item in history.attempts]
         ),
-        Kind.AGAINST_PAUSE: replace(history, wishes=[Wish(kind="pause", since=intent.begun - 2.5)]),
-        Kind.AGAINST_PIN: replace(history, wishes=[Wish(kind="pin", since=intent.begun - 2.5, bundle=chosen.bundle)]),
+        Kind.AGAINST_PAUSE: replace(history, requests=[OperatorRequest(kind="pause", since=intent.begun - 2.5)]),
+        Kind.AGAINST_PIN: replace(
+            history, requests=[OperatorRequest(kind="pin", since=intent.begun - 2.5, bundle=chosen.bundle)]
+        ),
         Kind.NOT_RECORDED: replace(history, records=[r for r in history.records if r.intent != intent.id]),
         Kind.OTHER_OWNER: replace(history, final=dict(history.final) | {chosen.bundle: "b9:8080"}),
     }

@@ -85,8 +85,8 @@ ADMIN_FAILS = tuple(
 PAUSES = tuple(Fault(at=at, what=What.PAUSE, target="people", seconds=8.0) for at in (3.0, 14.0))
 
 
-def wishes(what: What) -> tuple[Fault, ...]:
-    """The same kind of wish again and again, of whatever bundle or broker the dice say, for longer than a plan."""
+def requests(what: What) -> tuple[Fault, ...]:
+    """The same kind of request again and again, of whatever bundle or broker the dice say, for longer than a plan."""
     return tuple(Fault(at=at, what=what, target="people", seconds=12.0) for at in (0.5, 1.5, 7.0, 8.5, 14.0, 15.5))
 
 
@@ -95,12 +95,12 @@ def wishes(what: What) -> tuple[Fault, ...]:
     [
         (variants.WithoutIntents, (), Kind.NO_INTENT),
         (variants.BlindRetry, ADMIN_FAILS, Kind.TWO_CALLS),
-        (variants.WithoutWishes, PAUSES, Kind.AGAINST_PAUSE),
-        (variants.WithoutWishes, wishes(What.PAUSE_SCOPE), Kind.AGAINST_PAUSE),
-        (variants.WithoutWishes, wishes(What.PIN), Kind.AGAINST_PIN),
-        (variants.WithoutWishes, wishes(What.EXCLUDE), Kind.AGAINST_EXCLUSION),
-        (variants.WithoutWishes, wishes(What.DRAIN), Kind.AGAINST_DRAIN),
-        (variants.WithoutCordons, wishes(What.CORDON), Kind.AGAINST_CORDON),
+        (variants.WithoutRequests, PAUSES, Kind.AGAINST_PAUSE),
+        (variants.WithoutRequests, requests(What.PAUSE_SCOPE), Kind.AGAINST_PAUSE),
+        (variants.WithoutRequests, requests(What.PIN), Kind.AGAINST_PIN),
+        (variants.WithoutRequests, requests(What.EXCLUDE), Kind.AGAINST_EXCLUSION),
+        (variants.WithoutRequests, requests(What.DRAIN), Kind.AGAINST_DRAIN),
+        (variants.WithoutCordons, requests(What.CORDON), Kind.AGAINST_CORDON),
         (variants.Forgetful, (), Kind.NOT_RECORDED),
     ],
 )

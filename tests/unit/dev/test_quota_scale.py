@@ -22,7 +22,7 @@ def test_estimates_of_the_thread() -> None:
 
 
 def test_lines() -> None:
-    """A table with a line for each cycle, and the thread's figures below."""
+    """A table with two lines of head and a line for each cycle, and the thread's figures below."""
     lines = report_lines(4, 40, 4, 3)
-    assert len([line for line in lines if line.startswith("| ")]) == 1 + 3
+    assert len([line for line in lines if line.startswith("| ")]) == 2 + 3
     assert "thread" in lines[-1]

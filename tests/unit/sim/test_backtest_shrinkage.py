@@ -9,8 +9,8 @@ import pytest
 
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
-from bundlekeel.sim.backtest.candidates import Value
 from bundlekeel.sim.backtest.choice import ShrunkEstimate, choose, shrunk
+from bundlekeel.sim.backtest.measures import Value
 from bundlekeel.sim.backtest.search import TriedCandidates, present
 
 BASE = Parameters()

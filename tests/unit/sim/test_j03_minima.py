@@ -11,7 +11,7 @@ from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
-from bundlekeel.sim.backtest.candidates import Candidate
+from bundlekeel.sim.backtest.measures import Candidate
 from tests.support.builders import cluster, eager
 
 # 60,000 msg/s and 60 MB/s on one broker, nothing on the other: a plan of `avg` wants to move half, that of

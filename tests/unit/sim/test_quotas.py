@@ -1,4 +1,4 @@
-"""Quotas in simulation: the stories of issue G under our rule, and the same under the others."""
+"""Quotas in simulation: the scenarios of issue G under our rule, and the same under the others."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 
 from bundlekeel.core.quotas.shares import ShareTuning
 from dev.quota_rules import Bundled, Fair, Native, Proposed, Unlimited, main
-from dev.quota_stories import (
+from dev.quota_scenarios import (
     Curve,
     Death,
     Move,
     NewLimit,
     Rule,
-    Story,
+    Scenario,
     Topic,
     constant,
     figures,
@@ -43,7 +43,7 @@ def newcomers(count: int, demand: float, since: int = WHEN) -> tuple[Topic, ...]
     )
 
 
-def jump(name: str, before: float, after: float) -> Story:
+def jump(name: str, before: float, after: float) -> Scenario:
     """The demand of one topic changes in the middle."""
     topics = tuple(
         replace(topic, demand=step(before, after, WHEN)) if topic.name == name else topic for topic in BASE.topics
@@ -51,18 +51,18 @@ def jump(name: str, before: float, after: float) -> Story:
     return replace(BASE, topics=topics)
 
 
-def wakes() -> Story:
+def wakes() -> Scenario:
     """A topic that exists and passes nothing until the middle."""
     idle = Topic(name="persistent://acme/ns1/idle", demand=step(0, 500, WHEN), owners=(1,))
     return replace(BASE, topics=(*BASE.topics, idle))
 
 
-def lost(broker: int) -> Story:
+def lost(broker: int) -> Scenario:
     """A broker dies and its topics are without service for two cycles."""
     return with_events(BASE, Death(cycle=WHEN, broker=broker, gap=2))
 
 
-STORIES = {
+SCENARIOS = {
     "move": with_events(BASE, Move(cycle=WHEN, topic=HOT, target=2)),
     "slow move": with_events(BASE, Move(cycle=WHEN, topic=HOT, target=2, gap=2)),
     "many moves": with_events(
@@ -89,10 +89,10 @@ def test_skewed_topics() -> None:
     assert found.starved_seconds() == 0
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_steps(name: str) -> None:
     """Whatever happens, it is good again in three cycles and stays so."""
-    found = play(STORIES[name], Fair())
+    found = play(SCENARIOS[name], Fair())
     settled = found.cycles_to_settle(WHEN)
     assert settled is not None
     assert settled <= 3
@@ -102,13 +102,13 @@ def test_steps(name: str) -> None:
 @pytest.mark.parametrize("name", ["move", "slow move", "many moves"])
 def test_moves_starve_nobody(name: str) -> None:
     """The share belongs to the topic: its broker does not matter."""
-    assert play(STORIES[name], Fair()).starved_seconds() == 0
+    assert play(SCENARIOS[name], Fair()).starved_seconds() == 0
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_no_flutter(name: str) -> None:
     """No share changes its direction more than once after a step."""
-    passed = play(STORIES[name], Fair()).passed[WHEN + 1 :]
+    passed = play(SCENARIOS[name], Fair()).passed[WHEN + 1 :]
     for column in passed.T:
         changes = np.diff(column)
         signs = np.sign(changes[np.abs(changes) > 0.01 * max(1.0, column.max())])
@@ -123,8 +123,8 @@ def test_never_above_the_limit() -> None:
 
 def test_proportional_is_slower() -> None:
     """In proportion to past usage a small topic that grows needs long: that is what it says."""
-    story = STORIES["small becomes large"]
-    even, slow = play(story, Fair()), play(story, Fair(ShareTuning(split="proportional")))
+    scenario = SCENARIOS["small becomes large"]
+    even, slow = play(scenario, Fair()), play(scenario, Fair(ShareTuning(split="proportional")))
     assert slow.of_fair()[WHEN + 3].min() < 0.5 < even.of_fair()[WHEN + 3].min()
     assert np.abs(slow.accuracy()[WHEN:] - 1).max() <= 0.1
 
@@ -140,7 +140,7 @@ def test_even_partitions() -> None:
 def test_skewed_partitions() -> None:
     """Three quarters of the demand in one of four partitions: the loss is what the figure says, and does not grow."""
     topic = Topic(name="persistent://acme/ns0/parts", demand=constant(600), owners=(0, 1, 2, 0), weights=(9, 1, 1, 1))
-    found = play(Story(topics=(topic, BASE.topics[0]), brokers=3, limit=LIMIT), Fair())
+    found = play(Scenario(topics=(topic, BASE.topics[0]), brokers=3, limit=LIMIT), Fair())
     loss = found.partition_loss()[-1]
     assert 0.1 < loss < 0.4
     assert found.accuracy()[-1] >= 1 - loss - 0.1
@@ -158,15 +158,15 @@ def test_jitter(overcommit: float, least: float) -> None:
 
     pairs = zip(BASE.topics, draws, strict=True)
     topics = tuple(replace(topic, demand=curve(topic.demand(0), factors)) for topic, factors in pairs)
-    story = replace(BASE, topics=topics, limit=2.8 * LIMIT, cycles=60)
-    found = play(story, Fair(ShareTuning(overcommit=overcommit)))
+    scenario = replace(BASE, topics=topics, limit=2.8 * LIMIT, cycles=60)
+    found = play(scenario, Fair(ShareTuning(overcommit=overcommit)))
     assert np.abs(found.accuracy()[3:].mean() - 1) <= 0.1
     assert np.abs(found.accuracy()[3:] - 1).max() <= 0.12
     assert found.of_fair()[3:].min() >= least
 
 
 class TestOthers:
-    """The same stories under other rules, with what is told of them."""
+    """The same scenarios under other rules, with what is told of them."""
 
     def test_unlimited(self) -> None:
         """Four times the limit passes."""
@@ -187,16 +187,16 @@ class TestOthers:
     def test_native_starves_a_moved_topic(self) -> None:
         """A topic moved to a broker without usage gets one message a second, and stays there; ours does not notice."""
         topics = tuple(replace(topic, owners=(row % 2,)) for row, topic in enumerate(BASE.topics))
-        story = Story(topics=topics, brokers=3, limit=LIMIT, events=(Move(cycle=WHEN, topic=HOT, target=2),))
-        found = play(story, Native())
-        assert found.passed[WHEN:, 0] == pytest.approx(np.ones(story.cycles - WHEN))
-        assert found.starved_seconds() > play(story, Fair()).starved_seconds() == 0
+        scenario = Scenario(topics=topics, brokers=3, limit=LIMIT, events=(Move(cycle=WHEN, topic=HOT, target=2),))
+        found = play(scenario, Native())
+        assert found.passed[WHEN:, 0] == pytest.approx(np.ones(scenario.cycles - WHEN))
+        assert found.starved_seconds() > play(scenario, Fair()).starved_seconds() == 0
 
     def test_native_counts_the_dead(self) -> None:
         """What the dead broker used is lost to the group until a restart; ours uses it in two cycles."""
-        story = STORIES["death"]
-        assert play(story, Native()).accuracy()[-1] < 0.8
-        assert play(story, Fair()).accuracy()[WHEN + 2 :].min() > 0.9
+        scenario = SCENARIOS["death"]
+        assert play(scenario, Native()).accuracy()[-1] < 0.8
+        assert play(scenario, Fair()).accuracy()[WHEN + 2 :].min() > 0.9
 
     def test_native_does_not_enforce_dispatch(self) -> None:
         """It measures it only."""
@@ -210,8 +210,8 @@ class TestOthers:
 
     @pytest.mark.parametrize("make", [Fair, Proposed, Native, lambda: Bundled(4)])
     def test_deterministic(self, make: Callable[[], Rule]) -> None:
-        """The same story, the same outcome."""
-        one, other = (play(STORIES["death"], make()) for _ in range(2))
+        """The same scenario, the same outcome."""
+        one, other = (play(SCENARIOS["death"], make()) for _ in range(2))
         assert np.array_equal(one.passed, other.passed)
 
 

@@ -109,6 +109,47 @@ def measured(
     )
 
 
+def step(before: MeasuredLoad, now: MeasuredLoad) -> Floats:
+    """How the traffic changed of the bundles that were there in both, shape (4,): moves are no part of it."""
+    rows = {name: row for row, name in enumerate(before.bundles) if before.whole[row]}
+    pairs = [(rows[name], row) for row, name in enumerate(now.bundles) if now.whole[row] and name in rows]
+    old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    change: Floats = now.traffic[new].sum(axis=0) - before.traffic[old].sum(axis=0)
+    return change
+
+
+def mean_load(loads: Sequence[MeasuredLoad]) -> MeasuredLoad:
+    """The last of these loads, which followed each other, with the means over all: of a bundle those that saw it in
+    full."""
+    last = loads[-1]
+    rows = {name: row for row, name in enumerate(last.bundles)}
+    traffic, weight = np.zeros_like(last.traffic), np.zeros(len(rows))
+    for load in loads:
+        length = load.to_ms - load.from_ms
+        pairs = [(rows[name], row) for row, name in enumerate(load.bundles) if load.whole[row] and name in rows]
+        to, of = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        traffic[to] += length * load.traffic[of]
+        weight[to] += length
+    seen = weight > 0
+    traffic[seen] /= weight[seen, np.newaxis]
+    traffic[~seen] = last.traffic[~seen]
+    lengths = [load.to_ms - load.from_ms for load in loads]
+    return replace(
+        last,
+        from_ms=loads[0].from_ms,
+        traffic=traffic,
+        whole=seen,
+        cpu_cores=_mean([load.cpu_cores for load in loads], lengths),
+        cpu_share=_mean([load.cpu_share for load in loads], lengths),
+    )
+
+
+def _mean(values: Sequence[float | None], lengths: Sequence[int]) -> float | None:
+    """None when the last one is not known."""
+    known = [(value * length, length) for value, length in zip(values, lengths, strict=True) if value is not None]
+    return None if values[-1] is None else sum(part for part, _ in known) / sum(length for _, length in known)
+
+
 def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDArray[np.bool_]]:
     """What each row of `after` counted since `before`, or since it began: a topic's is not known in full then, a
     subscription's is, unless it was there before."""
@@ -140,13 +181,25 @@ def _bundles(reading: CounterReading, boundaries: Mapping[str, Sequence[int]]) -
     return tuple(names), bundle
 
 
-def with_measured(report: BrokerReport, load: MeasuredLoad, known: Mapping[str, Floats]) -> BrokerReport | None:
+def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad]) -> float:
+    """The share of the CPU that others on the host use at least: what a report tells beyond the most that the broker's
+    process used. Without a container's limit a modular broker reports the CPU of the whole host."""
+    if report.cores is not None or report.limit[CPU] <= 0:
+        return 0.0
+    most = max((load.cpu_cores for load in loads if load.cpu_cores is not None), default=float("inf"))
+    return max(0.0, float(report.usage[CPU] - 100 * most) / float(report.limit[CPU]))
+
+
+def with_measured(
+    report: BrokerReport, load: MeasuredLoad, known: Mapping[str, Floats], others: float = 0.0
+) -> BrokerReport | None:
     """The report with what was measured in place of older figures; None when CPU counts and was not measured.
 
     The bundles are those whose topics the broker had at the second reading. `known`: traffic, shape (4,), of bundles as
     it was measured last, anywhere: of a bundle that came in between, that is better than the part that was seen here.
+    `others`: the share of the CPU that is not the broker's own (`others_share`).
     """
-    usage = _usage(report, load)
+    usage = _usage(report, load, others)
     if usage is None:
         return None
     traffic = load.traffic
@@ -173,7 +226,7 @@ def with_measured(report: BrokerReport, load: MeasuredLoad, known: Mapping[str, 
     )
 
 
-def _usage(report: BrokerReport, load: MeasuredLoad) -> Floats | None:
+def _usage(report: BrokerReport, load: MeasuredLoad, others: float) -> Floats | None:
     """Host usage with what the process says of itself now, in the report's units."""
     usage = report.usage.copy()
     if report.limit[CPU] > 0:
@@ -182,6 +235,8 @@ def _usage(report: BrokerReport, load: MeasuredLoad) -> Floats | None:
             share = load.cpu_cores / cores
         if share is None:
             return None
+        if others > 0:
+            share = min(1.0, share + others)
         usage[CPU] = max(share, report.least_usage) * report.limit[CPU]
     if load.direct_memory_bytes is not None and report.limit[DIRECT_MEMORY] > 0:
         usage[DIRECT_MEMORY] = load.direct_memory_bytes / _MIB

@@ -1,6 +1,6 @@
 """One cycle: observe, plan, gate, execute, record. It ends in one report with one sentence; it never raises.
 
-The leader's cycle carries out; a follower's cycle keeps averages warm and computes the same plan for people to see.
+The leader's cycle carries out; a follower's cycle keeps averages warm and computes the same plan for operators to see.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Cycle:
         self._broker_splits.look(picture, takeover)
         self.params = self.parameters(self.config.adoptable(), namespaces_of(takeover))
         if (measured := snapshot.slowest_seconds) is not None:
-            # Hits, ledger and silence go by the age of what was really seen.
+            # Hits, ledger and missing reports are judged by the age of the newest measurement.
             self.params = replace(
                 self.params, statistics_interval_seconds=measured, host_usage_interval_seconds=measured
             )
@@ -289,7 +289,7 @@ class Cycle:
             started, now, epoch = self.clock.boot(), self.clock.wall_ms(), self._own_epoch()
             self._change(transitions.begun(self.cycle_state, moves, report.plan, snapshot, now))
             self.observer.in_transit = self.cycle_state.ledger.bundles()
-            # Which rule asked for each move under way: outcomes do not say it.
+            # The rule of each move under way: outcomes do not contain it.
             rules = {move.bundle: move.rule for move in moves}
             try:
                 # The ledger is stored before the first call: a new leader must know.
@@ -395,7 +395,7 @@ class Cycle:
     # --- outcomes, booked as soon as they are known ---
 
     def book(self, outcome: MoveOutcome, rule: str = "unknown") -> None:
-        """Enter the outcome of a move into state, journal and metrics. `rule`: the one that asked for it."""
+        """Enter the outcome of a move into state, journal and metrics. `rule`: that of the planned move."""
         self.progress_boot = self.clock.boot()
         self._change(transitions.moved(self.cycle_state, outcome, self.params, self.clock.wall_ms()))
         self.telemetry.count("moves_total", outcome=outcome.outcome)

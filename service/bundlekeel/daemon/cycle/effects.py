@@ -1,5 +1,4 @@
-"""Effects in a running sidecar: the leader begins and judges them (`core.planning.effects`), and may take moves
-back."""
+"""Effects of moves in a running sidecar: the leader judges them (`core.planning.effects`), and may take moves back."""
 
 from __future__ import annotations
 
@@ -38,15 +37,15 @@ class Effects:
         self._back: tuple[Move, ...] = ()
 
     def judge(
-        self, book: EffectRecords, ledger: Ledger, snapshot: Snapshot, plan: Plan, *, leading: bool
+        self, records: EffectRecords, ledger: Ledger, snapshot: Snapshot, plan: Plan, *, leading: bool
     ) -> EffectRecords:
-        """The book after a plan; a follower only looks on, its book is the leader's."""
+        """The records after a plan; a follower judges nothing, its records are the leader's."""
         if not leading:
-            return book
-        moves = {item.move.bundle: item.move for item in book.open}
-        judged, found = core.judge(book, ledger, snapshot, plan, self._rules)
+            return records
+        moves = {item.move.bundle: item.move for item in records.open}
+        judged, found = core.judge(records, ledger, snapshot, plan, self._rules)
         for effect in found:
-            self._tell(effect)
+            self._publish(effect)
         self._telemetry.gauge("quarantined_pairs", len(judged.quarantined(snapshot.wall_ms)))
         if self._revert and found:
             judged, self._back = core.reversions(judged, found, moves, snapshot.wall_ms)
@@ -59,7 +58,7 @@ class Effects:
         owners = {table.names[row]: ids[int(table.owner[row])] for row in table.rows_named(back)} if back else {}
         return tuple(move for bundle, move in back.items() if owners.get(bundle) == move.source)
 
-    def _tell(self, effect: Effect) -> None:
+    def _publish(self, effect: Effect) -> None:
         self._telemetry.count("moves_helped_total", len(effect.bundles), result=effect.word)
         self._telemetry.gauge("effect_error_ratio", effect.predicted - effect.realised)
         record = effect.record()

@@ -1,4 +1,4 @@
-"""What others do to the cluster: bundles they move, and splits by brokers although a takeover stopped those.
+"""What others do to the cluster: bundles they move, and splits by brokers although a takeover disabled those.
 
 The leader finds such moves, confirms them at the store, records them, and leaves their bundles alone.
 """
@@ -24,7 +24,7 @@ from bundlekeel.ports import Ownership, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)
 
-# Each costs a read of the store; more at once are no person's work, and the next cycle finds the others.
+# Each costs a read of the store; no operator moves more at once, and the next cycle finds the others.
 MOST_CONFIRMED: Final = 50
 
 
@@ -39,7 +39,7 @@ class ExternalMoveWatch:
         *,
         heed: bool = True,
     ) -> None:
-        """`heed` False: others may move what they like, nothing is looked at."""
+        """`heed` False: moves by others are not looked for."""
         self._ownership = ownership
         self._record = record
         self._telemetry = telemetry
@@ -58,8 +58,8 @@ class ExternalMoveWatch:
         lag_seconds: float,
         within: tuple[str, ...] = (),
     ) -> tuple[ExternalMove, ...]:
-        """What others moved since the last look. `moves`: the records of ours; `trusted`: whether nobody but us has a
-        reason to move bundles now. Until that has lasted for `lag_seconds` a report may still show what was before:
+        """What others moved since the last look. `moves`: the records of ours; `trusted`: whether no other has a reason
+        to move bundles now. Until that has lasted for `lag_seconds` a report may still show what was before:
         then it only looks. `within`: the only namespaces that are ours, () for all."""
         if not self._heed or not trusted:
             self._seen, self._trusted_since = SeenOwners(), None
@@ -71,7 +71,7 @@ class ExternalMoveWatch:
         if now - since < 1000 * lag_seconds:
             return ()
         ours = [change for change in found if not within or namespace_of(change.bundle) in within]
-        confirmed = tuple([change for change in ours[:MOST_CONFIRMED] if await self._is_so(change)])
+        confirmed = tuple([change for change in ours[:MOST_CONFIRMED] if await self._confirmed(change)])
         for change in confirmed:
             self._telemetry.count("foreign_moves_total", undone=str(change.undone).lower())
             record = change.record()
@@ -79,8 +79,8 @@ class ExternalMoveWatch:
             _log.warning("external move", sentence=record["sentence"])
         return confirmed
 
-    async def _is_so(self, change: ExternalMove) -> bool:
-        """Whether the store says the same: a report may be older than it looks."""
+    async def _confirmed(self, change: ExternalMove) -> bool:
+        """Whether the store agrees: a report may be older than its time."""
         try:
             owner = await self._ownership.owner(change.bundle)
         except (StoreError, CodecError):
@@ -88,12 +88,12 @@ class ExternalMoveWatch:
         return owner is not None and owner.broker_id == change.target
 
 
-def second_balancer(book: ExternalMoves, now_ms: int) -> Obstacle | None:
-    """Why nothing moves while somebody else seems to balance, or None."""
-    if book.rest_until_ms <= now_ms:
+def second_balancer(found: ExternalMoves, now_ms: int) -> Obstacle | None:
+    """Why nothing moves while another balancer seems to be active, or None."""
+    if found.rest_until_ms <= now_ms:
         return None
-    until = datetime.fromtimestamp(book.rest_until_ms / 1000, tz=UTC).strftime("%H:%M:%SZ")
-    names = sorted({bundle for bundle, _ in book.undone})
+    until = datetime.fromtimestamp(found.rest_until_ms / 1000, tz=UTC).strftime("%H:%M:%SZ")
+    names = sorted({bundle for bundle, _ in found.undone})
     return Obstacle(code=Code.SECOND_BALANCER, detail=f"undone: {', '.join(names[:3])}; resting until {until}")
 
 
@@ -110,7 +110,7 @@ def _landings(moves: Iterable[Mapping[str, Any]], now_ms: int) -> dict[str, Land
 
 # Brokers that split bundles by themselves again although a takeover turned that off: a finding, and a metric.
 # It stops nothing, since a split moves nothing by itself; but our own splits rest while brokers split, and what they
-# cut they may unload as well. So it must not go unnoticed.
+# cut they may unload as well. So an operator has to know.
 
 
 # Taking over and handing back set brokers and record one after the other, and what brokers run with is read now and
@@ -128,15 +128,15 @@ def turned_off(takeover: TakeoverRecord | None) -> bool:
 
 
 class SplitWatch:
-    """One sidecar's watch, asked in each cycle."""
+    """One sidecar's watch, called in each cycle."""
 
     def __init__(self, config: BrokerConfig, record: Callable[[Mapping[str, Any]], None], telemetry: Telemetry) -> None:
         self._config = config
         self._record = record
         self._telemetry = telemetry
-        # By broker: since when it is seen to split although it should not (wall ms); and those that were told.
+        # By broker: since when it is seen to split although it should not (wall ms); and those that were reported.
         self._since: dict[str, int] = {}
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def look(self, picture: Picture, takeover: TakeoverRecord | None) -> None:
         """Compare what the brokers run with, as last read, with what was taken over. Never raises."""
@@ -147,21 +147,21 @@ class SplitWatch:
         self._telemetry.retain("broker_splits_itself", "broker", set(picture.endpoints))
         wrong = turned_off(takeover)
         self._telemetry.gauge("splits_taken_over", float(wrong))
-        # One that could not be asked is taken to run with what it ran with before.
+        # A broker that did not answer is taken to run with what it ran with before.
         now = {broker for broker, on in known.items() if wrong and (on or (on is None and broker in self._since))}
         self._since = {broker: self._since.get(broker, picture.wall_ms) for broker in now}
         lasting = {at: since for at, since in self._since.items() if picture.wall_ms - since >= LASTING_MS}
-        appeared, gone = lasting.keys() - self._told.keys(), self._told.keys() - self._since.keys()
+        appeared, gone = lasting.keys() - self._reported.keys(), self._reported.keys() - self._since.keys()
         if appeared:
-            self._tell("appeared", appeared, lasting, picture.wall_ms)
+            self._report("appeared", appeared, lasting, picture.wall_ms)
         if gone:
-            self._tell("gone", gone, self._told, picture.wall_ms)
-        self._told = {broker: at for broker, at in (self._told | lasting).items() if broker not in gone}
+            self._report("gone", gone, self._reported, picture.wall_ms)
+        self._reported = {broker: at for broker, at in (self._reported | lasting).items() if broker not in gone}
 
-    def _tell(self, event: str, brokers: Collection[str], since: Mapping[str, int], now_ms: int) -> None:
+    def _report(self, event: str, brokers: Collection[str], since: Mapping[str, int], now_ms: int) -> None:
         names, begun = sorted(brokers), min(since[broker] for broker in brokers)
         unload = any(self._config.unloads_splits(broker) for broker in names)
-        said = {
+        texts = {
             "appeared": f"{', '.join(names)} split by themselves again, though the takeover turned that off"
             + (", and unload what they cut" if unload else ""),
             "gone": f"{', '.join(names)} no longer split by themselves after {(now_ms - begun) // 1000} s",
@@ -175,7 +175,7 @@ class SplitWatch:
             "bundles": [],
             "brokers": names,
             "since_ms": begun,
-            "sentence": f"{Code.BROKERS_SPLIT_THEMSELVES.value}: {said[event]}",
+            "sentence": f"{Code.BROKERS_SPLIT_THEMSELVES.value}: {texts[event]}",
             "remedy": REMEDY if event == "appeared" else "",
         }
         self._record(record)

@@ -37,7 +37,7 @@ _KEPT = 100
 
 
 class Planner:
-    """Makes plans for people and keeps them for 15 minutes, by hash."""
+    """Makes plans for operators and keeps them for 15 minutes, by hash."""
 
     def __init__(
         self, cycle: Cycle, wall_ms: Callable[[], int], *, eta: Callable[[int], float], interval_seconds: float
@@ -65,12 +65,12 @@ class Planner:
             altered = with_brokers(altered, request.add_brokers, min(seen.values(), default=0.0))
         given = replace(self._cycle.plan_input(altered), params=params)
         if request.what_if:
-            # Smoothed scores tell of the brokers and the traffic as they are.
+            # Smoothed scores are those of the brokers and the traffic as they are.
             given = replace(given, memory=replace(given.memory, history={}))
         return given
 
     async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
-        """A plan as people read it."""
+        """A plan as an answer of the API."""
         given = self._input(request)
         result = await self._cycle.compute(given)
         answer = plan_view(result.plan, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if)
@@ -80,7 +80,7 @@ class Planner:
         return self.keep(replace(answer, by_leader=by_leader), request)
 
     def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
-        """Remember a plan made here or by another sidecar, with what was asked: to carry it out it is planned again."""
+        """Remember a plan made here or by another sidecar, with its request: to carry it out it is planned again."""
         kept = replace(answer, request=replace(request, forwarded=False).told())
         self._kept[kept.hash] = (kept, request)
         self._kept.move_to_end(kept.hash)
@@ -167,7 +167,7 @@ def _check_added(names: Sequence[str], snapshot: Snapshot) -> None:
 
 
 def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView:
-    """A plan as people read it, with explanations next to its codes."""
+    """A plan as an answer of the API, with explanations next to its codes."""
     return PlanView(
         hash=made.hash,
         wall_ms=made.wall_ms,
@@ -194,18 +194,18 @@ def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView
 
 
 def verdict_view(item: Verdict) -> VerdictView:
-    """A verdict as people read it."""
+    """A verdict as an answer of the API."""
     return VerdictView(**item._asdict() | {"code": item.code.value})
 
 
 def move_view(move: Move) -> MoveView:
-    """A move as people read it."""
+    """A move as an answer of the API."""
     values = asdict(move) | {"traffic": list(move.traffic), "pressure": list(move.pressure)}
     return MoveView(**values, sentence=move.sentence)
 
 
 def refusal_view(item: Refusal) -> RefusalView:
-    """A refusal as people read it."""
+    """A refusal as an answer of the API."""
     return RefusalView(**item._asdict() | {"code": item.code.value}, explanation=EXPLANATIONS[item.code])
 
 

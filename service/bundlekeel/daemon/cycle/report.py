@@ -26,7 +26,7 @@ from bundlekeel.ports import Telemetry
 
 # Verdicts of a cycle that could not decide.
 UNDECIDED = frozenset({Code.NO_BROKERS, Code.NO_LOAD_DATA, Code.INCOMPLETE_PICTURE})
-# Obstacles that nobody asked for and that the leader does not overcome by waiting its turn.
+# Obstacles that no operator requested and that do not end by waiting.
 UNABLE = frozenset({Code.NOT_LEADER, Code.CHANNEL_NOT_FOLLOWED})
 # A cycle whose moves all end like this moves nothing, however often it is tried.
 FAILED = frozenset(
@@ -81,7 +81,7 @@ class CycleReport:
     def completed(self) -> bool:
         """Whether the cycle did its work: it could decide, and what it began was not refused by every broker.
 
-        A pause or a lower mode is a person's decision, not a failure: such a cycle is complete.
+        A pause or a lower mode is an operator's decision, not a failure: such a cycle is complete.
         """
         if self.plan is None or self.code in UNDECIDED:
             return False
@@ -139,7 +139,7 @@ _UNCOUNTED: Final = Hits(side="")
 
 
 def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> None:
-    """Everything about one plan that its journal line does not say."""
+    """Everything about one plan that its journal line does not contain."""
     snapshot, plan = given.snapshot, result.plan
     telemetry.count("decisions_total", strategy=plan.strategy, scope="cluster", code=plan.verdict.code.value)
     for code, amount in Counter(verdict.code.value for verdict in plan.brokers).items():
@@ -184,7 +184,7 @@ def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
 
 
 def _pairs(telemetry: Telemetry, params: Parameters, result: PlanResult) -> None:
-    """Only `avg` pairs brokers: with another strategy its thresholds would say nothing."""
+    """Only `avg` pairs brokers: with another strategy its thresholds mean nothing."""
     plan = result.plan
     differences = _differences(plan) if plan.strategy == "avg" else {}
     telemetry.table("broker_pair_difference_ratio", tuple(differences), np.array(list(differences.values())))

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 KEPT: Final = 200
-# Fewer do not tell the slowest twentieth.
+# With fewer the slowest twentieth is not known.
 ENOUGH: Final = 20
 # A landing may take this many times as long as nearly all did before it counts as lost.
 PATIENCE: Final = 3.0

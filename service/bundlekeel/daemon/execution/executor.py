@@ -142,7 +142,7 @@ class Executor:
                 outcome = await self._begin(move_state, method) if free else self._not_begun(move_state)
                 if outcome is None:
                     # Whatever ends it, its outcome is recorded where its intent stands. When we are cancelled ourselves
-                    # the call may still be under way: then the intent stays and tells the next leader.
+                    # the call may still be under way: then the intent stays for the next leader.
                     (ended,) = await asyncio.gather(method.carry_out(move_state), return_exceptions=True)
                     outcome = await self._record(move_state, ended)
         self._hooks.on_outcome(outcome)
@@ -227,7 +227,7 @@ class Executor:
             _log.error("move ended unexpectedly", bundle=move_state.request.bundle, exc_info=ended)
             outcome = move_state.outcome("unknown", Code.INTERNAL_ERROR, error=repr(ended))
         if move_state.lost:
-            # Write nothing more: the intent tells the next leader where to look.
+            # Write nothing more: the next leader settles the intent.
             await self._end(Code.NOT_LEADER)
             return outcome
         try:
@@ -245,7 +245,7 @@ class Executor:
             await self._world.coordination.write_fenced(self._term.epoch, [*changes, *more])
 
     async def _end(self, code: str) -> None:
-        """Admit no more; the first reason stays, except that a lost term is always said."""
+        """Admit no more; the first reason stays, except that a lost term replaces it."""
         if not self._ended or code == Code.NOT_LEADER:
             self._ended = code
         await self._slots.close()
@@ -333,7 +333,7 @@ class LeaderExecutor:
         self.forbids: Callable[[str, str], Awaitable[Refusal | None]] = _allow
         # The operator's request that is being carried out, as the gate let it begin; None: a cycle's own plan.
         self.request: GateQuestion | None = None
-        # Which moves of the cycle under way a drain or a warm-up asked for.
+        # Moves of the present cycle that a drain or a warm-up requested.
         self._relocated: frozenset[str] = frozenset()
         self.durations = Durations()
 
@@ -472,8 +472,8 @@ class LeaderExecutor:
     async def _not_now(self, bundle: str, *, source: str = "", target: str = "") -> Refusal | None:
         """A pause or a lowered mode stops a plan half-way too: the gate is checked anew before each move and split."""
         action = Action.RELOCATION if bundle in self._relocated else Action.PLAN
-        asked = self.request or GateQuestion(action=action)
-        question = replace(asked, epoch=self._epoch, bundle=bundle, source=source, target=target)
+        request = self.request or GateQuestion(action=action)
+        question = replace(request, epoch=self._epoch, bundle=bundle, source=source, target=target)
         obstacle = await self._gate.check_anew(question)
         return Refusal(code=obstacle.code, bundle=bundle, detail=obstacle.detail) if obstacle is not None else None
 

@@ -1,7 +1,7 @@
 """Intents: what a leader is about to do with a bundle, written before it does it, and how a successor settles them.
 
 The admin API takes no fencing token, so an unload of a deposed leader may still be on its way. Its intent, a node
-below `intents/`, tells the next leader to leave that bundle alone until the call has done its work (the destination
+below `intents/`, keeps the next leader from moving that bundle until the call has done its work (the destination
 owns the bundle) or must be over (deadline and margin), and then who owns it is the outcome. An intent is never carried
 out again.
 """
@@ -62,8 +62,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveOutcome:
     """How a move ended. `done`: the destination owns the bundle. `landed_elsewhere`: another broker does, the source
-    included. `released`: nobody does, and as the bundle has no topics nobody will before a client comes. `unknown`: not
-    settled by reading. `refused`: provably nothing happened.
+    included. `released`: no broker does, and as the bundle has no topics none will before a client connects. `unknown`:
+    not settled by reading. `refused`: provably nothing happened.
 
     `code` is empty when done; `landed_wall_ms` is when the owner was seen, 0 when none was; `hops` are the brokers
     the unload went through; `seconds` counts from admission to the outcome, `moving_seconds` from the intent on,
@@ -164,7 +164,7 @@ async def settle_intents(
 
     An intent is frozen until its destination owns the bundle, or its own length plus the margin has passed since we
     first saw it (`seen`: node path and content to boot seconds): its writer's clock is never compared with ours. A
-    bundle that its owner is giving away then has no outcome yet: it stays frozen until somebody has it,
+    bundle that its owner is giving away then has no outcome yet: it stays frozen until a broker owns it,
     `IN_FLIGHT_SECONDS` at most. A node that is no intent is frozen for the usual length, then removed as `unknown`;
     one whose name is that of no bundle is left where it is. LeadershipLost ends it.
     """
@@ -246,7 +246,7 @@ def _has_outcome(intent: Intent | None, owner: Owner | None, waited: float, marg
 def _settled(
     intent: Intent | None, bundle: str, owner: Owner | None, waited: float, *, clock: Clock, epoch: int
 ) -> MoveOutcome:
-    """The outcome of a move of another epoch, as far as its owner tells."""
+    """The outcome of a move of another epoch, as far as its owner shows it."""
     landed = owner.broker_id if owner is not None and not owner.disabled else ""
     found = MoveOutcome(
         bundle=bundle,

@@ -201,7 +201,7 @@ class MoveState:
     # --- the call ------------------------------------------------------------------------------------------
 
     async def unload(self, at: str, confirm: Callable[[str], Awaitable[MoveOutcome]]) -> MoveOutcome:
-        """Unload with destination, asked at broker `at`; called once per intent. `lost` says that leadership ended.
+        """Unload with destination, sent to broker `at`; called once per intent. `lost`: leadership has ended.
 
         `confirm` reads where the bundle is afterwards, given the error when the outcome of the call is unknown.
         """
@@ -211,7 +211,7 @@ class MoveState:
                 request.bundle, destination=request.destination, at=at, permit=self.term.permit
             )
         except LeadershipLost as error:
-            # The permit is asked before each hop, and only the last hop unloads: nothing happened to the bundle.
+            # The permit is checked before each hop, and only the last hop unloads: nothing happened to the bundle.
             self.lost = True
             return self.refuse(Code.NOT_LEADER, str(error))
         except StoreError as error:
@@ -293,21 +293,21 @@ class TransferMethod:
 async def _find_topic(move_state: MoveState) -> MoveOutcome | None:
     """Find one topic to look up at the destination, or none when none is known; refuses nothing.
 
-    Asked at the owner (non-persistent ones included), else in the metadata. Without a topic nobody can be asked
-    for the bundle: the unload still arms the affinity in the leader's memory, so the first client's lookup goes
-    to the destination, and only the ownership node tells where it went.
+    Read from the owner (non-persistent ones included), else from the metadata. Without a topic there is nothing to
+    look up: the unload still arms the affinity in the leader's memory, so the first client's lookup goes to the
+    destination, and only the ownership node shows where it went.
     """
-    bundle, world, told = move_state.request.bundle, move_state.world, 2
+    bundle, world, answers = move_state.request.bundle, move_state.world, 2
     try:
         topics = await world.admin.topics_of_bundle(bundle, move_state.request.source)
     except AdminApiError:
-        topics, told = [], told - 1
+        topics, answers = [], answers - 1
     if not topics:
         try:
             topics = await world.metadata.topics(bundle)
         except (StoreError, CodecError):
-            topics, told = [], told - 1
-    move_state.bare = not topics and told == 2
+            topics, answers = [], answers - 1
+    move_state.bare = not topics and answers == 2
     # The name decides, so that two leaders choose alike; a persistent topic of a user is surest to exist later.
     move_state.topic = min(topics, key=lambda topic: (*_oddity(topic), topic), default="")
     return None
@@ -365,7 +365,7 @@ async def _first_broker(move_state: MoveState) -> str:
 class _Claims:
     """Authoritative lookups at the destination, one after the other, until it or a third broker owns the bundle.
 
-    An error or the source's name means that the destination has not heard yet. None follows after leadership was lost.
+    An error or the source's name means that the destination does not know yet. None follows after leadership was lost.
     """
 
     def __init__(self, move_state: MoveState) -> None:
@@ -404,7 +404,7 @@ class _Claims:
 
 
 def _oddity(topic: str) -> tuple[bool, bool]:
-    """Non-persistent topics vanish with their last client, system topics with a policy: asked for last."""
+    """Non-persistent topics vanish with their last client, system topics with a policy: chosen last."""
     try:
         name = parse_topic(topic)
     except ValueError:

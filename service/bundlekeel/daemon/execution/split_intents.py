@@ -58,7 +58,7 @@ class SplitIntent(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitOutcome:
     """How a split ended. `done`: the namespace has the new boundaries. `unknown`: not settled by reading. `refused`:
-    nothing happened, or the broker said that it did nothing. `family` is known from the moment positions were found."""
+    nothing happened, or the broker answered that it did nothing. `family` is known as soon as positions were found."""
 
     bundle: str
     broker: str
@@ -88,7 +88,7 @@ class SplitOutcome:
 
     def record(self) -> dict[str, Any]:
         """The journal line."""
-        told = f"into {len(self.children)}: {', '.join(self.children)}" if self.children else self.error or self.code
+        result = f"into {len(self.children)}: {', '.join(self.children)}" if self.children else self.error or self.code
         return {
             "kind": "split",
             "wall_ms": self.ended_wall_ms or self.started_wall_ms,
@@ -105,7 +105,7 @@ class SplitOutcome:
             "epoch": self.epoch,
             "intent": self.intent_id,
             "cycle": self.cycle_id,
-            "sentence": f"{self.bundle}: split ({self.rule}) {self.outcome}, {told}",
+            "sentence": f"{self.bundle}: split ({self.rule}) {self.outcome}, {result}",
         }
 
 

@@ -1,6 +1,7 @@
 """One split: where to cut, the intent, the call, and the boundaries read again.
 
-policy -> owner -> boundaries -> topics -> position -> intent -> permit -> split -> boundaries (-> ownership channel).
+policy -> owner -> boundaries -> topics -> position -> policy -> intent -> permit -> split -> boundaries
+(-> ownership channel).
 In extensible mode brokers refuse more than one position a call (412); one is all we ever ask for.
 The call is sent at most once, whatever its answer: an unknown outcome is settled by reading the boundaries, and so is
 what another epoch left open. Children stay where they are; moving them is the business of the next plan.
@@ -59,7 +60,7 @@ class SplitRequest:
 
 
 class SplitRefused(Exception):
-    """Ends an attempt before its call; `code` and `error` say why."""
+    """Ends a split before its call; `code` and `error`: why."""
 
     def __init__(self, code: str, error: str = "") -> None:
         super().__init__(error)
@@ -79,7 +80,7 @@ def _ignore(_family: Family) -> None:
 class Splitter:
     """Splits bundles, one after the other, until it is stopped or its term is over.
 
-    `policy` may refuse before anything is read. `prepare` hears of the children right before the call.
+    `policy` may refuse before anything is read. `prepare` gets the children right before the call.
     """
 
     world: MovePorts
@@ -128,13 +129,16 @@ class Splitter:
 
     # --- before ----------------------------------------------------------------------------------------------
 
+    async def _check_policy(self, request: SplitRequest) -> None:
+        refusal = await self.policy(request.bundle)
+        if refusal is not None:
+            raise SplitRefused(refusal.code, refusal.detail)
+
     async def _positions(self, request: SplitRequest) -> Family:
         """Where to cut. SplitRefused when the bundle must not or cannot be split."""
         if self._ended:
             raise SplitRefused(self._ended, "not begun")
-        refusal = await self.policy(request.bundle)
-        if refusal is not None:
-            raise SplitRefused(refusal.code, refusal.detail)
+        await self._check_policy(request)
         try:
             owner = await self.world.ownership.owner(request.bundle)
             edges = await self.world.metadata.boundaries(namespace_of(request.bundle))
@@ -162,6 +166,8 @@ class Splitter:
 
     async def _carry_out(self, request: SplitRequest, blank: SplitOutcome) -> SplitOutcome:
         path = split_path(request.bundle)
+        # Statistics of a whole broker may take seconds to come, and a split is for good.
+        await self._check_policy(request)
         await self._announce(request, blank, path)
         # As with moves: whatever ends it is recorded where its intent stands, unless we are cancelled ourselves.
         (ended,) = await asyncio.gather(self._call(request, blank), return_exceptions=True)
@@ -185,7 +191,7 @@ class Splitter:
             )
             return await self._confirm(blank, "")
         except LeadershipLost as error:
-            # The permit is asked before each hop: nothing left. The intent tells the next leader where to look.
+            # The permit is checked before each hop: nothing left. The next leader settles the intent.
             self._ended = Code.NOT_LEADER
             return replace(blank, code=Code.NOT_LEADER, error=str(error))
         except StoreError as error:

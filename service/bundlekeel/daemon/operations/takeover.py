@@ -83,18 +83,18 @@ async def takeover(
     StaleWrite when another one runs at the same moment; Conflict when brokers do not know such namespaces (before 4.2);
     AdminApiError when the brokers' settings cannot be read: nothing is changed then.
     """
+    # First, so that the write below is refused when a handback ends while the settings are read.
+    document = await context.coordination.read(TAKEOVER)
     stored = await context.admin.dynamic_configuration()
     before = await _runtime(context)
-    document = await context.coordination.read(TAKEOVER)
     known = decode_takeover(document.data) if document is not None else None
     known = known if known is not None and known.active else None
     values = _wanted(known, stored, before, split=split, namespaces=namespaces)
     made = _record(context, known, tuple(values), stored, before)
     record = replace(made, namespaces=_scope(known, namespaces))
     record = replace(record, by=by, reason=reason, wall_ms=context.clock.wall_ms()) if known is None else record
-    if record != known:
-        version = document.version if document is not None else None
-        await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
+    version = document.version if document is not None else None
+    await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
     warnings = []
     for key, value in values.items():
         if not _differs(stored, key, value):

@@ -18,8 +18,16 @@ from typing import Final
 import numpy as np
 import structlog
 
-from bundlekeel.core.model.counters import CounterReading, MeasuredLoad, measured, with_measured
-from bundlekeel.core.model.errors import AdminApiError, StoreError
+from bundlekeel.core.model.counters import (
+    CounterReading,
+    MeasuredLoad,
+    mean_load,
+    measured,
+    others_share,
+    step,
+    with_measured,
+)
+from bundlekeel.core.model.errors import AdminApiError, CodecError, StoreError
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, Floats
 from bundlekeel.core.model.names import FULL_UPPER, parse_bundle
 from bundlekeel.ports import Clock, Metadata, Picture, TopicCounters
@@ -37,7 +45,7 @@ ATTENTION_SECONDS: Final = 30.0
 # A load that differs by so much of the largest one from the reading before is a sign.
 CHANGED_SHARE: Final = 0.1
 # A load that went up and down within this time is a wave, and its mean over this time is what to go by.
-WAVE_SECONDS: Final = 120.0
+WAVE_SECONDS: Final = 240.0
 # A broker that refuses is asked again after this long.
 REFUSED_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
@@ -59,15 +67,20 @@ class CounterOptions:
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """One broker in its present life: its readings of the last `WAVE_SECONDS`, the newest one begun at `asked` by the
-    boot clock and made in `took` seconds; `totals`: what it carried between each two of them; `load`: what they say.
-    `shown`: the report, the load and what was made of both last. `refused`: it gave none."""
+    """One broker in its present life: the last reading, begun at `asked` by the boot clock and made in `took` seconds;
+    `loads`: what each two readings said in the last `WAVE_SECONDS`; `steps`: the change from each of them to the next;
+    `load`: what is shown of it; `topics_ms`: when its counters were of topics last.
+    `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
+    process does not use. `refused`: it gave none."""
 
     endpoint: BrokerEndpoint
-    readings: list[CounterReading] = field(default_factory=list)
-    totals: list[Floats] = field(default_factory=list)
+    reading: CounterReading | None = None
+    loads: list[MeasuredLoad] = field(default_factory=list)
+    steps: list[Floats] = field(default_factory=list)
     load: MeasuredLoad | None = None
+    topics_ms: int = 0
     shown: tuple[BrokerReport, MeasuredLoad, BrokerReport] | None = None
+    others: float = 0.0
     asked: float = float("-inf")
     took: float = 0.0
     refused: bool = False
@@ -75,7 +88,7 @@ class _Known:
 
     def forget(self) -> None:
         """What was read is too old to be half of a measurement."""
-        self.readings, self.totals, self.load = [], [], None
+        self.reading, self.loads, self.steps, self.load = None, [], [], None
 
 
 class LiveLoads:
@@ -112,8 +125,8 @@ class LiveLoads:
         # Of the namespaces that brokers count topics of; one that reports divide otherwise is asked for anew.
         self._boundaries: dict[str, list[int]] = {}
         self._divided: dict[str, tuple[str, ...]] = {}
-        # Of bundles that were measured whole: their traffic, wherever that was.
-        self._traffic: dict[str, Floats] = {}
+        # Of bundles that were measured whole: when, and their traffic, wherever that was.
+        self._traffic: dict[str, tuple[int, Floats]] = {}
         self._topics = 0
         self._quick_until = float("-inf")
         self._slots = asyncio.Semaphore(options.at_once)
@@ -125,6 +138,8 @@ class LiveLoads:
             known = self._brokers.get(broker)
             if known is None or known.endpoint.start_timestamp != endpoint.start_timestamp:
                 self._quicken()
+                if known is not None:
+                    self._end(known)
                 known = _Known(endpoint=endpoint)
             kept[broker] = known
         gone = self._brokers.keys() - kept.keys()
@@ -209,7 +224,7 @@ class LiveLoads:
                     known.took = self._clock.boot() - known.asked
             known.refused = False
             await self._take(known, readings)
-        except (AdminApiError, StoreError) as error:
+        except (AdminApiError, CodecError, StoreError) as error:
             if not known.refused:
                 _log.info("counters could not be read; load reports are used", broker=broker, error=str(error))
             known.refused = True
@@ -218,47 +233,61 @@ class LiveLoads:
             known.task = None
 
     async def _take(self, known: _Known, readings: Sequence[CounterReading]) -> None:
-        for namespace in {name for reading in readings for name in reading.namespaces} - self._boundaries.keys():
-            self._boundaries[namespace] = await self._metadata.boundaries(namespace) or [0, FULL_UPPER]
-        first = not known.readings
-        known.readings = known.readings or [readings[0]]
+        # Prometheus may still have scrapes of the process before.
+        readings = [item for item in readings if item.from_ms >= known.endpoint.start_timestamp]
+        if not readings:
+            return
+        edges = {name: await self._edges(name) for name in {name for item in readings for name in item.namespaces}}
+        first = known.reading is None
+        known.reading = known.reading or readings[0]
         share = await self.share_of(known.endpoint.broker_id)
         # Of a broker that is new to us the readings are shown one after the other: to a shedder each is a hit.
         for place, reading in enumerate(readings[1:] if first else readings[-1:]):
             if place:
                 await self._clock.sleep(_SHOWN_SECONDS)
                 share = await self.share_of(known.endpoint.broker_id)
-            await self._measure(known, reading, share)
+            await self._measure(known, reading, edges, share)
 
-    async def _measure(self, known: _Known, reading: CounterReading, share: float | None) -> None:
-        if not known.readings:
+    async def _edges(self, namespace: str) -> list[int]:
+        if namespace not in self._boundaries:
+            self._boundaries[namespace] = await self._metadata.boundaries(namespace) or [0, FULL_UPPER]
+        return self._boundaries[namespace]
+
+    async def _measure(
+        self, known: _Known, reading: CounterReading, edges: Mapping[str, Sequence[int]], share: float | None
+    ) -> None:
+        if known.reading is None:
             return  # a term ended meanwhile
-        made = await asyncio.to_thread(measured, known.readings[-1], reading, self._boundaries)
+        made = await asyncio.to_thread(measured, known.reading, reading, edges)
         if made is None:
             return
-        changed = self._differs(known.load, made)
-        if self._waves(known, reading, made):
-            made = await asyncio.to_thread(measured, known.readings[0], reading, self._boundaries) or made
-        elif changed:
-            self._quicken()
-        known.load = made if share is None else replace(made, cpu_share=share)
-        for row in np.flatnonzero(made.whole).tolist():
-            self._traffic[made.bundles[row]] = made.traffic[row]
+        known.reading = reading
+        if made.bundles:
+            known.topics_ms = made.to_ms
+        made = replace(made, cpu_share=share)
+        changed = bool(known.loads) and self._large(made.traffic.sum(axis=0) - known.loads[-1].traffic.sum(axis=0))
+        if self._waves(known, made):
+            known.load = await asyncio.to_thread(mean_load, tuple(known.loads))
+        else:
+            known.load = made
+            if changed:
+                self._quicken()
+        for row in np.flatnonzero(known.load.whole).tolist():
+            self._traffic[known.load.bundles[row]] = known.load.to_ms, known.load.traffic[row]
         self.on_news()
 
-    def _waves(self, known: _Known, reading: CounterReading, made: MeasuredLoad) -> bool:
-        """Note a reading. Whether the load went up and down by a good part of the largest one within `WAVE_SECONDS`,
-        and not because bundles came or went."""
-        same = known.load is not None and set(known.load.bundles) == set(made.bundles)
-        if self.moving() or not same:
-            known.readings, known.totals = known.readings[-1:], []
-        known.readings.append(reading)
-        known.totals.append(made.traffic.sum(axis=0))
-        while len(known.totals) > 1 and known.readings[0].to_ms < reading.to_ms - 1000 * WAVE_SECONDS:
-            del known.readings[0], known.totals[0]
-        steps = np.diff(np.array(known.totals), axis=0)
-        large = CHANGED_SHARE * self._largest()
-        return bool(((steps > large).any(axis=0) & (steps < -large).any(axis=0)).any())
+    def _waves(self, known: _Known, made: MeasuredLoad) -> bool:
+        """Note a load. Whether what the broker carries went up and down by a good part of the largest load within
+        `WAVE_SECONDS`. What bundles that came or went changed is no part of it: our own moves are no wave, and do not
+        make one forgotten."""
+        if known.loads:
+            known.steps.append(step(known.loads[-1], made))
+        known.loads.append(made)
+        while len(known.loads) > 1 and known.loads[0].from_ms < made.to_ms - 1000 * WAVE_SECONDS:
+            del known.loads[0], known.steps[0]
+        return any(self._large(np.maximum(change, 0)) for change in known.steps) and any(
+            self._large(np.minimum(change, 0)) for change in known.steps
+        )
 
     def _check_boundaries(self, bundles: Sequence[str]) -> None:
         for text in bundles:
@@ -270,12 +299,9 @@ class LiveLoads:
                 if edges[at : at + 2] != [name.lower, name.upper]:
                     del self._boundaries[namespace]
 
-    def _differs(self, before: MeasuredLoad | None, now: MeasuredLoad) -> bool:
-        """Whether a load changed by a good part of the largest one."""
-        if before is None:
-            return False
-        change = np.abs(now.traffic.sum(axis=0) - before.traffic.sum(axis=0))
-        return bool((change > CHANGED_SHARE * self._largest()).any())
+    def _large(self, change: Floats) -> bool:
+        """Whether a change is a good part of the largest load."""
+        return bool((np.abs(change) > CHANGED_SHARE * self._largest()).any())
 
     def _largest(self) -> Floats:
         """The largest load of a broker, shape (4,)."""
@@ -288,12 +314,26 @@ class LiveLoads:
         if known is None or known.load is None or known.endpoint.start_timestamp != report.start_timestamp:
             return report
         # What a broker reports is of the statistics interval before the last one, at worst.
-        oldest_ms = report.last_update - int(2000 * self.statistics_seconds(report.broker_id))
-        if known.load.from_ms < oldest_ms:
+        lag_ms = int(2000 * self.statistics_seconds(report.broker_id))
+        oldest_ms = report.last_update - lag_ms
+        # By Prometheus' clock, which may be ahead of ours: what began later than now would settle moves unseen.
+        if not oldest_ms <= known.load.from_ms <= self._clock.wall_ms():
             return report
-        if known.shown is None or known.shown[0] is not report or known.shown[1] is not known.load:
-            known.shown = report, known.load, with_measured(report, known.load, self._traffic) or report
+        # Who collects counters may drop those of topics: a broker is without any if it had some, and says so in time.
+        if not known.load.bundles and report.num_topics > 0 and oldest_ms > known.topics_ms:
+            return report
+        anew = known.shown is None or known.shown[0] is not report
+        if known.shown is None or anew or known.shown[1] is not known.load:
+            known.others = min(others_share(report, known.loads), 1.0 if anew else known.others)
+            lately = self._lately(known.load.bundles, max(oldest_ms, known.load.to_ms - lag_ms))
+            made = with_measured(report, known.load, lately, known.others)
+            known.shown = report, known.load, made or report
         return known.shown[2]
+
+    def _lately(self, bundles: Sequence[str], since_ms: int) -> dict[str, Floats]:
+        """The traffic of those that were measured whole since then."""
+        found = {bundle: self._traffic[bundle] for bundle in bundles if bundle in self._traffic}
+        return {bundle: traffic for bundle, (at_ms, traffic) in found.items() if at_ms >= since_ms}
 
     @staticmethod
     def _end(known: _Known) -> None:

@@ -11,9 +11,8 @@ import numpy as np
 from bundlekeel.core.calibration.thresholds import RANGES, steps_between
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.sim.backtest.candidates import Candidate
 from bundlekeel.sim.backtest.intervals import SAME, Interval, PairedDifference, chance, compared
-from bundlekeel.sim.backtest.measures import CandidateMeasures
+from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.search import PAIRS, TriedCandidates, changes_to, overloaded, strategy_of, total, worse
 
 Day = TypeVar("Day", int, str)

@@ -29,9 +29,8 @@ from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
 from bundlekeel.core.planning.memory import Memory
 from bundlekeel.core.planning.pressure import score_of, weights_of
-from bundlekeel.sim.backtest.candidates import Candidate
 from bundlekeel.sim.backtest.layout import BundlePieces, OwnershipLayout, broker_table, bundle_table, layout_of
-from bundlekeel.sim.backtest.measures import CandidateMeasures, measured
+from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures, measured
 from bundlekeel.sim.backtest.periods import StartState, StaticTraits, TrafficPeriod, beginning, periods, traits
 from bundlekeel.sim.backtest.traffic import DAY_MS, NO_BROKER, Chunk, RecordedTraffic
 from bundlekeel.sim.measures import AN_HOUR

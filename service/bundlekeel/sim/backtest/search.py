@@ -17,9 +17,8 @@ import numpy as np
 from bundlekeel.core.calibration.thresholds import RANGES, searched, stepped, steps_between
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, defaults
-from bundlekeel.sim.backtest.candidates import Candidate, Value
 from bundlekeel.sim.backtest.intervals import DUST, chance
-from bundlekeel.sim.backtest.measures import ByBlock, CandidateMeasures
+from bundlekeel.sim.backtest.measures import ByBlock, Candidate, CandidateMeasures, Value
 
 Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost
+from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost, StoreError
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.plan import Move, Plan, Refusal
 from bundlekeel.daemon.state.documents import Desired, LeaderState, Pause, decode, join
 from bundlekeel.daemon.state.shared_state import STATE
+from bundlekeel.ports import DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault, MemoryAdmin
+from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 
@@ -247,6 +249,43 @@ async def test_the_ledger_is_stored_before_the_first_unload() -> None:
     report = await sidecar.cycle.turn()
     assert report.plan is not None and report.plan.moves
     assert sidecar.seen[0] >= {move.bundle for move in report.plan.moves}
+
+
+class _Unstored(MemoryCoordination):
+    """Once `failing` is set, no write of the leader is taken; it is called at each of them."""
+
+    failing: Callable[[], None] | None = None
+
+    async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
+        if self.failing is not None:
+            self.failing()
+            raise StoreError("connection lost")
+        await super().write_fenced(epoch, changes)
+
+
+class Unstored(FakeSidecar):
+    """Its store can stop to take writes."""
+
+    coordination: _Unstored
+
+    def connect(self) -> _Unstored:
+        return _Unstored(self.cluster.store)
+
+
+async def test_moves_that_were_not_begun_leave_the_ledger() -> None:
+    """The ledger could not be stored, so nothing was called; a bundle that another term may still move stays booked."""
+    sidecar = Unstored(FakeCluster())
+    await sidecar.lead()
+    booked: list[str] = []
+
+    def freeze() -> None:
+        booked[:] = booked or sorted(sidecar.cycle.cycle_state.ledger.bundles())
+        sidecar.shared_state.frozen = frozenset(booked[:1])
+
+    sidecar.coordination.failing = freeze
+    report = await sidecar.cycle.turn()
+    assert (report.code, report.acted, sidecar.cluster.model.unloads) == (Code.STORE_UNAVAILABLE, False, [])
+    assert len(booked) > 1 and sidecar.cycle.cycle_state.ledger.bundles() == set(booked[:1])
 
 
 async def test_a_term_won_during_a_cycle_is_not_that_of_its_state() -> None:

@@ -202,7 +202,7 @@ async def test_what_the_store_does_not_confirm_is_not_recorded() -> None:
 
 
 async def test_our_moves_and_a_dead_broker_are_nobody_else_s() -> None:
-    """A whole plan, and what a broker's death scatters: no foreign hand."""
+    """A whole plan, and what a broker's death scatters: no external moves."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, params=PARAMS).lead()
     for _ in range(4):

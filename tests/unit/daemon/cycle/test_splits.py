@@ -299,3 +299,14 @@ async def test_splits_are_in_the_plan_people_see() -> None:
     eager = await sidecar.planner.make(PlanRequest(ignore_hit_counts=True))
     assert [(item.rule, item.broker) for item in eager.splits] == [("hot", BROKERS[0])]
     assert "no placement can even that out" in eager.splits[0].sentence
+
+
+async def test_splits_are_not_begun_when_the_term_ended_with_the_moves() -> None:
+    """What the moves came to is reported all the same."""
+    sidecar = await leader(hot_cluster(), mode="recommend")
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None and report.plan.splits and sidecar.cycle.snapshot is not None
+    sidecar.clock.offset += 60.0
+    ended = await sidecar.cycle._execute(report, (), report.plan.splits, sidecar.cycle.snapshot)
+    assert not sidecar.cycle.leads
+    assert (ended.splits, sidecar.cluster.model.splits) == ([], [])

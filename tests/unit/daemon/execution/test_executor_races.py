@@ -1,4 +1,4 @@
-"""Races around a move, an executor, a term's hand and the shared state: each guard dies with its test."""
+"""Races around a move, an executor, a term and the shared state: each guard has a test that fails without it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.daemon.cycle.test_leases import FIRST, carry_out, later, move, r
 
 
 async def test_moves_of_an_earlier_term_are_not_begun() -> None:
-    """The hand is asked with the epoch that the moves were planned in; by now another term of ours has begun."""
+    """The executor gets the epoch that the moves were planned in; by now another term of ours has begun."""
     cluster = FakeCluster()
     sidecar = await ready(FakeSidecar(cluster))
     sidecar.executor.begin(2)

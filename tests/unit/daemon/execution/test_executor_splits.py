@@ -1,4 +1,4 @@
-"""Splits to the tenth of a second and to the last position; and the leader's hand between its terms."""
+"""Splits to the tenth of a second and to the last position; and the leader's executor between its terms."""
 
 from __future__ import annotations
 
@@ -243,11 +243,11 @@ async def test_what_is_announced_right_before_the_call() -> None:
     assert [round(sum(share), 2) > 0 for share in made.shares] == [True, True]
 
 
-# --- the leader's hand -----------------------------------------------------------------------------------------
+# --- the leader's executor -----------------------------------------------------------------------------------------
 
 
 async def test_splits_of_an_earlier_term_are_not_begun() -> None:
-    """The hand is asked with the epoch that they were planned in; by now another term of ours has begun. Nor before any
+    """The executor gets the epoch that they were planned in; by now another term of ours has begun. Nor before any
     term has begun."""
     cluster = FakeCluster()
     sidecar = FakeSidecar(cluster)

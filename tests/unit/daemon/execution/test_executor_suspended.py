@@ -1,4 +1,4 @@
-"""A short suspension of the store between intent and call: that move is refused, the term and its hand go on."""
+"""A short suspension of the store between intent and call: that move is refused, the term and its executor go on."""
 
 from __future__ import annotations
 

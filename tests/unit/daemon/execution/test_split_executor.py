@@ -223,6 +223,20 @@ async def test_policy_is_asked_first() -> None:
     assert outcome.rest_seconds(1800) == 0
 
 
+async def test_policy_is_asked_again_before_the_intent() -> None:
+    """A pause that came while the broker told its topics stops a split, which nothing could undo."""
+    bench = await Bench().lead()
+
+    async def paused_meanwhile(bundle: str) -> Refusal | None:
+        told = any(call[0] == "topic_loads" for call in bench.admin.calls)
+        return Refusal(code=Code.PAUSED, bundle=bundle, detail="by me") if told else None
+
+    bench.splitter.policy = paused_meanwhile
+    outcome = await bench.split()
+    assert (outcome.outcome, outcome.code, outcome.error) == ("refused", Code.PAUSED, "by me")
+    assert (bench.calls(), await bench.intents()) == (0, [])
+
+
 async def test_nothing_is_begun_while_stopping() -> None:
     """After `stop` every split is refused."""
     bench = await Bench().lead()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnreachable, CodecError, Conflict
+from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnreachable, CodecError, Conflict, StaleWrite
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.operations.takeover import (
     ENABLED,
@@ -116,6 +117,33 @@ async def test_a_takeover_after_a_handback_records_anew(office: Office) -> None:
     found = await read_record(office.coordination)
     assert found is not None
     assert (found[0].by, found[0].overrides) == ("bob", {SHEDDING: "true"})
+
+
+class _Interrupted(MemoryAdmin):
+    """Somebody hands back while a broker's settings are read for the first time."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return await super().runtime_configuration(broker_id)
+
+
+async def test_a_handback_ends_while_a_takeover_begins(office: Office) -> None:
+    """The takeover read our own override: it must not be recorded as what was there before."""
+    office.model.dynamic[SHEDDING] = "true"
+    await takeover(office.context, split=False, reason="first", by="ann")
+    admin = _Interrupted(office.model)
+    admin.set_endpoints(office.model.endpoints())
+    admin.meanwhile = partial(handback, office.context)
+    with pytest.raises(StaleWrite):
+        await takeover(replace(office.context, admin=admin), split=False, reason="second", by="bob")
+    assert office.model.dynamic == {SHEDDING: "true"}
+    await takeover(office.context, split=False, reason="third", by="bob")
+    await handback(office.context)
+    assert office.model.dynamic == {SHEDDING: "true"}
 
 
 async def test_the_record_is_written_before_anything_changes(office: Office) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import AdminFault
+from bundlekeel.core.model.errors import AdminFault, CodecError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, BrokerEndpoint, BrokerReport
 from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterOptions, LiveLoads
 from bundlekeel.ports import Clock, Picture
@@ -23,11 +25,15 @@ BROKERS = ("a:8080", "b:8080")
 
 
 class Counting:
-    """`ports.TopicCounters`: one topic a broker, which carries as many bytes a second as the test says."""
+    """`ports.TopicCounters`: one topic a broker, which carries as many bytes a second as the test says (below 0: it has
+    none). `more`: further
+    topics by broker and hash, with the bytes they have counted. `namespaces`: those that the broker names."""
 
     def __init__(self, clock: Clock) -> None:
         self.rates = dict.fromkeys(BROKERS, 1000.0)
         self.asked: list[tuple[str, float]] = []
+        self.more: dict[str, dict[int, float]] = {name: {} for name in BROKERS}
+        self.namespaces: tuple[str, ...] = ("t/n",)
         self.takes = 0.0
         self.faults: set[str] = set()
         self._clock = clock
@@ -43,17 +49,20 @@ class Counting:
         if broker_id in self.faults:
             raise AdminFault("no counters")
         self.carry()
+        topics = {7: self._bytes[broker_id], **self.more[broker_id]}
+        if self.rates[broker_id] < 0:
+            del topics[7]
         return [
             CounterReading(
                 from_ms=began,
                 to_ms=self._clock.wall_ms(),
-                namespaces=("t/n",),
-                namespace=np.zeros(1, dtype=np.int64),
-                keys=np.array([7], dtype=np.uint64),
-                topic=np.ones(1, dtype=bool),
-                hashes=np.array([7], dtype=np.int64),
-                counters=np.array([[0.0, 0.0, self._bytes[broker_id], 0.0]]),
-                sessions=np.ones((1, 2), dtype=np.int64),
+                namespaces=self.namespaces,
+                namespace=np.zeros(len(topics), dtype=np.int64),
+                keys=np.array(list(topics), dtype=np.uint64),
+                topic=np.ones(len(topics), dtype=bool),
+                hashes=np.array(list(topics), dtype=np.int64),
+                counters=np.array([[0.0, 0.0, counted, 0.0] for counted in topics.values()]).reshape(-1, 4),
+                sessions=np.ones((len(topics), 2), dtype=np.int64),
                 cpu_seconds=self._bytes[broker_id] / 10_000,
             )
         ]
@@ -62,7 +71,7 @@ class Counting:
         """Count what came since the last time. A test that changes a rate does this first."""
         now = self._clock.boot()
         for broker, rate in self.rates.items():
-            self._bytes[broker] += rate * (now - self._since)
+            self._bytes[broker] += max(rate, 0.0) * (now - self._since)
         self._since = now
 
     def moments(self, broker: str) -> list[float]:
@@ -86,6 +95,7 @@ class Stage:
         self.endpoints = {name: BrokerEndpoint(broker_id=name, web_url=f"http://{name}") for name in BROKERS}
         self.reported_ms = clock.wall_ms()
         self.cores: float | None = None
+        self.cpu = 5.0
         self.topics = 0
 
     def _note(self) -> None:
@@ -96,7 +106,7 @@ class Stage:
         reports = tuple(
             BrokerReport(
                 broker_id=name,
-                usage=np.array([5.0, 0.0, 0.0, 0.0]),
+                usage=np.array([self.cpu, 0.0, 0.0, 0.0]),
                 limit=np.array([100.0, 0.0, 0.0, 0.0]),
                 traffic=np.array([0.0, 0.0, 50.0, 0.0]),
                 last_update=self.reported_ms,
@@ -282,17 +292,146 @@ async def test_a_step_is_no_wave(stage: Stage) -> None:
     assert stage.rate("a:8080") == pytest.approx(2000.0)
 
 
-@played(seconds=20.0)
+@played()
 async def test_what_moves_change_is_no_wave(stage: Stage) -> None:
     """Up by a step, down by a move of ours: what is carried after the move is shown at once."""
+    stage.metadata.bundle_boundaries["t/n"] = [0, 0x80000000, FULL]
+    stage.counting.more["a:8080"] = {0x90000000: 0.0}
+    await asyncio.sleep(20.0)
     stage.counting.carry()
     stage.counting.rates["a:8080"] = 2000.0
-    await asyncio.sleep(9.0)
-    stage.counting.carry()
-    stage.counting.rates["a:8080"] = 1000.0
-    stage.moves = True
+    await asyncio.sleep(20.0)
+    stage.counting.rates["a:8080"] = -1.0
     await asyncio.sleep(7.5)
+    assert stage.rate("a:8080") == 0.0
+
+
+@played()
+async def test_a_move_does_not_make_a_wave_forgotten(stage: Stage) -> None:
+    """A load that went up and down is shown by its mean while bundles leave and come."""
+    stage.metadata.bundle_boundaries["t/n"] = [0, 0x80000000, FULL]
+    for turn in range(6):
+        stage.counting.carry()
+        stage.counting.rates["a:8080"] = 0.0 if turn % 2 else 2000.0
+        stage.counting.more["a:8080"] = {0x90000000: 5.0} if turn % 4 == 3 else {}
+        stage.moves = turn > 2
+        await asyncio.sleep(30.0)
+    shown = []
+    for _ in range(20):
+        shown.append(stage.rate("a:8080"))
+        await asyncio.sleep(1.0)
+    assert min(shown) > 700.0
+
+
+@played(seconds=10.0)
+async def test_readings_from_the_future(stage: Stage) -> None:
+    """Prometheus' clock is ahead by more than a reading takes: what it says would settle moves before they show."""
+    read, ahead = stage.counting.counters, 600_000
+
+    async def early(broker: BrokerEndpoint) -> list[CounterReading]:
+        (found,) = await read(broker)
+        return [replace(found, from_ms=found.from_ms + ahead, to_ms=found.to_ms + ahead)]
+
+    stage.counting.counters = early  # type: ignore[method-assign]
+    await asyncio.sleep(20.0)
+    assert stage.rate("a:8080") == 50.0
+
+
+@played()
+async def test_scrapes_of_the_process_before(stage: Stage) -> None:
+    """Prometheus still has them when a broker has started again: they say nothing of it."""
+    stage.leads = False
+    await asyncio.sleep(1.0)
+    before = [item for _ in range(3) for item in await _counted_later(stage)]
+
+    async def kept(broker: BrokerEndpoint) -> list[CounterReading]:
+        return before
+
+    stage.counting.counters = kept  # type: ignore[method-assign]
+    stage.endpoints["a:8080"] = replace(stage.endpoints["a:8080"], start_timestamp=stage.clock.wall_ms())
+    stage.live.register(stage.endpoints)
+    stage.leads = True
+    for _ in range(10):
+        await asyncio.sleep(1.0)
+        assert stage.rate("a:8080") == 50.0
+    assert stage.rate("b:8080") == pytest.approx(1000.0)
+
+
+@played(seconds=30.0)
+async def test_a_bundle_whose_topics_come_and_go(stage: Stage) -> None:
+    """What it carried when all of its topics were known is shown for two statistics intervals, no longer."""
+    stage.counting.rates["b:8080"] = -1.0
+    stage.counting.carry()
+    stage.counting.rates["a:8080"] = 200.0
+    for turn in range(200):
+        stage.counting.more["a:8080"] = {1000 + turn: 0.0}
+        await asyncio.sleep(1.0)
+        if turn == 60:
+            assert stage.rate("a:8080") == pytest.approx(1000.0)
+    assert stage.rate("a:8080") == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize(
+    ("had_topics", "reported_seconds", "rate"), [(False, 0, 50.0), (True, 0, 0.0), (True, 200, 50.0)]
+)
+def test_counters_of_no_topics(had_topics: bool, reported_seconds: int, rate: float) -> None:
+    """A broker whose report has topics is empty when it had some before and its report cannot know yet: otherwise
+    whoever collects its counters dropped them."""
+
+    async def scene(stage: Stage) -> None:
+        stage.topics = 3
+        stage.counting.carry()
+        stage.counting.rates["a:8080"] = 1000.0 if had_topics else -1.0
+        await asyncio.sleep(20.0)
+        stage.counting.rates["a:8080"] = -1.0
+        await asyncio.sleep(reported_seconds + 20.0)
+        stage.reported_ms += 1000 * reported_seconds
+        assert stage.rate("a:8080") == rate
+
+    stage = play(scene)
+    assert stage.counting.asked
+
+
+@played(seconds=10.0)
+async def test_a_namespace_whose_division_cannot_be_read(stage: Stage) -> None:
+    """Brokers that serve it go by their reports, until it can."""
+    stage.counting.namespaces = ("t/n", "t/odd")
+
+    async def unreadable(namespace: str) -> list[int] | None:
+        raise CodecError(f"local policies of {namespace}", code=Code.WRONG_TYPE)
+
+    readable, stage.metadata.boundaries = stage.metadata.boundaries, unreadable  # type: ignore[method-assign]
+    await asyncio.sleep(20.0)
+    assert stage.rate("a:8080") == 50.0
+    stage.metadata.boundaries = readable  # type: ignore[method-assign]
+    await asyncio.sleep(2 * REFUSED_SECONDS)
     assert stage.rate("a:8080") == pytest.approx(1000.0)
+
+
+@played(seconds=10.0)
+async def test_a_division_that_is_told_while_a_reading_is_made(stage: Stage) -> None:
+    """The reading goes by the boundaries that were looked up for it."""
+
+    async def slow(_broker: str) -> float | None:
+        await asyncio.sleep(0.4)
+        return None
+
+    stage.live.share_of = slow
+    stage.metadata.bundle_boundaries["t/n"] = [0, 0x80000000, FULL]
+    told = replace(stage.shown()["b:8080"], bundle_names=("t/n/0x00000000_0x80000000",))
+    other = replace(told, bundle_names=(BUNDLE,))
+    for turn in range(100):
+        picture = Picture(
+            wall_ms=0,
+            boot=0.0,
+            generation=turn,
+            mode="modular",
+            reports=(told if turn % 2 else other,),
+            endpoints=stage.endpoints,
+        )
+        stage.live.fused(picture)
+        await asyncio.sleep(0.1)
+        assert stage.rate("a:8080") == pytest.approx(1000.0, rel=0.01)
 
 
 @played(seconds=10.0)
@@ -329,6 +468,19 @@ async def test_a_broker_that_does_not_tell(stage: Stage) -> None:
     stage.counting.faults = set()
     await asyncio.sleep(REFUSED_SECONDS)
     assert stage.rate("a:8080") == pytest.approx(1000.0)
+
+
+@played(seconds=20.0)
+async def test_the_cpu_of_others_on_the_host(stage: Stage) -> None:
+    """The report is of the whole host, and tells more than the process ever used: that much stays."""
+    stage.cpu = 95.0
+    assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(95.0)
+    stage.counting.carry()
+    stage.counting.rates["a:8080"] = 500.0
+    await asyncio.sleep(20.0)
+    assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(90.0)
+    stage.cores = 1.0
+    assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(5.0)
 
 
 @played(seconds=60.0)

@@ -106,7 +106,7 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class Scenario:
     """One run: topics, brokers, limit, what happens when."""
 
     topics: tuple[Topic, ...]
@@ -125,7 +125,7 @@ class Outcome:
     `reachable`: what of the fair shares could pass with one rate for all partitions of a topic.
     """
 
-    story: Story
+    scenario: Scenario
     passed: Floats
     demand: Floats
     fair: Floats
@@ -160,11 +160,11 @@ class Outcome:
 
     def throttled_seconds(self) -> float:
         """Topics times seconds in which clients wanted more than passed."""
-        return float((self.passed < _HELD * self.demand).sum()) * self.story.cycle_seconds
+        return float((self.passed < _HELD * self.demand).sum()) * self.scenario.cycle_seconds
 
     def starved_seconds(self) -> float:
         """Topics times seconds with less than half the fair share."""
-        return float((self.of_fair() < STARVED).sum()) * self.story.cycle_seconds
+        return float((self.of_fair() < STARVED).sum()) * self.scenario.cycle_seconds
 
     def partition_loss(self) -> Floats:
         """By cycle: the part of the fair shares that no uniform rate for partitions lets pass."""
@@ -176,22 +176,22 @@ class Outcome:
 
 @dataclass(slots=True)
 class _World:
-    """Who owns what while a story runs. `away`: until which cycle a topic's partition is nowhere."""
+    """Who owns what while a scenario runs. `away`: until which cycle a topic's partition is nowhere."""
 
-    story: Story
+    scenario: Scenario
     owners: list[list[int]]
     alive: list[int]
     limit: float
     away: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def happen(self, cycle: int) -> None:
-        for event in self.story.events:
+        for event in self.scenario.events:
             if event.cycle != cycle:
                 continue
             if isinstance(event, NewLimit):
                 self.limit = event.limit
             elif isinstance(event, Move):
-                row = [topic.name for topic in self.story.topics].index(event.topic)
+                row = [topic.name for topic in self.scenario.topics].index(event.topic)
                 for index in range(len(self.owners[row])):
                     self.owners[row][index] = event.target
                     self.away[row, index] = cycle + event.gap
@@ -210,7 +210,7 @@ class _World:
 
     def parts(self, cycle: int) -> list[Part]:
         found = []
-        for row, topic in enumerate(self.story.topics):
+        for row, topic in enumerate(self.scenario.topics):
             for index, demand in enumerate(topic.parts(cycle)):
                 gone = cycle < max(self.away.get((row, index), 0), topic.since)
                 owner = -1 if gone else self.owners[row][index]
@@ -218,23 +218,23 @@ class _World:
         return found
 
 
-def play(story: Story, rule: Rule) -> Outcome:
-    """Run a story under a rule. Deterministic."""
+def play(scenario: Scenario, rule: Rule) -> Outcome:
+    """Run a scenario under a rule. Deterministic."""
     world = _World(
-        story=story,
-        owners=[list(topic.owners) for topic in story.topics],
-        alive=list(range(story.brokers)),
-        limit=story.limit,
+        scenario=scenario,
+        owners=[list(topic.owners) for topic in scenario.topics],
+        alive=list(range(scenario.brokers)),
+        limit=scenario.limit,
     )
-    shape = (story.cycles, len(story.topics))
+    shape = (scenario.cycles, len(scenario.topics))
     passed, demand, fair, reachable = (np.zeros(shape) for _ in range(4))
-    limits = np.zeros(story.cycles)
-    for cycle in range(story.cycles):
+    limits = np.zeros(scenario.cycles)
+    for cycle in range(scenario.cycles):
         world.happen(cycle)
         parts = world.parts(cycle)
         scene = Scene(
-            names=tuple(topic.name for topic in story.topics),
-            partitions=tuple(len(topic.owners) for topic in story.topics),
+            names=tuple(topic.name for topic in scenario.topics),
+            partitions=tuple(len(topic.owners) for topic in scenario.topics),
             alive=tuple(world.alive),
             limit=world.limit,
         )
@@ -247,7 +247,7 @@ def play(story: Story, rule: Rule) -> Outcome:
         reachable[cycle] = [_uniform(row, share) for row, share in zip(served, fair[cycle], strict=True)]
         limits[cycle] = world.limit
         rule.learn(scene, parts, let)
-    return Outcome(story=story, passed=passed, demand=demand, fair=fair, reachable=reachable, limit=limits)
+    return Outcome(scenario=scenario, passed=passed, demand=demand, fair=fair, reachable=reachable, limit=limits)
 
 
 def _served(parts: Sequence[Part], topics: int) -> Floats:
@@ -285,8 +285,8 @@ def figures(outcome: Outcome, start: int) -> Mapping[str, float]:
 
 def skewed(
     limit: float, *, brokers: int = 3, namespaces: int = 2, each: int = 8, offered: float = 4.0, exponent: float = 1.0
-) -> Story:
-    """The story of the issue: namespaces with `each` topics of Zipf demand, together `offered` times the limit, laid
+) -> Scenario:
+    """The scenario of the issue: namespaces with `each` topics of Zipf demand, together `offered` times the limit, laid
     on the brokers in turn."""
     count = namespaces * each
     weights = [(row + 1) ** -exponent for row in range(count)]
@@ -299,7 +299,7 @@ def skewed(
         )
         for row, weight in enumerate(weights)
     )
-    return Story(topics=topics, brokers=brokers, limit=limit)
+    return Scenario(topics=topics, brokers=brokers, limit=limit)
 
 
 def constant(rate: float) -> Curve:
@@ -312,6 +312,6 @@ def step(before: float, after: float, at: int) -> Curve:
     return lambda cycle: after if cycle >= at else before
 
 
-def with_events(story: Story, *events: Event) -> Story:
-    """The same story with more in it."""
-    return replace(story, events=(*story.events, *events))
+def with_events(scenario: Scenario, *events: Event) -> Scenario:
+    """The same scenario with more in it."""
+    return replace(scenario, events=(*scenario.events, *events))

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
-from dev.chaos.history import Wish
+from dev.chaos.history import OperatorRequest
 from dev.chaos.schedule import What
 from dev.sidecar import Sidecar
 
@@ -19,14 +19,14 @@ WHY: Final = {"reason": "chaos", "by": "chaos"}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A wish (`since` 0: not yet asked for), and the two requests."""
+    """What is asked for (`since` 0: not yet), and the requests that begin and end it."""
 
-    wish: Wish
+    request: OperatorRequest
     ask: Ask
     end: Ask
 
 
-class Wishes:
+class OperatorRequests:
     """For one cluster with these brokers; `owners` says which bundles there are."""
 
     def __init__(self, brokers: Sequence[str], owners: Callable[[], dict[str, str]]) -> None:
@@ -34,26 +34,26 @@ class Wishes:
         self._owners = owners
 
     def asked(self, what: What, moment: int) -> Asked:
-        """The wish of a fault; `moment` chooses the broker or the bundle it is about."""
+        """The request of a fault; `moment` chooses the broker or the bundle it is about."""
         if what is What.PAUSE:
-            return Asked(Wish(kind="pause", since=0.0), _post("pause"), _post("resume"))
+            return Asked(OperatorRequest(kind="pause", since=0.0), _post("pause"), _post("resume"))
         broker = self._brokers[moment % len(self._brokers)]
         if what is What.CORDON:
             place = f"brokers/{quote(broker, safe='')}"
-            wish = Wish(kind="cordon", since=0.0, broker=broker)
-            return Asked(wish, _post(f"{place}/cordon"), _post(f"{place}/uncordon"))
+            request = OperatorRequest(kind="cordon", since=0.0, broker=broker)
+            return Asked(request, _post(f"{place}/cordon"), _post(f"{place}/uncordon"))
         if what is What.DRAIN:
             place = f"brokers/{quote(broker, safe='')}"
-            wish = Wish(kind="drain", since=0.0, broker=broker)
-            return Asked(wish, _post(f"{place}/drain", execute=True), _post(f"{place}/uncordon"))
+            request = OperatorRequest(kind="drain", since=0.0, broker=broker)
+            return Asked(request, _post(f"{place}/drain", execute=True), _post(f"{place}/uncordon"))
         bundles = sorted(self._owners())
         bundle = bundles[moment % len(bundles)]
         if what is What.EXCLUDE:
-            return _lasting(Wish(kind="exclusion", since=0.0, bundle=bundle), f"exclusions/b:{bundle}")
+            return _lasting(OperatorRequest(kind="exclusion", since=0.0, bundle=bundle), f"exclusions/b:{bundle}")
         if what is What.PAUSE_SCOPE:
             namespace = bundle.rpartition("/")[0]
-            return _lasting(Wish(kind="pause", since=0.0, bundle=namespace), f"pauses/namespace:{namespace}")
-        return _lasting(Wish(kind="pin", since=0.0, bundle=bundle), f"pins/{bundle}")
+            return _lasting(OperatorRequest(kind="pause", since=0.0, bundle=namespace), f"pauses/namespace:{namespace}")
+        return _lasting(OperatorRequest(kind="pin", since=0.0, bundle=bundle), f"pins/{bundle}")
 
 
 def end_all(sidecar: Sidecar) -> None:
@@ -71,9 +71,9 @@ def _post(path: str, **body: Any) -> Ask:
     return lambda sidecar: sidecar.post(f"/api/v1/{path}", WHY | body)
 
 
-def _lasting(wish: Wish, path: str) -> Asked:
+def _lasting(request: OperatorRequest, path: str) -> Asked:
     return Asked(
-        wish,
+        request,
         lambda sidecar: sidecar.put(f"/api/v1/{path}", WHY),
         lambda sidecar: sidecar.delete(f"/api/v1/{path}", WHY),
     )
