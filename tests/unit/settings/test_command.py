@@ -30,9 +30,12 @@ class TestCommand:
     def test_check(self, tmp_path: Path) -> None:
         """0 and ok, or 2 and every problem on stderr."""
         file = tmp_path / "c.yaml"
-        file.write_text("mode: act\nmetadata_store: zk:127.0.0.1:2181\n")
+        file.write_text("cluster: pulsar-1\nmode: act\nmetadata_store: zk:127.0.0.1:2181\n")
         good = self.invoke("check", str(file))
-        assert (good.exit_code, good.stdout) == (0, "ok\n")
+        assert (good.exit_code, good.stdout, good.stderr) == (0, "ok\n", "")
+        misnamed = CliRunner(env={"BUNDLEKEEL_MODE": "act", "BUNDLEKEEL_CYCLE_INTERVAL": "1m", "BUNDLEKEEL_PORT": "1"})
+        warned = misnamed.invoke(config_app, ["check", str(file)]).stderr
+        assert "BUNDLEKEEL_MODE is not read; did you mean BUNDLEKEEL__MODE?" in warned and warned.count("\n") == 2
         file.write_text("mode: x\nzzz: 1")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout, bad.stderr.count("\n")) == (2, "", 2)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +26,7 @@ from bundlekeel.cli.session import (
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import new_token
 from bundlekeel.settings.describe import as_tree, describe, parameter_rows, warnings_of
-from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.load import LoadedSettings, load_settings, misnamed_variables
 
 EXIT_CONFIG = 2
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
@@ -52,7 +53,7 @@ def check(
     """
     loaded = _load(file)
     settings = loaded.settings
-    for text in warnings_of(settings):
+    for text in (*warnings_of(settings), *misnamed_variables(os.environ)):
         typer.echo(f"warning: {text}", err=True)
     _ = settings.store_url  # raises without one
     if missing := [] if elsewhere else loaded.unreadable_files():
