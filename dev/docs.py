@@ -82,7 +82,7 @@ def settings_page() -> str:
         "All keys as a file with comments: `config/bundlekeel.example.yaml`; [parameters](parameters.md) apart.",
         "",
         "A running sidecar reads the file again within five seconds of a change (a mounted ConfigMap as well), and at",
-        "once on SIGHUP. It is checked whole: one that would not do is refused and what ran goes on. `strategy`,",
+        "once on SIGHUP. A file with a mistake is refused whole; the settings before it stay in force. `strategy`,",
         "`placement`, `compat` and `parameters` hold from the next cycle; for other keys the journal (`bundlekeel",
         "journal --kind settings`), the log and `bundlekeel_settings_restart_needed` say that a restart is needed.",
         "Change the file of every sidecar: the leader's parameters are those that count.",

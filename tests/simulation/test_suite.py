@@ -77,7 +77,7 @@ def test_a_square_wave_is_followed_by_uniform() -> None:
     assert run("04-square-wave", "avg").measures.moves == 0
 
 
-def test_oscillating_load() -> None:
+def test_a15_oscillating_load() -> None:
     """A wave long enough to be followed, again and again: no bundle is moved twice within its cool-down, and none goes
     back to where it came from within an hour."""
     wave, even = SUITE["04-square-wave"].tenants

@@ -33,4 +33,5 @@ def test_commands_are_found_in_blocks_code_and_notes() -> None:
     assert ("doctor -c bundlekeel.yaml", True) in commands("README.md")
     assert ("journal --kind effect", False) in commands("docs/concepts/effects.md")
     assert ("journal --kind audit", True) in commands("docs/operations/runbooks/BundlekeelApiRefusesMany.md")
-    assert ("doctor -c /etc/bundlekeel/settings.yaml", True) in commands("deploy/helm/bundlekeel/templates/NOTES.txt")
+    notes = list(commands("deploy/helm/bundlekeel/templates/NOTES.txt"))
+    assert [command.split()[0] for command, _ in notes] == ["doctor", "plan", "takeover", "takeover"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft
@@ -215,3 +216,14 @@ def test_weights_of_resources() -> None:
     assert weights_of(params).tolist() == [0.5, 0.0, params.bandwidth_in_weight, params.bandwidth_out_weight, 1.0, 1.0]
     assert weights_of(params, "extensible").tolist() == [1.0] * 6
     assert Draft(snapshot(cluster(LOADS)), Ledger(), params).score.tolist() == pytest.approx([0.25, 0.05, 0.05])
+
+
+def test_the_resource_used_most_is_the_score_after_a_move_too() -> None:
+    """Rule: of CPU and network the larger share counts, before a move and after it."""
+    carried = {"usage": np.array([50.0, 0.0, 20.0, 10.0]), "limit": np.array([100.0, 1024.0, 100.0, 100.0])}
+    draft = drafted(snapshot(cluster([[0.25, 0.25], [0.25, 0.25]], **carried)))
+    assert draft.score.tolist() == pytest.approx([0.5, 0.5])
+    draft.take(0, 0, 1, rule="any", threshold=0.0)
+    shares = draft.usage[:, [CPU, BANDWIDTH_IN, BANDWIDTH_OUT]] / 100
+    assert draft.score.tolist() == pytest.approx(shares.max(axis=1).tolist())
+    assert (shares.min(axis=1) < shares.max(axis=1)).all()

@@ -317,7 +317,7 @@ def damaged(whole: bytes, seed: int) -> bytes:
     return json.dumps(made).encode()
 
 
-async def test_bad_thresholds() -> None:
+async def test_a14_bad_thresholds() -> None:
     """Whatever lies there: unless a whole proposal was adopted all parameters are as they were, bit by bit, and each
     one adopted is in its range; the cycle goes on."""
     adopted = 0

@@ -18,7 +18,7 @@ router = router_for(
 
 @router.get("/livez", response_class=PlainTextResponse)
 async def livez(service: Backend, request: Request) -> Response:
-    """Whether this process turns over; `?verbose` lists the checks."""
+    """Whether this process runs its cycles; `?verbose` lists the checks."""
     return _probe(service.live(), request)
 
 

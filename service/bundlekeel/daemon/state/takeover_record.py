@@ -29,7 +29,7 @@ def name_set(value: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverEnd:
-    """Who gave the shedding back to the brokers, why and when. `deadman`: nobody decided it, the sidecars failed."""
+    """Who returned the shedding to the brokers, why and when. `deadman`: nobody decided it, the sidecars failed."""
 
     by: str
     reason: str
@@ -87,8 +87,8 @@ def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
     what = "takeover" if ended is None else "deadman" if ended.deadman else "handback"
     said = {
         "takeover": f"{who} turned the brokers' own shedding off: {why}",
-        "handback": f"{who} gave the shedding back to the brokers: {why}",
-        "deadman": f"{who} gave the shedding back to the brokers, the sidecars act no more: {why}",
+        "handback": f"{who} returned the shedding to the brokers: {why}",
+        "deadman": f"{who} returned the shedding to the brokers, the sidecars act no more: {why}",
     }
     if ended is not None and not record.by:
         said["handback"] = f"{who} suspended quotas until the next takeover (there was none): {why}"
