@@ -73,6 +73,15 @@ class _Flags:
         whole = "\n\n".join(" ".join(text.split()) for text in paragraphs)
         super().__init__(*args, help=whole, **more)  # type: ignore[call-arg]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Messages without the prefix that pydantic puts before those of a choice."""
+        try:
+            parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+        return parsed
+
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:

@@ -202,6 +202,23 @@ class TestRefusals:
             ("strategy: avg\nparameters: {strategy: avg}", "parameters.strategy", "the same as strategy"),
             ("leadership: {heartbeat: 4s}", "leadership.heartbeat", "a third of store.session_timeout"),
             ("member_id: a/b", "member_id", "without /"),
+            ("cluster: 12", "cluster", "YAML reads this as a number; put it in quotes"),
+            ("windows: [{cron: 0 2 * * *, minutes: -1}]", "windows.0.minutes", "(allowed: whole number >= 1 and <="),
+            ("notify: {webhooks: [{name: a, url: x}]}", "notify.webhooks.0.url", "(allowed: http(s)://host"),
+            ("traces: {otlp_endpoint: 'collector:4318'}", "traces.otlp_endpoint", "(allowed: http(s)://host"),
+            ("capacity: {'/[a/': {cores: 1}}", "capacity./[a/", "(allowed: a regular expression between two /"),
+            ("metadata_store: foo", "metadata_store", "zk:host1:2181,host2:2181/chroot"),
+            ("store: {session_timeout: 1h}", "store.session_timeout", "<= 5m"),
+            ("parameters: {excluded_namespaces: ['acme/*']}", "parameters.excluded_namespaces", "'acme/*' matches"),
+            ("parameters: {excluded_namespaces: [acme]}", "parameters.excluded_namespaces", "excluded_tenants)"),
+            (
+                "parameters: {loadBalancerSheddingExcludedNamespaces: a/b/c}",
+                "parameters.loadBalancerSheddingExcludedNamespaces",
+                "tenant/namespace, whole names",
+            ),
+            ("parameters: {included_namespaces: [acme]}", "parameters.included_namespaces", "tenant/*"),
+            ("parameters: {excluded_tenants: [acme/orders]}", "parameters.excluded_tenants", "excluded_namespaces)"),
+            ("parameters: {excluded_brokers: ['http://b:1']}", "parameters.excluded_brokers", "host:port"),
         ],
     )
     def test_one_mistake(self, tmp_path: Path, text: str, field: str, expected: str) -> None:
