@@ -189,8 +189,8 @@ def test_a_file_without_any_hash_is_no_journal(tmp_path: Path) -> None:
     path.write_text("a\nb\n")
     result = invoke(str(path))
     assert result.exit_code == 1 and "no line has a hash: this is not a journal" in result.stdout
-    written(path, 1)
-    assert "ok: 1 line in 1 file, the hash chain" in invoke(str(path)).stdout
+    written(tmp_path / "j.jsonl", 1)
+    assert "ok: 1 line in 1 file, the hash chain" in invoke(str(tmp_path / "j.jsonl")).stdout
 
 
 def test_the_command_names_the_first_broken_line(tmp_path: Path) -> None:
