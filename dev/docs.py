@@ -235,7 +235,7 @@ def example_settings() -> str:
         elif name == "capacity":
             lines += ["capacity:", *_capacity_lines(inside)]
         elif inside:
-            title = (field.annotation.__doc__ or "").split("\n", 1)[0] if field.annotation else ""
+            title = " ".join((field.annotation.__doc__ or "").split("\n\n")[0].split()) if field.annotation else ""
             lines += ["", f"# {title}", f"{name}:", *_section_lines(inside)]
         else:
             # An explicit strategy would win over the brokers' own (adopt_broker_settings), so these stay comments.

@@ -23,40 +23,42 @@ from dev import NOTE
 
 _COLUMNS: Final = "110"
 _FILE: Final = "bundlekeel.yaml"
-_STORE: Final = "metadata_store: zk:127.0.0.1:2181/pulsar\n"
+_STORE: Final = "cluster: pulsar-1\nmetadata_store: zk:127.0.0.1:2181/pulsar\n"
 
 # What is wrong -> the settings file.
 SETTINGS: Final = {
     "An empty file": "",
-    "A key that is none": f"{_STORE}strategi: avg\n",
+    "An unknown key": f"{_STORE}strategi: avg\n",
     "A word that YAML reads as false": f"{_STORE}mode: off\n",
-    "A strategy that is none": f"{_STORE}strategy: averages\n",
+    "An unknown strategy": f"{_STORE}strategy: averages\n",
     "A duration with an unknown unit": f"{_STORE}cycle: {{interval: 5 minutes}}\n",
     "A number out of its range": f"{_STORE}parameters: {{max_unload_ratio: 3}}\n",
     "A parameter twice, by two of its names": (
         f"{_STORE}parameters:\n  threshold_percent: 10\n  loadBalancerBrokerThresholdShedderPercentage: 12\n"
     ),
+    "An exclusion that matches nothing": f"{_STORE}parameters: {{excluded_namespaces: ['acme/*']}}\n",
+    "A number where a text belongs": "cluster: 12\nmetadata_store: zk:127.0.0.1:2181/pulsar\n",
     "A store without its scheme's form": "metadata_store: zookeeper://somewhere\n",
-    "A port that is none": f"{_STORE}api: {{port: eighty}}\n",
-    "A level of logging that is none": f"{_STORE}logging: {{level: loud}}\n",
+    "A port that is not a number": f"{_STORE}api: {{port: eighty}}\n",
+    "An unknown log level": f"{_STORE}logging: {{level: loud}}\n",
     "What a window allows, misspelt": f"{_STORE}windows:\n  - {{cron: '0 22 * * *', minutes: 480, allow: al}}\n",
     "A capacity that contradicts itself": f"{_STORE}capacity:\n  'b-*': {{cpu: ignore, cores: 8}}\n",
-    "A source of counters that is none": f"{_STORE}counters: {{source: graphite}}\n",
+    "An unknown source of counters": f"{_STORE}counters: {{source: graphite}}\n",
     "Prometheus as the source, and no address of it": f"{_STORE}counters: {{source: prometheus}}\n",
     "A token file that is not there": f"{_STORE}admin: {{token_file: /nowhere/token}}\n",
-    "No YAML": "metadata_store: [zk\n",
+    "Text that is not YAML": "metadata_store: [zk\n",
 }
 # What is wrong -> the arguments and what is on standard input.
 COMMANDS: Final = {
     "A settings file that is not there": (("config", "check", "nowhere.yaml"), ""),
-    "A scenario that is none": (("simulate", "nosuch"), ""),
+    "An unknown scenario": (("simulate", "nosuch"), ""),
     "A broker that is not named": (("drain", "--yes", "--reason", "upgrade"), ""),
-    "A form of output that is none": (("status", "-o", "xml"), ""),
-    "A time that is none": (("summary", "--since", "yesteryear"), ""),
-    "No sidecar": (("pause", "--reason", "upgrade", "--socket", "nowhere.sock"), ""),
+    "An unknown form of output": (("status", "-o", "xml"), ""),
+    "A time that cannot be read": (("summary", "--since", "yesteryear"), ""),
+    "No sidecar is running": (("pause", "--reason", "upgrade", "--socket", "nowhere.sock"), ""),
     "A folder of history that is not there": (("history", "check", "--history", "nowhere"), ""),
-    "A command that is none": (("statsu",), ""),
-    "`decide`: no JSON": (("decide",), "{brokers}\n"),
+    "An unknown command": (("statsu",), ""),
+    "`decide`: text that is not JSON": (("decide",), "{brokers}\n"),
     "`decide`: a value of the wrong unit": (
         ("decide",),
         json.dumps({"reset": {"strategy": "avg", "config": {"maxUnloadPercentage": "half"}}}) + "\n",
@@ -64,12 +66,12 @@ COMMANDS: Final = {
 }
 # What is wrong -> method, path and body.
 REQUESTS: Final[Mapping[str, tuple[str, str, Any]]] = {
-    "A scale that is none": ("POST", "/api/v1/plans", {"traffic_scale": -1}),
-    "A field that is none": ("POST", "/api/v1/pause", {"reason": "upgrade", "untill": 0}),
+    "A scale below zero": ("POST", "/api/v1/plans", {"traffic_scale": -1}),
+    "An unknown field": ("POST", "/api/v1/pause", {"reason": "upgrade", "untill": 0}),
     "A field that is missing": ("POST", "/api/v1/pause", {}),
     "A limit out of its range": ("GET", "/api/v1/journal?limit=0", None),
-    "A kind of record that is none": ("GET", "/api/v1/journal?kind=moves", None),
-    "A body that is no object": ("POST", "/api/v1/pause", ["upgrade"]),
+    "An unknown kind of record": ("GET", "/api/v1/journal?kind=moves", None),
+    "A body that is not an object": ("POST", "/api/v1/pause", ["upgrade"]),
 }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,6 +66,12 @@ _WIRED: Final = frozenset({"run", "local", "intervene.deadman", "offline.history
 PLANNING = ("run", "decide", "config", "simulate")
 
 
+def _shown_type(label: str | None, _ctx: Any) -> str:
+    """The type of a value in words: `<text>` for `<str>` and for `<list[str]>`."""
+    plain = re.sub(r"list\[(.*)\]", r"\1", label or "")
+    return re.sub(r"\b(int|float)( range)?\b", "number", plain).replace("<str>", "<text>")
+
+
 class _Flags:
     """Help without a type for options that take no value: `--yes`, not `--yes <bool>`. Paragraphs fill the terminal,
     however the source is wrapped."""
@@ -73,11 +81,22 @@ class _Flags:
         whole = "\n\n".join(" ".join(text.split()) for text in paragraphs)
         super().__init__(*args, help=whole, **more)  # type: ignore[call-arg]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Messages without the prefix that pydantic puts before those of a choice."""
+        try:
+            parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+        return parsed
+
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
+            elif not param.type_descriptor.is_choice:
+                param.display_type = partial(_shown_type, param.display_type(ctx))
         return params
 
 

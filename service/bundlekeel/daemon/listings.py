@@ -19,6 +19,7 @@ from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import preallocated
 from bundlekeel.daemon.answers.channel import UnitView
@@ -166,7 +167,7 @@ def bundles(
     if snapshot is None:
         return []
     if broker is not None and broker not in (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)):
-        raise NotFound(f"no broker {broker!r}; registered: {', '.join(snapshot.brokers.ids) or 'none'}")
+        raise NotFound(unknown_broker(broker, snapshot.brokers.ids))
     table = snapshot.bundles
     draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
     codes = obstacles(cycle, snapshot).codes

@@ -9,17 +9,17 @@ from bundlekeel.core.guard.budgets import CYCLE_BUDGETS
 from bundlekeel.core.guard.scope import matching_bundles, pattern_for
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.names import bundle_for_hash, parse_bundle, parse_topic
+from bundlekeel.core.model.names import bundle_for_hash, parse_bundle
 from bundlekeel.core.model.plan import Plan, Refusal
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import clock_text, numbered
+from bundlekeel.core.model.text_format import clock_text, numbered, unknown_broker
 from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES, lasts
 from bundlekeel.daemon.listings import obstacles
-from bundlekeel.daemon.operations.where import bundle_named
+from bundlekeel.daemon.operations.where import bundle_named, topic_named
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.ports import Metadata
 
@@ -84,7 +84,11 @@ async def why(name: str, given: WhyInput) -> WhyView:
         raise NotFound("there is no picture of the cluster yet; try again in a few seconds")
     if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
         return _broker(name, snapshot, given)
-    bundle = await _bundle_of(name, given.metadata)
+    try:
+        bundle = await _bundle_of(name, given.metadata)
+    except NotFound as error:
+        known = (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded))
+        raise NotFound(str(error) if "/" in name else f"{error}; {unknown_broker(name, known)}") from None
     answer = _bundle(bundle, snapshot, given)
     return replace(answer, kind="bundle" if bundle == name else "topic", name=name)
 
@@ -93,10 +97,7 @@ async def _bundle_of(name: str, metadata: Metadata) -> str:
     with suppress(ValueError):
         return str(parse_bundle(name))
     await bundle_named(name, metadata)
-    try:
-        topic = parse_topic(name)
-    except ValueError:
-        raise NotFound(f"{name!r} is no broker, bundle or topic") from None
+    topic = await topic_named(name, metadata)
     bounds = await metadata.boundaries(topic.namespace)
     if not bounds:
         raise NotFound(f"namespace {topic.namespace} does not exist")

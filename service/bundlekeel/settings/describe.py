@@ -116,7 +116,13 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def warnings_of(settings: Settings) -> list[str]:
     """Settings that are valid but probably not meant, one sentence each: reported by `config check`, never refused."""
-    return [*_of_strategy(settings), *_without_effect(settings), *_of_security(settings)]
+    return [*_of_cluster(settings), *_of_strategy(settings), *_without_effect(settings), *_of_security(settings)]
+
+
+def _of_cluster(settings: Settings) -> list[str]:
+    if "cluster" in settings.model_fields_set:
+        return []
+    return [f"cluster is not set, so it is {settings.cluster!r}: give the brokers' clusterName"]
 
 
 def _of_security(settings: Settings) -> list[str]:
@@ -142,6 +148,12 @@ def _of_strategy(settings: Settings) -> list[str]:
         return [
             f"placement avg goes with strategy avg only, and the strategy is {settings.strategy}: bundles would be "
             "placed by the hash of their names, whatever the load; take least_resource_usage"
+        ]
+    given = to_parameters(settings).values
+    if compat == "none" and given.avg_low_threshold_percent > given.avg_high_threshold_percent:
+        return [
+            f"parameters.avg_low_threshold_percent ({given.avg_low_threshold_percent:g}) is above "
+            f"avg_high_threshold_percent ({given.avg_high_threshold_percent:g}), which then has no effect"
         ]
     if settings.strategy == "deviation" and compat != "none":
         return [f"Pulsar ships no class for strategy deviation: compat {compat} changes nothing about it"]

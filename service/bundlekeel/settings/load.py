@@ -24,6 +24,7 @@ from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_s
 from bundlekeel.settings.types import InvalidSetting
 
 _VALUE_LIMIT = 80
+_KINDS: Final = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false"}
 _YAML_WORDS = "; YAML reads off, no, on and yes without quotes as false and true"
 
 
@@ -81,6 +82,8 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
     elif item["type"] == "literal_error":
         what = "not allowed" + (_YAML_WORDS if isinstance(value, bool) else "")
         allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+    elif item["type"] == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
+        what = "YAML reads this as a number; put it in quotes"
     else:
         what = "it is missing" if item["type"] == "missing" else "not allowed"
         allowed = ", ".join(children(path))
@@ -137,7 +140,7 @@ def read_mapping(text: str, *, origin: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise _refuse(f"holds a {type(value).__name__} instead of settings", origin)
+        raise _refuse(f"holds {_KINDS.get(type(value), 'something else')} where `key: value` is expected", origin)
     return value
 
 
@@ -256,6 +259,17 @@ def _environment_layer(environ: Mapping[str, str]) -> _Layer:
         if name.startswith(ENV_PREFIX) and environ[name] != "":
             layer |= _from_text(name.removeprefix(ENV_PREFIX), environ[name], f"env:{name}")
     return layer
+
+
+def misnamed_variables(environ: Mapping[str, str]) -> list[str]:
+    """A warning for each variable that is named as a setting but for the number of its underscores: it is not read."""
+    known = {key.replace(".", "_"): key for key in by_key()}
+    given = {name: name.removeprefix("BUNDLEKEEL").strip("_").replace("__", "_").lower() for name in sorted(environ)}
+    return [
+        f"{name} is not read; did you mean {ENV_PREFIX}{known[words].replace('.', '__').upper()}?"
+        for name, words in given.items()
+        if name.startswith("BUNDLEKEEL_") and not name.startswith(ENV_PREFIX) and words in known
+    ]
 
 
 def _from_text(name: str, text: str, origin: str) -> _Layer:

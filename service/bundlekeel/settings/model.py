@@ -52,7 +52,10 @@ class StoreSettings(StoreSecuritySettings):
     """How the metadata store is talked to."""
 
     session_timeout: Duration = Field(
-        default=10.0, ge=1, description="asked of ZooKeeper; a leader that fails is replaced after about this time"
+        default=10.0,
+        ge=1,
+        le=300,
+        description="asked of ZooKeeper; a leader that fails is replaced after about this time",
     )
     call_timeout: Duration = Field(default=3.0, ge=0.05, description="a single read or write gives up after this")
     settle_after_outage: Duration = Field(
@@ -379,7 +382,8 @@ class Settings(Section):
                 try:
                     re.compile(pattern[1:-1])
                 except re.error as error:
-                    raise InvalidSetting(f"not a regular expression: {error}", field=pattern) from None
+                    allowed = "a regular expression between two /, a glob or a broker id"
+                    raise InvalidSetting(f"not a regular expression: {error}", field=pattern, allowed=allowed) from None
         return value
 
     @model_validator(mode="after")

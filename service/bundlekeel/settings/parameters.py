@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bundlekeel.core.guard.scope import BROKER, NAMESPACE, TENANT, check_pattern, is_glob
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES, ParameterSpec
 from bundlekeel.core.model.parameters import (
@@ -39,6 +40,18 @@ STOCK: Final[Mapping[str, int]] = {
     "loadBalancerReportUpdateMinIntervalMillis": 5000,
     "loadBalancerReportUpdateMaxIntervalMinutes": 15,
     REPORTED_BUNDLES: 10,
+}
+
+# Parameters that hold names: the pattern's kind, whether globs are taken, and what is allowed.
+_NAMES: Final[Mapping[str, tuple[str, bool, str]]] = {
+    "excluded_namespaces": (
+        NAMESPACE,
+        False,
+        "tenant/namespace, whole names without * and ?; for all of a tenant: excluded_tenants",
+    ),
+    "included_namespaces": (NAMESPACE, True, "tenant/namespace, with * and ? where wanted; all of a tenant: tenant/*"),
+    "excluded_tenants": (TENANT, True, "tenants, with * and ? where wanted; for one namespace: excluded_namespaces"),
+    "excluded_brokers": (BROKER, True, "broker ids (host:port), with * and ? where wanted"),
 }
 
 # These have a place of their own at the top of the settings; `parameters` accepts them as well.
@@ -88,10 +101,11 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], lis
                         field=f"parameters.{key}",
                         value=value,
                     )
-                found[spec.name] = GivenParameter(key, _in_our_unit(spec, key, value))
+                ours = _in_our_unit(spec, key, value)
+                _check_names(spec, key, ours)
+                found[spec.name] = GivenParameter(key, ours)
         except ConfigError as error:
-            ours = error.field.startswith("parameters.")
-            text = str(error) if ours else "not allowed"
+            text = str(error) if error.field.startswith("parameters.") else "not allowed"
             problems.append(ConfigError(text, field=f"parameters.{key}", value=value, allowed=error.allowed))
     return found, problems
 
@@ -151,6 +165,21 @@ def _adopt(spec: ParameterSpec, adopted: Mapping[str, str], values: dict[str, ob
     else:
         key, value = next(iter(theirs.items()))
         sources[spec.name] = f"default (the brokers' {key}={value} cannot be used)"
+
+
+def _check_names(spec: ParameterSpec, key: str, names: object) -> None:
+    """ConfigError for a name that nothing in a cluster has: it would exclude, or include, nothing without a word."""
+    if spec.name not in _NAMES or not isinstance(names, tuple):
+        return
+    kind, globs, allowed = _NAMES[spec.name]
+    for name in names:
+        pattern = f"{kind}:{name}"
+        try:
+            fits = check_pattern(pattern) == pattern and (globs or not is_glob(name))
+        except ConfigError:
+            fits = False
+        if not fits:
+            raise ConfigError(f"{name!r} matches nothing", field=f"parameters.{key}", allowed=allowed)
 
 
 def _in_our_unit(spec: ParameterSpec, key: str, value: object) -> object:

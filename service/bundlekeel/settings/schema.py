@@ -15,7 +15,6 @@ from pydantic.fields import FieldInfo
 from bundlekeel.core.model.parameter_table import ParameterSpec
 from bundlekeel.core.model.parameters import PARAMETERS, choices, defaults
 from bundlekeel.settings.model import CapacitySettings, Settings
-from bundlekeel.settings.quotas import GroupSettings
 from bundlekeel.settings.types import DURATION_WORDS, AllowedWords, format_duration
 
 HIDDEN: Final = "**********"
@@ -50,25 +49,36 @@ def by_key() -> dict[str, SettingRow]:
 
 
 def row_of(path: tuple[str, ...]) -> SettingRow | None:
-    """The row that describes the value at `path`, whatever the pattern inside `capacity` is."""
-    if path[0] == "capacity" and len(path) == 3:
-        path = ("capacity", PATTERN, path[2])
-    return by_key().get(".".join(path))
+    """The row that describes the value at `path`, also in an item of a list or mapping (`windows.0.minutes`)."""
+    model, rest = _item_at(path)
+    found = by_key() if model is None else {row.key: row for row in _rows(model, "")}
+    return found.get(".".join(rest))
 
 
 def children(path: tuple[str, ...]) -> list[str]:
     """The keys known directly below `path` (the top level for an empty one)."""
-    if path and path[0] == "capacity":
-        return list(CapacitySettings.model_fields) if len(path) == 2 else []
-    if path[:2] == ("quotas", "groups") and len(path) == 3:
-        return list(GroupSettings.model_fields)
-    model: type[BaseModel] = Settings
-    for part in path:
+    item, rest = _item_at(path)
+    model: type[BaseModel] = item or Settings
+    for part in rest:
         inner = _section(model.model_fields[part]) if part in model.model_fields else None
         if inner is None:
             return []
         model = inner
     return list(model.model_fields)
+
+
+def _item_at(path: tuple[str, ...]) -> tuple[type[BaseModel] | None, tuple[str, ...]]:
+    """The model of the item that `path` leads into, and the path inside it; (None, path) where it leads into none."""
+    model: type[BaseModel] = Settings
+    for depth, part in enumerate(path[:-1], start=1):
+        if part not in model.model_fields:
+            break
+        annotation = model.model_fields[part].annotation
+        inner = [kind for kind in get_args(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if inner and get_origin(annotation) in (tuple, dict):
+            return inner[0], path[depth + 1 :]
+        model = _section(model.model_fields[part]) or model
+    return None, path
 
 
 def is_section(name: str) -> bool:

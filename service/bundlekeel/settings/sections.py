@@ -64,7 +64,7 @@ class WindowSettings(Section):
 
 
 class RateSettings(Section):
-    """Fewer moves when latency or errors of clients rise after moves (core/guard/rate.py)."""
+    """Fewer moves when latency or errors of clients rise after moves."""
 
     adaptive: bool = Field(
         default=False,

@@ -78,7 +78,7 @@ def _store_address(value: str) -> str:
         raise InvalidSetting(f"{kind} is not supported by this release; only ZooKeeper is")
     if "@" in value:
         raise InvalidSetting("holds credentials; give store.sasl_username and store.sasl_password", hidden=True)
-    if _STORE.fullmatch(value) is None:
+    if _STORE.fullmatch(value) is None or not (value.startswith("zk:") or ":" in value):
         raise InvalidSetting("not an address of a metadata store")
     return value if value.startswith("zk:") else f"zk:{value}"
 
@@ -103,7 +103,7 @@ def http_address(value: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise InvalidSetting("not an http(s) address")
+        raise InvalidSetting("not an http(s) address", allowed="http(s)://host[:port][/path]")
     return value
 
 

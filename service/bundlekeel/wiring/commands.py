@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -24,7 +25,7 @@ from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside,
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.describe import warnings_of
-from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.load import LoadedSettings, misnamed_variables
 from bundlekeel.wiring.history import history_store
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.outside import (
@@ -52,7 +53,7 @@ class Bootstrap:
         from bundlekeel.wiring.build import Build  # noqa: PLC0415
 
         configure_logging(settings.settings)
-        for text in warnings_of(settings.settings):
+        for text in (*warnings_of(settings.settings), *misnamed_variables(os.environ)):
             structlog.get_logger(__name__).warning("setting", warning=text)
 
         build = Build(settings, self._opened(settings))

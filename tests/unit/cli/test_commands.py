@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -271,6 +272,13 @@ def test_settings_and_help_are_whole_at_80_columns(
         assert part in shown
     assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
     assert "they miss is shown, but is no failure." in sidecar.run("simulate", "--help", to="none").stdout
+
+
+@pytest.mark.parametrize("command", ["plan", "simulate", "quota set", "config init", "verdicts", "drain"])
+def test_help_has_no_types_of_the_program(sidecar: Sidecar, command: str) -> None:
+    """A text is `<text>`, repeatable or not, and a number is a number."""
+    shown = sidecar.run(*command.split(), "--help", to="none").stdout
+    assert "<text>" in shown and not re.findall(r"<str>|<int|<float|list\[", shown)
 
 
 def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +34,12 @@ class TestCommand:
     def test_check(self, tmp_path: Path) -> None:
         """0 and ok, or 2 and every problem on stderr."""
         file = tmp_path / "c.yaml"
-        file.write_text("mode: act\nmetadata_store: zk:127.0.0.1:2181\n")
+        file.write_text("cluster: pulsar-1\nmode: act\nmetadata_store: zk:127.0.0.1:2181\n")
         good = self.invoke("check", str(file))
-        assert (good.exit_code, good.stdout) == (0, "ok\n")
+        assert (good.exit_code, good.stdout, good.stderr) == (0, "ok\n", "")
+        misnamed = CliRunner(env={"BUNDLEKEEL_MODE": "act", "BUNDLEKEEL_CYCLE_INTERVAL": "1m", "BUNDLEKEEL_PORT": "1"})
+        warned = misnamed.invoke(config_app, ["check", str(file)]).stderr
+        assert "BUNDLEKEEL_MODE is not read; did you mean BUNDLEKEEL__MODE?" in warned and warned.count("\n") == 2
         file.write_text("mode: x\nzzz: 1")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout, bad.stderr.count("\n")) == (2, "", 2)
@@ -63,21 +70,58 @@ class TestCommand:
         (tmp_path / "token").write_text("x")
         assert "token_file" not in self.invoke("check", str(file)).stderr
 
-    def test_init_writes_what_five_answers_say(self, tmp_path: Path) -> None:
-        """The minimal settings file in `config/` is what it writes; a file that is there stays as it is."""
+    def test_init_writes_what_is_given(self, tmp_path: Path) -> None:
+        """The minimal settings file in `config/` is what it writes of the two required options, and passes `check`. It
+        asks nothing then, and overwrites nothing; every value is checked before anything is written."""
         file = tmp_path / "made.yaml"
-        answers = "pulsar-1\nzk:zk-1:2181,zk-2:2181,zk-3:2181/pulsar\ntoken\n10\n0.0.0.0\n"
-        made = CliRunner().invoke(config_app, ["init", "--file", str(file)], input=answers)
-        assert made.exit_code == 0 and f"next: bundlekeel doctor -c {file}" in made.stdout
-        root = Path(__file__).parents[3]
-        assert file.read_text() == (root / "config/bundlekeel.minimal.yaml").read_text()
-        assert len(file.read_text().splitlines()) <= 10
-        assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
-        again = CliRunner().invoke(config_app, ["init", "--file", str(file)], input=answers)
-        assert again.exit_code == 2 and "--file" in again.stderr
-        wrong = ["init", "--cluster", "a b", "--metadata-store", "zk:a:1", "--file", str(tmp_path / "w.yaml")]
-        refused = CliRunner().invoke(config_app, wrong, input="\n0\n127.0.0.1\n")
-        assert refused.exit_code == 2 and "cluster" in refused.stderr and not (tmp_path / "w.yaml").exists()
+        least = ["init", "--cluster", "pulsar-1", "--metadata-store", "zk:zk-1:2181,zk-2:2181,zk-3:2181/pulsar"]
+        made = self.invoke(*least, "--file", str(file))
+        assert made.exit_code == 0 and made.stdout == f"{file} was written; next: bundlekeel doctor -c {file}\n"
+        minimal = Path(__file__).parents[3] / "config/bundlekeel.minimal.yaml"
+        assert file.read_text() == minimal.read_text()
+        checked = self.invoke("check", str(minimal))
+        assert (checked.exit_code, checked.stdout, checked.stderr) == (0, "ok\n", "")
+        again = self.invoke(*least, "--file", str(file))
+        assert again.exit_code == 2 and "exists already; another name: --file" in again.stderr
+        more = ["--token-file", "token", "--nic-gbps", "10", "--api-host", "0.0.0.0", "--file", str(tmp_path / "all")]
+        assert self.invoke(*least, *more).exit_code == 0
+        settings = load_settings(tmp_path / "all", environ={}).settings
+        assert (settings.admin.token_file, settings.api.host) == (Path("token"), "0.0.0.0")
+        assert settings.capacity["*"].nic_gbps == 10
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ([], "--cluster and --metadata-store are required"),
+            (["--cluster", "a b", "--metadata-store", "zk:a:1"], "cluster = 'a b'"),
+            (["--cluster", "a", "--metadata-store", "foo"], "metadata_store = 'foo'"),
+            (["--cluster", "a", "--metadata-store", "zk:a:1", "--nic-gbps", "ten"], "nic_gbps = 'ten'"),
+        ],
+    )
+    def test_init_refuses_what_cannot_be(self, tmp_path: Path, arguments: list[str], said: str) -> None:
+        """Also missing options where no terminal can be asked; nothing is written."""
+        file = tmp_path / "made.yaml"
+        refused = self.invoke("init", *arguments, "--file", str(file))
+        assert refused.exit_code == 2 and said in refused.stderr and "cli:" not in refused.stderr
+        assert not file.exists()
+
+    def test_init_asks_again_after_a_value_that_is_refused(self, tmp_path: Path) -> None:
+        """On a terminal, at once: not after the last question."""
+        file = tmp_path / "made.yaml"
+        master, slave = pty.openpty()
+        command = [sys.executable, "-m", "bundlekeel", "config", "init", "--file", str(file), "--cluster", "c"]
+        with subprocess.Popen(command, stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as asking:
+            os.write(master, b"foo\nzk:a:1\n\nten\n10\n\n")
+            said, _ = asking.communicate(timeout=60)
+        os.close(slave)
+        os.close(master)
+        assert asking.returncode == 0 and said.count(b"not an address of a metadata store") == 1
+        assert yaml.safe_load(file.read_text()) == {
+            "cluster": "c",
+            "mode": "recommend",
+            "metadata_store": "zk:a:1",
+            "capacity": {"*": {"nic_gbps": 10.0}},
+        }
 
     def test_show(self, tmp_path: Path) -> None:
         """A tree that is itself a settings file, or rows with origins; secrets hidden everywhere."""

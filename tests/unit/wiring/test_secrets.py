@@ -315,6 +315,8 @@ def test_nodes_belong_to_whoever_has_an_identity(given: dict[str, Any], owned: b
     ("given", "word"),
     [
         ({}, ""),
+        ({"cluster": None}, "cluster is not set"),
+        ({"parameters.avg_low_threshold_percent": 60, "parameters.avg_high_threshold_percent": 20}, "no effect"),
         ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p"}, ""),
         ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p", "api.host": "0.0.0.0"}, "unencrypted"),
         ({"api.auth.tokens_file": "t"}, "peer_token_file"),
@@ -325,5 +327,5 @@ def test_nodes_belong_to_whoever_has_an_identity(given: dict[str, Any], owned: b
 )
 def test_what_is_allowed_and_hardly_safe_is_warned_of(given: dict[str, Any], word: str) -> None:
     """`config check` says so; nothing is refused."""
-    told = warnings_of(loaded_with(**given).settings)
+    told = warnings_of(loaded_with(**{"cluster": "pulsar-1", **given}).settings)
     assert len(told) == (1 if word else 0) and word in "".join(told)

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 import yaml
@@ -25,7 +29,7 @@ from bundlekeel.cli.session import (
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import new_token
 from bundlekeel.settings.describe import as_tree, describe, parameter_rows, warnings_of
-from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.load import LoadedSettings, load_settings, misnamed_variables
 
 EXIT_CONFIG = 2
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
@@ -52,7 +56,7 @@ def check(
     """
     loaded = _load(file)
     settings = loaded.settings
-    for text in warnings_of(settings):
+    for text in (*warnings_of(settings), *misnamed_variables(os.environ)):
         typer.echo(f"warning: {text}", err=True)
     _ = settings.store_url  # raises without one
     if missing := [] if elsewhere else loaded.unreadable_files():
@@ -63,52 +67,73 @@ def check(
     typer.echo("ok")
 
 
+# Of `config init`, by the setting: the question, and the answer that leaves the setting at its default.
+_QUESTIONS: Final = {
+    ("cluster",): ("The brokers' clusterName", None),
+    ("metadata_store",): ("The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)", None),
+    ("admin", "token_file"): ("File with a super-user's token (none: no authentication)", "none"),
+    ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: the brokers report it)", "0"),
+    ("api", "host"): ("Address that the API listens on", "127.0.0.1"),
+}
+
+
 @config_app.command()
 @guarded
 def init(
-    cluster: Annotated[str, typer.Option(prompt="The brokers' clusterName", help="The brokers' clusterName.")],
-    metadata_store: Annotated[
-        str,
-        typer.Option(
-            prompt="The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)",
-            help="The brokers' metadataStoreUrl.",
-        ),
-    ],
-    token_file: Annotated[
-        str,
-        typer.Option(
-            prompt="File with a super-user's token (empty: no authentication)", help="File with a super-user's token."
-        ),
-    ] = "",
+    cluster: Annotated[str | None, typer.Option(help="The brokers' clusterName.")] = None,
+    metadata_store: Annotated[str | None, typer.Option(help="The brokers' metadataStoreUrl.")] = None,
+    token_file: Annotated[str | None, typer.Option(help="File with a super-user's token.")] = None,
     nic_gbps: Annotated[
-        float,
-        typer.Option(
-            prompt="Network card of a broker in Gbit/s (0: the brokers report it)",
-            min=0,
-            help="Network card of a broker, Gbit/s; 0: the brokers report it.",
-        ),
-    ] = 0,
-    api_host: Annotated[
-        str, typer.Option(prompt="Address that the API listens on", help="Address that the API listens on.")
-    ] = "127.0.0.1",
+        str | None, typer.Option(metavar="GBIT", help="Network card of a broker, Gbit/s; 0: the brokers report it.")
+    ] = None,
+    api_host: Annotated[str | None, typer.Option(help="Address that the API listens on.")] = None,
     file: Annotated[Path, typer.Option("--file", help="Where to write; an existing file is not overwritten.")] = Path(
         "bundlekeel.yaml"
     ),
 ) -> None:
-    """Write a settings file of ten lines from five answers, in mode `recommend`: it changes nothing in the cluster."""
-    values: dict[str, Any] = {"cluster": cluster, "mode": "recommend", "metadata_store": metadata_store}
-    if token_file:
-        values["admin"] = {"token_file": token_file}
-    if nic_gbps:
-        values["capacity"] = {"*": {"nic_gbps": nic_gbps}}
-    values["api"] = {"host": api_host}
-    load_settings(None, values, environ={})  # ConfigError before anything is written
+    """Write a settings file of few lines from five answers, in mode `recommend`: it changes nothing in the cluster.
+
+    Without --cluster and --metadata-store it asks for what is not given. The other three settings keep their defaults
+    unless given.
+    """
+    given = dict(zip(_QUESTIONS, (cluster, metadata_store, token_file, nic_gbps, api_host), strict=True))
+    if file.exists():
+        raise CliError(f"{file} exists already; another name: --file", USAGE)
+    ask = cluster is None or metadata_store is None
+    if ask and not sys.stdin.isatty():
+        raise CliError("--cluster and --metadata-store are required where standard input is not a terminal", USAGE)
+    parts: dict[str, Any] = {}
+    for key, (question, default) in _QUESTIONS.items():
+        value = given[key]
+        if value is not None:
+            parts |= _setting(key, value)
+        elif ask:
+            parts |= typer.prompt(question, default=default, value_proc=partial(_setting, key))
+    values = {"cluster": parts.pop("cluster"), "mode": "recommend", **parts}
     try:
         with file.open("x", encoding="utf-8") as stream:
-            stream.write(_HEAD + yaml.safe_dump(values, sort_keys=False, default_flow_style=None))
+            stream.write(_HEAD + yaml.safe_dump(values, sort_keys=False, default_flow_style=False))
     except OSError as error:
         raise CliError(f"{file} cannot be written: {error.strerror}; another name: --file", USAGE) from None
     typer.echo(f"{file} was written; next: bundlekeel doctor -c {file}")
+
+
+def _setting(key: tuple[str, ...], text: str) -> dict[str, Any]:
+    """An answer as it stands in the settings file; nothing for a default. BadParameter for a value that is refused,
+    after which a terminal is asked again."""
+    if text == _QUESTIONS[key][1]:
+        return {}
+    part: Any = text
+    if key[0] == "capacity":
+        with suppress(ValueError):
+            part = float(text)
+    for name in reversed(key):
+        part = {name: part}
+    try:
+        load_settings(None, part, environ={})
+    except ConfigError as error:
+        raise typer.BadParameter(str(error).removeprefix("cli: ")) from None
+    return dict(part)
 
 
 @config_app.command()

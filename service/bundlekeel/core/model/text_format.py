@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Final
 
 import numpy as np
 
 HOUR_MS: Final = 3_600_000
+# Of brokers, in a message.
+MOST_NAMES: Final = 10
 
 
 def clock_text(wall_ms: int) -> str:
@@ -20,6 +24,15 @@ def numbered(count: int, noun: str, verb: str = "") -> str:
     one = count == 1
     said = f"{count} {noun}{'' if one else 's'}"
     return f"{said} {verb}{'s' if one else ''}" if verb else said
+
+
+def unknown_broker(name: str, known: Iterable[str]) -> str:
+    """That there is no such broker, with the nearest ones there are, or some of all."""
+    ids = sorted(known)
+    near = get_close_matches(name, ids, n=3)
+    more = f" and {len(ids) - MOST_NAMES} more" if len(ids) > MOST_NAMES else ""
+    there = f"nearest: {', '.join(near)}" if near else f"registered: {', '.join(ids[:MOST_NAMES]) or 'none'}{more}"
+    return f"no broker {name!r}; {there}"
 
 
 def figure(value: float, digits: int = 4) -> str:

@@ -14,6 +14,7 @@ from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, imbalance
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.pressure import learn_idle
 from bundlekeel.core.planning.whatif import finish, scaled, with_brokers, without_brokers
@@ -149,7 +150,9 @@ def _check_removed(gone: Sequence[str], snapshot: Snapshot) -> None:
     unknown = [broker for broker in gone if broker not in snapshot.brokers.ids]
     if unknown:
         allowed = ", ".join(snapshot.brokers.ids)
-        raise ConfigError(f"no broker {unknown[0]!r}", field="remove_brokers", value=unknown[0], allowed=allowed)
+        raise ConfigError(
+            unknown_broker(unknown[0], snapshot.brokers.ids), field="remove_brokers", value=unknown[0], allowed=allowed
+        )
     if gone and len(set(gone)) >= len(snapshot.brokers):
         text = "at least one broker must stay"
         raise ConfigError(text, field="remove_brokers", value=", ".join(gone), allowed="fewer brokers")

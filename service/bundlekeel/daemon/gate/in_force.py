@@ -8,6 +8,7 @@ from typing import Final, get_args
 from bundlekeel.core.guard.scope import BROKER, check_pattern, is_glob, matching_bundles
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.daemon.answers.picture import Mode, PauseView
 from bundlekeel.daemon.state.documents import Desired, Pause
 
@@ -93,4 +94,5 @@ def matched(pattern: str, snapshot: Snapshot | None) -> int | None:
 
 def _known(broker: str, field: str, given: str, registered: Callable[[], Sequence[str]]) -> None:
     if broker not in registered():
-        raise ConfigError(f"no broker {broker!r}", field=field, value=given, allowed=", ".join(sorted(registered())))
+        allowed = ", ".join(sorted(registered()))
+        raise ConfigError(unknown_broker(broker, registered()), field=field, value=given, allowed=allowed)

@@ -24,6 +24,7 @@ from bundlekeel.core.model.errors import (
 from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.plan import Move, Refusal, Split
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.operations.manual_moves import (
     PASSING,
     RULE,
@@ -83,7 +84,7 @@ class ManualMoves:
         whole = await self._whole(name)
         owner = await self._owner(whole.bundle)
         if to and to not in self._registered():
-            raise NotFound(f"no broker {to!r}; one of {', '.join(sorted(self._registered()))}")
+            raise NotFound(unknown_broker(to, self._registered()))
         made = await self._planned(whole.bundle, owner, to, override_cool_down=override_cool_down)
         kind = "transfer" if to else "unload"
         answer = _answer(kind, name, whole.sentence, made, override_cool_down=override_cool_down)

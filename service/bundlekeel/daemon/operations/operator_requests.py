@@ -15,7 +15,7 @@ from bundlekeel.core.model.errors import (
     NotFound,
     SnapshotError,
 )
-from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.model.text_format import numbered, unknown_broker
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
@@ -341,7 +341,7 @@ class OperatorRequests:
 
     def _known(self, broker: str) -> None:
         if broker not in self._registered():
-            raise NotFound(f"no broker {broker!r}; one of {', '.join(sorted(self._registered()))}")
+            raise NotFound(unknown_broker(broker, self._registered()))
 
     def _others_take(self, desired: Desired, broker: str) -> None:
         """Conflict when every other broker is drained or cordoned: somebody has to serve the topics."""

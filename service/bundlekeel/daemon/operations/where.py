@@ -35,6 +35,9 @@ from bundlekeel.ports import Metadata, Owner, Ownership
 
 # Of one topic, looked at for one answer; the count is whatever the metadata store says.
 MOST_PARTITIONS = 10_000
+_FOR_A_TOPIC = "for a topic write persistent://tenant/namespace/topic"
+# `host:port`, or an address.
+_BROKER = re.compile(r".*:\d+|\d+(\.\d+){3}|\[[0-9a-f:.]+\]", re.IGNORECASE)
 _LOWER = re.compile(r"0x([0-9a-f]{1,8})", re.IGNORECASE)
 
 
@@ -110,10 +113,7 @@ async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
 
 async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
     """The topic, or its partitions."""
-    try:
-        topic = parse_topic(name)
-    except ValueError as error:
-        raise NotFound(str(error)) from None
+    topic = await topic_named(name, metadata)
     unseen = any(unicodedata.category(sign) in ("Cc", "Cs") for sign in topic.local)
     if unseen or topic.local in (".", "..") or not is_namespace(topic.namespace):
         raise _no_name(name)
@@ -126,6 +126,24 @@ async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
             allowed=f"a partition, or a topic of at most {MOST_PARTITIONS} of them",
         )
     return [topic.with_partition(index) for index in range(partitions)] or [topic]
+
+
+async def topic_named(name: str, metadata: Metadata) -> TopicName:
+    """The topic of this name. NotFound for a name that cannot be one, and for one word (`orders`) that looks like a
+    broker or is no topic of public/default: a mistyped broker would be taken for a topic, and its bundle be moved."""
+    try:
+        topic = parse_topic(name)
+    except ValueError as error:
+        raise NotFound(str(error)) from None
+    if "/" in name:
+        return topic
+    if _BROKER.fullmatch(name):
+        raise NotFound(f"{name!r} is taken for a broker, and no such broker is registered; {_FOR_A_TOPIC}")
+    bounds = await metadata.boundaries(topic.namespace)
+    bundle = str(bundle_for_hash(topic.namespace, bounds, topic.hash)) if bounds else ""
+    if not bundle or (str(topic) not in await metadata.topics(bundle) and not await metadata.partitions(str(topic))):
+        raise NotFound(f"{name!r} is taken for the topic {topic}, which does not exist; {_FOR_A_TOPIC}")
+    return topic
 
 
 async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
@@ -146,7 +164,7 @@ async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
             return bundle
     lower = _LOWER.search(tail)
     nearest = f"; nearest: {bundle_for_hash(namespace, bounds, int(lower[1], 16))}" if bounds and lower else ""
-    raise NotFound(f"{name!r} is not a bundle of the cluster now{nearest}; for a topic write persistent://...")
+    raise NotFound(f"{name!r} is not a bundle of the cluster now{nearest}; {_FOR_A_TOPIC}")
 
 
 async def bundles_of(namespace: str, metadata: Metadata) -> list[BundleName]:

@@ -194,6 +194,36 @@ async def test_a_name_with_0x_is_a_bundle_of_the_cluster_or_an_error(name: str, 
     assert (await whole_bundles(topic, metadata=metadata))[0].topics == (topic,)
 
 
+@pytest.mark.parametrize(
+    ("name", "taken_for"),
+    [
+        ("127.0.1.1", "a broker"),
+        ("127.0.1.1:9999", "a broker"),
+        ("broker-99", "the topic persistent://public/default/"),
+    ],
+)
+async def test_one_word_is_no_topic_unless_it_is_there(name: str, taken_for: str) -> None:
+    """A mistyped broker is not answered about public/default; a topic of that namespace may be named by one word."""
+    metadata, ownership = known()
+    metadata.bundle_boundaries["public/default"] = [0, 0x80000000, 0xFFFFFFFF]
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    for asked in (
+        lambda: where(name, metadata=metadata, ownership=ownership),
+        lambda: whole_bundles(name, metadata=metadata),
+        lambda: sidecar.why(name, metadata=metadata),
+    ):
+        with pytest.raises(NotFound, match=f"'{name}' is taken for {taken_for}.*persistent://tenant/namespace/topic"):
+            await asked()
+    metadata.partition_counts["persistent://public/default/parts"] = 2
+    metadata.add_topics(["persistent://public/default/orders"])
+    for topic, rows in (("orders", 1), ("parts", 2)):
+        assert len(await where(topic, metadata=metadata, ownership=ownership)) == rows
+    typed = BROKERS[0].replace("8080", "8008")
+    with pytest.raises(NotFound, match=f"no broker '{typed}'; nearest: {BROKERS[0]}"):
+        await sidecar.why(typed, metadata=metadata)
+
+
 async def test_why_takes_no_misspelt_bundle_for_a_topic() -> None:
     """`why` answers about what was asked, or not at all."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
