@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _HELP = (
     "A load balancer sidecar for Apache Pulsar: it watches every broker, says which bundles it would move and why, "
-    "and moves them safely."
+    "and moves them safely. Thresholds from its recorded history: `bundlekeel-recalibrate`."
 )
 
 
@@ -155,6 +155,13 @@ def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = li
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes)
             self.commands = commands  # type: ignore[assignment]
+
+        def get_params(self, ctx: Any) -> list[Any]:
+            params = super().get_params(ctx)
+            for param in params:
+                if param.name == "install_completion":
+                    param.help = "Install completion for the shell in use: adds a line to its file, such as ~/.bashrc."
+            return params
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(self.commands)  # typer's own looks each of them up

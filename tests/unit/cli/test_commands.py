@@ -23,6 +23,7 @@ from bundlekeel.cli.app import make_app
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import decoded
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
+from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import BrokerView, Check
 from bundlekeel.daemon.answers.summary import Period
@@ -270,7 +271,11 @@ def test_settings_and_help_are_whole_at_80_columns(
     shown = sidecar.run("config", "show", "-c", str(file), to="none").stdout
     for part in ("parameters.avg_hit_count_low ", "parameters.avg_hit_count_high ", "  maxUnloadPercentage"):
         assert part in shown
+    assert {line.split()[0] for line in shown.splitlines()} >= set(BY_PULSAR_KEY)
     assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
+    listed = sidecar.run("config", "parameters", to="none").stdout
+    assert "…" not in listed and max(map(len, listed.splitlines())) <= 80
+    assert {line.strip() for line in listed.splitlines()} >= {*BY_NAME, *BY_PULSAR_KEY}
     assert "they miss is shown, but is no failure." in sidecar.run("simulate", "--help", to="none").stdout
 
 

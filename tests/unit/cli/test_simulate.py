@@ -177,6 +177,7 @@ def test_pairs_alone_give_the_table_of_five_properties(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         ((), "name a scenario"),
+        (("--seeds", "abc"), "expected seeds such as 1-20"),
         (("wrold",), "no scenario 'wrold'; did you mean world?"),
         (("./nowhere.yaml",), "cannot be read: No such file or directory"),
         (("world", "-s", "avgg"), "'avgg' is not one of avg, threshold"),

@@ -78,10 +78,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
         return
     if html is not None and (html.is_dir() or not os.access(html.parent, os.W_OK)):
         raise CliError(f"--html {html}: not a file that can be written; its folder has to exist", USAGE)
+    numbers = _seeds(seeds) or [seed]
     of_pairs = bool(pair) and not files and not suite
     scenarios = _scenarios(files or [], suite=suite, of_pairs=of_pairs)
     contenders = _contenders(strategy or [], pair or [], against)
-    runs = _run(scenarios, contenders, _seeds(seeds) or [seed])
+    runs = _run(scenarios, contenders, numbers)
     answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
     tell(answer, lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width), output)
     if html is not None:
