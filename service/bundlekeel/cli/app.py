@@ -93,6 +93,8 @@ class _Flags:
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
+            if param.name == "install_completion":
+                param.help = "Install completion for the shell in use: adds a line to its file, such as ~/.bashrc."
             if getattr(param, "is_flag", False):
                 param.metavar = ""
             elif not param.type_descriptor.is_choice:
@@ -155,13 +157,6 @@ def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = li
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes)
             self.commands = commands  # type: ignore[assignment]
-
-        def get_params(self, ctx: Any) -> list[Any]:
-            params = super().get_params(ctx)
-            for param in params:
-                if param.name == "install_completion":
-                    param.help = "Install completion for the shell in use: adds a line to its file, such as ~/.bashrc."
-            return params
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(self.commands)  # typer's own looks each of them up
