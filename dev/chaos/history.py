@@ -136,7 +136,7 @@ class Disturbance:
 class Rules:
     """`grace_seconds`: how long after it continued a sidecar may still send what it was about to; `heeded_seconds`: by
     then a request is known everywhere; `slack_seconds`: how far the witnesses' times may be apart; `open_seconds`: no
-    intent stands for longer."""
+    intent stands for longer within one term."""
 
     grace_seconds: float = 1.0
     heeded_seconds: float = 2.0

@@ -256,14 +256,20 @@ def _owners(history: History) -> Iterator[Violation]:
 
 
 def _closed(history: History) -> Iterator[Violation]:
-    """No bundle stays frozen: an intent is removed by its leader, or settled by a later one."""
+    """No bundle stays frozen: an intent is removed by its leader, or settled by a later one. Each leader waits from
+    when it first sees it: one that dies meanwhile leaves the whole time to its successor."""
     for intent in history.intents:
-        lasted = (history.end if intent.ended is None else intent.ended) - intent.begun
+        ended = history.end if intent.ended is None else intent.ended
+        spans = (
+            min(ended, history.end if term.ended is None else term.ended) - max(intent.begun, term.begun)
+            for term in history.terms
+        )
+        lasted = max(spans, default=0.0)
         if lasted > history.rules.open_seconds:
             yield Violation(
                 kind=Kind.LEFT_OPEN,
                 bundle=intent.bundle,
                 at=intent.begun,
-                sentence=f"its intent stood for {lasted:.0f} s",
+                sentence=f"its intent stood for {lasted:.0f} s of one term",
                 evidence=(intent,),
             )

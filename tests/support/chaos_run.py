@@ -45,8 +45,8 @@ _TRIES = 60
 _SLOW_FOR_SECONDS = 10.0
 # Longer than any two clocks are apart.
 _LONG_MS = 5 * 3_600_000
-# Its length and the margin from when a leader first sees it, and as long as none may be there or the store be away.
-OPEN_SECONDS = 60.0
+# Its length and the margin from when a leader first sees it, and as long as the store may be away.
+OPEN_SECONDS = 45.0
 RESTS = COOL_DOWN_SECONDS / CLOCK_RATES[1]
 RULES = Rules(cool_down_seconds=RESTS, stayed_seconds=RESTS, open_seconds=OPEN_SECONDS)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 _HELP = (
     "A load balancer sidecar for Apache Pulsar: it watches every broker, says which bundles it would move and why, "
-    "and moves them safely."
+    "and moves them safely. Thresholds from its recorded history: `bundlekeel-recalibrate`."
 )
 
 
@@ -64,6 +66,12 @@ _WIRED: Final = frozenset({"run", "local", "intervene.deadman", "offline.history
 PLANNING = ("run", "decide", "config", "simulate")
 
 
+def _shown_type(label: str | None, _ctx: Any) -> str:
+    """The type of a value in words: `<text>` for `<str>` and for `<list[str]>`."""
+    plain = re.sub(r"list\[(.*)\]", r"\1", label or "")
+    return re.sub(r"\b(int|float)( range)?\b", "number", plain).replace("<str>", "<text>")
+
+
 class _Flags:
     """Help without a type for options that take no value: `--yes`, not `--yes <bool>`. Paragraphs fill the terminal,
     however the source is wrapped."""
@@ -85,8 +93,12 @@ class _Flags:
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
+            if param.name == "install_completion":
+                param.help = "Install completion for the shell in use: adds a line to its file, such as ~/.bashrc."
             if getattr(param, "is_flag", False):
                 param.metavar = ""
+            elif not param.type_descriptor.is_choice:
+                param.display_type = partial(_shown_type, param.display_type(ctx))
         return params
 
 

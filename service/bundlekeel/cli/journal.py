@@ -26,6 +26,7 @@ from bundlekeel.cli.session import (
     records_of,
 )
 from bundlekeel.codec.chain import GENESIS, ChainVerifier
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.settings.load import load_settings
 
@@ -106,7 +107,10 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
     if found.broken is not None:
         return answer | {"why": found.broken.why, "where": f"{found.broken.name}:{found.broken.line}"}
     if found.unsealed and not old_lines:
-        why = f"its first {found.unsealed} lines have no hash: added later, or of a release before hashes (--old-lines)"
+        if not found.lines:
+            return answer | {"why": "no line has a hash: this is not a journal, or one of a release before hashes"}
+        lines = numbered(found.unsealed, "line")
+        why = f"{lines} at the beginning without a hash: added later, or of a release before hashes (then --old-lines)"
         return answer | {"why": why}
     if not found.whole and not part:
         why = "the beginning of the chain is missing: its file was removed, or was not named (if on purpose: --part)"
@@ -131,17 +135,18 @@ def _verdict(answer: Json, _layout: TableLayout) -> RenderableType:
     if answer["why"]:
         where = f"{answer['where']}: " if answer["where"] else ""
         return Text(f"broken: {where}{answer['why']}", style="red")
-    lines = [f"ok: {answer['lines']} lines in {len(answer['files'])} files, the hash chain is unbroken"]
+    files = numbered(len(answer["files"]), "file")
+    lines = [f"ok: {numbered(answer['lines'], 'line')} in {files}, the hash chain is unbroken"]
     if answer["head"]:
         lines.append(f"newest hash {answer['head']} (note it elsewhere; --head then finds lines removed at the end)")
     if answer["unsealed"]:
-        lines.append(f"{answer['unsealed']} lines at the beginning are of a release before hashes")
+        lines.append(f"{numbered(answer['unsealed'], 'line')} at the beginning of a release before hashes")
     if answer["begins_at"] not in ("", GENESIS):
         lines.append("older lines were deleted with rotated files")
     if answer["torn"]:
-        lines.append(f"{answer['torn']} incomplete lines were moved to the .torn file after a crash")
+        lines.append(f"moved to the .torn file after a crash: {numbered(answer['torn'], 'incomplete line')}")
     if answer["lost"]:
-        lines.append(f"{answer['lost']} records could not be written (disk full)")
+        lines.append(f"could not be written (disk full): {numbered(answer['lost'], 'record')}")
     if answer["unfinished"]:
         lines.append("the last line is incomplete: it is being written, or the sidecar was killed")
     return Text("\n".join(lines))

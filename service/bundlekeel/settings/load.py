@@ -24,6 +24,7 @@ from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_s
 from bundlekeel.settings.types import InvalidSetting
 
 _VALUE_LIMIT = 80
+_KINDS: Final = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false"}
 _YAML_WORDS = "; YAML reads off, no, on and yes without quotes as false and true"
 
 
@@ -139,7 +140,7 @@ def read_mapping(text: str, *, origin: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise _refuse(f"holds a {type(value).__name__} instead of settings", origin)
+        raise _refuse(f"holds {_KINDS.get(type(value), 'something else')} where `key: value` is expected", origin)
     return value
 
 

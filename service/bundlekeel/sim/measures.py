@@ -204,13 +204,15 @@ def _limits(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
     )
     for name, value, limit in most:
         if limit is not None:
-            yield ExpectationResult(name=name, held=value <= limit + EPSILON, told=f"{value:.4g}, at most {limit:g}")
+            yield ExpectationResult(
+                name=name, held=value <= limit + EPSILON, told=f"{value:.4g}, expected at most {limit:g}"
+            )
     for name, value, limit in (
         ("fewest_moves", found.moves, expect.fewest_moves),
         ("fewest_splits", found.splits, expect.fewest_splits),
     ):
         if limit is not None:
-            yield ExpectationResult(name=name, held=value >= limit, told=f"{value}, at least {limit:g}")
+            yield ExpectationResult(name=name, held=value >= limit, told=f"{value}, expected at least {limit:g}")
     if expect.plan_seconds is not None and run.books.timer is not None:
         slowest = run.books.slowest
         told = f"slowest plan {slowest:.3f} s, at most {expect.plan_seconds:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from bundlekeel.cli.app import make_app
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import decoded
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
+from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import BrokerView, Check
 from bundlekeel.daemon.answers.summary import Period
@@ -269,8 +271,19 @@ def test_settings_and_help_are_whole_at_80_columns(
     shown = sidecar.run("config", "show", "-c", str(file), to="none").stdout
     for part in ("parameters.avg_hit_count_low ", "parameters.avg_hit_count_high ", "  maxUnloadPercentage"):
         assert part in shown
+    assert {line.split()[0] for line in shown.splitlines()} >= set(BY_PULSAR_KEY)
     assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
+    listed = sidecar.run("config", "parameters", to="none").stdout
+    assert "…" not in listed and max(map(len, listed.splitlines())) <= 80
+    assert {line.strip() for line in listed.splitlines()} >= {*BY_NAME, *BY_PULSAR_KEY}
     assert "they miss is shown, but is no failure." in sidecar.run("simulate", "--help", to="none").stdout
+
+
+@pytest.mark.parametrize("command", ["plan", "simulate", "quota set", "config init", "verdicts", "drain"])
+def test_help_has_no_types_of_the_program(sidecar: Sidecar, command: str) -> None:
+    """A text is `<text>`, repeatable or not, and a number is a number."""
+    shown = sidecar.run(*command.split(), "--help", to="none").stdout
+    assert "<text>" in shown and not re.findall(r"<str>|<int|<float|list\[", shown)
 
 
 def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:

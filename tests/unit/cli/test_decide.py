@@ -121,6 +121,25 @@ def test_a_broker_whose_load_is_unknown_is_left_out(resource: str, figure: objec
     assert "b1:8080" not in answer["to"].values()
 
 
+@pytest.mark.parametrize(
+    ("line", "field", "reason"),
+    [
+        ({"brokers": []}, "brokers", "expected an object, not a list"),
+        ({"brokers": {}, "now": "x"}, "now", "expected a whole number or null, not a text"),
+        ({"foo": 1}, "foo", "unknown field 'foo'"),
+        (
+            {"reset": {"config": {"max_unload_ratio": 1}}},
+            "reset.config.max_unload_ratio",
+            "unknown key 'max_unload_ratio'; did you mean maxUnloadPercentage?",
+        ),
+    ],
+)
+def test_errors_are_in_the_words_of_json_and_name_pulsars_key(line: dict[str, Any], field: str, reason: str) -> None:
+    """No type of the program; of our name for a parameter, Pulsar's."""
+    (answer,) = ask(line)
+    assert (answer["error"]["field"], answer["error"]["reason"]) == (field, reason)
+
+
 def test_now_is_the_newest_report_unless_given() -> None:
     """So that the same lines decide the same on any day; silence counts by the time given."""
     reset = {"reset": {"config": {KEYS: 2}}}
@@ -177,8 +196,8 @@ BAD = [
     ({"brokers": {"b:1": 7}}, "brokers.b:1", "object"),
     ({"brokers": {}, "bench": 1}, "bench", "one line"),
     ({"reset": {}, "now": 5}, "now", "belongs to a turn"),
-    ({"brokers": {}, "now": "x"}, "now", "int"),
-    ({"brokers": {}, "recent": "x"}, "recent", "array"),
+    ({"brokers": {}, "now": "x"}, "now", "whole number"),
+    ({"brokers": {}, "recent": "x"}, "recent", "expected a list"),
     ({"brokers": {}, "bundles": {"a/b/c": None}}, "bundles.a/b/c", "object"),
     ({"brokers": {}, "policies": {"a": 1}}, "policies", "unknown field"),
     ({"brokers": {}, "policies": {"isolation": {"p": {}}}}, None, "auto_failover_policy"),
@@ -193,7 +212,7 @@ BAD = [
     ({"reset": {"strategy": "threshold", "compat": "3.0"}}, "reset.compat", "not one of none, 4.0, 4.2"),
     ({"reset": {"strategy": "deviation", "compat": "4.2"}}, "reset.strategy", "ships no class"),
     ({"reset": {"placement": "best"}}, "reset.placement", "not one of least_resource_usage"),
-    ({"reset": {"seed": "x"}}, "reset.seed", "int"),
+    ({"reset": {"seed": "x"}}, "reset.seed", "whole number"),
     ({"reset": {"config": {"loadBalancerAvgShedderLowTreshold": 1}}}, None, "LowThreshold"),
     ({"reset": {"config": {KEYS: "many"}}}, f"reset.config.{KEYS}", "number"),
     ({"reset": {"config": {KEYS: "Infinity"}}}, f"reset.config.{KEYS}", "number"),

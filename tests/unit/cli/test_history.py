@@ -69,6 +69,16 @@ def test_show_finds_a_cycle_by_number_epoch_or_time(folder: Path, name: str, cyc
     assert f"cycle {cycle} of epoch" in run("history", "show", name, "--history", str(folder)).stdout
 
 
+def test_an_empty_history_is_said_once(tmp_path: Path) -> None:
+    """Not that a cycle is missing in it, and no table of nothing."""
+    shown = run("history", "show", "1", "--history", str(tmp_path))
+    listed = run("history", "ls", "--history", str(tmp_path))
+    for result in (shown, listed):
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith("error: nothing is recorded there yet")
+    assert json.loads(run("history", "ls", "--history", str(tmp_path), "-o", "json").stdout) == []
+
+
 @pytest.mark.parametrize(
     ("name", "code", "why"),
     [

@@ -183,6 +183,16 @@ def invoke(*arguments: str) -> Any:
     return CliRunner().invoke(make_app(FakeWiring), ["journal", "verify", *arguments])
 
 
+def test_a_file_without_any_hash_is_no_journal(tmp_path: Path) -> None:
+    """It is not called a journal with lines in front; one line is no `1 lines`."""
+    path = tmp_path / "any.txt"
+    path.write_text("a\nb\n")
+    result = invoke(str(path))
+    assert result.exit_code == 1 and "no line has a hash: this is not a journal" in result.stdout
+    written(tmp_path / "j.jsonl", 1)
+    assert "ok: 1 line in 1 file, the hash chain" in invoke(str(tmp_path / "j.jsonl")).stdout
+
+
 def test_the_command_names_the_first_broken_line(tmp_path: Path) -> None:
     """`bundlekeel journal verify`: 0 and the newest hash, or 1 and file:line."""
     path = tmp_path / "j.jsonl"

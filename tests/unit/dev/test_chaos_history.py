@@ -193,6 +193,10 @@ def test_no_intent_stands_for_ever() -> None:
     stands = (Intent(bundle=X, begun=10.0, id="1.1"),)
     assert kinds(one_move(intents=stands, rules=rules, end=41.0)) == [Kind.LEFT_OPEN]
     assert kinds(one_move(intents=stands, rules=rules, end=39.0)) == []
+    # A term that ends leaves the whole time to the next one.
+    terms = (Term(epoch=1, member="A", begun=0.0, ended=39.0), Term(epoch=2, member="B", begun=45.0))
+    assert kinds(one_move(intents=stands, rules=rules, terms=terms, end=74.0)) == []
+    assert kinds(one_move(intents=stands, rules=rules, terms=terms, end=76.0)) == [Kind.LEFT_OPEN]
 
 
 @st.composite

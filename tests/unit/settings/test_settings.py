@@ -112,7 +112,7 @@ class TestSources:
             ("mode: act\nmode: observe", "line 2, column 1: the key 'mode' is given twice"),
             ("api: {1: 2}", "the key 1 is not a text"),
             ("- a", "holds a list"),
-            ("5", "holds a int"),
+            ("5", "holds a number where `key: value` is expected"),
             ("a: \x00", "not YAML"),
             ("a: !!python/object:os.system x", "could not determine a constructor"),
             ("x: 2026-99-99", "not YAML"),

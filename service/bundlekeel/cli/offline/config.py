@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 import yaml
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -179,14 +180,22 @@ def parameters(output: OutputOption = Output.TABLE) -> None:
     if output not in TABLES:
         dump(rows, output)
         return
+    screen = console()
+    stacked = screen.width < _KEYS_BESIDE
     table = Table("parameter", "default", "unit", "allowed", "used by", "why", box=None, pad_edge=False)
     for row in rows:
         name = Text(row["name"], style="bold")
         for key in row["pulsar_keys"]:
             name.append(f"\n  {key}", style="dim")
-        cells = (_cell(row["default"]), row["unit"], row["allowed"], row["used_by"], row["why"])
-        table.add_row(name, *map(Text, cells))
-    console().print(table)
+        default = _cell(row["default"])
+        if stacked:
+            figures = f"default: {default} ({row['unit']}); allowed: {row['allowed']}; used by: {row['used_by']}"
+            screen.print(name, Padding(Text(f"{figures}\n{row['why']}"), (0, 0, 1, 4)), sep="\n")
+        else:
+            cells = (default, row["unit"], row["allowed"], row["used_by"], row["why"])
+            table.add_row(name, *map(Text, cells))
+    if not stacked:
+        screen.print(table)
 
 
 # Below this width Pulsar's keys stand below ours.
@@ -206,7 +215,7 @@ def _print_settings(rows: list[dict[str, Any]], *, origin: bool) -> None:
     stacked = screen.width < _KEYS_BESIDE
     table = Table(box=None, pad_edge=False)
     for name in ("key", "value", *(["origin"] if origin else []), *([] if stacked else ["Pulsar's key"])):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=stacked and not origin and name == "key")
     for row in rows:
         cells = [_cell(row["value"]), *([row["origin"]] if origin else [])]
         key = Text(row["key"])

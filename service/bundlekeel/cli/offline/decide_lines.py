@@ -19,11 +19,20 @@ from bundlekeel.core.compat import COMPAT_SHEDDERS
 from bundlekeel.core.model.errors import CodecError, ConfigError
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameter_table import RELEASES
-from bundlekeel.core.model.parameters import BY_PULSAR_KEY, choices, compat_defaults, from_pulsar
+from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY, choices, compat_defaults, from_pulsar
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.settings.model import CapacitySettings
 
 _UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
+_TYPES_GIVEN = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
+_KINDS = {
+    "object": "an object",
+    "array": "a list",
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+}
 _PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$", re.DOTALL)
 # Beyond this no figure of a cluster goes, and products of such figures still are finite.
 _LARGEST = 1e15
@@ -138,7 +147,11 @@ def parse_config(config: dict[str, Any], *, ranged: bool = True) -> dict[str, An
     for key, value in config.items():
         field = f"reset.config.{key}"
         if key not in BY_PULSAR_KEY and key not in UNREAD_KEYS:
-            near = difflib.get_close_matches(key, [*BY_PULSAR_KEY, *UNREAD_KEYS], n=1)
+            near = (
+                list(BY_NAME[key].pulsar_keys)
+                if key in BY_NAME
+                else difflib.get_close_matches(key, [*BY_PULSAR_KEY, *UNREAD_KEYS], n=1)
+            )
             raise LineFault(f"unknown key {key!r}{f'; did you mean {near[0]}?' if near else ''}", field)
         if not _sane(value, _LARGEST if ranged else math.inf):
             raise LineFault(f"expected a number up to {_LARGEST:g}, true or false, a text, or a list of texts", field)
@@ -238,9 +251,19 @@ def _decode(decoder: Any, text: bytes | msgspec.Raw, prefix: str) -> Any:
         unknown = _UNKNOWN.search(reason)
         parts = (prefix, place[1] if place else "", unknown[1] if unknown else "")
         field = ".".join(filter(None, parts))
-        raise LineFault(reason[: place.start()] if place else reason, field) from None
+        raise LineFault(_in_words(reason[: place.start()] if place else reason), field) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LineFault(f"not JSON: {error}", prefix) from None
+
+
+def _in_words(reason: str) -> str:
+    """What msgspec says, by the names that JSON and people have for types."""
+    if unknown := _UNKNOWN.search(reason):
+        return f"unknown field {unknown[1]!r}"
+    if types := _TYPES_GIVEN.fullmatch(reason):
+        wanted, got = (" or ".join(_KINDS.get(kind, kind) for kind in text.split(" | ")) for text in types.groups())
+        return f"expected {wanted}, not {got}"
+    return reason
 
 
 def _writable(text: str) -> str:

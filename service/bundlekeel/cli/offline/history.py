@@ -35,7 +35,6 @@ CycleArgument = Annotated[
 ]
 
 
-_NOTHING = "nothing is recorded there yet; name another place with history.uri or --history"
 _BY_MOVES = f"recorded before schema {HASHES_DECISIONS}: compared by moves and splits, not by hash"
 
 
@@ -62,9 +61,10 @@ class HistoryCommands:
         found = reading.listing(self._store(config, uri))
         begin, end = span["since_ms"] or 0, span["until_ms"] or float("inf")
         answer = [row for row in found if row["why"] or (row["last_ms"] >= begin and row["first_ms"] <= end)]
-        tell(answer, _listing, output)
+        if answer or output in (Output.JSON, Output.YAML):
+            tell(answer, _listing, output)
         if not answer:
-            raise CliError("nothing is recorded for that time" if found else _NOTHING, BAD_NEWS)
+            raise CliError("nothing is recorded for that time" if found else reading.NOTHING, BAD_NEWS)
 
     @guarded
     def show(
@@ -162,11 +162,12 @@ def _listing(rows: list[Json], _layout: TableLayout) -> RenderableType:
 
 
 def _cycle(answer: Json, _layout: TableLayout) -> RenderableType:
+    brokers, moves = numbered(answer["brokers"], "broker"), numbered(answer["planned"], "move")
     lines = [
         f"cycle {answer['cycle']} of epoch {answer['epoch']}, {_time(answer['wall_ms'])} UTC",
-        f"{answer['brokers']} brokers, {answer['bundles']} bundles, strategy {answer['strategy']}",
+        f"{brokers}, {numbered(answer['bundles'], 'bundle')}, strategy {answer['strategy']}",
         f"{answer['code']}: {answer['verdict']}",
-        f"plan {answer['plan']}, {answer['planned']} moves, {'carried out' if answer['acted'] else 'not carried out'}",
+        f"plan {answer['plan']}, {moves}, {'carried out' if answer['acted'] else 'not carried out'}",
         *(f"  {move['bundle']}: {move['source']} -> {move['target']}" for move in answer["moves"]),
         f"recorded by {answer['software']}",
     ]
@@ -176,18 +177,21 @@ def _cycle(answer: Json, _layout: TableLayout) -> RenderableType:
 def _checked(answer: Json, _layout: TableLayout) -> RenderableType:
     lines = [
         f"{answer['cycles']:,} cycles in {numbered(answer['files'], 'file')}, {answer['bytes']:,} bytes; "
-        f"{answer['undecided']} cycles could not decide, {answer['dropped']} were not recorded"
+        f"{numbered(answer['undecided'], 'cycle')} could not decide, {answer['dropped']} were not recorded"
     ]
     if old := sum(count for version, count in answer["schemas"].items() if int(version) < HASHES_DECISIONS):
         lines.append(f"{old:,} cycles were {_BY_MOVES}")
     if not answer["cycles"]:
-        lines.append(_NOTHING)
+        lines.append(reading.NOTHING)
     if answer["mixed"]:
         lines.append(answer["mixed"])
     lines += [f"cannot be read: {row['file']}: {row['why']}" for row in answer["unreadable"]]
     lines += [f"set aside: {path}" for path in answer["set_aside"]]
     lines += [f"cycle {row['epoch']}:{row['cycle']} cannot be rebuilt: {row['why']}" for row in answer["broken"]]
-    lines += [f"{row['missing']} cycles missing between {row['after']} and {row['before']}" for row in answer["gaps"]]
+    lines += [
+        f"{numbered(row['missing'], 'cycle')} missing between {row['after']} and {row['before']}"
+        for row in answer["gaps"]
+    ]
     lines += [f"cycle {row['epoch']}:{row['cycle']} is recorded twice" for row in answer["doubles"]]
     return Text("\n".join([*lines, "ok" if answer["ok"] else "not ok"]))
 

@@ -18,6 +18,16 @@ from bundlekeel.sim.scenario import Scenario
 
 SUFFIX = ".yaml"
 _VALUE_LIMIT = 60
+# By the beginning of pydantic's name for what is wrong.
+_KINDS = {
+    "tuple": "a list",
+    "dataclass": "a mapping of fields",
+    "dict": "a mapping",
+    "string": "a text",
+    "int_": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+}
 _RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
 _SCHEMA = TypeAdapter(Scenario)
 
@@ -99,7 +109,9 @@ def _told(item: Any) -> str:
     if item["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return f"{field}: unknown field"
     shown = value if len(value) <= _VALUE_LIMIT else f"{value[: _VALUE_LIMIT - 3]}..."
-    return f"{field} = {shown}: {item['msg'][:1].lower()}{item['msg'][1:]}"
+    kind = next((words for word, words in _KINDS.items() if item["type"].startswith(word)), "")
+    what = f"expected {kind}" if kind else f"{item['msg'][:1].lower()}{item['msg'][1:]}"
+    return f"{field} = {shown}: {what}"
 
 
 def _field(item: Any) -> str:

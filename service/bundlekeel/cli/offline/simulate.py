@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,6 +25,7 @@ from bundlekeel.cli.offline.simulate_report import (
 )
 from bundlekeel.cli.output import Output, TableLayout, table, tell
 from bundlekeel.cli.session import OutputOption
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
 from bundlekeel.sim.run import Contender, Run
 from bundlekeel.sim.run import simulate as run_scenario
@@ -74,10 +76,13 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     if listed:
         _list(output)
         return
+    if html is not None and (html.is_dir() or not os.access(html.parent, os.W_OK)):
+        raise CliError(f"--html {html}: not a file that can be written; its folder has to exist", USAGE)
+    numbers = _seeds(seeds) or [seed]
     of_pairs = bool(pair) and not files and not suite
     scenarios = _scenarios(files or [], suite=suite, of_pairs=of_pairs)
     contenders = _contenders(strategy or [], pair or [], against)
-    runs = _run(scenarios, contenders, _seeds(seeds) or [seed])
+    runs = _run(scenarios, contenders, numbers)
     answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
     tell(answer, lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width), output)
     if html is not None:
@@ -94,7 +99,7 @@ def _list(output: Output) -> None:
     ]
 
     def render(value: Any, _: TableLayout) -> Any:
-        made = table("scenario", ">minutes", "about", caption=f"{len(value)} scenarios")
+        made = table("scenario", ">minutes", "about", caption=numbered(len(value), "scenario"))
         for row in value:
             made.add_row(row["name"], f"{row['minutes']:g}", row["title"])
         return made

@@ -11,6 +11,7 @@ import numpy as np
 from bundlekeel import __version__
 from bundlekeel.cli.offline.simulate_report import COLUMNS, counts, figure, grouped
 from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.sim import page as html
 from bundlekeel.sim.measures import OVER
 from bundlekeel.sim.page import Axis
@@ -58,7 +59,8 @@ def page(runs: Sequence[Run], pairs: str = "") -> str:
     return html.page(
         "Bundlekeel simulation",
         _STYLE,
-        f"<p>{len(runs)} runs of {len(found)} scenarios, {state}. Bundlekeel {escape(__version__)}.</p>{pairs}"
+        f"<p>{numbered(len(runs), 'run')} of {numbered(len(found), 'scenario')}, {state}. "
+        f"Bundlekeel {escape(__version__)}.</p>{pairs}"
         f"<p>{links}</p>{_KEY}{''.join(_section(scenario, rows) for scenario, rows in found)}"
         f"<section><h2>Measures</h2><ul>{glossary}</ul></section>",
     )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from bundlekeel.core.history.record import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
 from bundlekeel.core.history.replay import RebuiltCycle, rebuilt, replay
@@ -73,10 +73,15 @@ def listing(store: HistoryStore) -> list[Json]:
     return rows
 
 
+NOTHING: Final = "nothing is recorded there yet; name another place with history.uri or --history"
+
+
 def find(store: HistoryStore, name: str) -> RebuiltCycle:
     """The cycle of that name, rebuilt; the last one up to a time. NotFound, HistoryError, ConfigError (no name)."""
     epoch, cycle, at_ms = _parsed(name)
     files = in_force(store.files())
+    if not files:
+        raise NotFound(NOTHING)
     if at_ms is not None:
         home = _last_before(store, files, at_ms)
     else:

@@ -220,10 +220,12 @@ class SharedState:
     def _by_our_clock(self, cycle_state: CycleState) -> CycleState:
         """The writer's clock is never compared with ours: what was left of a rest when the state was stored is left
         of it when we first see that state. When a cycle was completed last is the failsafe job's to judge."""
+        late = self._late_ms()
+        return replace(rebased(cycle_state, late), completed_ms=cycle_state.completed_ms) if late else cycle_state
+
+    def _late_ms(self) -> int:
         late = self._first_seen[2]
-        if abs(late) <= _READ_WITHIN_MS:
-            return cycle_state
-        return replace(rebased(cycle_state, late), completed_ms=cycle_state.completed_ms)
+        return late if abs(late) > _READ_WITHIN_MS else 0
 
     def _stored(self) -> CycleState:
         shared = self.shared
@@ -243,22 +245,25 @@ class SharedState:
     def taken_over(self) -> CycleState:
         """The same as the start of a term: moves that ended after the last leader stored it are booked by their
         records, and those that never began (neither intent nor record) are forgotten."""
-        cycle_state = self._stored()
+        cycle_state, epoch = self._stored(), self.shared.epoch
         ledger, recent = cycle_state.ledger, dict(cycle_state.recent)
+        now_ms = self._clock.wall_ms() - self._late_ms()
         ended = {record["bundle"]: record for record in self.moves}
         for entry in cycle_state.ledger.entries:
             if entry.landed_ms or entry.bundle in self.frozen:
                 continue
             record = ended.get(entry.bundle)
-            if record is None or record["started_ms"] < entry.opened_ms or record["outcome"] in NOT_BOOKED:
+            # When it was begun is no help: whoever announced it may have had another clock than who stored the state.
+            earlier = record is None or (record["epoch"], record["wall_ms"]) < (epoch, entry.opened_ms)
+            if record is None or earlier or record["outcome"] in NOT_BOOKED:
                 ledger = dropped(ledger, entry.bundle)
                 continue
-            # Recorded in a term that stored no state: by a clock that we know nothing of.
-            known = record if record["epoch"] == self.shared.epoch else dict.fromkeys(record, self.shared.wall_ms)
-            ended_ms, landed_ms = known["wall_ms"], known["landed_ms"]
-            recent[entry.bundle] = RecentMove(at_ms=ended_ms, source=entry.source)
+            # Settled in a later term: by our clock, or by one that we know nothing of. It ended now at the latest; the
+            # state was stored before the call, which may have waited for its turn.
+            known = record if record["epoch"] == epoch else dict.fromkeys(record, now_ms)
+            recent[entry.bundle] = RecentMove(at_ms=known["wall_ms"], source=entry.source)
             if record["landed_on"]:
-                ledger = landed(ledger, entry.bundle, record["landed_on"], landed_ms)
+                ledger = landed(ledger, entry.bundle, record["landed_on"], known["landed_ms"])
         return self._by_our_clock(replace(cycle_state, ledger=ledger, recent=recent))
 
     async def read_averages(self) -> list[BundleAverages]:

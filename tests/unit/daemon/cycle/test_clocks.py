@@ -15,7 +15,7 @@ from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.memory import Hits, Memory
-from bundlekeel.daemon.execution.intents import FirstSeen, Intent, intent_path, settle_intents
+from bundlekeel.daemon.execution.intents import FirstSeen, Intent, MoveOutcome, intent_path, settle_intents
 from bundlekeel.daemon.operations.takeover import SHEDDING
 from bundlekeel.daemon.records.notifications import DatedJournal
 from bundlekeel.daemon.state.cycle_state import CycleState, rebased
@@ -94,6 +94,22 @@ class Ahead(TestClock):
         return self._clock.wall_ms() + self._ahead_ms
 
 
+def intent_of(bundle: str, source: str, target: str, *, epoch: int, wall_ms: int, number: int = 1) -> Intent:
+    """What the leader of that epoch writes, with 120 s to go."""
+    return Intent(
+        id=f"{epoch}.{number}",
+        bundle=bundle,
+        source=source,
+        destination=target,
+        epoch=epoch,
+        member="m1",
+        wall_ms=wall_ms,
+        deadline_ms=wall_ms + 120_000,
+        cycle_id="",
+        topic="",
+    )
+
+
 @pytest.mark.parametrize("hours", [-2, 0, 2])
 async def test_h04_a_successor_counts_rests_from_first_sight(hours: int) -> None:
     """Its clock is two hours ahead or behind: of a rest as much is left as was left when the state was stored."""
@@ -129,6 +145,70 @@ async def test_h04_a_follower_that_watched_counts_on() -> None:
     assert age == pytest.approx(60_000, abs=5_000)
 
 
+async def call_after_the_state(cluster: FakeCluster, others: list[FakeSidecar]) -> LedgerEntry:
+    """Of a leader that stores its state, and announces a move minutes later, when that has its turn; then it dies. The
+    others saw the state at once."""
+    first = await FakeSidecar(cluster, "a").lead()
+    for other in others:
+        await other.lead()
+    (bundle, source), now = next(iter(cluster.owners().items())), cluster.clock.wall_ms()
+    entry = LedgerEntry(bundle=bundle, source=source, target="b3:8080", opened_ms=now, traffic=(1.0,) * 4, pressure=())
+    await first.shared_state.save(CycleState(ledger=Ledger(entries=(entry,))), {}, epoch=1)
+    for other in others:
+        await other.shared_state.refresh()
+    cluster.clock.offset += 300.0
+    intent = intent_of(bundle, source, entry.target, epoch=1, wall_ms=cluster.clock.wall_ms())
+    await first.coordination.write_fenced(1, [DocumentChange(path=intent.path, data=intent.encode(), create=True)])
+    cluster.store.expire(first.coordination)
+    return entry
+
+
+@pytest.mark.parametrize("between", ["none", "settles", "waits"])
+@pytest.mark.parametrize("hours", [-2, 0, 2])
+async def test_h04_a_move_settled_in_a_later_term_rests_from_then_on(hours: int, between: str) -> None:
+    """And not from when the state was stored. Or a leader with another clock comes in between: it settles the move and
+    dies before it stores a state, or stores one while the move is open."""
+    cluster = FakeCluster()
+    clocks = [Ahead(cluster.clock, n * hours * HOUR_MS) for n in (1, 2)]
+    middle, last = (
+        FakeSidecar(FakeCluster(clock=clock, store=cluster.store), name)
+        for clock, name in zip(clocks, "bc", strict=True)
+    )
+    moved = await call_after_the_state(cluster, [middle, last])
+    if between == "settles":
+        middle.cluster.model.own(moved.bundle, moved.target)
+    if between != "none":
+        await middle.leadership.turn()
+        assert middle.shared_state.frozen == (frozenset() if between == "settles" else {moved.bundle})
+    if between == "waits":
+        await middle.shared_state.save(middle.shared_state.taken_over(), {}, epoch=2)
+        await last.shared_state.refresh()
+    cluster.store.expire(middle.coordination)
+    last.cluster.model.own(moved.bundle, moved.target)
+    await last.leadership.turn()
+    assert last.leadership.leading
+    found, now = last.shared_state.taken_over(), last.clock.wall_ms()
+    assert now - found.recent[moved.bundle].at_ms == pytest.approx(0, abs=5_000)
+    (booked,) = found.ledger.entries
+    assert now - booked.landed_ms == pytest.approx(0, abs=5_000)
+    assert now - booked.opened_ms == pytest.approx(300_000, abs=5_000)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "ended", "booked"), [(0, 5, False), (1, -1, False), (1, 0, True), (1, 5, True), (2, -5, True)]
+)
+async def test_h04_which_record_is_that_of_an_open_move(epoch: int, ended: int, booked: bool) -> None:
+    """One of the term that stored the state, ended since it was booked; or one of a later term, by whatever clock."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    now = sidecar.clock.wall_ms()
+    entry = LedgerEntry(bundle=BUNDLE, source=B, target=C, opened_ms=now, traffic=(1.0,) * 4, pressure=())
+    await sidecar.shared_state.save(CycleState(ledger=Ledger(entries=(entry,))), {}, epoch=1)
+    found = MoveOutcome(bundle=BUNDLE, source=B, destination=C, outcome="done", landed_on=C, epoch=epoch)
+    sidecar.shared_state.moves.append(found.record() | {"wall_ms": now + ended, "landed_ms": now + ended})
+    taken = sidecar.shared_state.taken_over()
+    assert (BUNDLE in taken.recent, len(taken.ledger.entries)) == (booked, int(booked))
+
+
 def test_h04_every_moment_of_a_standing_is_rebased() -> None:
     """Nested ones, and names with a moment; none stays none, and lengths and counters are no moments."""
     entry = LedgerEntry(bundle="x", source="s", target="t", opened_ms=5, landed_ms=0, traffic=(1.0,) * 4, pressure=())
@@ -162,18 +242,7 @@ async def test_h08_a_frozen_intent_is_settled_by_first_sight(ahead: float) -> No
     await coordination.start()
     assert await coordination.campaign(Member(id="m2")) == 1
     written = clock.wall_ms() - int(1000 * ahead)
-    intent = Intent(
-        id="0.1",
-        bundle=BUNDLE,
-        source=B,
-        destination=C,
-        epoch=0,
-        member="m1",
-        wall_ms=written,
-        deadline_ms=written + 120_000,
-        cycle_id="",
-        topic="",
-    )
+    intent = intent_of(BUNDLE, B, C, epoch=0, wall_ms=written)
     await coordination.write_fenced(1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)])
     seen: FirstSeen = {}
 
@@ -197,19 +266,7 @@ async def test_h08_the_next_intent_of_a_bundle_has_its_own_first_sight() -> None
     await coordination.campaign(Member(id="m2"))
     seen: FirstSeen = {}
     for number in (1, 2):
-        now = clock.wall_ms()
-        intent = Intent(
-            id=f"0.{number}",
-            bundle=BUNDLE,
-            source=B,
-            destination=C,
-            epoch=0,
-            member="m1",
-            wall_ms=now,
-            deadline_ms=now + 120_000,
-            cycle_id="",
-            topic="",
-        )
+        intent = intent_of(BUNDLE, B, C, epoch=0, wall_ms=clock.wall_ms(), number=number)
         await coordination.write_fenced(
             1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)]
         )
