@@ -26,6 +26,8 @@ READS = (
         r"/admin/v2/namespaces/[^/]+/[^/]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}/topicHashPositions(\?authoritative=\w+)?"
     ),
     re.compile(r"/admin/v2/brokers/ready"),
+    # Counters: of a modular broker, and only until its settings say that it computes its statistics every second.
+    re.compile(r"/metrics/"),
 )
 # Who else talks to the brokers: the brokers themselves, and the test.
 OTHERS = ("Pulsar-Java-", "traffic-generator/")

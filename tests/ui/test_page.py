@@ -39,7 +39,7 @@ def test_what_is_unbalanced_is_said_on_top(watched: ServedSidecar, open_page: Op
     widths = [bars.nth(row).locator(".bar").bounding_box()["width"] for row in range(3)]
     assert widths[0] / widths[1] == pytest.approx(0.83 / 0.15, rel=0.05) and widths[1] > widths[2] > 0
     expect(page.get_by_role("list", name="Namespaces, by throughput")).to_contain_text("Ashop/orders 43.0 MB/s")
-    for fact in ("recommend: says what it would do", "a (this one)", "modular", "live"):
+    for fact in ("recommend: shows what it would do, moves nothing", "a (this one)", "modular", "live"):
         expect(page.locator(".facts")).to_contain_text(fact)
 
 

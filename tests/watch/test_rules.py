@@ -87,7 +87,7 @@ def test_every_step_of_a_runbook_says_what_it_shows(alert: dict[str, Any]) -> No
     diagnosis = text.partition("## Diagnosis")[2].partition("## Mitigation")[0]
     steps = re.split(r"^\d+\. ", diagnosis, flags=re.MULTILINE)[1:]
     assert steps and all(
-        re.search(r"^ {3}Expected: while it fires, .{4,} When fixed, .{4,}", step, FLAGS) for step in steps
+        re.search(r"^ {3}Expected: while it fires, .{4,}\sWhen\s+fixed,\s.{4,}", step, FLAGS) for step in steps
     )
 
 

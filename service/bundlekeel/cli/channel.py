@@ -56,13 +56,13 @@ def channel(
             answer["bundles"] = client.get("channel/bundles", limit=limit, after=after or None, **asked)
         return answer
 
-    answer = session.show(fetch, typed(Channel, draw))
+    answer = session.show(fetch, typed(ChannelListing, draw))
     if answer is not None and (answer["findings"] or not answer["channel"]["up"]):
         raise typer.Exit(BAD_NEWS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
+class ChannelListing:
     """What `channel` asks for. `bundles`: None where they are not listed."""
 
     channel: ChannelSummary
@@ -70,7 +70,7 @@ class Channel:
     bundles: list[UnitView] | None = None
 
 
-def draw(answer: Channel, layout: TableLayout) -> RenderableType:
+def draw(answer: ChannelListing, layout: TableLayout) -> RenderableType:
     """Findings, then states, then bundles."""
     parts: list[RenderableType] = [_health(answer.channel)]
     if not answer.channel.up:

@@ -68,7 +68,8 @@ def decoded(kind: type[T], value: Any) -> T:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         remedy = "use the `bundlekeel` of the sidecar's release; commands that only read also work with -o json"
-        raise CliError(f"the answer has other fields than this release knows: {error}; {remedy}", UNREACHABLE) from None
+        said = "the sidecar accepted the request, but its answer has other fields than this release knows"
+        raise CliError(f"{said}: {error}; {remedy}", UNREACHABLE) from None
 
 
 def console() -> Console:

@@ -100,7 +100,7 @@ def drawn(made: object, width: int = 300) -> str:
 def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
     """No line is longer than the terminal, and nothing is cut off."""
     service = sidecar.service
-    answer = channel.Channel(
+    answer = channel.ChannelListing(
         channel=service.channel(), findings=service.channel_findings(), bundles=service.channel_bundles()
     )
     text = drawn(channel.draw(answer, TableLayout(wide, width)), width)
@@ -111,11 +111,11 @@ def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
 def test_nothing_wrong_and_nothing_known() -> None:
     """An empty channel that is followed, and one that is not."""
     up = replace(FakeService().channel(), variant="metadata_store", bundles=0, states={}, in_flight_oldest_seconds=0.0)
-    text = drawn(channel.draw(channel.Channel(channel=up, findings=[]), TableLayout()))
+    text = drawn(channel.draw(channel.ChannelListing(channel=up, findings=[]), TableLayout()))
     for part in ("metadata store", "followed", "nothing wrong", "0 bundles: no entries"):
         assert part in text
     down = replace(up, variant=None, up=False, detail="no broker has answered")
-    text = drawn(channel.draw(channel.Channel(channel=down, findings=[]), TableLayout()))
+    text = drawn(channel.draw(channel.ChannelListing(channel=down, findings=[]), TableLayout()))
     assert "not followed: no broker has answered" in text and "nothing wrong" not in text
 
 

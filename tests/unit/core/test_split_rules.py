@@ -127,6 +127,18 @@ def test_hits_need_fresh_reports() -> None:
     assert decide(brokers({BIG: (10, 1, 1)}), memory=below.memory, split_hit_count=1).plan.splits == ()
 
 
+@pytest.mark.parametrize(("interval_ms", "hits"), [(0, 41), (3_000, 3)])
+def test_a_burst_between_readings_of_counters_is_no_row_of_hits(interval_ms: int, hits: int) -> None:
+    """Rule: two minutes of readings every 3 s are 3 hits, one a minute; every report of the broker itself is one."""
+    memory = Memory()
+    for second in range(0, 121, 3):
+        seen = [replace(item, last_update=NOW_MS + 1000 * second) for item in brokers({BIG: (10, 1, 1)})]
+        shot = snapshot(seen, wall_ms=NOW_MS + 1000 * second)
+        shot = replace(shot, intervals=(interval_ms,) * len(seen))
+        memory = decide([], shot=shot, memory=memory, split_hit_count=100).memory
+    assert memory.split_hits[BIG].low == hits
+
+
 def test_hits_far_apart_are_not_in_a_row() -> None:
     """A hit of an hour ago is forgotten."""
     first = decide(brokers({BIG: (10, 1, 1)}), split_hit_count=1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dev.suites import Suite, Tool, nightly, run
+from dev.suites import GATE, Suite, Tool, nightly, run
 
 # Stands for pytest: fails unless it is told to run only what failed last.
 UNSTEADY = (sys.executable, "-c", "import sys; sys.exit('--last-failed' not in sys.argv)")
@@ -87,3 +88,13 @@ def test_the_night_says_its_seed_and_takes_a_part() -> None:
     assert all("--hypothesis-seed=7" in command and "--randomly-seed=7" in command for command in part.commands)
     assert all(command[command.index("--shard") :][:2] == ("--shard", "2/4") for command in part.commands)
     assert not any("--shard" in command for command in whole.commands)
+
+
+@pytest.mark.parametrize(("link", "passes"), [("index.md", True), ("missing.md", False)])
+def test_the_gate_fails_on_a_broken_link_of_the_docs(link: str, passes: bool, tmp_path: Path) -> None:
+    """The gate's own command, on a site of one page."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text(f"[a page]({link})\n", encoding="utf-8")
+    (tmp_path / "mkdocs.yml").write_text("site_name: one page\ntheme: {name: mkdocs}\n", encoding="utf-8")
+    build = next(command for command in GATE.commands if Path(command[0]).name == "mkdocs")
+    assert (subprocess.run(build, cwd=tmp_path, check=False).returncode == 0) is passes

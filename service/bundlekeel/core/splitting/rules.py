@@ -41,6 +41,8 @@ HOT = "hot"
 LIMIT_RULES = ("topics", "sessions", "msg_rate", "bandwidth")
 # A broker nearer to the mean than this share of it is balanced as far as its bundles are concerned.
 HOT_MARGIN = 0.1
+# Readings of counters come every few seconds, and a split cannot be undone: a hit is at least so long after the last.
+MEASURED_HIT_MS = 60_000
 _MIB = 1024 * 1024
 
 
@@ -253,10 +255,13 @@ def _counted(given: SplitInput, row: int) -> Hits:
     """The hits of a bundle above a limit: one more when its broker reported since, or kept silent for an interval."""
     name, _ = _names(given, row)
     known, now = given.memory.split_hits.get(name), given.snapshot.wall_ms
-    reported = int(given.snapshot.brokers.last_update[given.snapshot.bundles.owner[row]])
+    owner = int(given.snapshot.bundles.owner[row])
+    reported = int(given.snapshot.brokers.last_update[owner])
     # Hits further apart than twice the longest silence of a broker are not in a row.
     if known is None or now - known.at_ms > 2000 * given.params.report_max_interval_seconds:
         return Hits(side="split", low=1, reported=reported, at_ms=now)
+    if given.snapshot.intervals and given.snapshot.intervals[owner] and now - known.at_ms < MEASURED_HIT_MS:
+        return known
     # One interval's silence says "unchanged", as in `avg`: a quiet broker would take an hour for four hits.
     interval = max(given.params.statistics_interval_seconds, given.params.host_usage_interval_seconds)
     if reported <= known.reported and now - known.at_ms < int(1000 * interval):

@@ -1,4 +1,5 @@
-"""One cycle: observe, plan, gate, execute, record. It ends in one report with one sentence; it never raises.
+"""One cycle: observe, plan, gate, execute, record. It ends in one report with one sentence, whatever
+goes wrong; only `WrongCluster` ends the process.
 
 The leader's cycle carries out; a follower's cycle keeps averages warm and computes the same plan for operators to see.
 """
