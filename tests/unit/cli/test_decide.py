@@ -109,18 +109,6 @@ def test_unreadable_records_are_left_out_and_named() -> None:
     assert all(item["code"] == "WrongType" for item in answer["excluded"])
 
 
-@pytest.mark.parametrize("figure", ["x", None, -1, 1e300])
-@pytest.mark.parametrize("resource", ["cpu", "directMemory"])
-def test_a_broker_whose_load_is_unknown_is_left_out(resource: str, figure: object) -> None:
-    """It does not count as idle, and takes no bundle."""
-    given = turn(1)
-    given["brokers"]["b1:8080"][resource] = {"usage": figure, "limit": 400.0}
-    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, given)
-    assert [item["broker"] for item in answer["excluded"]] == ["b1:8080"]
-    assert answer["excluded"][0]["detail"] == f"{resource}.usage cannot be used"
-    assert "b1:8080" not in answer["to"].values()
-
-
 @pytest.mark.parametrize(
     ("line", "field", "reason"),
     [

@@ -44,7 +44,7 @@ from bundlekeel.cli.offline.decide_lines import (
     parse_policies,
     parse_reset,
 )
-from bundlekeel.codec import decode_bundle_data, decode_report, load_fault
+from bundlekeel.codec import decode_bundle_data, decode_report
 from bundlekeel.core.compat import CompatPicture
 from bundlekeel.core.compat.transfer import TransferPicture
 from bundlekeel.core.guard.state import GuardState, RecentMove
@@ -239,16 +239,12 @@ def run(lines: Iterable[bytes], out: Writable) -> bool:
 
 
 def read_reports(brokers: dict[str, msgspec.Raw]) -> tuple[list[BrokerReport], list[ExcludedBroker]]:
-    """The brokers' reports, and those that cannot be read or lack a figure of the load."""
+    """The brokers' reports, and those that cannot be read."""
     reports: list[BrokerReport] = []
     unread: list[ExcludedBroker] = []
     for broker, raw in brokers.items():
         try:
-            report = decode_report(broker, raw, max_bytes=MAX_RECORD_BYTES)
-            if fault := load_fault(report):
-                # As in the daemon: a figure that is not known is not 0, which would attract bundles.
-                raise CodecError(f"{fault[1]} cannot be used", code=fault[0], field=fault[1])
-            reports.append(report)
+            reports.append(decode_report(broker, raw, max_bytes=MAX_RECORD_BYTES))
         except CodecError as error:
             unread.append(ExcludedBroker(broker_id=broker, code=str(error.code), detail=str(error)))
     return reports, unread
