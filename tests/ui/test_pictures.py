@@ -24,8 +24,8 @@ from tests.ui.conftest import WIDE, Open, ask_for_a_plan, sign_in, view
 
 PHONE = {"width": 360, "height": 740}
 TALL = {"width": 1120, "height": 820}
-LARGEST_BYTES = 150_000
-QUALITY = 80
+LARGEST_BYTES = 120_000
+QUALITY = 60
 # Four tenants; what a bundle of each namespace keeps busy, in turn.
 NAMESPACES = {
     "checkout/orders": (0.062, 0.041, 0.028),
