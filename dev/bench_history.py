@@ -35,7 +35,7 @@ from bundlekeel.core.model.load import BrokerReport, Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import build_snapshot
 from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.daemon.records.recorder import Recorder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -192,7 +192,7 @@ class Beside:
 def inputs(brokers: int, bundles: int, cycles: int, report_every: int) -> Iterator[PlanInput]:
     """A cluster whose brokers report in turn, with Zipf-like bundles that change by a few percent."""
     random = np.random.default_rng(1)
-    averages, memory = Averages(), Memory()
+    averages, memory = Averages(), StrategyMemory()
     base = random.pareto(2.0, (brokers, bundles)) * 100
     reports = [_report(number, base[number], NOW_MS) for number in range(brokers)]
     for report in reports:

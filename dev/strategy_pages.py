@@ -20,7 +20,7 @@ from bundlekeel.core.model.parameters import PARAMETERS, Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Plan
 from bundlekeel.core.model.snapshot import build_snapshot
 from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.settings.describe import parameter_rows
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,7 +47,7 @@ class Acted:
 @cache
 def example(strategy: str) -> Acted:
     """What the strategy does with the six brokers, at its defaults. RuntimeError when it never acts."""
-    memory = Memory()
+    memory = StrategyMemory()
     for cycle in range(1, MOST_CYCLES + 1):
         now = START_MS + cycle * INTERVAL_MS
         reports = [

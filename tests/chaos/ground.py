@@ -39,7 +39,7 @@ SETTINGS = {
     "leadership": {"heartbeat": "0.5s"},
     "admin": {"read_timeout": "3s"},
     # The test itself puts bundles back between schedules.
-    "effects": {"heed_foreign_moves": False},
+    "effects": {"heed_external_moves": False},
     "parameters": {
         "avg_hit_count_low": 1,
         "avg_hit_count_high": 1,

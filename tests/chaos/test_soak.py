@@ -24,7 +24,7 @@ QUICK = {
     "cycle": {"interval": "0.5s"},
     "parameters": {**EAGER, "cool_down_seconds": 10},
     # The test itself stirs, which a sidecar would take for a second balancer.
-    "effects": {"heed_foreign_moves": False},
+    "effects": {"heed_external_moves": False},
 }
 
 

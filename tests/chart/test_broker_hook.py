@@ -76,13 +76,13 @@ class Member(FakeService):
 
 
 class Stage:
-    """A sidecar's API with these wishes."""
+    """A sidecar's API with these requests."""
 
     def __init__(self, folder: Path) -> None:
         self.socket = folder / "bundlekeel.sock"
         self.service = Member()
-        self.wishes = OneDrain(lambda *_: None)
-        self.service.requests = self.wishes
+        self.requests = OneDrain(lambda *_: None)
+        self.service.requests = self.requests
         self.server = ApiServer(self.service, "127.0.0.1", 0, self.socket)
 
     async def run(self, action: str, broker: str = BROKERS[1], **environment: str) -> str:
@@ -117,25 +117,25 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 async def test_drains_and_waits_until_the_broker_is_empty(stage: Stage) -> None:
     """Asked for once, with a reason that tells it from what people ask for."""
-    stage.wishes.left = 4
+    stage.requests.left = 4
     said = await stage.run("drain")
     assert "empty, 0 left, 4 moved" in said
-    assert stage.wishes.drains == {BROKERS[1]: REASON}
+    assert stage.requests.drains == {BROKERS[1]: REASON}
 
 
 async def test_finds_its_broker_by_the_pods_name(stage: Stage) -> None:
     """Whatever address brokers advertise: its first label is the pod's name, while it runs and while it is drained."""
     pod = BROKERS[1].split(".")[0]
     assert f"{BROKERS[1]} empty" in await stage.run("drain", "", HOSTNAME=pod)
-    assert stage.wishes.drains == {BROKERS[1]: REASON}
+    assert stage.requests.drains == {BROKERS[1]: REASON}
     assert "takes bundles again" in await stage.run("back", "", HOSTNAME=pod)
-    assert stage.wishes.ended == [BROKERS[1]]
+    assert stage.requests.ended == [BROKERS[1]]
 
 
 @pytest.mark.parametrize("within", ["0.5", "0"])
 async def test_gives_up_in_time(stage: Stage, within: str) -> None:
     """The kubelet would kill the broker anyway; the log says what was left, even when asking alone took too long."""
-    stage.wishes.left = 10_000
+    stage.requests.left = 10_000
     assert re.search(r"out of time, \d+ left", await stage.run("drain", BUNDLEKEEL_WITHIN=within))
 
 
@@ -150,9 +150,9 @@ async def test_gives_up_in_time(stage: Stage, within: str) -> None:
 )
 async def test_a_refusal_lets_the_broker_stop_at_once(stage: Stage, refusal: Exception) -> None:
     """Mode recommend, the last broker, no seat and no token: it stops as it would have without us."""
-    stage.wishes.refuse = refusal
+    stage.requests.refuse = refusal
     assert f"given up: {403 if isinstance(refusal, Forbidden) else ''}" in await stage.run("drain")
-    assert stage.wishes.drains == {}
+    assert stage.requests.drains == {}
 
 
 async def test_without_a_sidecar_the_broker_stops_at_once(tmp_path: Path) -> None:
@@ -163,28 +163,28 @@ async def test_without_a_sidecar_the_broker_stops_at_once(tmp_path: Path) -> Non
 
 async def test_back_ends_its_own_drain_and_warms(stage: Stage) -> None:
     """The broker takes bundles again, gently."""
-    stage.wishes.drains[BROKERS[1]] = REASON
+    stage.requests.drains[BROKERS[1]] = REASON
     assert "warming" in await stage.run("back", BUNDLEKEEL_WARM="true")
-    assert (stage.wishes.ended, stage.wishes.asked) == ([BROKERS[1]], [BROKERS[1]])
+    assert (stage.requests.ended, stage.requests.asked) == ([BROKERS[1]], [BROKERS[1]])
 
 
 async def test_back_leaves_a_persons_drain_alone(stage: Stage) -> None:
     """Whoever drained it for new disks did not mean until the next restart."""
-    stage.wishes.drains[BROKERS[1]] = "new disks"
+    stage.requests.drains[BROKERS[1]] = "new disks"
     assert "nothing of ours to end" in await stage.run("back", BUNDLEKEEL_WARM="true")
-    assert stage.wishes.ended == []
-    assert stage.wishes.asked == []
+    assert stage.requests.ended == []
+    assert stage.requests.asked == []
 
 
 async def test_back_after_a_first_start_does_nothing(stage: Stage) -> None:
     """No drain, nothing to end, nothing in the journal."""
     assert "nothing of ours to end" in await stage.run("back", BUNDLEKEEL_WARM="true")
-    assert stage.wishes.asked == []
+    assert stage.requests.asked == []
 
 
 async def drained_by(leader: Connected, bench: Stage, folder: Path, **environment: str) -> str:
     """A drain asked of a sidecar without a seat, whose leader answers in the clear; what the hook says."""
-    bench.wishes.refuse = SnapshotError("there is no picture of the cluster yet")
+    bench.requests.refuse = SnapshotError("there is no picture of the cluster yet")
     (folder / "token").write_text("secret-token\n", encoding="utf-8")
     async with await asyncio.start_server(leader, "127.0.0.1", 0) as server:
         bench.service.leader_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -212,13 +212,13 @@ async def test_without_a_seat_it_asks_the_leader(stage: Stage, tmp_path: Path) -
     """503 here, so the leader's port with the token; its answer counts."""
     (tmp_path / "bench").mkdir()
     bench = Stage(tmp_path / "bench")
-    bench.wishes.drains = stage.wishes.drains
+    bench.requests.drains = stage.requests.drains
     heard: list[str] = []
 
     async def leader(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         heard.append(head)
-        stage.wishes.drains[BROKERS[1]] = REASON
+        stage.requests.drains[BROKERS[1]] = REASON
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
         await writer.drain()
         writer.close()

@@ -57,7 +57,7 @@ class ExtensibleWorld(RealWorld):
 
     def splitter(self) -> Splitter:
         """A splitter over the cluster."""
-        return Splitter(world=self.ports, term=self.term)
+        return Splitter(ports=self.ports, term=self.term)
 
     async def start(self) -> None:
         """Connect, lead, and read the channel through once."""

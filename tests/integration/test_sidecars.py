@@ -1,4 +1,4 @@
-"""Several sidecars as one: seats, wishes from anywhere, one hand, and nothing forgotten."""
+"""Several sidecars as one: seats, requests from anywhere, one hand, and nothing forgotten."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_pause_from_anywhere(scene: Scene, tmp_path: Path) -> None:
 
 
 def test_a_mode_is_a_ceiling(scene: Scene, tmp_path: Path) -> None:
-    """A file that says `recommend` is not lifted to act, by no replica and not by a stored wish; nothing moves."""
+    """A file that says `recommend` is not lifted to act, by no replica and not by a stored request; nothing moves."""
     with scene.sidecars("AB", tmp_path, mode="recommend", parameters=EAGER) as sidecars:
         for item in sidecars:
             answer = item.put("/api/v1/mode", {"mode": "act", **REASON})

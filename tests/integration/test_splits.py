@@ -126,7 +126,7 @@ async def test_a_bundle_of_one_topic_is_not_split(real_world: RealWorld) -> None
     traffic = Traffic(lone_topic(cluster, namespace))
     (giant,) = await asyncio.to_thread(traffic.prepare)
     await asyncio.to_thread(traffic.place_all_on, broker)
-    splitter = Splitter(world=real_world.ports, term=real_world.term)
+    splitter = Splitter(ports=real_world.ports, term=real_world.term)
     try:
         await asyncio.to_thread(traffic.start)
         before = await real_world.metadata.boundaries(namespace)

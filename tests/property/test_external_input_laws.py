@@ -173,8 +173,10 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "refusal": Kind(_refusal, b'{"reason":"\\n --- An error ---\\n\\nMessage: no"}'),
     "redirect": Kind(_hop, b"http://b:1/admin"),
-    "wishes": Kind(lambda data: decode(data, Desired, exact=True), _json(mode="act", pinned={BUNDLE: 1}), packed=True),
-    "wishes written anew": Kind(lambda data: rewritten(data, Desired(mode="observe")), _json(a=[1]), packed=True),
+    "requests": Kind(
+        lambda data: decode(data, Desired, exact=True), _json(mode="act", pinned={BUNDLE: 1}), packed=True
+    ),
+    "desired written anew": Kind(lambda data: rewritten(data, Desired(mode="observe")), _json(a=[1]), packed=True),
     "state": Kind(
         lambda data: encode(decode_state([Document(path="s", data=b"\0\0\0\1" + data, version=0)], what="state")),
         _json(epoch=1, cycle=2, report={"operations": {}}, tasks=[{"task": "1", "state": "done"}]),

@@ -21,7 +21,7 @@ from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 
 NOW_MS = 1_700_000_000_000
 MINUTE = 60_000
@@ -118,7 +118,7 @@ def snapshot(
 def run(
     given: Snapshot | Sequence[BrokerReport],
     *,
-    memory: Memory | None = None,
+    memory: StrategyMemory | None = None,
     ledger: Ledger | None = None,
     guard: GuardState | None = None,
     seed: int = 0,
@@ -130,7 +130,7 @@ def run(
         PlanInput(
             snapshot=seen,
             params=Parameters(**params),
-            memory=memory or Memory(),
+            memory=memory or StrategyMemory(),
             ledger=ledger or Ledger(),
             guard=guard or GuardState(),
             seed=seed,
@@ -143,7 +143,7 @@ def eager(given: Snapshot | Sequence[BrokerReport], **params: Any) -> PlanResult
     return run(given, **{**EAGER, **params})
 
 
-def turn(reports: Sequence[BrokerReport], at: int, memory: Memory, **params: Any) -> PlanResult:
+def turn(reports: Sequence[BrokerReport], at: int, memory: StrategyMemory, **params: Any) -> PlanResult:
     """One cycle `at` ms after the beginning."""
     return run(snapshot(reports, wall_ms=NOW_MS + at), memory=memory, **params)
 

@@ -32,4 +32,4 @@ class FakeDrawing:
     def changes(self) -> Marks:
         """One mark."""
         cycle = str(self.cycle)
-        return Marks(picture=0, cycle=cycle, leader="pod-a 7", store=True, moves=0, tasks="", wishes="")
+        return Marks(picture=0, cycle=cycle, leader="pod-a 7", store=True, moves=0, tasks="", requests="")

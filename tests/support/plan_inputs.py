@@ -14,7 +14,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import landed, open_entries
-from bundlekeel.core.planning.memory import History, Memory
+from bundlekeel.core.planning.memory import SmoothedScore, StrategyMemory
 from tests.support.builders import EAGER, NOW_MS, averages_of, broker, bundle_name, report, snapshot
 from tests.support.random_cases import AT_ONCE
 
@@ -70,7 +70,7 @@ def inputs(draw: st.DrawFn) -> PlanInput:
         pinned=dict.fromkeys(draw(some), NOW_MS + 1),
     )
     ids = made.brokers.ids
-    history = {name: History(score=draw(st.floats(0, 1)), reported=1) for name in ids if draw(st.booleans())}
+    history = {name: SmoothedScore(score=draw(st.floats(0, 1)), reported=1) for name in ids if draw(st.booleans())}
     params: dict[str, Any] = {
         **(EAGER if draw(st.booleans()) else {}),
         **AT_ONCE,
@@ -80,7 +80,9 @@ def inputs(draw: st.DrawFn) -> PlanInput:
         "lower_boundary_shedding": draw(st.booleans()),
         "max_unload_ratio": draw(st.sampled_from([0.2, 0.5, 1.0])),
     }
-    memory = Memory(history=history, active=ids[:2] if draw(st.booleans()) else (), turn=draw(st.integers(0, 7)))
+    memory = StrategyMemory(
+        history=history, active=ids[:2] if draw(st.booleans()) else (), turn=draw(st.integers(0, 7))
+    )
     policies = draw(st.sampled_from(POLICIES))
     return PlanInput(snapshot=made, params=Parameters(**params), memory=memory, guard=guard, policies=policies)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.model.names import FULL_UPPER
-from bundlekeel.core.splitting.children import Family
+from bundlekeel.core.splitting.children import SplitChildren
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
 from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
 from tests.support.executor_bench import B, World
@@ -42,9 +42,9 @@ class Bench(World):
         self.model.own(BUNDLE, B)
         self.metadata.bundle_boundaries["t/n"] = list(EDGES)
         self.model.after_split = self.divided
-        self.prepared: list[Family] = []
+        self.prepared: list[SplitChildren] = []
         self.world = self.ports()
-        self.splitter = Splitter(world=self.world, term=self.term, prepare=self.prepared.append)
+        self.splitter = Splitter(ports=self.world, term=self.term, prepare=self.prepared.append)
 
     def divided(self, _bundle: str, children: tuple[str, ...]) -> None:
         """The brokers store new boundaries."""

@@ -11,7 +11,7 @@ from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.engine import PlanResult
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support import builders
 from tests.support.builders import EAGER, NOW_MS, cluster, run
 
@@ -39,7 +39,7 @@ def refused(plan: Plan, code: Code) -> list[str]:
     return [item.bundle or item.broker for item in plan.refusals if item.code is code]
 
 
-def turn(reports: Sequence[BrokerReport], at: int, memory: Memory, **params: Any) -> PlanResult:
+def turn(reports: Sequence[BrokerReport], at: int, memory: StrategyMemory, **params: Any) -> PlanResult:
     """One cycle of `transfer` `at` ms after the beginning."""
     return builders.turn(reports, at, memory, **{"strategy": "transfer", **params})
 

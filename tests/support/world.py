@@ -274,9 +274,9 @@ class FakeSidecar:
         """How it reaches the brokers."""
         return MemoryAdmin(self.cluster.model)
 
-    def make_executor(self, world: MovePorts) -> LeaderExecutor:
+    def make_executor(self, ports: MovePorts) -> LeaderExecutor:
         """What carries its moves out."""
-        return LeaderExecutor(world, self.leadership, self.shared_state, self.limits, self.gate)
+        return LeaderExecutor(ports, self.leadership, self.shared_state, self.limits, self.gate)
 
     def _cycle(self, params: Parameters, revert: bool) -> Cycle:
         self.effects = Effects(self.journal.append, self.telemetry, revert=revert)

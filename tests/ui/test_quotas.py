@@ -225,8 +225,8 @@ def test_an_operator_removes(guarded: ServedSidecar, tokens: Tokens, open_page: 
     expect(page.get_by_text(f"Group {DEVICES} is removed.")).to_be_visible()
     expect(card(page, DEVICES)).to_have_count(0)
     assert [row["name"] for row in api(guarded, "quotas")["groups"]] == [SHOP]
-    wish = api(guarded, "journal?kind=wish")[-1]
-    assert (wish["what"], wish["by"], wish["reason"]) == (
+    request = api(guarded, "journal?kind=request")[-1]
+    assert (request["what"], request["by"], request["reason"]) == (
         "removal of quota group devices",
         "the-operator",
         "contract ended",

@@ -12,10 +12,10 @@ const KINDS: Record<string, string> = {
   effect: "effects of moves",
   cycle: "cycles",
   split: "splits",
-  wish: "what people asked for",
+  request: "what people asked for",
   audit: "requests that change something",
   finding: "findings",
-  foreign: "moves by others",
+  external_move: "moves by others",
   adoption: "thresholds",
 };
 

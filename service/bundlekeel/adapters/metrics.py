@@ -42,7 +42,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("moves_helped_total", "counter", ("result",), "Moves by what came of them: helped, no_benefit, worse."),
     Metric("effect_error_ratio", "gauge", (), "Predicted less realised gain of the moves judged last, of capacity."),
     Metric("quarantined_pairs", "gauge", (), "Pairs of brokers between which moves did not help and are not made."),
-    Metric("foreign_moves_total", "counter", ("undone",), "Bundles somebody else moved; undone: back where they were."),
+    Metric("external_moves_total", "counter", ("undone",), "Bundles that others moved; undone: back where they were."),
     Metric("broker_splits_itself", "gauge", ("broker",), "1: the broker's own automatic split is on, 0: it is off."),
     Metric("splits_taken_over", "gauge", (), "1: a takeover in force turned the brokers' own splits off."),
     Metric("splits_total", "counter", ("outcome", "rule"), "Splits: done, unknown, refused, by the rule that asked."),

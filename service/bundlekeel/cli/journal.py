@@ -31,7 +31,7 @@ from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.settings.load import load_settings
 
 JournalKind = Literal[
-    "cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings"
+    "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"
 ]
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
 

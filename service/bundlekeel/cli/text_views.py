@@ -115,7 +115,7 @@ def _what(row: Json, layout: TableLayout) -> str:
     match row.get("kind"):
         case "finding":
             return f"{row.get('code')} {row.get('event')}"
-        case "foreign":
+        case "external_move":
             return f"{row.get('bundle')}: {row.get('source')} → {row.get('destination')}"
         case "quota":
             return f"quotas: {row.get('what')}"
@@ -123,7 +123,7 @@ def _what(row: Json, layout: TableLayout) -> str:
             return f"thresholds {row.get('version') or ''} {row.get('what')}"
         case "effect":
             return f"{row.get('source')} → {row.get('destination')}"
-        case "audit" | "wish":
+        case "audit" | "request":
             return str(row.get("what") or "")
     if not row.get("bundle"):
         return f"cycle {row.get('cycle', '')}"

@@ -284,7 +284,7 @@ def changes(
         store=connected,
         moves=shared_state.moves[-1]["wall_ms"] if shared_state.moves else 0,
         tasks=_mark(shared_state.tasks),
-        wishes=_mark(shared_state.desired),
+        requests=_mark(shared_state.desired),
     )
 
 

@@ -64,7 +64,7 @@ from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings
 
 # Kinds of records that each sidecar keeps of its own.
-_LOCAL = ("cycle", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings")
+_LOCAL = ("cycle", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

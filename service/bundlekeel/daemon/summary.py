@@ -42,7 +42,7 @@ def summary(
         obstacles=_counted([{str(record["obstacle"]): 0} for record in cycles if record.get("obstacle")]),
         refusals=_counted([record.get("refused") or {} for record in cycles]),
         overloads=spells[:_SPELLS],
-        people=[_person(record) for record in records if record.get("kind") == "wish"],
+        people=[_person(record) for record in records if record.get("kind") == "request"],
         refused_requests=sum(
             int(record.get("attempts") or 1)
             for record in records

@@ -203,7 +203,7 @@ class EffectsSettings(Section):
     revert_worse_moves: bool = Field(
         default=False, description="move a bundle back, once, when its move made the more loaded broker worse"
     )
-    heed_foreign_moves: bool = Field(
+    heed_external_moves: bool = Field(
         default=True,
         description="do not move bundles for a while that others moved; pause when others keep undoing our moves",
     )

@@ -19,8 +19,8 @@ from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
-from bundlekeel.core.planning.memory import Memory
-from bundlekeel.core.splitting.children import Family, family, inherited, with_children
+from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.core.splitting.children import SplitChildren, inherited, split_children, with_children
 from bundlekeel.core.splitting.positions import Cut, split_bundle
 from bundlekeel.sim.bundles import VirtualBundles
 from bundlekeel.sim.cluster import VirtualCluster
@@ -33,10 +33,10 @@ from bundlekeel.sim.reports import broker_id
 class SimulatedSplitter:
     """Executes planned splits.
 
-    `families`: parents that a broker's report may still name. `failed`: what came to nothing.
+    `splits`: parents that a broker's report may still name. `failed`: what came to nothing.
     """
 
-    families: dict[str, Family] = field(default_factory=dict)
+    splits: dict[str, SplitChildren] = field(default_factory=dict)
     failed: dict[str, SplitFailed] = field(default_factory=dict)
 
     def carry_out(self, cluster: VirtualCluster, split: Split, averages: Averages) -> None:
@@ -51,7 +51,7 @@ class SimulatedSplitter:
             code = Code.UNOWNED if isinstance(cut, Cut) else cut.code
             self.failed[split.bundle] = SplitFailed(at_ms=cluster.wall_ms, code=code.value)
             return
-        made = family(split.bundle, cut.positions, _topic_loads(bundles, row, hashes, loads.tolist()))
+        made = split_children(split.bundle, cut.positions, _topic_loads(bundles, row, hashes, loads.tolist()))
         short, long, samples = averages.columns(averages.rows([split.bundle]))
         parent = BundleAverages(
             bundle=split.bundle,
@@ -63,11 +63,11 @@ class SimulatedSplitter:
         )
         cluster.split(split.bundle, cut.positions, by="bundlekeel")
         averages.seed(inherited(parent, made))
-        self.families[split.bundle] = made
+        self.splits[split.bundle] = made
 
     def updated(self, report: BrokerReport) -> BrokerReport:
         """A report as it reads with the children in their parents' places."""
-        return with_children(report, self.families) if self.families else report
+        return with_children(report, self.splits) if self.splits else report
 
 
 def _topic_loads(bundles: VirtualBundles, row: int, hashes: list[int], loads: list[float]) -> list[TopicLoad]:
@@ -151,7 +151,7 @@ class Bundlekeel:
     brokers_split: bool = False
     shed_themselves: bool = False
     averages: Averages = field(default_factory=Averages)
-    memory: Memory = field(default_factory=Memory)
+    memory: StrategyMemory = field(default_factory=StrategyMemory)
     ledger: Ledger = field(default_factory=Ledger)
     recent: dict[str, GuardMoved] = field(default_factory=dict)
     books: RunBooks = field(default_factory=RunBooks)
@@ -200,7 +200,7 @@ class Bundlekeel:
         if self.splits:
             for split in result.plan.splits:
                 self.splitter.carry_out(cluster, split, self.averages)
-                if split.bundle in self.splitter.families:
+                if split.bundle in self.splitter.splits:
                     self.ledger = parted(self.ledger, split.bundle)
             self._seen = None if result.plan.splits else self._seen
         self._forget(now)

@@ -171,7 +171,7 @@ class Build:
 
     def _executor(self, settings: Settings) -> LeaderExecutor:
         out = self.outside
-        world = MovePorts(
+        ports = MovePorts(
             admin=out.admin,
             commands=out.admin,
             coordination=out.coordination,
@@ -181,7 +181,7 @@ class Build:
             mode=lambda: self.observer.picture.mode if self.observer.picture else "",
         )
         limits = ExecutorLimits(intent_seconds=settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS)
-        return LeaderExecutor(world, self.leadership, self.shared_state, limits, self.gate)
+        return LeaderExecutor(ports, self.leadership, self.shared_state, limits, self.gate)
 
     def _manual_moves(self) -> ManualMoves:
         return ManualMoves(
@@ -194,7 +194,7 @@ class Build:
         )
 
     def _external_moves(self) -> ExternalMoveWatch:
-        out, heed = self.outside, self.loaded.settings.effects.heed_foreign_moves
+        out, heed = self.outside, self.loaded.settings.effects.heed_external_moves
         return ExternalMoveWatch(out.ownership, self.journal.append, out.telemetry, heed=heed)
 
     def _effects(self) -> Effects:

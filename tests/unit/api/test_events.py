@@ -35,7 +35,7 @@ async def test_only_changes_are_told() -> None:
         answer = await http.get("/api/v1/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-store"
-    marks = {"picture": 0, "leader": "pod-a 7", "store": True, "moves": 0, "tasks": "", "wishes": ""}
+    marks = {"picture": 0, "leader": "pod-a 7", "store": True, "moves": 0, "tasks": "", "requests": ""}
     changed = [("change", {"cycle": cycle, **marks}) for cycle in ("4711", "4712")]
     assert events(answer.text) == [*changed, ("end", {})]
 

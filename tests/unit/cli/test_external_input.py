@@ -190,7 +190,7 @@ async def _put(sidecar: FakeSidecar, path: str, data: bytes) -> None:
     ids=["deep", "deeper", "bomb", "torn", "bytes"],
 )
 async def test_h10_requests_nobody_can_read_are_a_pause(data: bytes) -> None:
-    """It may be an emergency stop. The next wish writes it anew."""
+    """It may be an emergency stop. The next request writes it anew."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await _put(sidecar, DESIRED, data)
     await sidecar.shared_state.refresh()

@@ -21,7 +21,7 @@ from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 
 NOW = 1_760_000_000_000
 # As a 4.2.4 broker publishes it (Jackson, every field).
@@ -154,7 +154,7 @@ def test_the_score_is_the_brokers_own_whatever_our_weights_are() -> None:
 
 def test_the_brokers_smoothing_is_not_smoothed_again() -> None:
     """The second picture counts as it is."""
-    params, memory = Parameters(strategy="transfer", transfer_hit_count=0), Memory()
+    params, memory = Parameters(strategy="transfer", transfer_hit_count=0), StrategyMemory()
     for score in (0.1, 0.8):
         picture = seen((score, top(1e6, 1e6, 1e6, 1e6)), (0.1, top(1e6, first=9)))
         result = plan(PlanInput(snapshot=picture, params=params, memory=memory))

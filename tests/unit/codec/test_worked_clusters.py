@@ -17,7 +17,7 @@ from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, from_pulsar
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import CompatMemory, History, Memory
+from bundlekeel.core.planning.memory import CompatMemory, SmoothedScore, StrategyMemory
 from bundlekeel.core.strategies.placement import PLACEMENTS
 from tests.support.builders import (
     EAGER,
@@ -152,7 +152,7 @@ def test_seed_004_the_default_is_not_overload() -> None:
 
 def cycles(count: int, reports: list[BrokerReport], params: dict[str, Any]) -> list[bool]:
     """Whether our `avg` acted in each of so many cycles, a fresh report of everybody each minute."""
-    memory, acted = Memory(), []
+    memory, acted = StrategyMemory(), []
     for minute in range(count):
         at = NOW_MS + minute * MINUTE
         fresh = [replace(item, last_update=at) for item in reports]
@@ -254,7 +254,7 @@ def test_threshold_lower_boundary_smooths_once() -> None:
         pulsar.moves(reports)
         both[name].append(round(pulsar.memory.usage[broker(0)], 6))
     assert both == {"once": [0.209], "twice": [0.2081]}
-    past = Memory(history={broker(0): History(score=0.21, reported=1)})
+    past = StrategyMemory(history={broker(0): SmoothedScore(score=0.21, reported=1)})
     ours = run(reports, memory=past, strategy="threshold", lower_boundary_shedding=True).memory
     assert ours.history[broker(0)].score == pytest.approx(0.209)
 

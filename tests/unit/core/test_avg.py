@@ -14,7 +14,7 @@ from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry, open_entries
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies.avg import thresholds_of
 from tests.support.builders import (
     EAGER,
@@ -166,7 +166,7 @@ NEAR = cluster([[0.2, 0.2], [0.3]])
 
 def test_high_difference_acts_at_the_second_fresh_report() -> None:
     """Rule: at 40 points and more two fresh reports of both brokers are enough."""
-    first = turn(FAR, 0, Memory())
+    first = turn(FAR, 0, StrategyMemory())
     assert first.plan.verdict.code is Code.HIT_COUNT
     second = turn(written(FAR, MINUTE), MINUTE, first.memory)
     assert len(second.plan.moves) == 1
@@ -176,17 +176,17 @@ def test_a_multiple_of_the_mean_is_a_high_difference_however_low_the_scores() ->
     """Rule: all load on one of three brokers at 30 % is acted on at the second fresh report, idle usage left out."""
     idle = [report(broker(row), {}, cpu=0.1) for row in (1, 2)]
     busy = report(broker(0), {bundle_name(1): 0.1, bundle_name(2): 0.1}, cpu=0.3)
-    first = turn([busy, *idle], 0, Memory())
+    first = turn([busy, *idle], 0, StrategyMemory())
     assert {hit.high for hit in first.memory.hits.values()} == {1}
     assert turn(written([busy, *idle], MINUTE), MINUTE, first.memory).plan.moves
-    far = turn([busy, *idle], 0, Memory(), avg_high_ratio=4.0)
+    far = turn([busy, *idle], 0, StrategyMemory(), avg_high_ratio=4.0)
     assert {hit.high for hit in far.memory.hits.values()} == {0}
 
 
 def test_silence_counts_after_a_look_of_a_broker_at_itself() -> None:
     """Rule: with statistics every second, a broker that has nothing new to report for six seconds is unchanged."""
     fast = {"statistics_interval_seconds": 1.0}
-    memory = turn(FAR, 0, Memory(), **fast).memory
+    memory = turn(FAR, 0, StrategyMemory(), **fast).memory
     assert {hit.high for hit in turn(FAR, 5_000, memory, **fast).memory.hits.values()} == {1}
     assert len(turn(FAR, 6_000, memory, **fast).plan.moves) == 1
 
@@ -194,14 +194,14 @@ def test_silence_counts_after_a_look_of_a_broker_at_itself() -> None:
 def test_brokers_that_look_less_often_are_silent_for_longer() -> None:
     """Rule: with `loadBalancerReportUpdateMinIntervalMillis` at 20 s, silence says something after 21."""
     slow = {"statistics_interval_seconds": 1.0, "report_min_interval_seconds": 20.0}
-    memory = turn(FAR, 0, Memory(), **slow).memory
+    memory = turn(FAR, 0, StrategyMemory(), **slow).memory
     assert {hit.high for hit in turn(FAR, 20_000, memory, **slow).memory.hits.values()} == {1}
     assert len(turn(FAR, 21_000, memory, **slow).plan.moves) == 1
 
 
 def test_low_difference_acts_at_the_eighth() -> None:
     """Rule: at 10 points (low threshold 5.25) it takes eight."""
-    memory, acted = Memory(), []
+    memory, acted = StrategyMemory(), []
     for minute in range(9):
         result = turn(written(NEAR, minute * MINUTE), minute * MINUTE, memory, overloaded_threshold_percent=100.0)
         memory = result.memory
@@ -212,7 +212,7 @@ def test_low_difference_acts_at_the_eighth() -> None:
 
 def test_same_report_is_no_second_hit() -> None:
     """Rule: cycles within one sampling interval see the same figures, and count once."""
-    memory = Memory()
+    memory = StrategyMemory()
     for second in range(0, 60, 10):
         memory = turn(FAR, second * 1000, memory).memory
     assert {hit.low for hit in memory.hits.values()} == {1}
@@ -220,14 +220,14 @@ def test_same_report_is_no_second_hit() -> None:
 
 def test_two_reports_of_one_interval_are_one_hit() -> None:
     """Rule: traffic and CPU are refreshed apart; two reports within one interval tell the same twice."""
-    memory = turn(FAR, 0, Memory()).memory
+    memory = turn(FAR, 0, StrategyMemory()).memory
     memory = turn(written(FAR, 20_000), 20_000, memory).memory
     assert {hit.low for hit in memory.hits.values()} == {1}
 
 
 def test_silence_of_an_interval_is_a_hit() -> None:
     """Rule: a broker that does not report says that nothing changed."""
-    memory = turn(FAR, 0, Memory()).memory
+    memory = turn(FAR, 0, StrategyMemory()).memory
     assert len(turn(FAR, MINUTE, memory).plan.moves) == 1
 
 
@@ -240,14 +240,14 @@ def test_what_was_measured_later_is_a_hit_at_once(seconds: int, high: int) -> No
     def measured(at: int) -> list[BrokerReport]:
         return [replace(item, interval_ms=15_000) for item in written(FAR, at)]
 
-    memory = turn(measured(-1000 * seconds), -2_000, Memory(), **fast).memory
+    memory = turn(measured(-1000 * seconds), -2_000, StrategyMemory(), **fast).memory
     assert {hit.high for hit in turn(measured(0), 0, memory, **fast).memory.hits.values()} == {high}
 
 
 def test_what_some_brokers_measured_is_no_hit_beside_old_reports() -> None:
     """Rule: a new leader reads one broker after the other; until all were read, some figures are minutes old."""
     told = cluster([[0.3, 0.3, 0.3], [0.02], [0.2]])
-    memory = turn(written(told, -20_000), -2_000, Memory()).memory
+    memory = turn(written(told, -20_000), -2_000, StrategyMemory()).memory
     hot, cold, middle = written(told, 0)
     read = [replace(hot, interval_ms=15_000), replace(cold, interval_ms=15_000)]
     assert {hit.high for hit in turn([*read, middle], 0, memory).memory.hits.values()} == {1}
@@ -260,7 +260,7 @@ def test_a_change_of_the_coldest_partner_does_not_stop_the_count() -> None:
     def seen(second: int, *idle: float) -> list[BrokerReport]:
         return written(cluster([[0.3, 0.3, 0.3], [idle[0]], [idle[1]]]), 1000 * second)
 
-    memory = turn(seen(0, 0.02, 0.03), 0, Memory()).memory
+    memory = turn(seen(0, 0.02, 0.03), 0, StrategyMemory()).memory
     memory = turn(seen(40, 0.03, 0.02), 40_000, memory).memory
     assert {hit.high for hit in memory.hits.values()} == {1}
     assert turn(seen(60, 0.03, 0.02), 60_000, memory).plan.moves
@@ -268,28 +268,28 @@ def test_a_change_of_the_coldest_partner_does_not_stop_the_count() -> None:
 
 def test_one_fresh_broker_is_not_enough() -> None:
     """Rule: both brokers of a pair must say something new."""
-    memory = turn(FAR, 0, Memory()).memory
+    memory = turn(FAR, 0, StrategyMemory()).memory
     half = [written(FAR, 59_000)[0], FAR[1]]
     assert {hit.low for hit in turn(half, 59_000, memory).memory.hits.values()} == {1}
 
 
 def test_hits_lapse_with_the_difference() -> None:
     """Rule: once the difference is gone, counting starts again."""
-    memory = turn(FAR, 0, Memory()).memory
+    memory = turn(FAR, 0, StrategyMemory()).memory
     even = written(cluster([[0.3], [0.3]]), MINUTE)
     assert turn(even, MINUTE, memory).memory.hits == {}
 
 
 def test_changing_sides_starts_again() -> None:
     """Rule: hot now and cold then is jitter, not a difference that lasts."""
-    memory = turn(FAR, 0, Memory()).memory
+    memory = turn(FAR, 0, StrategyMemory()).memory
     swapped = written(cluster([[0.01], [0.3, 0.3]]), MINUTE)
     assert {hit.low for hit in turn(swapped, MINUTE, memory).memory.hits.values()} == {1}
 
 
 def test_who_acted_counts_from_zero() -> None:
     """Rule: after a move the difference must show again in as many fresh reports."""
-    memory = turn(FAR, 0, Memory()).memory
+    memory = turn(FAR, 0, StrategyMemory()).memory
     assert turn(FAR, MINUTE, memory).memory.hits == {}
 
 
@@ -297,7 +297,7 @@ def test_who_could_not_act_tries_again_next_cycle() -> None:
     """Rule: a full count stays full while no bundle may move, and the reason is told each time."""
     seen = snapshot(FAR, wall_ms=NOW_MS + MINUTE)
     cooling = GuardState(recent={name: RecentMove(at_ms=NOW_MS, source="x") for name in seen.bundles.names})
-    memory = turn(FAR, 0, Memory()).memory
+    memory = turn(FAR, 0, StrategyMemory()).memory
     held = run(seen, memory=memory, guard=cooling)
     assert held.plan.verdict.code is Code.NO_BUNDLES
     assert "2 CoolDown" in held.plan.verdict.sentence
@@ -307,7 +307,7 @@ def test_who_could_not_act_tries_again_next_cycle() -> None:
 def test_budget_carries_over_without_new_hits() -> None:
     """Rule: what a plan began, the next cycles finish at once."""
     reports = cluster([[0.05] * 14, []])
-    memory = turn(reports, 0, Memory()).memory
+    memory = turn(reports, 0, StrategyMemory()).memory
     begun = turn(reports, MINUTE, memory, max_moves_per_cycle=2)
     assert len(begun.plan.moves) == 2
     assert begun.memory.active == (broker(0), broker(1))
@@ -343,7 +343,7 @@ def test_reported_overload_is_no_target() -> None:
     move = eager(cluster([[0.4, 0.4], []])).plan.moves[0]
     away = replace(move, bundle="t/gone/0x00000000_0xffffffff", target="c:1", pressure=(90.0, 0, 0, 0, 0, 0))
     books = open_entries(Ledger(), [away], seen, NOW_MS)
-    begun = Memory(active=(broker(0), broker(1)))
+    begun = StrategyMemory(active=(broker(0), broker(1)))
     plan = run(seen, ledger=books, memory=begun, **EAGER).plan
     assert plan.loads[0].score_before == pytest.approx(0.05)
     assert not plan.moves

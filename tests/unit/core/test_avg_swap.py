@@ -12,7 +12,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.ledger import Baseline, Ledger, LedgerEntry, settle
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support.builders import (
     MINUTE,
     NOW_MS,
@@ -111,7 +111,7 @@ def test_worlds_of_whole_bundles_end_even(seed: int) -> None:
 NEAR = [[0.2, 0.2], [0.3]]
 
 
-def hits_after(memory: Memory) -> set[int]:
+def hits_after(memory: StrategyMemory) -> set[int]:
     """The hits of a large difference after one more report of brokers that are moderately apart."""
     reports = cluster(NEAR, last_update=NOW_MS + MINUTE)
     seen = snapshot(reports, averages=averages_of(reports), wall_ms=NOW_MS + MINUTE)
@@ -120,8 +120,8 @@ def hits_after(memory: Memory) -> set[int]:
 
 def test_who_acted_and_still_differs_is_looked_at_as_far_apart() -> None:
     """Rule: a plan that turns out not to have done is finished after the high hit count, not the low one."""
-    assert hits_after(Memory()) == {0}
-    assert hits_after(Memory(acted=(broker(0),))) == {1}
+    assert hits_after(StrategyMemory()) == {0}
+    assert hits_after(StrategyMemory(acted=(broker(0),))) == {1}
 
 
 def test_who_acted_is_forgotten_with_the_difference() -> None:

@@ -24,7 +24,7 @@ from bundlekeel.core.model.parameters import Parameters, compat_defaults
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import CompatMemory, Memory
+from bundlekeel.core.planning.memory import CompatMemory, StrategyMemory
 from bundlekeel.core.strategies.common import Context
 from bundlekeel.core.strategies.placement import PLACEMENTS
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, snapshot
@@ -34,7 +34,11 @@ LOADS = ([0.3, 0.2, 0.2, 0.1, 0.1], [0.02, 0.01], [0.03, 0.02])
 
 
 def context(seen: Snapshot, **changes: Any) -> Context:
-    memory, guard, seed = changes.pop("memory", Memory()), changes.pop("guard", GuardState()), changes.pop("seed", 0)
+    memory, guard, seed = (
+        changes.pop("memory", StrategyMemory()),
+        changes.pop("guard", GuardState()),
+        changes.pop("seed", 0),
+    )
     params = Parameters(**{**compat_defaults("4.2"), "compat": "4.2", **changes})
     draft = Draft(seen, Ledger(), params)
     eligible = eligibility(seen, guard, params, seen.wall_ms, frozenset())
@@ -89,7 +93,7 @@ def test_avg_moves_to_the_broker_it_paired() -> None:
 
 
 def test_hits_are_kept_between_plans() -> None:
-    seen, memory = snapshot(cluster(LOADS)), Memory()
+    seen, memory = snapshot(cluster(LOADS)), StrategyMemory()
     codes: list[Code] = []
     for _ in range(2):
         decision = shed_in_plan(context(seen, strategy="avg", memory=memory))

@@ -11,7 +11,7 @@ from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CapacityOverride, ExcludedBroker
 from bundlekeel.core.model.plan import Plan, Split, Verdict, imbalance, plan_hash
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
 from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
 
@@ -218,7 +218,7 @@ def test_plan_looks_no_further_than_500_moves() -> None:
 def test_round_robin_goes_on_where_it_was(placement: str) -> None:
     """Rule: the next cycle begins after the last target; other placements leave the position as it was."""
     reports = cluster([[0.3, 0.3, 0.3], [], [], []])
-    result = eager(reports, strategy="threshold", placement=placement, memory=Memory(turn=2))
+    result = eager(reports, strategy="threshold", placement=placement, memory=StrategyMemory(turn=2))
     first, *_, last = (int(move.target[1:5]) for move in result.plan.moves)
     assert (first == 2) is (placement == "round_robin")
     assert result.memory.turn == ((last + 1) % 4 if placement == "round_robin" else 2)

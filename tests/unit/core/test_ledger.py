@@ -177,24 +177,24 @@ def test_time_outs_follow_the_brokers_intervals() -> None:
     """Rule: 1,080 s and 10 s are stock; brokers that report every 30 min and look every 20 s are waited for longer."""
     slow = replace(PARAMS, report_max_interval_seconds=1800.0, report_min_interval_seconds=20.0)
     assert [timeout_ms(params) for params in (Parameters(), slow)] == [1080 * SECOND, 1980 * SECOND]
-    assert booked().unheard(PARAMS, NOW_MS + WAIT + 20 * SECOND) == frozenset()
-    assert booked().unheard(slow, NOW_MS + WAIT + 20 * SECOND) == {"a:1", "b:1"}
+    assert booked().not_yet_reported(PARAMS, NOW_MS + WAIT + 20 * SECOND) == frozenset()
+    assert booked().not_yet_reported(slow, NOW_MS + WAIT + 20 * SECOND) == {"a:1", "b:1"}
 
 
-def test_unheard_brokers_are_those_that_could_not_answer_yet() -> None:
+def test_brokers_not_yet_reported_are_those_that_could_not_answer_yet() -> None:
     """Rule: while a move is under way or fresh nothing new is known; silent for longer, the prediction counts."""
-    assert booked(None).unheard(PARAMS, NOW_MS + 10 * WAIT) == {"a:1", "b:1"}
-    assert booked().unheard(PARAMS, NOW_MS + WAIT) == {"a:1", "b:1"}
-    assert booked().unheard(PARAMS, NOW_MS + WAIT + 20 * SECOND) == frozenset()
+    assert booked(None).not_yet_reported(PARAMS, NOW_MS + 10 * WAIT) == {"a:1", "b:1"}
+    assert booked().not_yet_reported(PARAMS, NOW_MS + WAIT) == {"a:1", "b:1"}
+    assert booked().not_yet_reported(PARAMS, NOW_MS + WAIT + 20 * SECOND) == frozenset()
 
 
-def test_a_bundle_is_unheard_until_its_brokers_had_time_to_report_it() -> None:
+def test_a_bundle_is_not_yet_reported_until_its_brokers_had_time_to_report_it() -> None:
     """Rule: both intervals and twice the slack after its landing, to the millisecond; before that it counts nowhere."""
     heard = NOW_MS + 5 * SECOND + WAIT + int(2 * SECOND * PARAMS.report_min_interval_seconds)
-    assert booked().unheard_bundles(PARAMS, heard - 1) == {a_move().bundle}
-    assert booked().unheard(PARAMS, heard - 1) == {"a:1", "b:1"}
-    assert booked().unheard_bundles(PARAMS, heard) == booked().unheard(PARAMS, heard) == frozenset()
-    assert booked(None).unheard_bundles(PARAMS, NOW_MS) == frozenset()
+    assert booked().not_yet_reported_bundles(PARAMS, heard - 1) == {a_move().bundle}
+    assert booked().not_yet_reported(PARAMS, heard - 1) == {"a:1", "b:1"}
+    assert booked().not_yet_reported_bundles(PARAMS, heard) == booked().not_yet_reported(PARAMS, heard) == frozenset()
+    assert booked(None).not_yet_reported_bundles(PARAMS, NOW_MS) == frozenset()
 
 
 @pytest.mark.parametrize(("source", "target"), [(True, False), (False, True)])
@@ -202,7 +202,7 @@ def test_who_has_settled_is_heard_while_the_other_side_waits(source: bool, targe
     """Rule: each broker is open for as long as its own report does not show the move."""
     (entry,) = booked().entries
     ledger = Ledger(entries=(replace(entry, source_settled=source, target_settled=target),))
-    assert ledger.unheard(PARAMS, NOW_MS + WAIT) == {"b:1" if source else "a:1"}
+    assert ledger.not_yet_reported(PARAMS, NOW_MS + WAIT) == {"b:1" if source else "a:1"}
     assert landed(ledger, "x", "b:1", NOW_MS).baselines == ()
     left = settle(ledger, see(told(30 * SECOND, {X: 0.4, Y: 0.4}, {}, (0.8, 0.0)), WAIT), PARAMS, NOW_MS + WAIT)
     assert [item.broker for item in left.baselines] == ["b:1" if source else "a:1"]

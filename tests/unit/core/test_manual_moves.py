@@ -18,7 +18,7 @@ from bundlekeel.core.model.text_format import HOUR_MS, clock_text
 from bundlekeel.core.operations.manual_moves import ManualPlan, manual_move
 from bundlekeel.core.operations.relocation import Request
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, snapshot
 
 B0, B1, B2 = broker(0), broker(1), broker(2)
@@ -40,7 +40,7 @@ def asked(
         ledger=Ledger(),
         guard=guard or GuardState(),
         params=replace(Parameters(), **(params or {})),
-        memory=Memory(),
+        memory=StrategyMemory(),
         policies=Policies(),
         owned={},
     )

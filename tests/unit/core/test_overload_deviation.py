@@ -16,7 +16,7 @@ from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context
 from bundlekeel.core.strategies.placement import PLACEMENTS, least_resource_usage
 from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, percents_after, report, run, snapshot
@@ -121,7 +121,7 @@ def test_deviation_leaves_out_a_donor_without_a_suitable_bundle() -> None:
 @pytest.mark.parametrize("strategy", ["overload", "deviation", "threshold"])
 def test_plan_of_one_strategy_keeps_the_memory_of_the_others(strategy: str) -> None:
     """Rule: what another strategy or the placement remembers stays."""
-    kept = run(cluster([[0.05] * 19, [0.1], [0.1]]), memory=Memory(turn=2), strategy=strategy, **EAGER).memory
+    kept = run(cluster([[0.05] * 19, [0.1], [0.1]]), memory=StrategyMemory(turn=2), strategy=strategy, **EAGER).memory
     assert kept.turn == 2
 
 
@@ -151,7 +151,7 @@ def test_round_robin_goes_on_in_the_next_cycle() -> None:
     reports = cluster([[0.05] * 16, [0.01], [0.01], [0.01]])
     once = {**EAGER, "max_moves_per_cycle": 1, "strategy": "threshold", "placement": "round_robin"}
     for turn, target in ((0, 1), (1, 1), (2, 2), (3, 3)):
-        result = run(reports, memory=Memory(turn=turn), **once)
+        result = run(reports, memory=StrategyMemory(turn=turn), **once)
         assert result.plan.moves[0].target == broker(target)
     draft = Draft(snapshot(reports), Ledger(), Parameters(), turn=2)
     for expected in (2, 3, 1, 2):
@@ -159,7 +159,7 @@ def test_round_robin_goes_on_in_the_next_cycle() -> None:
         target = int(PLACEMENTS["round_robin"](draft, row, 0, np.array([1, 2, 3]))[0])
         assert target == expected
         draft.take(row, 0, target, rule="x", threshold=0.0)
-    assert run(reports, memory=Memory(turn=3), **once).memory.turn != 3
+    assert run(reports, memory=StrategyMemory(turn=3), **once).memory.turn != 3
 
 
 def test_equal_rates_go_by_broker_order() -> None:
@@ -283,7 +283,7 @@ def test_a_look_at_the_coldest_brokers_finds_what_a_look_at_all_finds(strategy: 
                 snapshot=seen,
                 draft=draft,
                 eligible=eligibility(seen, GuardState(), params, seen.wall_ms, frozenset()),
-                memory=Memory(),
+                memory=StrategyMemory(),
                 params=params,
                 placement=placement,
                 unsettled=frozenset(),

@@ -11,7 +11,7 @@ from bundlekeel.core.model.load import CPU, BrokerReport, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger, open_entries
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.planning.pressure import learn_idle, shares_of
 from tests.support.builders import NOW_MS, cluster, eager, run, snapshot
 
@@ -114,7 +114,7 @@ def test_pressure_is_never_negative(busy: float) -> None:
 
 def test_memory_of_before_has_no_idle() -> None:
     """Rule: what an older version stored is read as knowing nothing."""
-    assert Memory().idle == {}
+    assert StrategyMemory().idle == {}
 
 
 def test_a_broker_without_a_limit_says_nothing() -> None:

@@ -51,7 +51,7 @@ async def test_refused(name: str, limits: dict[str, Any], members: tuple[str, ..
 
 
 async def test_settings_that_changed_since() -> None:
-    """A wish that does not fit any more is left out and told."""
+    """A request that does not fit any more is left out and told."""
     cluster = QuotaCluster()
     first = await leading(cluster, t={"members": ("t:t",), "publish_messages": 9})
     await first.service.put(QuotaGroup(name="mine", limits=QuotaLimits(publish_messages=5), members=("t:acme",)), **WHO)
@@ -138,7 +138,7 @@ async def test_the_journal_tells_before_and_after() -> None:
     await sidecar.service.put(wanted, **WHO)
     await sidecar.service.remove("acme", **WHO)
     await sidecar.service.reset("acme", **WHO)
-    told = [(item["before"], item["after"]) for item in sidecar.journal.tail(10, kind="wish")]
+    told = [(item["before"], item["after"]) for item in sidecar.journal.tail(10, kind="request")]
     limits = dict.fromkeys(KINDS, None)
     file = {"origin": "settings", "members": ["t:acme"], "limits": limits | {"publish_messages": 200}}
     api = {"origin": "api", "members": ["t:acme"], "limits": limits | {"publish_messages": 400}}

@@ -17,7 +17,7 @@ from bundlekeel.core.model.parameters import Parameters, coerce, from_pulsar
 from bundlekeel.core.model.plan import Move, Split
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import landed, open_entries
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.splitting.rules import in_quiet_hours
 from tests.support.builders import NOW_MS, broker, bundle_name, report, snapshot, stored
 
@@ -114,7 +114,7 @@ def test_short_term_averages_decide_and_long_term_ones_in_compat() -> None:
 
 def test_hits_need_fresh_reports() -> None:
     """More hits than the setting: the same report counts once, and a bundle back below its limit starts anew."""
-    memory, seen_codes = Memory(), []
+    memory, seen_codes = StrategyMemory(), []
     for minute in (0, 0, 1, 2, 3):
         seen = [replace(item, last_update=NOW_MS + 10_000 * minute) for item in brokers({BIG: (10, 1, 1)})]
         result = decide([], shot=snapshot(seen, wall_ms=NOW_MS + 10_000 * minute + 1), memory=memory, split_hit_count=3)
@@ -130,7 +130,7 @@ def test_hits_need_fresh_reports() -> None:
 @pytest.mark.parametrize(("interval_ms", "hits"), [(0, 41), (3_000, 3)])
 def test_a_burst_between_readings_of_counters_is_no_row_of_hits(interval_ms: int, hits: int) -> None:
     """Rule: two minutes of readings every 3 s are 3 hits, one a minute; every report of the broker itself is one."""
-    memory = Memory()
+    memory = StrategyMemory()
     for second in range(0, 121, 3):
         seen = [replace(item, last_update=NOW_MS + 1000 * second) for item in brokers({BIG: (10, 1, 1)})]
         shot = snapshot(seen, wall_ms=NOW_MS + 1000 * second)
@@ -176,7 +176,7 @@ def test_compat_of_the_extensible_load_manager_counts_hits_and_keeps_a_budget() 
     averages = Averages()
     averages.seed([replace(stored(name, 0.2), long=(0.0, 0.0, 0.0, 0.0)) for name in (BIG, SMALL)])
     native = {"compat": "4.2", "strategy": "transfer", "split_quiet_hours": ("3-4",), "split_max_msg_rate": 1_000.0}
-    memory, made = Memory(), []
+    memory, made = StrategyMemory(), []
     for minute in range(5):
         seen = [replace(r, last_update=NOW_MS + 60_000 * minute) for r in brokers({BIG: (5, 1, 1), SMALL: (5, 1, 1)})]
         shot = replace(snapshot(seen, averages=averages, wall_ms=NOW_MS + 60_000 * minute + 1), mode="extensible")

@@ -20,7 +20,7 @@ from bundlekeel.core.splitting.algorithms import (
     range_equally_divide,
     topic_count_equally_divide,
 )
-from bundlekeel.core.splitting.children import children_of, family, holds, inherited, with_children
+from bundlekeel.core.splitting.children import children_of, holds, inherited, split_children, with_children
 from bundlekeel.core.splitting.positions import DOMINANT_SHARE, Cut, NoCut, split_bundle
 from tests.support.builders import report
 
@@ -218,7 +218,9 @@ def test_children_of() -> None:
 
 def test_children_inherit_by_what_their_topics_carry() -> None:
     """Each column by its own shares; a column nobody carries follows the number of topics."""
-    made = family(BUNDLE, [0x20], [load(1, 30.0, 10.0, 5.0), load(2, 0.0, 0.0, 5.0), load(0x20, 10.0, 10.0, 30.0)])
+    made = split_children(
+        BUNDLE, [0x20], [load(1, 30.0, 10.0, 5.0), load(2, 0.0, 0.0, 5.0), load(0x20, 10.0, 10.0, 30.0)]
+    )
     assert made.shares[0] == pytest.approx((0.75, 0.5, 0.25, 2 / 3))
     assert made.shares[1] == pytest.approx((0.25, 0.5, 0.75, 1 / 3))
     parent = BundleAverages(
@@ -234,7 +236,7 @@ def test_children_inherit_by_what_their_topics_carry() -> None:
 @given(st.lists(st.tuples(hashes, st.floats(0, 1e9)), max_size=10), st.integers(1, 99))
 def test_nothing_of_the_parent_is_lost(given_topics: list[tuple[int, float]], position: int) -> None:
     """The children's averages add up to the parent's."""
-    made = family(BUNDLE, [position], [load(hash_, rate, rate) for hash_, rate in given_topics])
+    made = split_children(BUNDLE, [position], [load(hash_, rate, rate) for hash_, rate in given_topics])
     for column in range(4):
         assert math.fsum(share[column] for share in made.shares) == pytest.approx(1)
     assert math.fsum(made.topics) == pytest.approx(1)
@@ -243,14 +245,14 @@ def test_nothing_of_the_parent_is_lost(given_topics: list[tuple[int, float]], po
 def test_a_report_that_still_names_the_parent() -> None:
     """It reads as if it named the children; one that names a child already, or other bundles, stays as it is."""
     other = "t/ns/0x00000064_0x000000c8"
-    made = family(BUNDLE, [0x20], [load(1, 3.0), load(0x30, 1.0)])
+    made = split_children(BUNDLE, [0x20], [load(1, 3.0), load(0x30, 1.0)])
     stale = report("b:1", {other: 0.1, BUNDLE: 0.4}, bundle_counts=np.array([[5, 5, 5], [2, 4, 8]]))
     seen = with_children(stale, {BUNDLE: made})
     assert seen.bundle_names == (other, *made.children)
     assert seen.bundle_traffic[1:, 0] == pytest.approx(stale.bundle_traffic[1, 0] * np.array([0.75, 0.25]))
     assert seen.bundle_traffic.sum(axis=0) == pytest.approx(stale.bundle_traffic.sum(axis=0))
     assert seen.bundle_counts.tolist() == [[5, 5, 5], [1, 2, 4], [1, 2, 4]]
-    uneven = family(BUNDLE, [0x20], [load(1), *(load(0x30 + number) for number in range(9))])
+    uneven = split_children(BUNDLE, [0x20], [load(1), *(load(0x30 + number) for number in range(9))])
     few = report("b:1", {BUNDLE: 0.4}, bundle_counts=np.array([[2, 1, 1]]))
     assert with_children(few, {BUNDLE: uneven}).bundle_counts.tolist() == [[1, 0, 0], [2, 1, 1]]
     fresh = report("b:1", {BUNDLE: 0.4, made.children[1]: 0.1})
@@ -260,9 +262,9 @@ def test_a_report_that_still_names_the_parent() -> None:
 
 def test_a_report_that_still_names_the_grandparent() -> None:
     """A child that was split too is replaced by its own children; what no longer exists is never named."""
-    made = family(BUNDLE, [0x20], [])
+    made = split_children(BUNDLE, [0x20], [])
     lower = made.children[0]
-    again = family(lower, [0x10], [])
+    again = split_children(lower, [0x10], [])
     seen = with_children(report("b:1", {BUNDLE: 0.4}), {BUNDLE: made, lower: again})
     assert seen.bundle_names == (*again.children, made.children[1])
     assert float(seen.bundle_traffic.sum()) == pytest.approx(float(report("b:1", {BUNDLE: 0.4}).bundle_traffic.sum()))
@@ -287,7 +289,7 @@ def test_seeded_children_are_known_before_they_are_reported() -> None:
     )
     parent = store.of(BUNDLE)
     assert parent is not None
-    made = family(BUNDLE, [0x20], [load(1, 3.0, 3.0, 3.0, 3.0), load(0x30, 1.0, 1.0, 1.0, 1.0)])
+    made = split_children(BUNDLE, [0x20], [load(1, 3.0, 3.0, 3.0, 3.0), load(0x30, 1.0, 1.0, 1.0, 1.0)])
     store.seed(inherited(parent, made))
     low, high = (store.of(child) for child in made.children)
     assert low is not None

@@ -13,7 +13,7 @@ from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.engine import PlanResult
 from bundlekeel.core.planning.ledger import Ledger, open_entries
-from bundlekeel.core.planning.memory import History, Memory
+from bundlekeel.core.planning.memory import SmoothedScore, StrategyMemory
 from tests.support.builders import (
     EAGER,
     NOW_MS,
@@ -28,7 +28,7 @@ from tests.support.builders import (
 )
 
 
-def threshold(reports: list[BrokerReport], memory: Memory | None = None, **params: Any) -> PlanResult:
+def threshold(reports: list[BrokerReport], memory: StrategyMemory | None = None, **params: Any) -> PlanResult:
     """A plan of `threshold` without budgets."""
     return run(reports, memory=memory, strategy="threshold", **{**EAGER, **params})
 
@@ -38,9 +38,11 @@ def uniform(loads: list[list[float]], **params: Any) -> Plan:
     return eager(cluster(loads), strategy="uniform", **params).plan
 
 
-def history(*scores: float) -> Memory:
+def history(*scores: float) -> StrategyMemory:
     """Smoothed scores, broker by broker, of older reports."""
-    return Memory(history={broker(row): History(score=value, reported=1) for row, value in enumerate(scores)})
+    return StrategyMemory(
+        history={broker(row): SmoothedScore(score=value, reported=1) for row, value in enumerate(scores)}
+    )
 
 
 # --- threshold -----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger, open_entries
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support.builders import MINUTE, NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 from tests.support.transfer import AT_ONCE, HOT_COLD, after, moves, now, refused, turn, written
 
@@ -26,7 +26,7 @@ from tests.support.transfer import AT_ONCE, HOT_COLD, after, moves, now, refused
 
 def test_acts_only_when_the_condition_was_met_more_often_than_the_hit_count() -> None:
     """Strictly more: with 3, the fourth fresh report in a row."""
-    memory, codes = Memory(), []
+    memory, codes = StrategyMemory(), []
     for minute in range(4):
         result = turn(written(minute * MINUTE), minute * MINUTE, memory)
         memory = result.memory
@@ -37,7 +37,7 @@ def test_acts_only_when_the_condition_was_met_more_often_than_the_hit_count() ->
 
 def test_a_condition_that_lapses_counts_from_zero() -> None:
     """One balanced picture forgets the hits."""
-    first = turn(written(0), 0, Memory())
+    first = turn(written(0), 0, StrategyMemory())
     even = turn(written(MINUTE, [[0.2, 0.2], [0.2, 0.2]]), MINUTE, first.memory, history_weight=0.0)
     assert first.memory.condition_hits == 1 and even.memory.condition_hits == 0
     assert even.plan.verdict.code is Code.BALANCED
@@ -132,7 +132,7 @@ def test_bundles_of_namespaces_with_policies_stay_unless_told_otherwise() -> Non
 
 def test_hits_need_fresh_reports() -> None:
     """Corrected: the class counts every call. Ten cycles on the same reports are one hit."""
-    memory = Memory()
+    memory = StrategyMemory()
     for second in range(0, 50, 5):
         memory = turn(written(0), second * 1000, memory).memory
     assert memory.condition_hits == 1
@@ -143,7 +143,7 @@ def test_what_was_measured_later_is_a_hit_at_once() -> None:
 
     def hits(interval_ms: int) -> int:
         seen = [[replace(item, interval_ms=interval_ms) for item in written(at)] for at in (0, 15_000)]
-        memory = turn(seen[0], 20_000, Memory(), statistics_interval_seconds=15.0).memory
+        memory = turn(seen[0], 20_000, StrategyMemory(), statistics_interval_seconds=15.0).memory
         return turn(seen[1], 22_000, memory, statistics_interval_seconds=15.0).memory.condition_hits
 
     assert [hits(15_000), hits(0)] == [2, 1]
@@ -151,7 +151,7 @@ def test_what_was_measured_later_is_a_hit_at_once() -> None:
 
 def test_silence_counts_after_an_interval() -> None:
     """Corrected: a quiet broker says nothing for 15 minutes; hits are bounded by time all the same."""
-    memory = turn(written(0), 0, Memory()).memory
+    memory = turn(written(0), 0, StrategyMemory()).memory
     assert turn(written(0), 59_000, memory).memory.condition_hits == 1
     assert turn(written(0), 60_000, memory).memory.condition_hits == 2
 
@@ -221,7 +221,7 @@ def test_a_stale_broker_does_not_count_in_the_deviation() -> None:
 def test_only_stale_load_data_is_a_verdict() -> None:
     """OutDatedData for the cycle, and hits stay as they were."""
     reports = [replace(item, last_update=NOW_MS - 10**7) for item in cluster(HOT_COLD)]
-    result = run(snapshot(reports), memory=Memory(condition_hits=2), **AT_ONCE)
+    result = run(snapshot(reports), memory=StrategyMemory(condition_hits=2), **AT_ONCE)
     assert result.plan.verdict.code is Code.OUT_DATED_DATA
     assert result.memory.condition_hits == 2
 
@@ -271,7 +271,7 @@ def test_brokers_with_moves_in_the_books_wait() -> None:
 
 def test_a_move_restarts_the_smoothing() -> None:
     """Corrected for modular pictures: a history of 80 % must not shed again what has left already."""
-    memory = turn(written(0), 0, Memory()).memory
+    memory = turn(written(0), 0, StrategyMemory()).memory
     seen = snapshot(written(0), wall_ms=NOW_MS)
     booked = open_entries(Ledger(), run(seen, **AT_ONCE).plan.moves, seen, NOW_MS)
     later = run(snapshot(written(MINUTE), wall_ms=NOW_MS + MINUTE), memory=memory, ledger=booked, strategy="transfer")
@@ -282,7 +282,7 @@ def test_a_move_restarts_the_smoothing() -> None:
 
 def test_a_peak_that_is_over_is_not_shed() -> None:
     """Corrected: the smaller of smoothed and present difference moves (PIP-364's history of 90 and 10)."""
-    memory = turn(written(0, [[0.1] * 9, [0.1]]), 0, Memory()).memory
+    memory = turn(written(0, [[0.1] * 9, [0.1]]), 0, StrategyMemory()).memory
     even = turn(written(MINUTE, [[0.05] * 9, [0.45]]), MINUTE, memory, **AT_ONCE)
     assert even.memory.history[broker(0)].score > 0.8
     assert not even.plan.moves

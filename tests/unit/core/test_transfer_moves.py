@@ -15,7 +15,7 @@ import pytest
 from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 from tests.support.transfer import AT_ONCE, HOT_COLD, after, as_class, moves, now, refused, turn, written
 
@@ -97,7 +97,7 @@ def test_the_last_bundle_of_a_broker_stays_not_the_last_of_a_list() -> None:
 def test_the_last_bundle_stays_also_where_its_broker_uses_much_without_any() -> None:
     """Corrected: usage that no bundle accounts for is no reason to give all of them away."""
     reports = [*cluster([[0.1, 0.1]], cpu=0.55), report(broker(1), {bundle_name(9): 0.01})]
-    plan = run(reports, memory=Memory(idle={broker(0): 35.0}), **AT_ONCE).plan
+    plan = run(reports, memory=StrategyMemory(idle={broker(0): 35.0}), **AT_ONCE).plan
     assert [row.bundles_after for row in plan.loads] == [1, 2]
 
 
@@ -155,14 +155,14 @@ def test_every_candidate_has_its_reason(loads: list[list[float]], code: Code) ->
 
 def test_waiting_brokers_show_their_hits() -> None:
     """The two extreme brokers and the cycle tell how far the count is."""
-    plan = turn(written(0), 0, Memory()).plan
+    plan = turn(written(0), 0, StrategyMemory()).plan
     assert [item.code for item in plan.brokers] == [Code.HIT_COUNT] * 2
     assert plan.verdict.hits_low == 1
 
 
 def test_what_transfer_counts_is_no_hit_for_avg() -> None:
     """Rule: whoever changes the strategy meanwhile starts to count from nothing."""
-    hits = turn(written(0), 0, Memory()).memory.hits.values()
+    hits = turn(written(0), 0, StrategyMemory()).memory.hits.values()
     assert [(hit.low, hit.high) for hit in hits] == [(0, 0)] * 2
 
 
@@ -244,7 +244,7 @@ def test_ten_largest_bundles_are_all_it_sees() -> None:
 
 def test_scores_are_smoothed_once_a_call() -> None:
     """Also without a fresh report, as brokers do on every scrape; hits count every call too."""
-    memory = Memory()
+    memory = StrategyMemory()
     for _ in range(3):
         memory = run(cluster(HOT_COLD), memory=memory, strategy="transfer", compat="4.2").memory
     assert memory.condition_hits == 3

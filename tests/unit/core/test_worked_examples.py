@@ -13,7 +13,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import CompatMemory, History, Memory
+from bundlekeel.core.planning.memory import CompatMemory, SmoothedScore, StrategyMemory
 from bundlekeel.core.strategies.placement import PLACEMENTS
 from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, percents_after, report, run, snapshot
 from tests.support.pulsar import Pulsar
@@ -93,7 +93,9 @@ def test_pip_364_history_of_90_and_10_unloads_too_much() -> None:
     assert set(pulsar.unloads(swapped)) == {broker(0)}
     assert [round(pulsar.memory.usage[broker(row)], 4) for row in (0, 1)] == [0.788, 0.212]
 
-    past = Memory(history={broker(0): History(score=0.9, reported=1), broker(1): History(score=0.1, reported=1)})
+    past = StrategyMemory(
+        history={broker(0): SmoothedScore(score=0.9, reported=1), broker(1): SmoothedScore(score=0.1, reported=1)}
+    )
     first = run(balanced, memory=past, strategy="threshold", **EAGER)
     assert not first.plan.moves
     assert first.memory.history[broker(0)].score == pytest.approx(0.86)

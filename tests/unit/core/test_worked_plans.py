@@ -21,7 +21,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import History, Memory
+from bundlekeel.core.planning.memory import SmoothedScore, StrategyMemory
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, report, snapshot
 
 
@@ -94,10 +94,10 @@ CASES: dict[str, tuple[Any, ...]] = {
         cluster([[0.1] * 8, [0.1] * 3, [0.1]]),
         {},
         {
-            "memory": Memory(
+            "memory": StrategyMemory(
                 history={
-                    broker(0): History(score=0.3, reported=NOW_MS - 1),
-                    broker(1): History(score=0.9, reported=NOW_MS),
+                    broker(0): SmoothedScore(score=0.3, reported=NOW_MS - 1),
+                    broker(1): SmoothedScore(score=0.9, reported=NOW_MS),
                 }
             )
         },
@@ -118,7 +118,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "overload round robin": (
         cluster([[0.06] * 15, [0.1], [0.1], [0.1]]),
         {"placement": "round_robin"},
-        {"memory": Memory(turn=2)},
+        {"memory": StrategyMemory(turn=2)},
     ),
     "overload by long-term rate": (
         cluster([[0.06] * 15, [0.1], [0.05], [0.1]]),
@@ -146,7 +146,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "transfer does not shed a peak": (
         cluster([[0.2] * 4, [0.05] * 2, [0.1] * 4]),
         {"transfer_target_std": 0.05},
-        {"memory": Memory(history={broker(0): History(score=0.5, reported=NOW_MS - 1)})},
+        {"memory": StrategyMemory(history={broker(0): SmoothedScore(score=0.5, reported=NOW_MS - 1)})},
     ),
     "transfer holds two brokers": (
         [
@@ -176,7 +176,11 @@ CASES: dict[str, tuple[Any, ...]] = {
         {"excluded_namespaces": ("x/c",)},
         {"guard": GuardState(recent={bundle_name(3): RecentMove(at_ms=NOW_MS - 1000, source="b")})},
     ),
-    "avg ends what it has begun": (cluster([[0.2] * 3, [0.43], [0.2]]), {}, {"memory": Memory(active=(broker(1),))}),
+    "avg ends what it has begun": (
+        cluster([[0.2] * 3, [0.43], [0.2]]),
+        {},
+        {"memory": StrategyMemory(active=(broker(1),))},
+    ),
     "overload by more than needed": (cluster([[0.3] * 3, [0.5], [0.52]]),),
     "overload by more than helps": (cluster([[0.3] * 3, [0.51], [0.52]]),),
     "overload to a small broker": (sized([[0.3] * 3, []], 100, 40),),
@@ -257,7 +261,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "threshold takes what is needed": (
         cluster([[0.05] * 10, [0.44], [0.26]]),
         {"placement": "round_robin"},
-        {"memory": Memory(turn=1)},
+        {"memory": StrategyMemory(turn=1)},
     ),
     "threshold at its limit": (cluster([[0.1] * 5, [0.15] * 3, [0.05] * 5]),),
     "uniform at its rate": (cluster([[0.05] * 3, [0.1]]),),

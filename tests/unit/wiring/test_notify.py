@@ -97,10 +97,10 @@ def cycle(**changes: Any) -> dict[str, Any]:
         (cycle(outcomes={"done": 3, "unknown": 1}), [("executions", "warning", "CarriedOut")]),
         (cycle(splits={"done": 1}), [("executions", "info", "CarriedOut")]),
         (cycle(epoch=None, outcomes={"done": 3}), []),
-        ({"kind": "wish", "what": "pause", "sentence": "x", "wall_ms": 1}, [("stops", "info", "Pause")]),
-        ({"kind": "wish", "what": "deadman", "sentence": "x", "wall_ms": 1}, [("stops", "critical", "Deadman")]),
-        ({"kind": "wish", "what": "drain of b1", "sentence": "x", "wall_ms": 1}, [("executions", "info", "Drain")]),
-        ({"kind": "foreign", "sentence": "x", "wall_ms": 1}, [("findings", "warning", "ForeignMove")]),
+        ({"kind": "request", "what": "pause", "sentence": "x", "wall_ms": 1}, [("stops", "info", "Pause")]),
+        ({"kind": "request", "what": "deadman", "sentence": "x", "wall_ms": 1}, [("stops", "critical", "Deadman")]),
+        ({"kind": "request", "what": "drain of b1", "sentence": "x", "wall_ms": 1}, [("executions", "info", "Drain")]),
+        ({"kind": "external_move", "sentence": "x", "wall_ms": 1}, [("findings", "warning", "ExternalMove")]),
         ({"kind": "adoption", "sentence": "x", "wall_ms": 1}, [("adoption", "info", "ThresholdsAdopted")]),
         ({"kind": "move", "sentence": "x", "wall_ms": 1}, []),
         ({}, []),
@@ -128,7 +128,7 @@ def test_findings_are_told_once_by_the_leader() -> None:
 
 
 def test_a_stop_is_told_when_it_lasts_and_when_it_is_over() -> None:
-    """One odd cycle is no news; a person's pause was told by the wish; the same stop is told once."""
+    """One odd cycle is no news; a person's pause was told by the request; the same stop is told once."""
     stopped, blind = cycle(obstacle="SecondBalancer"), cycle(plan=None, code="StoreUnavailable")
     watch = notices()
     assert teller(watch, blind, cycle(), stopped) == []
@@ -174,7 +174,7 @@ def counted(telemetry: PrometheusTelemetry, outcome: str, name: str = "ops") -> 
     return telemetry.registry.get_sample_value("bundlekeel_notifications_total", {"sink": name, "outcome": outcome})
 
 
-PAUSE = {"kind": "wish", "what": "pause", "sentence": "ann asked for pause", "wall_ms": 1, "by": "ann"}
+PAUSE = {"kind": "request", "what": "pause", "sentence": "ann asked for pause", "wall_ms": 1, "by": "ann"}
 
 
 async def until(condition: Any) -> None:
@@ -239,7 +239,7 @@ async def test_requests_of_a_sink(box: Inbox) -> None:
     told, _ = running(Impatient(), picky)
     told.hear(PAUSE)
     told.hear(cycle(outcomes={"unknown": 1}))
-    told.hear({"kind": "foreign", "sentence": "them", "wall_ms": 1})
+    told.hear({"kind": "external_move", "sentence": "them", "wall_ms": 1})
     await told.close()
     assert [item.body["text"] for item in box.posted] == ["them"]
 

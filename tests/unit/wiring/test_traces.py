@@ -155,7 +155,7 @@ def test_what_an_earlier_leader_left_has_no_time_and_no_span() -> None:
 
 def test_other_records_are_not_heard() -> None:
     """The journal holds more than work."""
-    assert tree({"kind": "wish", "what": "pause"}, {}, {"kind": "finding"}) == []
+    assert tree({"kind": "request", "what": "pause"}, {}, {"kind": "finding"}) == []
 
 
 async def test_closing_sends_what_is_left() -> None:

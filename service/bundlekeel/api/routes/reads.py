@@ -52,7 +52,7 @@ NO_CHANNEL = documented({409: "the brokers run a load manager without ownership 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="at most this many")]
 
 Kind = Literal[
-    "cycle", "move", "split", "finding", "wish", "audit", "effect", "foreign", "adoption", "quota", "settings"
+    "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"
 ]
 
 SinceMs = Annotated[int, Query(ge=0, description="wall ms; 0: as far back as there are records")]

@@ -58,7 +58,7 @@ from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.engine import plan as make_plan
-from bundlekeel.core.planning.memory import CompatMemory, Memory
+from bundlekeel.core.planning.memory import CompatMemory, StrategyMemory
 
 UNLIMITED = 2**31
 
@@ -99,7 +99,7 @@ class Decider:
 
     params: Parameters = field(default_factory=lambda: Parameters(**_BUDGETS))
     seed: int = 0
-    memory: Memory = field(default_factory=Memory)
+    memory: StrategyMemory = field(default_factory=StrategyMemory)
     turn: Turn | CompatTurn | TransferTurn | None = None
     compat: CompatDecider | None = None
     transfer: CompatTransfer | None = None
@@ -131,7 +131,7 @@ class Decider:
         self.refused_reset = number
         chosen = parse_reset(raw)
         self.params = replace(Parameters(), **(chosen.parameters | _BUDGETS))
-        self.seed, self.memory, self.turn = chosen.seed, Memory(), None
+        self.seed, self.memory, self.turn = chosen.seed, StrategyMemory(), None
         self.compat = self.transfer = None
         if self.params.compat != "none" and self.params.strategy == "transfer":
             self.transfer = CompatTransfer(self.params)

@@ -45,7 +45,7 @@ class ExternalMove:
         """The journal line."""
         what = "took back our move of" if self.undone else "moved"
         return {
-            "kind": "foreign",
+            "kind": "external_move",
             "wall_ms": self.at_ms,
             "bundle": self.bundle,
             "source": self.source,

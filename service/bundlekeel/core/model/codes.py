@@ -48,7 +48,10 @@ class Code(StrEnum):
     LOAD_AWAITED = "LoadAwaited", "the first load reports of some brokers have not arrived yet"
     SETTLING_AFTER_OUTAGE = "SettlingAfterOutage", "after an outage nothing moves until all brokers are back and stable"
     PUT_ASIDE = "PutAside", "the failsafe job restored broker shedding; run `bundlekeel takeover` to act again"
-    SECOND_BALANCER = "SecondBalancer", "another balancer undoes our moves (see `bundlekeel journal --kind foreign`)"
+    SECOND_BALANCER = (
+        "SecondBalancer",
+        "another balancer undoes our moves: see `journal --kind external_move`",
+    )
     PAUSED = "Paused", "a person paused the balancer; `bundlekeel resume` ends that"
     NOT_LEADER = "NotLeader", "another sidecar leads"
     STORE_UNAVAILABLE = "StoreUnavailable", "the metadata store does not answer"

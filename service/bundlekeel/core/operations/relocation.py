@@ -28,7 +28,7 @@ from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.operations import drain
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger, open_entries
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies.common import EPSILON, best_fit
 
 WARM = "warm"
@@ -90,7 +90,7 @@ class Request:
     ledger: Ledger
     guard: GuardState
     params: Parameters
-    memory: Memory
+    memory: StrategyMemory
     policies: Policies
     owned: Mapping[str, Collection[str]]
 

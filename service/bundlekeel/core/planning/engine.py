@@ -38,7 +38,7 @@ from bundlekeel.core.operations.relocation import Relocation, Request, relocate
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.invariants import accounted, lawful
 from bundlekeel.core.planning.ledger import Ledger, settle
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.splitting.rules import SplitChoice, SplitInput, choose_splits
 from bundlekeel.core.strategies import SHEDDERS, Shedder
 from bundlekeel.core.strategies.common import Context, Decision
@@ -52,7 +52,7 @@ class PlanInput:
 
     snapshot: Snapshot
     params: Parameters
-    memory: Memory = field(default_factory=Memory)
+    memory: StrategyMemory = field(default_factory=StrategyMemory)
     ledger: Ledger = field(default_factory=Ledger)
     guard: GuardState = field(default_factory=GuardState)
     policies: Policies = field(default_factory=Policies)
@@ -66,7 +66,7 @@ class PlanResult:
     """The plan, and what the next cycle starts from. `ready`: by warming broker, whether it is warm."""
 
     plan: Plan
-    memory: Memory
+    memory: StrategyMemory
     ledger: Ledger
     ready: Mapping[str, bool] = field(default_factory=dict)
 
@@ -99,7 +99,7 @@ def plan(given: PlanInput) -> PlanResult:
         memory=given.memory,
         params=params,
         placement=PLACEMENTS[params.placement],
-        unsettled=books.unheard(params, snapshot.wall_ms),
+        unsettled=books.not_yet_reported(params, snapshot.wall_ms),
         seed=given.seed,
         guard=given.guard,
         booked=books.unsettled(),

@@ -69,12 +69,12 @@ class Ledger:
         """Brokers whose report does not show all their moves yet."""
         return frozenset(baseline.broker for baseline in self.baselines)
 
-    def unheard_bundles(self, params: Parameters, now_ms: int) -> frozenset[str]:
+    def not_yet_reported_bundles(self, params: Parameters, now_ms: int) -> frozenset[str]:
         """Bundles that landed so recently that their brokers had no time yet to report it."""
         until = now_ms - _silence_ms(params)
         return frozenset(entry.bundle for entry in self.entries if entry.landed_ms > until)
 
-    def unheard(self, params: Parameters, now_ms: int) -> frozenset[str]:
+    def not_yet_reported(self, params: Parameters, now_ms: int) -> frozenset[str]:
         """Those of the unsettled that had no time yet to report a change: nothing is known of them but predictions."""
         until = now_ms - _silence_ms(params)
         sides = ((entry, broker) for entry in self.entries for broker in (entry.source, entry.target))
@@ -157,9 +157,9 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
         if not (source and target) and not overdue:
             entries.append(replace(entry, source_settled=source, target_settled=target))
     left = _tidy(Ledger(entries=tuple(entries), baselines=ledger.baselines))
-    unheard = left.unheard(params, now_ms)
+    not_yet_reported = left.not_yet_reported(params, now_ms)
     baselines = (
-        item if item.broker in unheard else _corrected(item, left, snapshot, params) for item in left.baselines
+        item if item.broker in not_yet_reported else _corrected(item, left, snapshot, params) for item in left.baselines
     )
     return Ledger(entries=left.entries, baselines=tuple(baselines))
 

@@ -21,7 +21,7 @@ class Hits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class SmoothedScore:
     """A broker's smoothed score and the report it was last advanced with."""
 
     score: float
@@ -48,7 +48,7 @@ class CompatMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class StrategyMemory:
     """Everything the strategies remember. `active`: brokers whose rebalancing has begun and is not finished.
 
     `acted`: brokers that `avg` let give or take, until their reports show that nothing is left to do.
@@ -59,7 +59,7 @@ class Memory:
     """
 
     hits: Mapping[str, Hits] = field(default_factory=dict)
-    history: Mapping[str, History] = field(default_factory=dict)
+    history: Mapping[str, SmoothedScore] = field(default_factory=dict)
     active: tuple[str, ...] = ()
     acted: tuple[str, ...] = ()
     condition_hits: int = 0

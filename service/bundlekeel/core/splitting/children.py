@@ -18,7 +18,7 @@ from bundlekeel.core.model.names import BundleName, parse_bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class SplitChildren:
     """A parent and its children in range order. `shares`: of the parent's traffic, one row a child, columns of
     `TRAFFIC`, each column adding up to 1; `topics`: the share of its topics, one a child."""
 
@@ -32,7 +32,7 @@ class Family:
 class RecentSplit:
     """A split that was made, and when: for a while reports still name the parent."""
 
-    family: Family
+    split: SplitChildren
     at_ms: int
 
 
@@ -48,7 +48,7 @@ def children_of(bundle: str, positions: Sequence[int]) -> tuple[str, ...]:
     )
 
 
-def family(bundle: str, positions: Sequence[int], topics: Sequence[TopicLoad]) -> Family:
+def split_children(bundle: str, positions: Sequence[int], topics: Sequence[TopicLoad]) -> SplitChildren:
     """Parent and children with each child's share of the parent, by what the topics carry.
 
     Where no topic carries anything the number of topics decides, and without topics the width of the range.
@@ -66,12 +66,12 @@ def family(bundle: str, positions: Sequence[int], topics: Sequence[TopicLoad]) -
     counted /= counted.sum()
     totals = carried.sum(axis=0)
     shares = np.where(totals > 0, carried / np.where(totals > 0, totals, 1.0), counted[:, None])
-    return Family(
+    return SplitChildren(
         parent=bundle, children=children, shares=tuple(_four(row) for row in shares), topics=tuple(counted.tolist())
     )
 
 
-def inherited(parent: BundleAverages, made: Family) -> list[BundleAverages]:
+def inherited(parent: BundleAverages, made: SplitChildren) -> list[BundleAverages]:
     """The children's averages: the parent's times each child's share, with the parent's samples."""
     short, long = np.array(parent.short), np.array(parent.long)
     return [
@@ -86,27 +86,25 @@ def inherited(parent: BundleAverages, made: Family) -> list[BundleAverages]:
     ]
 
 
-def with_children(report: BrokerReport, families: Mapping[str, Family]) -> BrokerReport:
+def with_children(report: BrokerReport, splits: Mapping[str, SplitChildren]) -> BrokerReport:
     """A report that still names split parents, as it would read with their children in their places.
 
     A broker counts its bundles once in a statistics interval and reports when its load changed: after a split its
     report may name the parent for minutes, and the parent's parent as well when a child was split too. A report that
     names a child already is taken as it is.
     """
-    for _ in families:
-        divided = _with_next_children(report, families)
+    for _ in splits:
+        divided = _with_next_children(report, splits)
         if divided is report:
             break
         report = divided
     return report
 
 
-def _with_next_children(report: BrokerReport, families: Mapping[str, Family]) -> BrokerReport:
+def _with_next_children(report: BrokerReport, splits: Mapping[str, SplitChildren]) -> BrokerReport:
     """The same, one generation further."""
     names = report.bundle_names
-    stale = [
-        row for row, name in enumerate(names) if name in families and not set(families[name].children) & set(names)
-    ]
+    stale = [row for row, name in enumerate(names) if name in splits and not set(splits[name].children) & set(names)]
     if not stale:
         return report
     new_names: list[str] = []
@@ -118,7 +116,7 @@ def _with_next_children(report: BrokerReport, families: Mapping[str, Family]) ->
             traffic.append(report.bundle_traffic[row])
             counts.append(report.bundle_counts[row].tolist())
             continue
-        made = families[name]
+        made = splits[name]
         new_names.extend(made.children)
         traffic.extend(report.bundle_traffic[row] * np.array(share) for share in made.shares)
         # Clients follow their topics; a child has at least one, or it would not have been made.

@@ -35,7 +35,7 @@ from bundlekeel.core.model.plan import Refusal, Split
 from bundlekeel.core.model.snapshot import BundleTable, Snapshot
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import Hits, Memory
+from bundlekeel.core.planning.memory import Hits, StrategyMemory
 
 HOT = "hot"
 LIMIT_RULES = ("topics", "sessions", "msg_rate", "bandwidth")
@@ -53,7 +53,7 @@ class SplitInput:
     snapshot: Snapshot
     draft: Draft
     params: Parameters
-    memory: Memory
+    memory: StrategyMemory
     ledger: Ledger = field(default_factory=Ledger)
     guard: GuardState = field(default_factory=GuardState)
     brokers_split: bool = False
@@ -277,7 +277,7 @@ def _obstacles(given: SplitInput) -> dict[str, tuple[Code, str]]:
     return {
         **{name: _why(failed.code) for name, failed in guard.split_failed.items() if failed.at_ms > until},
         **{name: (Code.PINNED, "") for name, expiry in guard.pinned.items() if not expiry or expiry > now},
-        **dict.fromkeys(given.ledger.unheard_bundles(given.params, now), (Code.UNSETTLED, "")),
+        **dict.fromkeys(given.ledger.not_yet_reported_bundles(given.params, now), (Code.UNSETTLED, "")),
         **dict.fromkeys(under_way, (Code.IN_TRANSIT, "")),
         **dict.fromkeys(guard.frozen, (Code.FROZEN_INTENT, "")),
     }

@@ -24,7 +24,7 @@ from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.memory import Hits, Memory
+from bundlekeel.core.planning.memory import Hits, StrategyMemory
 from bundlekeel.core.strategies.common import (
     EPSILON,
     Candidates,
@@ -58,13 +58,13 @@ def shed(context: Context) -> Decision:
     if not active:
         waiting = [item for item in brokers if item.code is Code.HIT_COUNT]
         verdict = _idle_verdict(context, waiting, low)
-        return Decision(verdict=verdict, memory=Memory(hits=hits, acted=tuple(sorted(acted))), brokers=brokers)
+        return Decision(verdict=verdict, memory=StrategyMemory(hits=hits, acted=tuple(sorted(acted))), brokers=brokers)
     refusals = _move(context, active, low)
     verdict = _acting_verdict(context, active, low, refusals)
     moves, ids = context.draft.moves, context.snapshot.brokers.ids
     # Who acted counts from zero again; who only wanted to keeps its count and tries again next cycle.
     now = {broker for move in moves for broker in (move.source, move.target)}
-    memory = Memory(
+    memory = StrategyMemory(
         hits={broker: hit for broker, hit in hits.items() if broker not in now},
         active=tuple(ids[row] for row in sorted(active)) if moves else (),
         acted=tuple(sorted(acted | now)),

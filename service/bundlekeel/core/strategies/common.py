@@ -16,7 +16,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.planning.draft import Draft, Offer
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies.placement import Placement
 
 # Scores closer than this are equal: 32-bit percentages carry no more.
@@ -33,7 +33,7 @@ class Context:
     snapshot: Snapshot
     draft: Draft
     eligible: Eligibility
-    memory: Memory
+    memory: StrategyMemory
     params: Parameters
     placement: Placement
     unsettled: frozenset[str]
@@ -78,7 +78,7 @@ class Decision:
     """One shedder's output; the moves are in the draft."""
 
     verdict: Verdict
-    memory: Memory
+    memory: StrategyMemory
     brokers: list[Verdict] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 

@@ -19,7 +19,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest, stuck
-from bundlekeel.core.strategies.decoupled import Rule, shed_broker
+from bundlekeel.core.strategies.shed_then_place import Rule, shed_broker
 
 # Pulsar aims this far below the threshold, so that the next small rise does not start it again.
 MARGIN = 0.05

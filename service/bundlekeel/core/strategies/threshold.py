@@ -18,9 +18,9 @@ import numpy as np
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.planning.memory import History, Memory
+from bundlekeel.core.planning.memory import SmoothedScore, StrategyMemory
 from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest, stuck, traffic_of
-from bundlekeel.core.strategies.decoupled import Rule, shed_broker
+from bundlekeel.core.strategies.shed_then_place import Rule, shed_broker
 
 # Pulsar aims this far below the threshold, so that the next small rise does not start it again.
 MARGIN = 0.05
@@ -46,20 +46,20 @@ def shed(context: Context) -> Decision:
         refusals = others + _shed_broker(context, top, limit / 2, average + limit)
     brokers = [_verdict(context, row, float(smooth[row]), average, limit) for row in range(len(ids))]
     verdict = _cycle_verdict(context, donors, refusals, low, average + limit)
-    return Decision(verdict=verdict, memory=Memory(history=history), brokers=brokers, refusals=refusals)
+    return Decision(verdict=verdict, memory=StrategyMemory(history=history), brokers=brokers, refusals=refusals)
 
 
-def _advance(context: Context) -> dict[str, History]:
+def _advance(context: Context) -> dict[str, SmoothedScore]:
     """history = h * history + (1 - h) * score, once for each fresh report of the broker."""
     brokers, weight = context.snapshot.brokers, context.params.history_weight
-    advanced: dict[str, History] = {}
+    advanced: dict[str, SmoothedScore] = {}
     for row, broker in enumerate(brokers.ids):
         reported, score = int(brokers.last_update[row]), float(context.draft.score[row])
         known = context.memory.history.get(broker)
         if known is None:
-            advanced[broker] = History(score=score, reported=reported)
+            advanced[broker] = SmoothedScore(score=score, reported=reported)
         elif reported > known.reported and broker not in context.unsettled:
-            advanced[broker] = History(score=known.score * weight + (1 - weight) * score, reported=reported)
+            advanced[broker] = SmoothedScore(score=known.score * weight + (1 - weight) * score, reported=reported)
         else:
             advanced[broker] = known
     return advanced

@@ -27,7 +27,7 @@ from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.ledger import timeout_ms
-from bundlekeel.core.planning.memory import History, Hits, Memory
+from bundlekeel.core.planning.memory import Hits, SmoothedScore, StrategyMemory
 from bundlekeel.core.strategies.common import (
     EPSILON,
     Candidates,
@@ -99,7 +99,7 @@ def shed(context: Context) -> Decision:
     view = _view(context, history, held)
     extremes, reason = view.extremes(), _reason(context, view)
     if not view.counts.any() or extremes is None:
-        memory = Memory(
+        memory = StrategyMemory(
             history=history,
             hits=context.memory.hits,
             condition_hits=context.memory.condition_hits,
@@ -108,7 +108,7 @@ def shed(context: Context) -> Decision:
         return Decision(verdict=_waiting(view), memory=memory, brokers=_brokers(context, view))
     if reason is None:
         verdict = Verdict(code=Code.BALANCED, sentence=_figures(context, view, "no broker differs enough"))
-        return Decision(verdict=verdict, memory=Memory(history=history), brokers=_brokers(context, view))
+        return Decision(verdict=verdict, memory=StrategyMemory(history=history), brokers=_brokers(context, view))
     memory = _count(context, extremes, history)
     if memory.condition_hits <= context.params.transfer_hit_count:
         text = f"seen in {memory.condition_hits} fresh reports, more than {context.params.transfer_hit_count} needed"
@@ -121,7 +121,7 @@ def shed(context: Context) -> Decision:
     refusals = _transfer(context, view)
     verdict = _acting_verdict(context, view, reason, described, refusals)
     if context.draft.moves:
-        memory = Memory(history=history)
+        memory = StrategyMemory(history=history)
     return Decision(verdict=verdict, memory=memory, brokers=_brokers(context, view), refusals=refusals)
 
 
@@ -167,26 +167,26 @@ def _rows_moved(context: Context) -> list[int]:
     return context.snapshot.bundles.rows_named(set(context.guard.recent))
 
 
-def _advance(context: Context, held: dict[int, Code]) -> dict[str, History]:
+def _advance(context: Context, held: dict[int, Code]) -> dict[str, SmoothedScore]:
     """history = h * history + (1 - h) * score, once for each fresh report.
 
     Held brokers start again from what they are predicted to carry, as the broker's own average does after a move.
     """
     brokers, weight = context.snapshot.brokers, context.params.history_weight
-    advanced: dict[str, History] = {}
+    advanced: dict[str, SmoothedScore] = {}
     for row, broker in enumerate(brokers.ids):
         reported, score = int(brokers.last_update[row]), float(context.draft.score[row])
         known = context.memory.history.get(broker)
         if known is None or row in held:
-            advanced[broker] = History(score=score, reported=reported)
+            advanced[broker] = SmoothedScore(score=score, reported=reported)
         elif reported > known.reported:
-            advanced[broker] = History(score=known.score * weight + (1 - weight) * score, reported=reported)
+            advanced[broker] = SmoothedScore(score=known.score * weight + (1 - weight) * score, reported=reported)
         else:
             advanced[broker] = known
     return advanced
 
 
-def _view(context: Context, history: dict[str, History], held: dict[int, Code]) -> _View:
+def _view(context: Context, history: dict[str, SmoothedScore], held: dict[int, Code]) -> _View:
     ids, score = context.snapshot.brokers.ids, context.draft.score
     smooth = np.array([history[broker].score for broker in ids]) if history else score.copy()
     counts, free = np.ones(len(ids), dtype=bool), np.ones(len(ids), dtype=bool)
@@ -212,7 +212,7 @@ def _reason(context: Context, view: _View) -> Code | None:
     return Code.OVERLOADED if over and most > mean + params.transfer_target_std + EPSILON else None
 
 
-def _count(context: Context, extremes: tuple[int, int], history: dict[str, History]) -> Memory:
+def _count(context: Context, extremes: tuple[int, int], history: dict[str, SmoothedScore]) -> StrategyMemory:
     """One more hit if both extreme brokers reported since the last one, or have been silent for an interval."""
     brokers, params, before, now = context.snapshot.brokers, context.params, context.memory, context.snapshot.wall_ms
     shortest, longest = sorted((params.statistics_interval_seconds, params.host_usage_interval_seconds))
@@ -222,7 +222,7 @@ def _count(context: Context, extremes: tuple[int, int], history: dict[str, Histo
     measured = all(measured_since(context, row, known.get(brokers.ids[row], -1)) for row in extremes)
     elapsed = (now - before.condition_at_ms) / 1000
     if before.condition_hits and not measured and elapsed < (shortest if reported else longest):
-        return Memory(
+        return StrategyMemory(
             history=history,
             hits=before.hits,
             condition_hits=before.condition_hits,
@@ -230,7 +230,7 @@ def _count(context: Context, extremes: tuple[int, int], history: dict[str, Histo
         )
     sides = zip(("cold", "hot"), reports.items(), strict=True)
     marks = {broker: Hits(side=side, reported=at, at_ms=now) for side, (broker, at) in sides}
-    return Memory(history=history, hits=marks, condition_hits=before.condition_hits + 1, condition_at_ms=now)
+    return StrategyMemory(history=history, hits=marks, condition_hits=before.condition_hits + 1, condition_at_ms=now)
 
 
 # --- what is done ------------------------------------------------------------------------------------------

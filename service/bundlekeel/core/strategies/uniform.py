@@ -16,7 +16,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies.common import (
     EPSILON,
     Candidates,
@@ -63,7 +63,7 @@ def shed(context: Context) -> Decision:
             break
     moved = {move.bundle for move in moves}
     kept = [item for item in refusals.values() if item.bundle not in moved]
-    return Decision(verdict=_cycle_verdict(context, exceeded), memory=Memory(), brokers=brokers, refusals=kept)
+    return Decision(verdict=_cycle_verdict(context, exceeded), memory=StrategyMemory(), brokers=brokers, refusals=kept)
 
 
 def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:

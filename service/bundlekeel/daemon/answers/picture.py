@@ -314,7 +314,7 @@ class Marks(Answer):
     store: Annotated[bool, Doc("whether the metadata store is connected")]
     moves: Annotated[int, Doc("time of the last move")]
     tasks: Annotated[str, Doc("digest of the tasks")]
-    wishes: Annotated[str, Doc("digest of what people asked for")]
+    requests: Annotated[str, Doc("digest of what people asked for")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from bundlekeel.core.model.parameters import with_strategy
 from bundlekeel.core.model.plan import Plan, imbalance
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.ports import Clock, Telemetry
 
 
@@ -37,7 +37,7 @@ class ShadowStrategies:
         self._strategies = tuple(strategies)
         self._telemetry = telemetry
         self._clock = clock
-        self._memories: dict[str, Memory] = {}
+        self._memories: dict[str, StrategyMemory] = {}
         self._epoch: int | None = None
         self._taken: _Taken | None = None
         self._arrived = asyncio.Event()
@@ -99,7 +99,7 @@ class ShadowStrategies:
             given = replace(
                 taken.given,
                 params=with_strategy(taken.given.params, strategy),
-                memory=self._memories.get(strategy, Memory()),
+                memory=self._memories.get(strategy, StrategyMemory()),
             )
             # Shielded: what was begun ends before the next one of its thread.
             work = asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, plan, given))

@@ -135,7 +135,7 @@ class Cycle:
         """Go on from this state, for this term (None: as a follower). Only while no cycle is under way."""
         self._change(cycle_state)
         self.epoch = epoch
-        self.observer.adopt(cycle_state.divisions)
+        self.observer.adopt(cycle_state.recent_splits)
 
     def _change(self, cycle_state: CycleState) -> None:
         """Every change of the state passes here, between two awaits: outcomes are booked while other steps wait."""
@@ -215,9 +215,9 @@ class Cycle:
         state = self.cycle_state
         ledger = transitions.settled_ledger(state, given, result)
         judged = self.effects.judge(state.effects, ledger, snapshot, result.plan, leading=self.leads)
-        divisions, brokers = self.observer.divisions, self.picture.endpoints if self.picture is not None else ()
+        recent_splits, brokers = self.observer.recent_splits, self.picture.endpoints if self.picture is not None else ()
         self._change(
-            transitions.planned(state, given, result, judged=judged, divisions=divisions, brokers=brokers),
+            transitions.planned(state, given, result, judged=judged, recent_splits=recent_splits, brokers=brokers),
         )
         return given, result
 
@@ -408,10 +408,10 @@ class Cycle:
     def book_split(self, outcome: SplitOutcome) -> None:
         """Enter the outcome of a split into what the observer knows, state, journal and metrics."""
         self.progress_boot = self.clock.boot()
-        if outcome.outcome == "done" and outcome.family is not None:
-            self.observer.divided(outcome.family)
-        now, divisions = self.clock.wall_ms(), self.observer.divisions
-        self._change(transitions.split(self.cycle_state, outcome, self.params, divisions=divisions, now_ms=now))
+        if outcome.outcome == "done" and outcome.split is not None:
+            self.observer.split_made(outcome.split)
+        now, recent_splits = self.clock.wall_ms(), self.observer.recent_splits
+        self._change(transitions.split(self.cycle_state, outcome, self.params, recent_splits=recent_splits, now_ms=now))
         self.telemetry.count("splits_total", outcome=outcome.outcome, rule=outcome.rule)
         self.journal.append(outcome.record())
 

@@ -73,7 +73,7 @@ class ExternalMoveWatch:
         ours = [change for change in found if not within or namespace_of(change.bundle) in within]
         confirmed = tuple([change for change in ours[:MOST_CONFIRMED] if await self._confirmed(change)])
         for change in confirmed:
-            self._telemetry.count("foreign_moves_total", undone=str(change.undone).lower())
+            self._telemetry.count("external_moves_total", undone=str(change.undone).lower())
             record = change.record()
             self._record(record)
             _log.warning("external move", sentence=record["sentence"])

@@ -46,7 +46,7 @@ def planned(
     result: PlanResult,
     *,
     judged: EffectRecords,
-    divisions: Mapping[str, RecentSplit],
+    recent_splits: Mapping[str, RecentSplit],
     brokers: Collection[str],
 ) -> CycleState:
     """A plan was made: its memory is kept, and cool-downs that are over are forgotten."""
@@ -59,7 +59,7 @@ def planned(
         ledger=settled_ledger(state, given, result),
         recent=_younger(state.recent, now_ms, longest),
         split_failed=_younger(state.split_failed, now_ms, rest),
-        divisions=dict(divisions),
+        recent_splits=dict(recent_splits),
         brokers=tuple(sorted(brokers)),
         effects=judged,
     )
@@ -109,12 +109,12 @@ def split(
     outcome: SplitOutcome,
     params: Parameters,
     *,
-    divisions: Mapping[str, RecentSplit],
+    recent_splits: Mapping[str, RecentSplit],
     now_ms: int,
 ) -> CycleState:
-    """A split ended: `divisions` as the observer has them now. One that failed is not tried again for a while."""
-    if outcome.outcome == "done" and outcome.family is not None:
-        state = replace(state, ledger=ledger.parted(state.ledger, outcome.bundle), divisions=dict(divisions))
+    """A split ended: `recent_splits` as the observer has them now. One that failed is not tried again for a while."""
+    if outcome.outcome == "done" and outcome.split is not None:
+        state = replace(state, ledger=ledger.parted(state.ledger, outcome.bundle), recent_splits=dict(recent_splits))
     if (rest := outcome.rest_seconds(params.cool_down_seconds)) > 0:
         since = now_ms - int(1000 * (params.cool_down_seconds - rest))
         failed = {outcome.bundle: SplitFailed(at_ms=since, code=outcome.code)}

@@ -22,7 +22,7 @@ from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite,
 from bundlekeel.core.model.plan import Move, Refusal, Split
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.ledger import LedgerEntry
-from bundlekeel.core.splitting.children import Family
+from bundlekeel.core.splitting.children import SplitChildren
 from bundlekeel.daemon.execution.durations import Durations
 from bundlekeel.daemon.execution.intents import (
     INTENTS,
@@ -95,13 +95,13 @@ class Executor:
 
     def __init__(
         self,
-        world: MovePorts,
+        ports: MovePorts,
         term: LeaderTerm,
         *,
         limits: ExecutorLimits | None = None,
         hooks: ExecutorHooks | None = None,
     ) -> None:
-        self._world = world
+        self._ports = ports
         self._term = term
         self._limits = limits or ExecutorLimits()
         self._hooks = hooks or ExecutorHooks()
@@ -128,12 +128,12 @@ class Executor:
         self._count += 1
         move_state = MoveState(
             request=request,
-            world=self._world,
+            ports=self._ports,
             term=self._term,
             limits=replace(self._limits, confirm_seconds=self._hooks.confirm_seconds(self._limits.confirm_seconds)),
             intent_id=f"{self._term.epoch}.{self._count}",
         )
-        method = EXTENSIBLE_MOVE if self._world.mode() == EXTENSIBLE else MODULAR_MOVE
+        method = EXTENSIBLE_MOVE if self._ports.mode() == EXTENSIBLE else MODULAR_MOVE
         outcome: MoveOutcome | None
         if request.bundle in self._slots.bundles:
             outcome = move_state.refuse(Code.IN_TRANSIT, "this bundle is being moved already")
@@ -151,7 +151,7 @@ class Executor:
     async def stop(self, seconds: float) -> tuple[str, ...]:
         """Admit no more and let what is in flight finish; the bundles still in flight after `seconds`."""
         await self._end(Code.STOPPING)
-        clock = self._world.clock
+        clock = self._ports.clock
         deadline = clock.boot() + seconds
         while self._slots.bundles and clock.boot() < deadline:
             await clock.sleep(_STOP_POLL_SECONDS)
@@ -171,7 +171,7 @@ class Executor:
                     return
 
     async def _remove_left(self, path: str, outcome: MoveOutcome) -> None:
-        document = await self._world.coordination.read(path)
+        document = await self._ports.coordination.read(path)
         # Never written at all, or by now the node of the next move of this bundle.
         if document is not None and _id_of(document) == outcome.intent_id:
             await self._write([DocumentChange(path=path, data=None, version=document.version)], outcome)
@@ -191,7 +191,7 @@ class Executor:
     async def _check(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
         """Check and prepare. What was found long ago no longer counts: a broker may have been slow, or this process was
         suspended, and an operator paused everything meanwhile."""
-        clock, checked = self._world.clock, self._world.clock.boot()
+        clock, checked = self._ports.clock, self._ports.clock.boot()
         refusal = await move_state.check(self._hooks.policy) or await method.prepare(move_state)
         for _ in range(_CHECKS):
             if refusal is not None or clock.boot() - checked <= _FRESH_SECONDS:
@@ -205,7 +205,7 @@ class Executor:
         intent = move_state.intent()
         change = DocumentChange(path=intent.path, data=intent.encode(), create=True)
         try:
-            await self._world.coordination.write_fenced(self._term.epoch, [change])
+            await self._ports.coordination.write_fenced(self._term.epoch, [change])
         except LeadershipLost as error:
             await self._end(Code.NOT_LEADER)
             return move_state.refuse(Code.NOT_LEADER, str(error))
@@ -242,7 +242,7 @@ class Executor:
         # One at a time: the record of a move builds on the version the one before it left.
         async with self._recording:
             more = self._hooks.changes(outcome)
-            await self._world.coordination.write_fenced(self._term.epoch, [*changes, *more])
+            await self._ports.coordination.write_fenced(self._term.epoch, [*changes, *more])
 
     async def _end(self, code: str) -> None:
         """Admit no more; the first reason stays, except that a lost term replaces it."""
@@ -315,10 +315,10 @@ class LeaderExecutor:
     """`begin` starts a term and `stop` ends it; in between moves and splits of that term may be carried out."""
 
     def __init__(
-        self, world: MovePorts, leadership: Leadership, shared_state: SharedState, limits: ExecutorLimits, gate: Gate
+        self, ports: MovePorts, leadership: Leadership, shared_state: SharedState, limits: ExecutorLimits, gate: Gate
     ) -> None:
         """`gate` is checked before each move and split."""
-        self._world = world
+        self._ports = ports
         self._gate = gate
         self._leadership = leadership
         self._shared_state = shared_state
@@ -345,8 +345,8 @@ class LeaderExecutor:
         hooks = ExecutorHooks(
             policy=self._policy, on_outcome=self._ended, changes=self._changes, confirm_seconds=self._confirm_seconds
         )
-        self._executor = Executor(self._world, term, limits=self._limits, hooks=hooks)
-        self._splitter = Splitter(world=self._world, term=term, limits=self._limits, policy=self._not_now)
+        self._executor = Executor(self._ports, term, limits=self._limits, hooks=hooks)
+        self._splitter = Splitter(ports=self._ports, term=term, limits=self._limits, policy=self._not_now)
 
     async def carry_out(
         self, moves: Sequence[Move], *, epoch: int, cycle: int, on_outcome: Callable[[MoveOutcome], None]
@@ -383,7 +383,7 @@ class LeaderExecutor:
         epoch: int,
         cycle: int,
         max_bundles: int,
-        prepare: Callable[[Family], None],
+        prepare: Callable[[SplitChildren], None],
         on_outcome: Callable[[SplitOutcome], Awaitable[None]],
     ) -> list[SplitOutcome]:
         """Split bundles of this term, one after the other; `prepare` gets the children right before each call."""
@@ -419,14 +419,14 @@ class LeaderExecutor:
     async def settle(self) -> Settlement:
         """Settle what earlier terms left open; the rest stays frozen. StoreError when the store does not answer."""
         # Splits first: what `settle_intents` settled would be lost if the store failed us after it.
-        splitting, splits, unreadable = await settle_splits(self._world, epoch=self._epoch, seen=self._seen)
+        splitting, splits, unreadable = await settle_splits(self._ports, epoch=self._epoch, seen=self._seen)
         self._shared_state.set_aside(SPLITS, unreadable)
         self._settled_splits += splits
         settlement = await settle_intents(
-            self._world.coordination,
-            self._world.ownership,
+            self._ports.coordination,
+            self._ports.ownership,
             epoch=self._epoch,
-            clock=self._world.clock,
+            clock=self._ports.clock,
             seen=self._seen,
             changes=self._changes,
         )
@@ -451,7 +451,7 @@ class LeaderExecutor:
         found: dict[str, str] = {}
         for entry in entries:
             try:
-                owner = await self._world.ownership.owner(entry.bundle)
+                owner = await self._ports.ownership.owner(entry.bundle)
             except CodecError:
                 continue
             if owner is not None and not owner.disabled and owner.broker_id == entry.target:
@@ -483,14 +483,14 @@ class LeaderExecutor:
 
     def seconds_per_move(self) -> float:
         """How long a move takes here, as far as is known: for an ETA."""
-        return self.durations.seconds_per_move(self._world.mode())
+        return self.durations.seconds_per_move(self._ports.mode())
 
     def _confirm_seconds(self, usual: float) -> float:
-        return self.durations.confirm_seconds(self._world.mode(), usual, _CONFIRM_SHARE * self._limits.intent_seconds)
+        return self.durations.confirm_seconds(self._ports.mode(), usual, _CONFIRM_SHARE * self._limits.intent_seconds)
 
     def _ended(self, outcome: MoveOutcome) -> None:
         if outcome.outcome == "done" and outcome.moving_seconds:
-            self.durations.add(self._world.mode(), outcome.moving_seconds)
+            self.durations.add(self._ports.mode(), outcome.moving_seconds)
         self._on_outcome(outcome)
 
     def _changes(self, outcome: MoveOutcome) -> Sequence[DocumentChange]:

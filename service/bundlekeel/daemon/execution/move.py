@@ -116,7 +116,7 @@ class MoveState:
     no topics, so no client asks for it once it is free."""
 
     request: MoveRequest
-    world: MovePorts
+    ports: MovePorts
     term: LeaderTerm
     limits: ExecutorLimits
     intent_id: str
@@ -129,8 +129,8 @@ class MoveState:
     lost: bool = False
 
     def __post_init__(self) -> None:
-        self.started_wall_ms = self.world.clock.wall_ms()
-        self.started_boot = self.world.clock.boot()
+        self.started_wall_ms = self.ports.clock.wall_ms()
+        self.started_boot = self.ports.clock.boot()
 
     def outcome(self, word: OutcomeWord, code: str = "", *, error: str = "", landed_on: str = "") -> MoveOutcome:
         """The move's record as of now."""
@@ -143,14 +143,14 @@ class MoveState:
             error=error,
             landed_on=landed_on,
             started_wall_ms=self.started_wall_ms,
-            landed_wall_ms=self.world.clock.wall_ms() if landed_on else 0,
-            seconds=self.world.clock.boot() - self.started_boot,
+            landed_wall_ms=self.ports.clock.wall_ms() if landed_on else 0,
+            seconds=self.ports.clock.boot() - self.started_boot,
             hops=self.hops,
             topic=self.topic,
             epoch=self.term.epoch,
             intent_id=self.intent_id,
             cycle_id=self.request.cycle_id,
-            moving_seconds=self.world.clock.boot() - self.begun_boot if self.begun_boot else 0.0,
+            moving_seconds=self.ports.clock.boot() - self.begun_boot if self.begun_boot else 0.0,
             predicted=self.request.predicted,
         )
 
@@ -160,7 +160,7 @@ class MoveState:
 
     def intent(self) -> Intent:
         """What is written before anything is done. Its time starts now, not at admission: slots make moves wait."""
-        now, self.begun_boot = self.world.clock.wall_ms(), self.world.clock.boot()
+        now, self.begun_boot = self.ports.clock.wall_ms(), self.ports.clock.boot()
         return Intent(
             id=self.intent_id,
             bundle=self.request.bundle,
@@ -187,7 +187,7 @@ class MoveState:
         if refusal is not None:
             return self.refuse(refusal.code, refusal.detail)
         try:
-            owner = await self.world.ownership.owner(request.bundle)
+            owner = await self.ports.ownership.owner(request.bundle)
         except (StoreError, CodecError) as error:
             return self.refuse(Code.STORE_UNAVAILABLE, str(error))
         if owner is None:
@@ -207,7 +207,7 @@ class MoveState:
         """
         request = self.request
         try:
-            answer = await self.world.commands.unload(
+            answer = await self.ports.commands.unload(
                 request.bundle, destination=request.destination, at=at, permit=self.term.permit
             )
         except LeadershipLost as error:
@@ -231,13 +231,13 @@ class MoveState:
         unknown. An owner that is giving the bundle away is no outcome yet; `on_unowned` is called when no broker owns
         it.
         """
-        clock, limits = self.world.clock, self.limits
+        clock, limits = self.ports.clock, self.limits
         deadline = clock.boot() + limits.confirm_seconds
         pause, owner, source_seen = limits.poll_first_seconds, None, 0
         unreadable = ""
         while True:
             try:
-                owner, unreadable = await self.world.ownership.owner(self.request.bundle), ""
+                owner, unreadable = await self.ports.ownership.owner(self.request.bundle), ""
             except (StoreError, CodecError) as failure:
                 owner, unreadable = None, str(failure)
             landed = owner.broker_id if owner is not None and not owner.disabled else ""
@@ -297,14 +297,14 @@ async def _find_topic(move_state: MoveState) -> MoveOutcome | None:
     look up: the unload still arms the affinity in the leader's memory, so the first client's lookup goes to the
     destination, and only the ownership node shows where it went.
     """
-    bundle, world, answers = move_state.request.bundle, move_state.world, 2
+    bundle, ports, answers = move_state.request.bundle, move_state.ports, 2
     try:
-        topics = await world.admin.topics_of_bundle(bundle, move_state.request.source)
+        topics = await ports.admin.topics_of_bundle(bundle, move_state.request.source)
     except AdminApiError:
         topics, answers = [], answers - 1
     if not topics:
         try:
-            topics = await world.metadata.topics(bundle)
+            topics = await ports.metadata.topics(bundle)
         except (StoreError, CodecError):
             topics, answers = [], answers - 1
     move_state.bare = not topics and answers == 2
@@ -340,11 +340,11 @@ async def _modular_move(move_state: MoveState) -> MoveOutcome:
 async def _stays_free(move_state: MoveState) -> bool:
     """Whether no broker owns a bundle without topics for a moment after its unload: none will before a client comes,
     and the affinity sends that one to the destination."""
-    clock = move_state.world.clock
+    clock = move_state.ports.clock
     deadline = clock.boot() + _FREE_SECONDS
     while True:
         try:
-            if await move_state.world.ownership.owner(move_state.request.bundle) is not None:
+            if await move_state.ports.ownership.owner(move_state.request.bundle) is not None:
                 return False
         except (StoreError, CodecError):
             return False
@@ -356,7 +356,7 @@ async def _stays_free(move_state: MoveState) -> bool:
 async def _first_broker(move_state: MoveState) -> str:
     """The metadata leader, which arms the affinity; unknown: the owner, who redirects to the leader it knows."""
     try:
-        leader = await move_state.world.metadata.metadata_leader()
+        leader = await move_state.ports.metadata.metadata_leader()
     except (StoreError, CodecError):
         leader = None
     return leader or move_state.request.source
@@ -388,7 +388,7 @@ class _Claims:
         destination, permit = move_state.request.destination, move_state.term.permit
         while not move_state.lost:
             try:
-                answering = await move_state.world.commands.claim(
+                answering = await move_state.ports.commands.claim(
                     move_state.topic, broker_id=destination, permit=permit
                 )
             except LeadershipLost:
@@ -399,7 +399,7 @@ class _Claims:
                 answering = ""
             if answering not in ("", move_state.request.source):
                 return
-            await move_state.world.clock.sleep(pause)
+            await move_state.ports.clock.sleep(pause)
             pause = min(pause * 2, _CLAIM_MAX_SECONDS)
 
 
@@ -452,14 +452,14 @@ async def _ended_otherwise(move_state: MoveState) -> MoveOutcome:
     When a broker dies the leader of the brokers gives the bundle away (`overrideOwnership`), and the call goes on for
     a minute to its own time-out without any effect on the bundle: nothing is left to wait for.
     """
-    clock, request = move_state.world.clock, move_state.request
+    clock, request = move_state.ports.clock, move_state.request
     began = False
     pause = _PATIENCE_SECONDS
     while True:
         await clock.sleep(pause)
         pause = _LOOK_SECONDS
         try:
-            owner = await move_state.world.ownership.owner(request.bundle)
+            owner = await move_state.ports.ownership.owner(request.bundle)
         except (StoreError, CodecError):
             continue
         if owner is None:

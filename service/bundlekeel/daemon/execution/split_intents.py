@@ -18,7 +18,7 @@ from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.splitting.children import Family, children_of
+from bundlekeel.core.splitting.children import SplitChildren, children_of
 from bundlekeel.daemon.execution.intents import MARGIN_SECONDS, FirstSeen, check_times, is_over, since_first_sight
 from bundlekeel.daemon.execution.move import MODULAR, MovePorts
 from bundlekeel.ports import Document, DocumentChange
@@ -58,7 +58,7 @@ class SplitIntent(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitOutcome:
     """How a split ended. `done`: the namespace has the new boundaries. `unknown`: not settled by reading. `refused`:
-    nothing happened, or the broker answered that it did nothing. `family` is known as soon as positions were found."""
+    nothing happened, or the broker answered that it did nothing. `split` is known as soon as positions were found."""
 
     bundle: str
     broker: str
@@ -67,7 +67,7 @@ class SplitOutcome:
     code: str = ""
     error: str = ""
     positions: tuple[int, ...] = ()
-    family: Family | None = None
+    split: SplitChildren | None = None
     started_wall_ms: int = 0
     ended_wall_ms: int = 0
     seconds: float = 0.0
@@ -128,28 +128,28 @@ class SplitProgress:
         return self.divided and not self.unfinished
 
 
-async def read_division(world: MovePorts, bundle: str, positions: Sequence[int]) -> SplitProgress:
+async def read_division(ports: MovePorts, bundle: str, positions: Sequence[int]) -> SplitProgress:
     """Look at boundaries and, unless all brokers are modular, owners. StoreError, CodecError when they cannot be read.
 
     A child may have moved on already, so it may be owned by any broker.
     """
-    edges = await world.metadata.boundaries(namespace_of(bundle))
+    edges = await ports.metadata.boundaries(namespace_of(bundle))
     if edges is None or not set(positions) <= set(edges):
         return SplitProgress(divided=False)
-    if world.mode() == MODULAR:
+    if ports.mode() == MODULAR:
         return SplitProgress(divided=True)
     unfinished = []
-    if await world.ownership.owner(bundle) is not None:
+    if await ports.ownership.owner(bundle) is not None:
         unfinished.append(bundle)
     for child in children_of(bundle, positions):
-        owner = await world.ownership.owner(child)
+        owner = await ports.ownership.owner(child)
         if owner is None or owner.disabled:
             unfinished.append(child)
     return SplitProgress(divided=True, unfinished=tuple(unfinished))
 
 
 async def settle_splits(
-    world: MovePorts, *, epoch: int, seen: FirstSeen, margin_seconds: float = MARGIN_SECONDS
+    ports: MovePorts, *, epoch: int, seen: FirstSeen, margin_seconds: float = MARGIN_SECONDS
 ) -> tuple[frozenset[str], list[SplitOutcome], dict[str, str]]:
     """Look at the split intents of other epochs: the bundles to leave alone for now, those settled just now, and the
     nodes that could not be read (path -> why).
@@ -160,7 +160,7 @@ async def settle_splits(
     frozen: set[str] = set()
     settled: list[SplitOutcome] = []
     unreadable: dict[str, str] = {}
-    for document in await world.coordination.read_tree(SPLITS):
+    for document in await ports.coordination.read_tree(SPLITS):
         bundle, intent = unquote(document.path.rpartition("/")[2]), None
         try:
             intent = decode_split(document, bundle)
@@ -171,22 +171,22 @@ async def settle_splits(
         if not is_bundle(bundle):
             unreadable[document.path] = "its name is that of no bundle"
             continue
-        waited = since_first_sight(seen, document, world.clock)
+        waited = since_first_sight(seen, document, ports.clock)
         try:
             found = SplitProgress(divided=False)
             if intent is not None:
-                found = await read_division(world, bundle, intent.positions)
+                found = await read_division(ports, bundle, intent.positions)
             if not found.complete and not is_over(intent, waited, margin_seconds):
                 frozen.add(bundle)
                 continue
             removal = DocumentChange(path=document.path, data=None, version=document.version)
-            await world.coordination.write_fenced(epoch, [removal])
+            await ports.coordination.write_fenced(epoch, [removal])
         except LeadershipLost:
             raise
         except (StoreError, CodecError):
             frozen.add(bundle)
             continue
-        settled.append(_settled(intent, bundle, done=found.divided, epoch=epoch, now_ms=world.clock.wall_ms()))
+        settled.append(_settled(intent, bundle, done=found.divided, epoch=epoch, now_ms=ports.clock.wall_ms()))
     return frozenset(frozen), settled, unreadable
 
 

@@ -27,7 +27,7 @@ from bundlekeel.core.model.errors import (
 from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.model.names import namespace_of, parse_bundle
 from bundlekeel.core.model.plan import Refusal
-from bundlekeel.core.splitting.children import Family, family, holds
+from bundlekeel.core.splitting.children import SplitChildren, holds, split_children
 from bundlekeel.core.splitting.positions import NoCut, split_bundle
 from bundlekeel.daemon.execution.move import EXTENSIBLE, ExecutorLimits, LeaderTerm, MovePorts, refusal_code
 from bundlekeel.daemon.execution.split_intents import (
@@ -72,7 +72,7 @@ async def _allow(_bundle: str) -> Refusal | None:
     return None
 
 
-def _ignore(_family: Family) -> None:
+def _ignore(_split: SplitChildren) -> None:
     return None
 
 
@@ -83,11 +83,11 @@ class Splitter:
     `policy` may refuse before anything is read. `prepare` gets the children right before the call.
     """
 
-    world: MovePorts
+    ports: MovePorts
     term: LeaderTerm
     limits: ExecutorLimits = field(default_factory=ExecutorLimits)
     policy: SplitPolicy = _allow
-    prepare: Callable[[Family], None] = _ignore
+    prepare: Callable[[SplitChildren], None] = _ignore
     _ended: str = ""
     _count: int = 0
     _busy: bool = False
@@ -97,7 +97,7 @@ class Splitter:
     async def split(self, request: SplitRequest) -> SplitOutcome:
         """One split from its policy to the boundaries read again. What goes wrong is in the outcome."""
         self._count += 1
-        clock = self.world.clock
+        clock = self.ports.clock
         started = clock.boot()
         blank = SplitOutcome(
             bundle=request.bundle,
@@ -112,7 +112,7 @@ class Splitter:
         self._busy = True
         try:
             made = await self._positions(request)
-            blank = replace(blank, positions=positions_of(made), family=made)
+            blank = replace(blank, positions=positions_of(made), split=made)
             ended = await self._carry_out(request, blank)
         except SplitRefused as refused:
             ended = replace(blank, code=refused.code, error=refused.error)
@@ -123,9 +123,9 @@ class Splitter:
     async def stop(self, seconds: float) -> None:
         """Begin no more, and wait for what is under way, at most so long."""
         self._ended = self._ended or Code.STOPPING
-        deadline = self.world.clock.boot() + seconds
-        while self._busy and self.world.clock.boot() < deadline:
-            await self.world.clock.sleep(self.limits.poll_first_seconds)
+        deadline = self.ports.clock.boot() + seconds
+        while self._busy and self.ports.clock.boot() < deadline:
+            await self.ports.clock.sleep(self.limits.poll_first_seconds)
 
     # --- before ----------------------------------------------------------------------------------------------
 
@@ -134,14 +134,14 @@ class Splitter:
         if refusal is not None:
             raise SplitRefused(refusal.code, refusal.detail)
 
-    async def _positions(self, request: SplitRequest) -> Family:
+    async def _positions(self, request: SplitRequest) -> SplitChildren:
         """Where to cut. SplitRefused when the bundle must not or cannot be split."""
         if self._ended:
             raise SplitRefused(self._ended, "not begun")
         await self._check_policy(request)
         try:
-            owner = await self.world.ownership.owner(request.bundle)
-            edges = await self.world.metadata.boundaries(namespace_of(request.bundle))
+            owner = await self.ports.ownership.owner(request.bundle)
+            edges = await self.ports.metadata.boundaries(namespace_of(request.bundle))
         except (StoreError, CodecError) as error:
             raise SplitRefused(Code.STORE_UNAVAILABLE, str(error)) from error
         if edges is None or not holds(edges, request.bundle):
@@ -154,10 +154,10 @@ class Splitter:
             raise SplitRefused(Code.OWNER_CHANGED, f"owned by {owner.broker_id}")
         if len(edges) - 1 + max(1, len(request.at)) > request.max_bundles:
             raise SplitRefused(Code.NAMESPACE_MAXIMUM, f"{len(edges) - 1} bundles")
-        if len(request.at) > 1 and self.world.mode() == EXTENSIBLE:
+        if len(request.at) > 1 and self.ports.mode() == EXTENSIBLE:
             raise SplitRefused(Code.NOT_SUPPORTED, f"{len(request.at)} boundaries; {ONE_BOUNDARY}")
         try:
-            topics = await self.world.admin.topic_loads(request.bundle, request.broker)
+            topics = await self.ports.admin.topic_loads(request.bundle, request.broker)
         except AdminApiError as error:
             raise SplitRefused(refusal_code(error), str(error)) from error
         return cut_of(request, topics)
@@ -181,12 +181,12 @@ class Splitter:
         return outcome
 
     async def _call(self, request: SplitRequest, blank: SplitOutcome) -> SplitOutcome:
-        assert blank.family is not None
+        assert blank.split is not None
         try:
             self.term.permit()
-            self.prepare(blank.family)
+            self.prepare(blank.split)
             positions = None if request.halves else blank.positions
-            await self.world.commands.split(
+            await self.ports.commands.split(
                 request.bundle, positions=positions, at=request.broker, permit=self.term.permit
             )
             return await self._confirm(blank, "")
@@ -213,7 +213,7 @@ class Splitter:
     async def _announce(self, request: SplitRequest, blank: SplitOutcome, path: str) -> None:
         for left in sorted(self._left):
             await self._remove(left, version=-1)
-        now = self.world.clock.wall_ms()
+        now = self.ports.clock.wall_ms()
         intent = SplitIntent(
             id=blank.intent_id,
             bundle=request.bundle,
@@ -228,7 +228,7 @@ class Splitter:
         )
         try:
             change = DocumentChange(path=path, data=intent.encode(), create=True)
-            await self.world.coordination.write_fenced(self.term.epoch, [change])
+            await self.ports.coordination.write_fenced(self.term.epoch, [change])
         except LeadershipLost as error:
             self._ended = Code.NOT_LEADER
             raise SplitRefused(Code.NOT_LEADER, str(error)) from error
@@ -241,7 +241,7 @@ class Splitter:
 
     async def _remove(self, path: str, *, version: int) -> None:
         try:
-            await self.world.coordination.write_fenced(
+            await self.ports.coordination.write_fenced(
                 self.term.epoch, [DocumentChange(path=path, data=None, version=version)]
             )
             self._left.discard(path)
@@ -254,12 +254,12 @@ class Splitter:
 
     async def _confirm(self, blank: SplitOutcome, error: str) -> SplitOutcome:
         """Read until the split is seen complete or time is up; `error` when the answer is not known."""
-        clock, pause, unreadable = self.world.clock, self.limits.poll_first_seconds, ""
+        clock, pause, unreadable = self.ports.clock, self.limits.poll_first_seconds, ""
         deadline = clock.boot() + self.limits.confirm_seconds
         while True:
             found = SplitProgress(divided=False)
             try:
-                found, unreadable = await read_division(self.world, blank.bundle, blank.positions), ""
+                found, unreadable = await read_division(self.ports, blank.bundle, blank.positions), ""
             except (StoreError, CodecError) as failure:
                 unreadable = str(failure)
             if found.complete:
@@ -278,12 +278,12 @@ class Splitter:
         return replace(blank, code=Code.NOTHING_SPLIT, error="the broker split nothing")
 
 
-def positions_of(made: Family) -> tuple[int, ...]:
+def positions_of(made: SplitChildren) -> tuple[int, ...]:
     """Where the children meet, ascending."""
     return tuple(parse_bundle(child).lower for child in made.children[1:])
 
 
-def cut_of(request: SplitRequest, topics: Sequence[TopicLoad]) -> Family:
+def cut_of(request: SplitRequest, topics: Sequence[TopicLoad]) -> SplitChildren:
     """Positions that divide what the rule is about. SplitRefused when the bundle's topics do not allow any."""
     name = parse_bundle(request.bundle)
     inside = [topic for topic in topics if name.lower <= topic.hash <= name.upper]
@@ -293,7 +293,7 @@ def cut_of(request: SplitRequest, topics: Sequence[TopicLoad]) -> Family:
             raise SplitRefused(Code.NARROW_RANGE, f"{', '.join(outside)}: not strictly inside {name.range}")
         if len(inside) < 2 and not request.halves:
             raise SplitRefused(Code.SINGLE_TOPIC, "brokers split nothing that has fewer than two topics")
-        return family(request.bundle, sorted(set(request.at)), inside)
+        return split_children(request.bundle, sorted(set(request.at)), inside)
     weights = _weights(request.rule, inside)
     if len(inside) > 1 and request.rule in ("hot", "msg_rate", "bandwidth") and not any(weights):
         # Just moved, or just loaded: its statistics come with the broker's next run. Halved blindly it stays hot.
@@ -301,7 +301,7 @@ def cut_of(request: SplitRequest, topics: Sequence[TopicLoad]) -> Family:
     cut = split_bundle([topic.hash for topic in inside], weights, name.lower, name.upper)
     if isinstance(cut, NoCut):
         raise SplitRefused(cut.code, cut.sentence)
-    return family(request.bundle, cut.positions, inside)
+    return split_children(request.bundle, cut.positions, inside)
 
 
 def _weights(rule: str, topics: Sequence[TopicLoad]) -> list[float]:

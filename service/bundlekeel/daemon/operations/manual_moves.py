@@ -45,7 +45,7 @@ from bundlekeel.core.splitting.algorithms import (
     range_equally_divide,
     topic_count_equally_divide,
 )
-from bundlekeel.core.splitting.children import Family
+from bundlekeel.core.splitting.children import SplitChildren
 from bundlekeel.core.splitting.rules import largest_bundle
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.plans import CandidateView, ChildView, LoadView, ManualMoveView, NamespaceUnloadView
@@ -321,7 +321,9 @@ class ManualMoves:
             raise Conflict(f"no broker reports a bundle of {namespace}", difference=[Code.NO_BUNDLES.value])
         return found[0], f", the largest by load ({found[1]}),"
 
-    async def _cut(self, bundle: str, owner: str, at: tuple[int, ...], algorithm: SplitAlgorithm | None) -> Family:
+    async def _cut(
+        self, bundle: str, owner: str, at: tuple[int, ...], algorithm: SplitAlgorithm | None
+    ) -> SplitChildren:
         """The children that would be made. SplitRefused where there is no place to cut."""
         try:
             topics = await self.admin.topic_loads(bundle, owner)

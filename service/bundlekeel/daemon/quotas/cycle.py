@@ -130,7 +130,7 @@ class Quotas:
 
     async def _run(self) -> None:
         while True:
-            began, looked, wishes = self._p.clock.boot(), False, self._p.shared_state.desired.quotas
+            began, looked, requests = self._p.clock.boot(), False, self._p.shared_state.desired.quotas
             try:
                 looked = await self.step()
             except (StoreError, LeadershipLost) as error:
@@ -142,7 +142,7 @@ class Quotas:
                 await asyncio.sleep(max(0.05, min(left, _IDLE_SECONDS)))
                 if (
                     left <= _IDLE_SECONDS
-                    or self._p.shared_state.desired.quotas != wishes
+                    or self._p.shared_state.desired.quotas != requests
                     or not self._p.shared_state.leading
                 ):
                     break

@@ -189,13 +189,13 @@ class NotificationTexts:
         kind = str(record.get("kind", ""))
         if kind == "cycle":
             return self._cycle(record)
-        if kind == "wish":
+        if kind == "request":
             return self._request_text(record)
         if kind == "finding":
             return self._finding(record) if self._leads() else []
-        if kind == "foreign":
+        if kind == "external_move":
             text = str(record.get("sentence", ""))
-            return [self._made("findings", "warning", "ForeignMove", text, record, ("bundle", "source", "target"))]
+            return [self._made("findings", "warning", "ExternalMove", text, record, ("bundle", "source", "target"))]
         if kind == "adoption":
             reason = str(record.get("code") or "ThresholdsAdopted")
             severity: Severity = "warning" if record.get("reverted") else "info"

@@ -18,7 +18,7 @@ from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
-from bundlekeel.core.splitting.children import Family, RecentSplit, inherited, with_children
+from bundlekeel.core.splitting.children import RecentSplit, SplitChildren, inherited, with_children
 from bundlekeel.ports import Clock, LoadSource, Picture, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ class Observer:
         self._measured: dict[str, int] = {}
         self.fresh = asyncio.Event()
         # Recent splits by parent.
-        self.divisions: dict[str, RecentSplit] = {}
+        self.recent_splits: dict[str, RecentSplit] = {}
 
     async def follow(self) -> None:
         """For ever: take in each new picture. A source that fails is asked again; the cycle says so meanwhile."""
@@ -63,7 +63,7 @@ class Observer:
 
     async def _take(self) -> int:
         try:
-            picture = self._with_families(await self._source.picture())
+            picture = self._with_children(await self._source.picture())
             await self.absorb(picture)
         except (StoreError, SnapshotError) as error:
             _log.debug("no picture", error=str(error))
@@ -102,40 +102,40 @@ class Observer:
         read = set(map(id, self.picture.reports))  # it holds them, so these numbers are of no other ones
         return [report for report in picture.reports if id(report) not in read]
 
-    def expect_children(self, made: Family) -> None:
+    def expect_children(self, made: SplitChildren) -> None:
         """Give the children of a split that is about to be made the parent's averages, before anybody reports them."""
         parent = self.averages.of(made.parent)
         if parent is not None:
             self.averages.seed(inherited(parent, made))
         self.averages.touch(made.children, self._clock.wall_ms())
 
-    def divided(self, made: Family) -> None:
+    def split_made(self, made: SplitChildren) -> None:
         """The split is made: from now on reports that still name the parent are read as naming its children."""
-        self.divisions[made.parent] = RecentSplit(family=made, at_ms=self._clock.wall_ms())
+        self.recent_splits[made.parent] = RecentSplit(split=made, at_ms=self._clock.wall_ms())
 
-    def adopt(self, divisions: Mapping[str, RecentSplit]) -> None:
+    def adopt(self, recent_splits: Mapping[str, RecentSplit]) -> None:
         """Splits that another sidecar made: their children inherit here as well."""
-        for parent, item in divisions.items():
-            if parent not in self.divisions:
-                self.expect_children(item.family)
-                self.divisions[parent] = item
+        for parent, item in recent_splits.items():
+            if parent not in self.recent_splits:
+                self.expect_children(item.split)
+                self.recent_splits[parent] = item
 
-    def _with_families(self, picture: Picture) -> Picture:
+    def _with_children(self, picture: Picture) -> Picture:
         """The picture with the children of recent splits in their parents' places."""
-        if not self.divisions:
+        if not self.recent_splits:
             return picture
         named = {name for report in picture.reports for name in report.bundle_names}
-        for item in self.divisions.values():
-            if item.family.parent in named:
-                named.update(item.family.children)  # their own splits are needed as long
-        for parent, item in list(self.divisions.items()):
+        for item in self.recent_splits.values():
+            if item.split.parent in named:
+                named.update(item.split.children)  # their own splits are needed as long
+        for parent, item in list(self.recent_splits.items()):
             age = (picture.wall_ms - item.at_ms) / 1000
             # A broker without a usable report may come back with an old one, but not after its next statistics run.
             if age > FORGET_SECONDS or (parent not in named and age > SETTLED_SECONDS):
-                del self.divisions[parent]
-            self.averages.touch(item.family.children, picture.wall_ms)
-        families = {parent: item.family for parent, item in self.divisions.items()}
-        return replace(picture, reports=tuple(with_children(report, families) for report in picture.reports))
+                del self.recent_splits[parent]
+            self.averages.touch(item.split.children, picture.wall_ms)
+        splits = {parent: item.split for parent, item in self.recent_splits.items()}
+        return replace(picture, reports=tuple(with_children(report, splits) for report in picture.reports))
 
     async def _seed(self, reports: Sequence[BrokerReport]) -> None:
         """Ask for stored averages of bundles never seen before, before their first sample replaces the defaults."""
@@ -158,7 +158,7 @@ class Observer:
 
     async def snapshot(self) -> tuple[Snapshot, Picture]:
         """The newest picture as a snapshot. SnapshotError or StoreError when there is none to be had."""
-        picture = self._with_families(await self._source.picture())
+        picture = self._with_children(await self._source.picture())
         await self.absorb(picture)
         snapshot = build_snapshot(
             reports=picture.reports,

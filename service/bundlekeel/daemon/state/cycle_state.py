@@ -10,7 +10,7 @@ from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.guard.state import RecentMove, SplitFailed
 from bundlekeel.core.planning.effects import EffectRecords
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.splitting.children import RecentSplit
 
 
@@ -20,11 +20,11 @@ class CycleState:
     cycle; `completed_ms`: when a leader's cycle was completed last (`CycleReport.completed`), 0 for never."""
 
     cycle: int = 0
-    memory: Memory = field(default_factory=Memory)
+    memory: StrategyMemory = field(default_factory=StrategyMemory)
     ledger: Ledger = field(default_factory=Ledger)
     recent: Mapping[str, RecentMove] = field(default_factory=dict)
     split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
-    divisions: Mapping[str, RecentSplit] = field(default_factory=dict)
+    recent_splits: Mapping[str, RecentSplit] = field(default_factory=dict)
     brokers: tuple[str, ...] = ()
     completed_ms: int = 0
     effects: EffectRecords = field(default_factory=EffectRecords)

@@ -30,7 +30,7 @@ from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import BundleAverages
 from bundlekeel.core.planning.effects import EffectRecords
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.splitting.children import RecentSplit
 from bundlekeel.daemon.answers.plans import TaskView
 from bundlekeel.ports import Coordination, Document, DocumentChange
@@ -62,7 +62,7 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
 def request_record(what: str, *, reason: str, by: str, wall_ms: int) -> dict[str, Any]:
     """The journal line of what a person asked for."""
     sentence = f"{by} asked for the {what}: {reason}"
-    return {"kind": "wish", "what": what, "wall_ms": wall_ms, "reason": reason, "by": by, "sentence": sentence}
+    return {"kind": "request", "what": what, "wall_ms": wall_ms, "reason": reason, "by": by, "sentence": sentence}
 
 
 class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,15 +152,15 @@ class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = -1
     cycle: int = 0
     wall_ms: int = 0
-    memory: Memory = msgspec.field(default_factory=Memory)
+    memory: StrategyMemory = msgspec.field(default_factory=StrategyMemory)
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     recent: dict[str, RecentMove] = {}
     split_failed: dict[str, SplitFailed] = {}
-    divisions: dict[str, RecentSplit] = {}
+    recent_splits: dict[str, RecentSplit] = {}
     brokers: tuple[str, ...] = ()
     completed_ms: int = 0
     effects: EffectRecords = msgspec.field(default_factory=EffectRecords)
-    external_moves: ExternalMoves = msgspec.field(name="foreign", default_factory=ExternalMoves)
+    external_moves: ExternalMoves = msgspec.field(default_factory=ExternalMoves)
     report: dict[str, Any] = {}
     tasks: list[dict[str, Any]] = []
     realised: Realised = msgspec.field(default_factory=Realised)

@@ -92,7 +92,7 @@ def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
     }
     if ended is not None and not record.by:
         said["handback"] = f"{who} suspended quotas until the next takeover (there was none): {why}"
-    return {"kind": "wish", "what": what, "wall_ms": at, "reason": why, "by": who, "sentence": said[what]}
+    return {"kind": "request", "what": what, "wall_ms": at, "reason": why, "by": who, "sentence": said[what]}
 
 
 def decode_takeover(data: bytes) -> TakeoverRecord:

@@ -17,7 +17,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
 from bundlekeel.sim.backtest.traffic import NO_BROKER, Averaging, RecordedTraffic, part_of
 
@@ -44,7 +44,7 @@ class StartState:
     """Where every candidate starts from: what the leader remembered at the first period."""
 
     params: Parameters
-    memory: Memory
+    memory: StrategyMemory
     ledger: Ledger
     guard: GuardState
 
@@ -97,7 +97,7 @@ class TrafficPeriod:
 def beginning(traffic: RecordedTraffic) -> StartState:
     """What `traffic.start` says. HistoryError when it does not fit this release."""
     document = json.loads(traffic.start)
-    kinds = {"params": Parameters, "memory": Memory, "ledger": Ledger, "guard": GuardState}
+    kinds = {"params": Parameters, "memory": StrategyMemory, "ledger": Ledger, "guard": GuardState}
     return StartState(**{part: restored(kind, part_of(document, part)) for part, kind in kinds.items()})
 
 

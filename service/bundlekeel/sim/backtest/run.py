@@ -27,7 +27,7 @@ from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, digest_of
 from bundlekeel.core.model.text_format import HOUR_MS
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.planning.pressure import score_of, weights_of
 from bundlekeel.sim.backtest.layout import BundlePieces, OwnershipLayout, broker_table, bundle_table, layout_of
 from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures, measured
@@ -163,7 +163,7 @@ class CandidateRun:
         self._traffic, self._traits, self._start, self._digests = traffic, traits, start, digests
         self._pieces = BundlePieces(traffic.bundles, traffic.owner[0].astype(np.int64))
         self._row = {broker: row for row, broker in enumerate(traffic.brokers)}
-        self._memory: Memory = start.memory
+        self._memory: StrategyMemory = start.memory
         self._ledger: Ledger = start.ledger
         self._recent: dict[str, GuardMoved] = dict(start.guard.recent)
         self._hour: list[BegunMove] = list(start.guard.last_hour)
@@ -280,14 +280,14 @@ class CandidateRun:
             owned=self._owned(given.guard),
         )
 
-    def _guard(self, wishes: GuardState, now_ms: int) -> GuardState:
+    def _guard(self, state: GuardState, now_ms: int) -> GuardState:
         """Operators' requests, with what this run has done itself."""
         rest = int(1000 * max(self.params.cool_down_seconds, self.params.no_return_seconds))
         if len(self._recent) > 64:
             self._recent = {name: moved for name, moved in self._recent.items() if moved.at_ms > now_ms - rest}
         self._hour = [begun for begun in self._hour if begun.at_ms > now_ms - HOUR_MS]
         return replace(
-            wishes,
+            state,
             recent=dict(self._recent),
             recent_brokers=self._start.guard.recent_brokers,
             quarantined=self._start.guard.quarantined,
@@ -295,9 +295,9 @@ class CandidateRun:
             split_failed=dict(self._failed),
         )
 
-    def _owned(self, wishes: GuardState) -> dict[str, frozenset[str]]:
+    def _owned(self, state: GuardState) -> dict[str, frozenset[str]]:
         """By draining broker, what it has in this course."""
-        rows = {broker: self._row[broker] for broker in wishes.draining if broker in self._row}
+        rows = {broker: self._row[broker] for broker in state.draining if broker in self._row}
         pieces = self._pieces
         return {
             broker: frozenset(pieces.texts(np.flatnonzero(pieces.alive & (pieces.owner == row))))

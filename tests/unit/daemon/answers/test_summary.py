@@ -22,7 +22,7 @@ def test_a_day_in_figures() -> None:
         cycle(20, "Overloaded", planned=3, obstacle="RecommendOnly", refused={"CoolDown": 5, "Pinned": 1}),
         cycle(30),
         cycle(40, "Overloaded", planned=1, obstacle="RecommendOnly"),
-        {"kind": "wish", "wall_ms": 15, "by": "ann", "what": "pause", "reason": "disks"},
+        {"kind": "request", "wall_ms": 15, "by": "ann", "what": "pause", "reason": "disks"},
         {"kind": "audit", "wall_ms": 16, "status": 403, "attempts": 2},
         {"kind": "audit", "wall_ms": 17, "status": 200},
     ]

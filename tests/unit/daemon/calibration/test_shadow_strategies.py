@@ -13,7 +13,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.operations.drain import RULE as DRAIN
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.memory import Memory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
 from bundlekeel.daemon.calibration.shadow import ShadowStrategies, compared
 from tests.support.world import EAGER, FakeCluster, FakeSidecar, WallClock
@@ -99,7 +99,7 @@ async def test_a_shadow_of_avg_shedder_has_a_placement_of_its_own() -> None:
     await sidecar.cycle.turn()
     await sidecar.play()
     alone = replace(params, strategy="threshold", placement="least_long_term_message_rate")
-    expected = plan(replace(sidecar.given[0], params=alone, memory=Memory())).plan
+    expected = plan(replace(sidecar.given[0], params=alone, memory=StrategyMemory())).plan
     assert sidecar.shadow_strategies.news()["strategies"]["threshold"]["plan_hash"] == expected.hash
 
 

@@ -171,7 +171,7 @@ async def test_what_happened_before_we_acted_is_no_foreign_hand() -> None:
     for _ in range(3):
         await sidecar.cycle.turn()
         await later(cluster, sidecar, 50)
-    assert not sidecar.journal.tail(10, kind="foreign")
+    assert not sidecar.journal.tail(10, kind="external_move")
 
 
 async def test_a_bundle_a_person_moved_cools_down() -> None:
@@ -182,11 +182,11 @@ async def test_a_bundle_a_person_moved_cools_down() -> None:
     await manual_move(cluster, bundle, B)
     await later(cluster, sidecar, 10)
     report = await sidecar.cycle.turn()
-    (record,) = sidecar.journal.tail(10, kind="foreign")
+    (record,) = sidecar.journal.tail(10, kind="external_move")
     assert (record["bundle"], record["source"], record["destination"], record["undone"]) == (bundle, A, B, False)
     assert bundle not in {outcome.bundle for outcome in report.outcomes}
     assert sidecar.cycle.cycle_state.recent[bundle].source == A
-    assert 'undone="false"} 1.0' in sidecar.metric("foreign_moves_total")
+    assert 'undone="false"} 1.0' in sidecar.metric("external_moves_total")
 
 
 async def test_what_the_store_does_not_confirm_is_not_recorded() -> None:
@@ -198,7 +198,7 @@ async def test_what_the_store_does_not_confirm_is_not_recorded() -> None:
     await later(cluster, sidecar, 10)
     cluster.model.own(bundle, A)
     await sidecar.cycle.turn()
-    assert not sidecar.journal.tail(10, kind="foreign")
+    assert not sidecar.journal.tail(10, kind="external_move")
 
 
 async def test_our_moves_and_a_dead_broker_are_nobody_else_s() -> None:
@@ -215,7 +215,7 @@ async def test_our_moves_and_a_dead_broker_are_nobody_else_s() -> None:
     cluster.publish()
     cluster.source.remove(C)
     await sidecar.cycle.turn()
-    assert not sidecar.journal.tail(10, kind="foreign")
+    assert not sidecar.journal.tail(10, kind="external_move")
 
 
 async def test_a_second_balancer_stops_us_and_the_next_leader_too() -> None:
@@ -231,7 +231,7 @@ async def test_a_second_balancer_stops_us_and_the_next_leader_too() -> None:
             await manual_move(cluster, outcome.bundle, outcome.source)
         await later(cluster, first, 140)
     assert report.obstacle is not None and report.obstacle.code is Code.SECOND_BALANCER
-    assert {item["undone"] for item in first.journal.tail(10, kind="foreign")} == {True}
+    assert {item["undone"] for item in first.journal.tail(10, kind="external_move")} == {True}
     cluster.store.expire(first.coordination)
     await second.leadership.turn()
     await second.cycle.turn(lambda: second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch))

@@ -265,7 +265,7 @@ async def test_h05_an_unexpected_end_of_a_split_is_recorded() -> None:
     bench = split_bench.Bench()
     admin = Unexpected(bench.model)
     admin.set_endpoints(bench.model.endpoints())
-    bench.splitter.world = replace(bench.world, commands=admin)
+    bench.splitter.ports = replace(bench.world, commands=admin)
     await bench.lead()
     outcome = await bench.split()
     assert (outcome.outcome, outcome.code, await bench.intents()) == ("unknown", Code.INTERNAL_ERROR, [])

@@ -12,7 +12,7 @@ from bundlekeel.core.guard.state import RecentMove, SplitFailed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.splitting.children import RecentSplit, family
+from bundlekeel.core.splitting.children import RecentSplit, split_children
 from bundlekeel.daemon.cycle import transitions
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
@@ -23,7 +23,7 @@ from tests.support.world import EAGER
 PARAMS = replace(EAGER, cool_down_seconds=600.0)
 LATER = NOW_MS + 5_000
 PARENT = "t/n/0x00000000_0x40000000"
-CUT = family(PARENT, (0x20000000,), [])
+CUT = split_children(PARENT, (0x20000000,), [])
 
 
 def planned(**changes: Any) -> tuple[PlanInput, PlanResult]:
@@ -122,15 +122,15 @@ def test_a_plan_leaves_its_memory_and_forgets_what_is_over() -> None:
     )
     state = replace(state, ledger=given.ledger)
     judged = replace(state.effects, reverted=(("t/n/x", 1),))
-    split = {PARENT: RecentSplit(family=CUT, at_ms=NOW_MS)}
-    after = transitions.planned(state, given, result, judged=judged, divisions=split, brokers={"b2", "b1"})
+    split = {PARENT: RecentSplit(split=CUT, at_ms=NOW_MS)}
+    after = transitions.planned(state, given, result, judged=judged, recent_splits=split, brokers={"b2", "b1"})
     assert (set(after.recent), set(after.split_failed)) == ({"599", "601", "1199"}, {"599"})
     assert (after.memory, after.effects, after.brokers) == (result.memory, judged, ("b1", "b2"))
-    assert after.divisions == split and after.divisions is not split
+    assert after.recent_splits == split and after.recent_splits is not split
     longer = replace(params, no_return_seconds=1201.0)
     given, result = planned(params=longer)
     kept = transitions.planned(
-        replace(state, ledger=given.ledger), given, result, judged=judged, divisions={}, brokers=()
+        replace(state, ledger=given.ledger), given, result, judged=judged, recent_splits={}, brokers=()
     )
     assert set(kept.recent) == {str(age) for age in ages}
 
@@ -156,11 +156,11 @@ def test_what_was_booked_while_a_plan_was_made_stays_in_the_ledger() -> None:
 )
 def test_a_split_that_ended(outcome: Any, code: str, rests: int | None) -> None:
     """The children take the place of one that is done; one that failed is left alone for a while."""
-    divisions = {PARENT: RecentSplit(family=CUT, at_ms=NOW_MS)}
-    ended = SplitOutcome(bundle=PARENT, broker="b1", rule="hot", outcome=outcome, code=code, family=CUT)
+    recent_splits = {PARENT: RecentSplit(split=CUT, at_ms=NOW_MS)}
+    ended = SplitOutcome(bundle=PARENT, broker="b1", rule="hot", outcome=outcome, code=code, split=CUT)
     before = CycleState(split_failed={"t/n/other": SplitFailed(at_ms=1, code="X")})
-    after = transitions.split(before, ended, PARAMS, divisions=divisions, now_ms=NOW_MS)
-    assert after.divisions == (divisions if outcome == "done" else {})
+    after = transitions.split(before, ended, PARAMS, recent_splits=recent_splits, now_ms=NOW_MS)
+    assert after.recent_splits == (recent_splits if outcome == "done" else {})
     left = {bundle: item.at_ms + 600_000 - NOW_MS for bundle, item in after.split_failed.items() if bundle == PARENT}
     assert left == ({} if rests is None else {PARENT: 1000 * rests})
     assert "t/n/other" in after.split_failed

@@ -258,7 +258,7 @@ async def test_splits_of_an_earlier_term_are_not_begun() -> None:
 
         wanted = Split(bundle=next(iter(cluster.shares)), broker="b1:8080", rule="topics", value=2.0, limit=1.0)
         return await sidecar.executor.split(
-            [wanted], epoch=epoch, cycle=7, max_bundles=128, prepare=lambda _family: None, on_outcome=ended
+            [wanted], epoch=epoch, cycle=7, max_bundles=128, prepare=lambda _split: None, on_outcome=ended
         )
 
     assert await split(1) == [] and await sidecar.executor.stop(1.0) == ()

@@ -37,8 +37,8 @@ async def test_both_hot_topics_are_parted_and_that_is_read_again() -> None:
     assert outcome.children == CHILDREN
     assert bench.metadata.bundle_boundaries["t/n"] == [0, POSITION, 0x40000000, FULL_UPPER]
     assert [(seen.at, seen.positions) for seen in bench.model.splits] == [(B, (POSITION,))]
-    assert [(family.children, round(family.shares[0][0], 3)) for family in bench.prepared] == [(CHILDREN, 0.515)]
-    assert outcome.family == bench.prepared[0]
+    assert [(split.children, round(split.shares[0][0], 3)) for split in bench.prepared] == [(CHILDREN, 0.515)]
+    assert outcome.split == bench.prepared[0]
     assert await bench.intents() == []
     record = outcome.record()
     assert json.loads(json.dumps(record)) == record

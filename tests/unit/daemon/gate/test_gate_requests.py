@@ -145,7 +145,7 @@ async def test_an_approval_leaves_a_record() -> None:
     sidecar = await Reviewing(still()).lead()
     left = await asked(sidecar, review=True)
     await operator_requests(sidecar, review=True).approve(left.review, reason="looks right", by="bob")
-    (line,) = [item for item in sidecar.journal.tail(10, kind="wish") if "approval" in item["what"]]
+    (line,) = [item for item in sidecar.journal.tail(10, kind="request") if "approval" in item["what"]]
     assert (line["by"], line["reason"], line["what"]) == ("bob", "looks right", f"approval of {left.review}")
 
 

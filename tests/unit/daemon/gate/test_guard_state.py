@@ -258,7 +258,7 @@ def test_a_roll_out_ends_once() -> None:
 
 
 async def test_after_a_roll_out_those_that_restarted_are_warmed() -> None:
-    """Rule: the leader wishes it for all to see; a cordoned broker is left empty, and a follower wishes nothing."""
+    """Rule: the leader asks for it for all to see; a cordoned broker is left empty, and a follower asks for nothing."""
     cluster = FakeCluster({BROKERS[0]: [0.2, 0.15, 0.12, 0.1], BROKERS[1]: [0.1]})
     leader, follower = [await FakeSidecar(cluster, name).lead() for name in "ab"]
     cordon = OperatorRequest(by="ann", reason="disks", since_ms=1)

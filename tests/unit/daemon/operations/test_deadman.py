@@ -267,11 +267,11 @@ async def test_sidecars_that_come_back_see_that_they_were_put_aside(shedding: bo
     assert "deadman (test)" in report.obstacle.detail and not cluster.model.unloads
     record = sidecar.shared_state.takeover
     assert record is not None and record.view().ended.deadman is True
-    assert not sidecar.journal.tail(10, kind="wish"), "it was so when it started"
+    assert not sidecar.journal.tail(10, kind="request"), "it was so when it started"
     await takeover(replace(await watchman.context(), clock=cluster.clock), split=False, reason="again", by="bob")
     await sidecar.shared_state.refresh()
     assert (await sidecar.cycle.turn()).outcomes
-    assert [line["what"] for line in sidecar.journal.tail(10, kind="wish")] == ["takeover"]
+    assert [line["what"] for line in sidecar.journal.tail(10, kind="request")] == ["takeover"]
 
 
 async def test_a_sidecar_that_runs_writes_down_that_it_was_put_aside() -> None:
@@ -281,6 +281,6 @@ async def test_a_sidecar_that_runs_writes_down_that_it_was_put_aside() -> None:
     cluster.clock.offset += AFTER + 1
     assert (await watchman.judge()).state == "restored"
     await sidecar.shared_state.refresh()
-    (line,) = sidecar.journal.tail(10, kind="wish")
+    (line,) = sidecar.journal.tail(10, kind="request")
     assert (line["what"], line["by"]) == ("deadman", "deadman (test)")
     assert "the sidecars act no more" in line["sentence"] and "no cycle was ever completed" in line["reason"]

@@ -91,7 +91,7 @@ async def test_a_broker_that_does_not_answer_is_not_called_empty() -> None:
 
 
 async def test_another_replica_shows_the_progress_and_goes_on() -> None:
-    """It is in the leader's state; the wish is in the shared one, so the next leader drains on."""
+    """It is in the leader's state; the request is in the shared one, so the next leader drains on."""
     cluster = FakeCluster()
     first = await draining(cluster, B1, drain_max_moves_per_cycle=2)
     second = await FakeSidecar(cluster, "b", params=with_params()).lead()
@@ -176,7 +176,7 @@ async def test_a_pause_with_a_scope_ends_by_itself() -> None:
 
 
 async def test_a_warm_broker_is_no_longer_warmed() -> None:
-    """Three plans in a row say so; then the wish is gone from the shared state."""
+    """Three plans in a row say so; then the request is gone from the shared state."""
     cluster = FakeCluster({B1: [0.1, 0.1], B2: [0.1, 0.1], B3: [0.1, 0.1]})
     sidecar = await FakeSidecar(cluster).lead()
     operator_request = OperatorRequest(by="ann", reason="new", since_ms=1)

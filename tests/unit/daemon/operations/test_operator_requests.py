@@ -39,7 +39,7 @@ async def both(**more: Any) -> tuple[FakeSidecar, FakeSidecar]:
 
 
 async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -> None:
-    """The dry run lists what moves where; the wish of a follower makes the leader empty the broker."""
+    """The dry run lists what moves where; the request through a follower makes the leader empty the broker."""
     leader, other = await both()
     service = operator_requests(other)
     dry = await service.drain(B1, dry_run=True, **WHO)
@@ -53,7 +53,7 @@ async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -
     assert leader.cluster.model.owned_by(B1) == []
     (row,) = service.operations().drains
     assert (row.broker, row.by, row.reason) == (B1, "ann", "disks")
-    (record,) = other.journal.tail(10, kind="wish")
+    (record,) = other.journal.tail(10, kind="request")
     assert record["sentence"] == f"ann asked for the drain of {B1}: disks"
     ended = await service.uncordon(B1, **WHO)
     assert ended.ended == ["drain"]

@@ -74,7 +74,7 @@ def test_requests_are_checked_in_one_pass(count: int) -> None:
 
 
 def test_those_that_do_not_fit_are_found() -> None:
-    """The first by name stays, in far fewer checks than there are wishes; each of the others is told."""
+    """The first by name stays, in far fewer checks than there are requests; each of the others is told."""
     checks, names = Checks(), [f"g{row:02}" for row in range(64)]
     requests = {name: request(f"n:t{row}/a") for row, name in enumerate(names)} | {
         "g40": request("t:s"),

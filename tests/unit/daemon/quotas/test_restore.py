@@ -160,7 +160,7 @@ class TestWhatWasThere:
         await sidecar.turn(3)
         assert not sidecar.quota_cluster.model.quotas.rates
         assert (await sidecar.service.view()).obstacle == Code.PUT_ASIDE.value
-        (told,) = sidecar.journal.tail(10, kind="wish")
+        (told,) = sidecar.journal.tail(10, kind="request")
         assert told["by"] == "ann" and "quotas" in told["sentence"] and "takeover" in told["sentence"]
 
     async def test_how_much_would_be_given_back(self) -> None:

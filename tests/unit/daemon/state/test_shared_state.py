@@ -259,7 +259,7 @@ class OldDesired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewWish(OperatorRequest, frozen=True, kw_only=True):
-    """A wish with a field that this release does not know."""
+    """A request with a field that this release does not know."""
 
     ticket: str = ""
 
