@@ -11,8 +11,8 @@ from dev.reaction.contenders import Contender
 from dev.reaction.figures import EVEN_RATIO
 from dev.reaction.run import Result
 
-WIDTH, HEIGHT = 1000, 420
-LEFT, RIGHT, TOP, BOTTOM = 46, 350, 16, 40
+WIDTH, HEIGHT = 1060, 420
+LEFT, RIGHT, TOP, BOTTOM = 46, 410, 16, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Seconds:
 
 
 # After one step everything happens in the first minutes, and some of it after ten.
-LOGARITHMIC = Seconds((5, 10, 20, 60, 120, 300, 600, 900), math.log)
+LOGARITHMIC = Seconds((2, 5, 10, 20, 60, 120, 300, 600, 900), math.log)
 EVENLY = Seconds(tuple(range(0, 901, 90)), float)
 RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0)
 COLOURS = ("#0b7285", "#0ca678", "#1971c2", "#7048e8", "#e8590c", "#f08c00", "#c2255c", "#868e96")
