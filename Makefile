@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCKED := --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q
 SOURCES := service/bundlekeel dev tests
+# With it every process of a test or of the demo compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup packages check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench reaction mutation nightly lock format clean
 
