@@ -134,15 +134,15 @@ def pages() -> dict[Path, str]:
     return made | {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
 
 
-def alerts(prefix: str) -> str:
-    """The alerts, each with this address before its runbook. ValueError for what the chart's `runbookUrlPrefix` would
-    not take either."""
+def alerts(address: str) -> str:
+    """The alerts, each with this address of its runbook. ValueError for what the chart's `runbookUrl` would not take
+    either."""
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    rule = schema["properties"]["monitoring"]["properties"]["prometheusRule"]["properties"]["runbookUrlPrefix"]
-    if not prefix or re.fullmatch(rule["pattern"], prefix) is None:
-        raise ValueError(f"{prefix!r} is not an address with a slash at its end, like https://docs.example.com/keel/")
+    rule = schema["properties"]["monitoring"]["properties"]["prometheusRule"]["properties"]["runbookUrl"]
+    if not address or re.fullmatch(rule["pattern"], address) is None:
+        raise ValueError(f"{address!r} is not an address with {{alert}}, like https://docs.example.com/{{alert}}.html")
     text = (ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")
-    return text.replace("runbook_url: docs/", f"runbook_url: {prefix}docs/")
+    return re.sub(r"docs/operations/runbooks/(Bundlekeel\w+)\.md", lambda at: address.replace("{alert}", at[1]), text)
 
 
 def differing() -> list[Path]:
