@@ -16,7 +16,7 @@ import structlog
 
 from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.execution.executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
@@ -72,7 +72,7 @@ class RuntimeParts:
     leadership: Leadership
     shared_state: SharedState
     observer: Observer
-    executor: LeaderExecutor
+    executor: Executor
     cycle: Cycle
     executions: Executions
     operations: DrainTracker
@@ -367,7 +367,7 @@ class Runtime:
 
 async def begin_term(
     epoch: int,
-    executor: LeaderExecutor,
+    executor: Executor,
     shared_state: SharedState,
     outage: OutageWatch,
     observer: Observer,

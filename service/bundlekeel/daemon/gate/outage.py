@@ -21,7 +21,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
 from bundlekeel.daemon.answers.picture import SettlingView
 from bundlekeel.daemon.gate.gate import Obstacle
-from bundlekeel.ports import Clock, Coordination, LoadSource, Member, Picture, Telemetry
+from bundlekeel.ports import Clock, Coordination, LoadSource, Member, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -114,7 +114,7 @@ class OutageWatch:
         left = self.waiting()
         self._telemetry.gauge("settling_after_outage_seconds", left.seconds if left is not None else 0.0)
 
-    def obstacle(self, picture: Picture | None = None) -> Obstacle | None:
+    def obstacle(self, picture: RawClusterView | None = None) -> Obstacle | None:
         """Why nothing may move yet, or None. With the picture that is about to be acted on: it counts as a look."""
         if picture is not None:
             now = self._clock.boot()
@@ -252,7 +252,7 @@ class OutageWatch:
         return f"{left.why}; all brokers are back, quiet for {left.quiet:.0f} of {wanted}, until {until}"
 
 
-def _registrations(picture: Picture) -> frozenset[core.Registration]:
+def _registrations(picture: RawClusterView) -> frozenset[core.Registration]:
     return frozenset((broker, endpoint.start_timestamp) for broker, endpoint in picture.endpoints.items())
 
 

@@ -16,7 +16,7 @@ from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.operations.manual_moves import UNREADABLE, ManualMoves
@@ -39,7 +39,7 @@ class Executions:
         planner: Planner,
         gate: Gate,
         *,
-        executor: LeaderExecutor,
+        executor: Executor,
         manual_moves: ManualMoves,
         reviews: Reviews,
     ) -> None:

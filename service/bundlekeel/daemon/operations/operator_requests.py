@@ -74,7 +74,7 @@ class OperatorRequests:
     cycle: Cycle
     drain_tracker: DrainTracker
     manual_moves: ManualMoves
-    proposals: Reviews
+    review_store: Reviews
     metadata: Metadata
     ownership: Ownership
     journal: Journal
@@ -282,7 +282,7 @@ class OperatorRequests:
         if not operator_request:
             said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
             raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
-        left = await self.proposals.submit(
+        left = await self.review_store.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
         what = answer.bundle if isinstance(answer, ManualMoveView) else answer.namespace
@@ -291,7 +291,7 @@ class OperatorRequests:
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
         """A plan for the leader: left at once, or proposed where a second person has to approve it."""
-        left = await self.proposals.submit(id_, "plan", title, body)
+        left = await self.review_store.submit(id_, "plan", title, body)
         self._record(title, str(body.get("reason", "")), str(body.get("by", "")))
         return left
 
@@ -317,18 +317,18 @@ class OperatorRequests:
 
     async def reviews(self) -> list[ReviewView]:
         """What is, or was, to be approved."""
-        return await self.proposals.all()
+        return await self.review_store.all()
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
         """Let a proposal be carried out."""
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
-        answer = await self.proposals.approve(id_, reason=reason, by=by)
+        answer = await self.review_store.approve(id_, reason=reason, by=by)
         self._record(f"approval of {id_}", reason, by)
         return answer
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
         """Discard a proposal: it is not carried out."""
-        answer = await self.proposals.discard(id_, reason=reason, by=by)
+        answer = await self.review_store.discard(id_, reason=reason, by=by)
         self._record(f"discard of {id_}", reason, by)
         return answer
 

@@ -46,7 +46,7 @@ from bundlekeel.daemon.quotas.usage import UsageAnswers, UsageListener, UsageSur
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Picture, Telemetry
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, RawClusterView, Telemetry
 from bundlekeel.ports.commands import QuotaCommands
 from bundlekeel.ports.quotas import QuotaAdmin
 from bundlekeel.settings.quotas import QuotaSettings
@@ -74,7 +74,7 @@ class QuotaParts:
     config: BrokerConfig
     coordination: Coordination
     shared_state: SharedState
-    picture: Callable[[], Picture | None]
+    picture: Callable[[], RawClusterView | None]
     snapshot: Callable[[], Snapshot | None]
     arriving: Callable[[], Iterable[tuple[str, str]]]
     gate: Gate
@@ -209,7 +209,7 @@ class Quotas:
         return True
 
     async def _survey(
-        self, found: DeclaredGroups, picture: Picture, snapshot: Snapshot | None
+        self, found: DeclaredGroups, picture: RawClusterView, snapshot: Snapshot | None
     ) -> tuple[Membership, UsageAnswers]:
         membership = await self.usage.membership(found.groups, snapshot)
         membership = replace(membership, problems=(*found.problems, *membership.problems))
@@ -231,7 +231,7 @@ class Quotas:
         self.epoch = epoch
 
     async def _share(
-        self, membership: Membership, survey: UsageAnswers, picture: Picture
+        self, membership: Membership, survey: UsageAnswers, picture: RawClusterView
     ) -> tuple[UsageTable, TopicClaims, Shares]:
         """What was measured, shared out; in a thread: 100,000 topics take a while."""
         table = await asyncio.to_thread(self._catalogue.table, survey.told, membership)
@@ -239,7 +239,7 @@ class Quotas:
         claims, shares = await asyncio.to_thread(self._shared, membership, table, picture, partitions)
         return table, claims, shares
 
-    def _counted(self, table: UsageTable, picture: Picture) -> Mapping[str, int]:
+    def _counted(self, table: UsageTable, picture: RawClusterView) -> Mapping[str, int]:
         """Topics whose partitions are to be counted: those seen and, while a broker was never heard, those held."""
         if self._heard.issuperset(picture.endpoints):
             return table.seen
@@ -249,7 +249,7 @@ class Quotas:
         self,
         membership: Membership,
         table: UsageTable,
-        picture: Picture,
+        picture: RawClusterView,
         partitions: Mapping[str, int],
     ) -> tuple[TopicClaims, Shares]:
         """Of a broker that did not answer the last figures count as long as it is registered: it serves what it did."""

@@ -18,7 +18,7 @@ from bundlekeel.core.quotas.groups import KINDS, Membership, QuotaGroup, resolve
 from bundlekeel.core.quotas.native import PassedUsage
 from bundlekeel.core.quotas.usage import TopicRates, UsageTable
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.ports import BrokerEndpoint, Clock, Metadata, Picture
+from bundlekeel.ports import BrokerEndpoint, Clock, Metadata, RawClusterView
 from bundlekeel.ports.quotas import QuotaAdmin, ReceivedUsage, UsageFeed
 from bundlekeel.work import bounded
 
@@ -76,7 +76,7 @@ class UsageSurvey:
     async def survey(
         self,
         membership: Membership,
-        picture: Picture,
+        picture: RawClusterView,
         snapshot: Snapshot | None,
         arriving: Iterable[tuple[str, str]],
         serving: Collection[str] = (),

@@ -26,7 +26,7 @@ from bundlekeel.daemon.sources.extensible_brokers import (
     ExtensibleBrokers,
     Instant,
 )
-from bundlekeel.ports import BrokerAdmin, Clock, FeedState, LoadFeed, LoadSource, LoadTables, Picture, Telemetry
+from bundlekeel.ports import BrokerAdmin, Clock, FeedState, LoadFeed, LoadSource, LoadTables, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -131,7 +131,7 @@ class ClusterSource:
             self.live.share_of = self._share_of
             self._tasks.append(asyncio.create_task(self.live.run(), name="cluster-source-counters"))
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> RawClusterView:
         """The registry's picture; extensible brokers in it have reports, or are excluded with a code. Figures by
         counters stand in place of older ones.
 
@@ -141,7 +141,7 @@ class ClusterSource:
         picture = await self._reported()
         return picture if self.live is None else self.live.fused(picture)
 
-    async def _reported(self) -> Picture:
+    async def _reported(self) -> RawClusterView:
         self._check_tasks()
         base = await self._registry.picture()
         if self._options.force_mixed and base.mode == "mixed":
@@ -220,7 +220,7 @@ class ClusterSource:
             self._registered = generation
             self._publish()
 
-    async def _attend(self, picture: Picture) -> None:
+    async def _attend(self, picture: RawClusterView) -> None:
         """Listen to and ask exactly the extensible brokers of this picture."""
         endpoints = extensible_endpoints(picture)
         self._book.register(endpoints)
@@ -342,7 +342,7 @@ class ClusterSource:
         return Instant(self._clock.wall_ms(), self._clock.boot())
 
 
-def of_newest_class(picture: Picture) -> Picture:
+def of_newest_class(picture: RawClusterView) -> RawClusterView:
     """A mixed cluster as if it were one of the load manager that started last, by which brokers decide too whom they
     send lookups to; the others are registered, but take no part."""
     newest = max(picture.endpoints.values(), key=lambda item: (item.start_timestamp, item.broker_id)).load_manager
@@ -361,7 +361,7 @@ def of_newest_class(picture: Picture) -> Picture:
     )
 
 
-def extensible_endpoints(picture: Picture) -> dict[str, BrokerEndpoint]:
+def extensible_endpoints(picture: RawClusterView) -> dict[str, BrokerEndpoint]:
     """The brokers of a registry's picture that run the extensible load manager and have a readable record."""
     if picture.mode not in ("extensible", "mixed"):
         return {}
