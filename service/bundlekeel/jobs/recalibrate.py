@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from bundlekeel.core.calibration import thresholds as core
 from bundlekeel.core.calibration.thresholds import HIT_COUNTS
 from bundlekeel.core.calibration.thresholds_json import document_of
-from bundlekeel.core.history.values import restored
+from bundlekeel.core.history.frames import restored
 from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import figure

@@ -16,14 +16,13 @@ from bundlekeel.core.model.load import CapacityOverride, Floats
 from bundlekeel.core.model.parameters import Parameters, coerce, compat_defaults
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.sim.balancers import CYCLE, Balancer, Bundlekeel, NoBalancer, RunBooks, direct_moves
-from bundlekeel.sim.bundles import build
+from bundlekeel.sim.bundles import TrafficModel, build
 from bundlekeel.sim.check import check
 from bundlekeel.sim.cluster import ANYWHERE, VirtualCluster
 from bundlekeel.sim.measures import Curves, ExpectationResult, RunMeasures, judge, measure
 from bundlekeel.sim.native import BrokerSplits, Native, NativeTransfer
 from bundlekeel.sim.reports import START_MS, broker_id
 from bundlekeel.sim.scenario import Event, Lookup, Scenario
-from bundlekeel.sim.traffic import TrafficModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import pytest
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_OUT
-from bundlekeel.sim.bundles import GONE, build
+from bundlekeel.sim.bundles import GONE, TrafficModel, build, factor_of, zipf
 from bundlekeel.sim.cluster import ANYWHERE, SimulatedMove, VirtualCluster
 from bundlekeel.sim.measures import Curves, ExpectationResult, balanced_since, imbalance, measure, moved_twice, thrash
 from bundlekeel.sim.native import BrokerSplits
@@ -31,7 +31,6 @@ from bundlekeel.sim.scenario import (
     Tenant,
     Wave,
 )
-from bundlekeel.sim.traffic import TrafficModel, factor_of, zipf
 
 QUIET = ScenarioSettings(cpu_noise=0.0, cpu_base=0.0)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.history.values import restored
+from bundlekeel.core.history.frames import restored
 from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.load import Floats, Ints
