@@ -148,7 +148,7 @@ async def test_a_transfer_removes_nobody(extensible_cluster: Cluster, watched: W
             await watched.feed.wait_changed(generation, 1.0)
             tables = watched.feed.tables()
             generation = tables.generation
-            withdrawn.update(broker for broker, heard in tables.heard.items() if heard.withdrawn_ms)
+            withdrawn.update(broker for broker, heard in tables.latest.items() if heard.withdrawn_ms)
             seen = await watched.picture()
             reported.append(len(seen.reports) if seen is not None else 0)
 
@@ -180,7 +180,7 @@ async def test_a_killed_broker_leaves_and_returns(
     """Out as soon as its registration ends, although its load data stay in the tables; back after its restart."""
     await settled(watched, traffic)
     victim = extensible_cluster.brokers[2]
-    await eventually(lambda: victim.broker_id in watched.feed.tables().heard, within=60.0)
+    await eventually(lambda: victim.broker_id in watched.feed.tables().latest, within=60.0)
     extensible_cluster.kill(victim.name)
     try:
 
@@ -190,7 +190,7 @@ async def test_a_killed_broker_leaves_and_returns(
             return bool(seen.reports) and victim.broker_id not in known
 
         await eventually(gone, within=60.0)
-        assert victim.broker_id in watched.feed.tables().heard
+        assert victim.broker_id in watched.feed.tables().latest
     finally:
         await asyncio.to_thread(extensible_cluster.restart, victim.name)
 

@@ -156,7 +156,7 @@ class Runtime:
             await self._pause(1.0)
 
     async def _observe(self) -> None:
-        """Bench sidecars watch only the seats; whoever has a seat keeps full watches and warm averages."""
+        """Bench sidecars watch only the seats; a sidecar with a seat keeps full watches and warm averages."""
         while self._parts.leadership.role == BENCH:
             await self._pause(0.2)
             if self._stop.is_set():

@@ -44,7 +44,7 @@ DENSE: Final = pa.schema(
         ("why", pa.string()),
     ]
 )
-# `pieces`: blocks that candidates play in one course. `number`: of the first.
+# `pieces`: blocks that candidates run through without a break. `number`: of the first.
 TASKS: Final = pa.schema(
     [
         ("number", pa.int64()),

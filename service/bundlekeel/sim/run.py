@@ -33,7 +33,7 @@ class Contender:
     """
 
     label: str
-    kind: Literal["bundlekeel", "native", "nobody"] = "bundlekeel"
+    kind: Literal["bundlekeel", "native", "none"] = "bundlekeel"
     parameters: Mapping[str, bool | float | str]
     compared: bool = False
 
@@ -51,7 +51,7 @@ _LOOKUPS: dict[str, Lookup] = {
     "avg": "random",
 }
 DEFAULT = Contender(label="avg", parameters={"strategy": "avg"})
-STILL = Contender(label="nobody", kind="nobody", parameters={})
+STILL = Contender(label="no balancer", kind="none", parameters={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class Simulation:
 
     def _balancer(self) -> Balancer:
         policies = _policies(self.scenario, self.cluster)
-        if self.contender.kind == "nobody":
+        if self.contender.kind == "none":
             return NoBalancer()
         if self.contender.native and self.params.strategy == "transfer":
             return NativeTransfer(params=self.params, policies=policies, books=self.books)

@@ -140,7 +140,7 @@ class Build:
         )
         for listener in (self.notifications, self.traces):
             if listener is not None:
-                written = ObservedJournal(written, listener.hear)
+                written = ObservedJournal(written, listener.observe)
         return DatedJournal(written, self.outside.clock.stepped_ms)
 
     def _calibration(self) -> Calibration:
@@ -250,9 +250,9 @@ class Build:
     def _cycle(self) -> Cycle:
         listeners: list[CycleListener] = [self.recorder.take] if self.recorder is not None else []
         if self.shadow_strategies is not None:
-            listeners.append(self.shadow_strategies.heard)
+            listeners.append(self.shadow_strategies.cycle_ended)
         if self.loaded.settings.calibration.mode != "off":
-            listeners.append(self.calibration.heard)
+            listeners.append(self.calibration.cycle_ended)
         return Cycle(
             observer=self.observer,
             admin=self.outside.admin,

@@ -311,7 +311,7 @@ def test_expectations_can_hold_and_fail(expect: Expect, held: bool) -> None:
     made = scenario(tenants=(Tenant(bundles=9, sizes=(0.1,) * 9, owners=(0,)),), expect=expect)
     found = simulate(made, STILL, 1)
     assert (found.failed == ()) is held
-    assert all(isinstance(item, ExpectationResult) and item.told for item in found.findings)
+    assert all(isinstance(item, ExpectationResult) and item.detail for item in found.findings)
 
 
 def test_fewest_and_most_moves_by_the_balancer() -> None:

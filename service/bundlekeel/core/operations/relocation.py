@@ -56,7 +56,7 @@ def drain(
 ) -> list[Refusal]:
     """Take moves off `sources` into the draft; the refusals say why each other bundle of theirs stays for now.
 
-    `movable` marks bundles (rows) a person may move, `eligible` tells why the others may not. `closed`: brokers that
+    `movable` marks bundles (rows) a person may move, `eligible` says why the others may not. `closed`: brokers that
     take nothing. `owned`: what a source owns by its own list; without it, what it reports counts. `budget`: moves.
     """
     ids, given = draft.snapshot.brokers.ids, budget

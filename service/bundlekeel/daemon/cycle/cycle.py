@@ -257,7 +257,7 @@ class Cycle:
         await self.requests.planned(result.ready, made.refusals, acting=relocates)
         restarted = self.guard_memory.rolled_out(snapshot.wall_ms, self.params.rollout_quiet_seconds)
         if restarted and closed is None:
-            # Brokers have stopped restarting: those that did are filled gently (warm), by whoever leads then.
+            # Brokers have stopped restarting: those that did are filled gently (warm), by the leader of then.
             await self.requests.warm_up(restarted)
         verdict = self.gate.cluster_obstacle() or made.verdict
         report = CycleReport(
@@ -317,7 +317,7 @@ class Cycle:
 
         async def ended(outcome: SplitOutcome) -> None:
             self.book_split(outcome)
-            # Whoever leads next has to know the children, and brokers do not report them yet.
+            # The next leader has to know the children, and brokers do not report them yet.
             await self._store(report.record(epoch), epoch)
 
         report.splits = await self.executor.split(

@@ -74,7 +74,7 @@ CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
     Action.SUBMISSION: frozenset({GateCheck.MODE, GateCheck.PAUSE}),
     Action.ORDER: frozenset({GateCheck.MODE}),
     Action.QUOTAS: frozenset({GateCheck.MODE, GateCheck.PAUSE, GateCheck.LEASE, GateCheck.OUTAGE}),
-    # Where nothing is carried out nobody sees whether it helps. Only the leader's task adopts
+    # Where nothing is carried out it is not seen whether it helps. Only the leader's task adopts
     # (daemon/calibration/watcher.py).
     Action.ADOPTION: frozenset({GateCheck.MODE, GateCheck.PAUSE, GateCheck.PUT_ASIDE}),
 }

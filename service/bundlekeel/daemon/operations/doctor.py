@@ -1,6 +1,6 @@
 """`doctor`: every connection and permission, what is wrong, and how to fix it. Reads only, in every mode.
 
-The one exception is a write below our own root, which every sidecar needs and which nobody else reads.
+The one exception is a write below our own root, which every sidecar needs and which only sidecars read.
 """
 
 from __future__ import annotations
@@ -188,14 +188,14 @@ def _reports(context: DoctorContext, picture: RawClusterView, tables: LoadTables
     if not picture.excluded:
         return [Check.passed("reports", f"{len(picture.reports)} usable")]
     return [
-        _unheard(context, item, tables)
+        _not_received(context, item, tables)
         if picture.mode in _PUBLISHING and item.code == Code.NO_LOAD_DATA
         else _unusable(item)
         for item in picture.excluded
     ]
 
 
-def _unheard(context: DoctorContext, item: ExcludedBroker, tables: LoadTables) -> Check:
+def _not_received(context: DoctorContext, item: ExcludedBroker, tables: LoadTables) -> Check:
     """A broker that has not published since we began to listen. That is wrong only after its longest silence."""
     longest = context.used(context.config.values(item.broker_id) or {})[0].report_max_interval_seconds
     listened = (context.clock.wall_ms() - tables.since_ms) / 1000
@@ -240,12 +240,12 @@ def _reporting(context: DoctorContext, picture: RawClusterView) -> list[Check]:
     alike: dict[str, list[str]] = {}
     for broker in sorted(picture.endpoints):
         params, origins = context.used(context.config.values(broker) or {})
-        told = []
+        texts = []
         for key in STOCK:
             (spec,) = BY_PULSAR_KEY[key]
             origin = "default of its release" if origins[spec.name] == "default" else origins[spec.name]
-            told.append(f"{key} {getattr(params, spec.name) / spec.factor:g} ({origin})")
-        alike.setdefault(", ".join(told), []).append(broker)
+            texts.append(f"{key} {getattr(params, spec.name) / spec.factor:g} ({origin})")
+        alike.setdefault(", ".join(texts), []).append(broker)
     name = "load reports of brokers"
     return [Check.passed(name, f"{', '.join(who)}: {text}") for text, who in alike.items()]
 
@@ -265,9 +265,9 @@ def _load_topics(picture: RawClusterView, tables: LoadTables) -> list[Check]:
     """Whether the topics are followed on which extensible brokers publish their load."""
     if picture.mode not in _PUBLISHING:
         return []
-    heard = sum(1 for broker in picture.endpoints if (item := tables.heard.get(broker)) and item.load is not None)
+    reporting = sum(1 for broker in picture.endpoints if (item := tables.latest.get(broker)) and item.load is not None)
     if tables.state == "ok":
-        detail = f"followed; {heard} of {len(picture.endpoints)} brokers heard"
+        detail = f"followed; {reporting} of {len(picture.endpoints)} brokers have published their load"
         return [Check.passed("load topics", detail)]
     fix = "let this host reach the brokers' service ports; its identity must be allowed to consume in pulsar/system"
     return [Check.failed("load topics", f"{tables.state} {tables.detail}".strip(), fix)]
@@ -325,8 +325,8 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
     blind = []
     for report in picture.reports:
         override = match_capacity(context.capacity, report.broker_id)
-        told = override is not None and (override.nic_gbps is not None or override.throughput is not None)
-        if not told and not (report.limit[BANDWIDTH_IN] > 0 and report.limit[BANDWIDTH_OUT] > 0):
+        given = override is not None and (override.nic_gbps is not None or override.throughput is not None)
+        if not given and not (report.limit[BANDWIDTH_IN] > 0 and report.limit[BANDWIDTH_OUT] > 0):
             blind.append(report.broker_id)
     if not blind:
         return Check.passed("bandwidth", "every broker has a bandwidth limit")

@@ -106,9 +106,9 @@ class OperatorRequests:
 
     async def task(self, task: str) -> TaskView:
         """One task."""
-        return msgspec.convert(await self._told(task), TaskView)
+        return msgspec.convert(await self._task_json(task), TaskView)
 
-    async def _told(self, task: str) -> Json:
+    async def _task_json(self, task: str) -> Json:
         found = self._task(task)
         if found is None:
             asked = dict(await self.shared_state.take_requests())
@@ -386,7 +386,7 @@ class OperatorRequests:
         moves = [move for move in made.moves if move.rule in RULES]
         refusals = [item for item in made.refusals if draining and item.broker == broker and item.bundle]
         count = len(owned.get(broker, ())) if owned else len(moves) + len(refusals)
-        told = numbered(len(moves), "bundle", "leave") if draining else f"{numbered(len(moves), 'bundle', 'come')} to"
+        moved = numbered(len(moves), "bundle", "leave") if draining else f"{numbered(len(moves), 'bundle', 'come')} to"
         return RelocationView(
             broker=broker,
             dry_run=dry_run,
@@ -396,7 +396,7 @@ class OperatorRequests:
             refusal_counts=counted(refusals),
             # A drain with nothing but bound bundles never ends by itself.
             eta_seconds=None if count and not moves else self.drain_tracker.eta(len(moves)),
-            sentence=f"{told} {broker}, {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now",
+            sentence=f"{moved} {broker}, {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now",
             detail=detail,
         )
 

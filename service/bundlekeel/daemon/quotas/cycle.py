@@ -193,7 +193,10 @@ class Quotas:
         await p.usage_listener.follow(bool(found.groups), picture.endpoints)
         table, claims, shares = await self._share(membership, survey, picture)
         outcome = await self._enforce(shares, membership, epoch)
-        native, told = p.settings.enforcer == "native", p.usage_listener.told(membership, table, picture.endpoints)
+        native, reported = (
+            p.settings.enforcer == "native",
+            p.usage_listener.reported(membership, table, picture.endpoints),
+        )
         seen = QuotaCycleReport(
             membership=membership,
             table=table,
@@ -201,11 +204,11 @@ class Quotas:
             shares=shares,
             demand=np.maximum(self._memory.known, self._memory.usage),
             plan=outcome.plan,
-            defects=self.native.defects(membership, table, picture.endpoints, told) if native else (),
-            told=told,
+            defects=self.native.defects(membership, table, picture.endpoints, reported) if native else (),
+            reported=reported,
         )
         self.seen = seen
-        await self._tell(seen, outcome, survey, epoch)
+        await self._publish(seen, outcome, survey, epoch)
         return True
 
     async def _survey(
@@ -214,7 +217,7 @@ class Quotas:
         membership = await self.usage.membership(found.groups, snapshot)
         membership = replace(membership, problems=(*found.problems, *membership.problems))
         if not membership.group_of:
-            return membership, UsageAnswers(told=(), asked=(), unresponsive={})
+            return membership, UsageAnswers(measured=(), asked=(), unresponsive={})
         serving = self._lines.speaking()
         return membership, await self.usage.survey(membership, picture, snapshot, self._p.arriving(), serving)
 
@@ -234,13 +237,13 @@ class Quotas:
         self, membership: Membership, survey: UsageAnswers, picture: RawClusterView
     ) -> tuple[UsageTable, TopicClaims, Shares]:
         """What was measured, shared out; in a thread: 100,000 topics take a while."""
-        table = await asyncio.to_thread(self._catalogue.table, survey.told, membership)
+        table = await asyncio.to_thread(self._catalogue.table, survey.measured, membership)
         partitions = await self.usage.partitions(self._counted(table, picture))
         claims, shares = await asyncio.to_thread(self._shared, membership, table, picture, partitions)
         return table, claims, shares
 
     def _counted(self, table: UsageTable, picture: RawClusterView) -> Mapping[str, int]:
-        """Topics whose partitions are to be counted: those seen and, while a broker was never heard, those held."""
+        """Topics whose partitions are to be counted: those seen and, while a broker has never answered, those held."""
         if self._heard.issuperset(picture.endpoints):
             return table.seen
         return {place.topic: 1 for place in self.rates.owned} | dict(table.seen)
@@ -316,7 +319,7 @@ class Quotas:
 
     # --- reporting ---
 
-    async def _tell(self, seen: QuotaCycleReport, outcome: _Outcome, survey: UsageAnswers, epoch: int) -> None:
+    async def _publish(self, seen: QuotaCycleReport, outcome: _Outcome, survey: UsageAnswers, epoch: int) -> None:
         p, now = self._p, self._p.clock.boot()
         rows = await asyncio.to_thread(group_rows, seen, self.rates.rate_of)
         add_held_back(rows, self.report, now - self._looked_boot)

@@ -417,7 +417,7 @@ class UnreachableOwners:
         self._since: dict[str, int] = {}
 
     def rows(self, picture: RawClusterView, units: Mapping[str, ServiceUnit], now_ms: int) -> list[FindingView]:
-        """One finding a broker that owns bundles by the channel, as `channel_watch` tells them; by broker."""
+        """One finding a broker that owns bundles by the channel, as `channel_watch` says; by broker."""
         dead = {item.broker_id: item.detail for item in picture.excluded if item.code == Code.ADMIN_UNREACHABLE}
         self._since = {broker: self._since.get(broker, now_ms) for broker in dead}
         if not dead:

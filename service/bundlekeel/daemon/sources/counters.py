@@ -109,7 +109,7 @@ class LiveLoads:
         options: CounterOptions,
         closing: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`closing`: awaited at the end, where nobody else closes what counters are read by."""
+        """`closing`: awaited at the end, where nothing else closes what counters are read by."""
         self._closing = closing
         self.wanted: Callable[[], bool] = bool
         self.moving: Callable[[], bool] = bool

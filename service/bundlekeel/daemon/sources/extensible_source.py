@@ -39,14 +39,14 @@ _FIRST_ANSWERS_SECONDS: Final = 3.0
 _FIRST_SCORES_SECONDS: Final = _FIRST_ANSWERS_SECONDS + CPU_FIRST_SECONDS + 3.0
 # After its first answer a JVM is asked again.
 _SECOND_ANSWER_SECONDS: Final = 2.0
-# Reports are made anew after this long without news: what was heard grows old.
+# Reports are made anew after this long without news: what was received grows old.
 _MADE_ANEW_SECONDS: Final = 1.0
 
 
 class _Made(NamedTuple):
     """Reports, what they were made of and when: a picture is asked for at each move, and 100,000 bundles take time."""
 
-    told: tuple[int, int, FeedState]
+    versions: tuple[int, int, FeedState]
     boot: float
     reports: list[BrokerReport]
     excluded: list[ExcludedBroker]
@@ -155,9 +155,9 @@ class ClusterSource:
         tables = self._feed.tables()
         self._take_in(tables, now)
         since = self._await_first_answers(now)
-        told = (generation, tables.generation, tables.state)
-        if self._made is None or self._made.told != told or now.boot - self._made.boot >= _MADE_ANEW_SECONDS:
-            self._made = _Made(told, now.boot, *self._book.reports(now))
+        versions = (generation, tables.generation, tables.state)
+        if self._made is None or self._made.versions != versions or now.boot - self._made.boot >= _MADE_ANEW_SECONDS:
+            self._made = _Made(versions, now.boot, *self._book.reports(now))
         return replace(
             base,
             generation=generation,
@@ -315,7 +315,7 @@ class ClusterSource:
     # --- small parts -----------------------------------------------------------------------------------------
 
     def _take_in(self, tables: LoadTables, now: Instant) -> None:
-        self._book.hear(tables, now)
+        self._book.take_in(tables, now)
         for state in FEED_STATES:
             self._telemetry.gauge("feed_up", float(state == tables.state), state=state)
 
@@ -365,9 +365,9 @@ def extensible_endpoints(picture: RawClusterView) -> dict[str, BrokerEndpoint]:
     """The brokers of a registry's picture that run the extensible load manager and have a readable record."""
     if picture.mode not in ("extensible", "mixed"):
         return {}
-    told = {item.broker_id for item in picture.reports} | {item.broker_id for item in picture.excluded}
+    known = {item.broker_id for item in picture.reports} | {item.broker_id for item in picture.excluded}
     return {
         broker: endpoint
         for broker, endpoint in picture.endpoints.items()
-        if broker not in told and (picture.mode == "extensible" or _EXTENSIONS in endpoint.load_manager)
+        if broker not in known and (picture.mode == "extensible" or _EXTENSIONS in endpoint.load_manager)
     }

@@ -88,7 +88,7 @@ class Observer:
             for item in picture.excluded:
                 self._telemetry.count("excluded_reports_total", code=item.code)
         self.picture = picture
-        # The averages may know a later moment: a report's is the one at which it was heard.
+        # The averages may know a later moment: a report's is the one at which it was received.
         measured = {report.broker_id: report.last_update for report in picture.reports if report.interval_ms}
         if changed or not measured.items() <= self._measured.items():
             self.fresh.set()

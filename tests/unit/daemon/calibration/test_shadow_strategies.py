@@ -35,7 +35,7 @@ class Playing(FakeSidecar):
         if given is not None and result is not None:
             self.given.append(given)
             self.results.append(result)
-        self.shadow_strategies.heard(epoch, given, result, record)
+        self.shadow_strategies.cycle_ended(epoch, given, result, record)
 
     def shadow(self) -> Mapping[str, Any]:
         """For the next record."""
