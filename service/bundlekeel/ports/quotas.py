@@ -61,7 +61,7 @@ class UsageTables:
 
 
 class UsageFeed(Protocol):
-    """What brokers tell each other of ResourceGroups (`non-persistent://pulsar/system/resource-usage`)."""
+    """What brokers report to each other of ResourceGroups (`non-persistent://pulsar/system/resource-usage`)."""
 
     async def start(self, service_urls: Sequence[str]) -> None:
         """Begin to listen, through any of these brokers; called again when they change. Never waits for a broker."""

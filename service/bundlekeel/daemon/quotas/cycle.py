@@ -193,10 +193,8 @@ class Quotas:
         await p.usage_listener.follow(bool(found.groups), picture.endpoints)
         table, claims, shares = await self._share(membership, survey, picture)
         outcome = await self._enforce(shares, membership, epoch)
-        native, reported = (
-            p.settings.enforcer == "native",
-            p.usage_listener.reported(membership, table, picture.endpoints),
-        )
+        reported = p.usage_listener.reported(membership, table, picture.endpoints)
+        native = p.settings.enforcer == "native"
         seen = QuotaCycleReport(
             membership=membership,
             table=table,
