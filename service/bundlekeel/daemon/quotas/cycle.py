@@ -195,7 +195,7 @@ class Quotas:
         outcome = await self._enforce(shares, membership, epoch)
         reported = p.usage_listener.reported(membership, table, picture.endpoints)
         native = p.settings.enforcer == "native"
-        seen = QuotaCycleReport(
+        self.seen = seen = QuotaCycleReport(
             membership=membership,
             table=table,
             claims=claims,
@@ -205,7 +205,6 @@ class Quotas:
             defects=self.native.defects(membership, table, picture.endpoints, reported) if native else (),
             reported=reported,
         )
-        self.seen = seen
         await self._publish(seen, outcome, survey, epoch)
         return True
 
