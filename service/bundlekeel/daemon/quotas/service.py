@@ -49,9 +49,7 @@ class QuotaService:
     """Shows what the leader saw last, and stores what people want. `leadership`, `peers`: whom a follower asks about
     topics that the stored report leaves out."""
 
-    def __init__(
-        self, quotas: Quotas, parts: QuotaParts, leadership: Leadership | None = None, peers: Peers | None = None
-    ) -> None:
+    def __init__(self, quotas: Quotas, parts: QuotaParts, leadership: Leadership, peers: Peers) -> None:
         self.quotas = quotas
         self._p = parts
         self._leadership, self._peers = leadership, peers
