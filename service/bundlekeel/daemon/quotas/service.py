@@ -119,8 +119,8 @@ class QuotaService:
 
     async def _by_leader(self, topic: str) -> QuotaWhyView | None:
         """What the leader says; None when that is us, or it does not know or answer: then the report has to do."""
-        leader = self._leadership.leader if self._leadership is not None else None
-        if leader is None or not leader.url or self._peers is None or self._p.shared_state.leading:
+        leader = self._leadership.leader
+        if leader is None or not leader.url or self._p.shared_state.leading:
             return None
         try:
             told = await self._peers.quota_why(leader.url, topic)
