@@ -134,7 +134,7 @@ class PageSidecar(FakeSidecar):
             "cluster": "shop",
             "cycle.interval": CYCLE_SECONDS,
             "review": "required" if review else "off",
-            "calibration": {"mode": "recommend", "uri": "memory", "interval": 1.0, "canary": 3600.0},
+            "calibration": {"mode": "recommend", "uri": "memory", "interval": 1.0, "trial": 3600.0},
             "quotas": (quotas or QuotaSettings()).model_dump(),
         }
         super().__init__(cluster, name, mode=mode, params=params, settings=settings)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle, CycleListener
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.guard_state import GuardMemory
@@ -65,6 +65,8 @@ CONFIRM_ALLOWANCE_SECONDS = 30.0
 
 class Build:
     """One sidecar's parts, wired; `runtime` runs it and `service` answers for it."""
+
+    leadership: Leadership
 
     def __init__(self, loaded: LoadedSettings, out: Outside) -> None:
         self.loaded, self.outside = loaded, out
@@ -140,7 +142,7 @@ class Build:
         )
         for listener in (self.notifications, self.traces):
             if listener is not None:
-                written = ObservedJournal(written, listener.hear)
+                written = ObservedJournal(written, listener.observe)
         return DatedJournal(written, self.outside.clock.stepped_ms)
 
     def _calibration(self) -> Calibration:
@@ -172,8 +174,8 @@ class Build:
         found.on_won = self._on_won
         return found
 
-    def _executor(self) -> LeaderExecutor:
-        return LeaderExecutor(self._ports(), self.leadership, self.shared_state, self._limits(), self.gate)
+    def _executor(self) -> Executor:
+        return Executor(self._ports(), self.leadership, self.shared_state, self._limits(), self.gate)
 
     def _limits(self) -> ExecutorLimits:
         return ExecutorLimits(intent_seconds=self.loaded.settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS)
@@ -268,9 +270,9 @@ class Build:
     def _cycle(self) -> Cycle:
         listeners: list[CycleListener] = [self.recorder.take] if self.recorder is not None else []
         if self.shadow_strategies is not None:
-            listeners.append(self.shadow_strategies.heard)
+            listeners.append(self.shadow_strategies.cycle_ended)
         if self.loaded.settings.calibration.mode != "off":
-            listeners.append(self.calibration.heard)
+            listeners.append(self.calibration.cycle_ended)
         return Cycle(
             observer=self.observer,
             admin=self.outside.admin,
@@ -375,7 +377,7 @@ class Build:
             cycle=self.cycle,
             drain_tracker=self.operations,
             manual_moves=self.manual_moves,
-            proposals=self.reviews,
+            review_store=self.reviews,
             metadata=out.metadata,
             ownership=out.ownership,
             journal=self.journal,

@@ -63,7 +63,7 @@ def calibration(
         rules=replace(given.rules, cluster=loaded.settings.cluster),
         every_seconds=given.interval,
         interval_seconds=loaded.settings.cycle.interval,
-        canary_seconds=given.canary,
+        trial_seconds=given.trial,
         store=store,
         effective_parameters=effective_parameters,
         shared_state=shared_state,

@@ -10,7 +10,7 @@ import pytest
 
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.operations.drain import RULE as DRAIN
+from bundlekeel.core.operations.relocation import DRAIN
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
