@@ -28,12 +28,10 @@ from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
 from tests.support.quota_world import pass_traffic
 from tests.support.security import Tokens, access_for
 from tests.support.threshold_cases import as_bytes, document
-from tests.support.world import FakeSidecar, TestClock
+from tests.support.world import PATIENT, FakeSidecar, TestClock
 
 TURN_SECONDS = 0.25
 CYCLE_SECONDS = 1.0
-# By itself it never sees a difference often enough: what moves, a person asked for.
-PATIENT = Parameters(avg_hit_count_low=100_000, avg_hit_count_high=100_000)
 Loads = Mapping[str, Iterable[tuple[str, float]]]
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.core.model.load import TopicLoad
-from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.picture import Mode
@@ -20,7 +19,7 @@ from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.memory_usage import MemoryUsageFeed
 from tests.support.quota_model import MemoryQuotaAdmin
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
+from tests.support.world import BROKERS, PATIENT, FakeCluster, FakeSidecar, TestClock
 
 # Of one message.
 BYTES = 1000.0
@@ -122,7 +121,7 @@ class QuotaSidecar(FakeSidecar):
             "writes_per_minute": writes_per_minute,
             "topic_metrics": topic_metrics,
         }
-        super().__init__(cluster, name, mode=mode, params=Parameters(), settings={"quotas": quotas})
+        super().__init__(cluster, name, mode=mode, params=PATIENT, settings={"quotas": quotas})
 
     def reach(self) -> MemoryAdmin:
         """How it reaches the brokers."""

@@ -21,12 +21,10 @@ from bundlekeel.daemon.operations.plans import Plans
 from bundlekeel.daemon.state.documents import Desired, Pause
 from bundlekeel.ports import Member
 from tests.support.builders import bundle_name
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+from tests.support.world import BROKERS, PATIENT, FakeCluster, FakeSidecar
 from tests.unit.daemon.cycle.test_splits import CHILDREN, PARENT, hot_cluster
 
 WHO: dict[str, Any] = {"reason": "even it out", "by": "ann"}
-# By itself it never sees a difference often enough: what moves, a person asked for.
-PATIENT = with_params(avg_hit_count_low=100_000, avg_hit_count_high=100_000)
 AT_ONCE = PlanRequest(ignore_hit_counts=True)
 
 
