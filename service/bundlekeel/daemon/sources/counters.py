@@ -51,6 +51,8 @@ REFUSED_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
 # The older ones of several readings that are there at once are shown for so long: a cycle sees each of them.
 _SHOWN_SECONDS: Final = 2.0
+# At the beginning of a term the brokers' figures change from reports to counters together, or after so long.
+_TOGETHER_SECONDS: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,7 @@ class LiveLoads:
         self._traffic: dict[str, tuple[int, Floats]] = {}
         self._topics = 0
         self._quick_until = float("-inf")
+        self._together_until = float("-inf")
         self._slots = asyncio.Semaphore(options.at_once)
 
     def register(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
@@ -179,6 +182,10 @@ class LiveLoads:
             if self._divided.get(report.broker_id) != report.bundle_names:
                 self._divided[report.broker_id] = report.bundle_names
                 self._check_boundaries(report.bundle_names)
+        if self._clock.boot() < self._together_until:
+            if not all(self._answered(broker, known) for broker, known in self._brokers.items()):
+                return picture
+            self._together_until = float("-inf")
         reports = tuple(self._newer(report) for report in picture.reports)
         return replace(picture, reports=reports)
 
@@ -195,15 +202,23 @@ class LiveLoads:
             known.forget()
             known.asked = float("-inf")
         self._traffic = {}
+        self._together_until = self._clock.boot() + _TOGETHER_SECONDS
         self._quicken()
 
     def _quicken(self) -> None:
         """Something suggests that loads change, or are about to."""
         self._quick_until = self._clock.boot() + ATTENTION_SECONDS
 
+    def _answered(self, broker: str, known: _Known) -> bool:
+        return known.load is not None or known.refused or not self._worth(broker)
+
+    def _worth(self, broker: str) -> bool:
+        """Whether a broker computes its own figures more rarely than it would be read."""
+        return self.statistics_seconds(broker) > self._options.quick_interval
+
     def _due(self, broker: str, known: _Known) -> bool:
         quick, now = self._options.quick_interval, self._clock.boot()
-        if self.statistics_seconds(broker) <= quick:
+        if not self._worth(broker):
             return False
         hurry = now < self._quick_until and not self.in_flight()
         pace, rest, rate = (

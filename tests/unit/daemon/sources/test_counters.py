@@ -323,6 +323,40 @@ async def test_a_move_does_not_make_a_wave_forgotten(stage: Stage) -> None:
     assert min(shown) > 700.0
 
 
+@played()
+async def test_at_first_all_brokers_are_shown_by_their_counters_together(stage: Stage) -> None:
+    """A plan beside reports that are minutes old would send bundles to whom they fitted then."""
+    late = stage.counting.counters
+
+    async def slow(broker: BrokerEndpoint) -> list[CounterReading]:
+        await asyncio.sleep(1.2 if broker.broker_id == "b:8080" else 0.0)
+        return await late(broker)
+
+    stage.counting.counters = slow  # type: ignore[method-assign]
+    seen = set()
+    for _ in range(80):
+        await asyncio.sleep(0.1)
+        seen.add(tuple(item.interval_ms > 0 for item in stage.shown().values()))
+    assert seen == {(False, False), (True, True)}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@played()
+async def test_a_broker_that_cannot_be_read_holds_up_no_other_for_long(stage: Stage, fails: bool) -> None:
+    """One that refuses for no time, one that does not answer for some seconds."""
+    stage.counting.faults = {"a:8080"} if fails else set()
+    read = stage.counting.counters
+
+    async def hanging(broker: BrokerEndpoint) -> list[CounterReading]:
+        if broker.broker_id == "a:8080" and not fails:
+            await asyncio.sleep(1000.0)
+        return await read(broker)
+
+    stage.counting.counters = hanging  # type: ignore[method-assign]
+    await asyncio.sleep(4.5 if fails else 9.5)
+    assert [item.interval_ms > 0 for item in stage.shown().values()] == [False, True]
+
+
 @played(seconds=10.0)
 async def test_readings_from_the_future(stage: Stage) -> None:
     """Prometheus' clock is ahead by more than a reading takes: what it says would settle moves before they show."""
