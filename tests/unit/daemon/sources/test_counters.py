@@ -15,6 +15,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminFault, CodecError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, BrokerEndpoint, BrokerReport
+from bundlekeel.daemon.operations.doctor_checks import live_loads_check
 from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterOptions, LiveLoads
 from bundlekeel.ports import Clock, Picture
 from tests.support.memory_source import MemoryMetadata
@@ -502,6 +503,26 @@ async def test_a_broker_that_does_not_tell(stage: Stage) -> None:
     stage.counting.faults = set()
     await asyncio.sleep(REFUSED_SECONDS)
     assert stage.rate("a:8080") == pytest.approx(1000.0)
+
+
+@played()
+async def test_what_each_broker_is_seen_by(stage: Stage) -> None:
+    """For metrics and doctor: live with the age of the reading, or why not; nothing at a follower."""
+    stage.counting.faults = {"a:8080"}
+    assert stage.live.states() == dict.fromkeys(BROKERS, "waiting")
+    await asyncio.sleep(5.0)
+    stage.shown()
+    assert stage.live.states() == {"a:8080": "refused", "b:8080": "live"}
+    assert stage.live.refusals() == {"a:8080": "no counters"}
+    assert list(stage.live.ages()) == ["b:8080"] and 0 < stage.live.ages()["b:8080"] <= 3.5
+    check = live_loads_check(stage.live)
+    assert not check.ok and "live 1, refused 1; a:8080: no counters" in check.detail
+    stage.topics = 300_001
+    stage.shown()
+    assert set(stage.live.states().values()) == {"too_many_topics"}
+    stage.leads = False
+    assert (stage.live.states(), stage.live.ages()) == ({}, {})
+    assert "by the leader alone" in live_loads_check(stage.live).detail
 
 
 @played(seconds=20.0)
