@@ -17,7 +17,7 @@ from bundlekeel.core.model.names import FULL_UPPER
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.planning.ledger import landed
 from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
-from bundlekeel.ports import Clock, Picture
+from bundlekeel.ports import Clock, RawClusterView
 from bundlekeel.sim.balancers import Bundlekeel, cluster_index
 from bundlekeel.sim.cluster import SimulatedMove, VirtualCluster
 from bundlekeel.sim.reports import START_MS, broker_id
@@ -86,7 +86,7 @@ class LiveBundlekeel(Bundlekeel):
     `live` None: by reports alone."""
 
     live: LiveLoads | None
-    picture: Picture | None = None
+    picture: RawClusterView | None = None
     _last: float = float("-inf")
     _heard: tuple[BrokerReport, ...] = ()
 
@@ -138,7 +138,7 @@ async def _played(scenario: Scenario, seed: int, *, counters: bool) -> list[Simu
     return cluster.moved
 
 
-def _picture(cluster: VirtualCluster) -> Picture:
+def _picture(cluster: VirtualCluster) -> RawClusterView:
     reports = tuple(cluster.reports())
     names = map(broker_id, range(len(cluster.capacity)))
     started = {report.broker_id: report.start_timestamp for report in reports}
@@ -146,7 +146,7 @@ def _picture(cluster: VirtualCluster) -> Picture:
         name: BrokerEndpoint(broker_id=name, web_url=f"http://{name}", start_timestamp=started.get(name, START_MS))
         for name in names
     }
-    return Picture(
+    return RawClusterView(
         wall_ms=cluster.wall_ms,
         boot=cluster.now,
         generation=0,

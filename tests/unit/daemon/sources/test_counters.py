@@ -15,7 +15,6 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminFault, CodecError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, BrokerEndpoint, BrokerReport
-from bundlekeel.daemon.operations.doctor_checks import live_loads_check
 from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterOptions, LiveLoads
 from bundlekeel.ports import Clock, RawClusterView
 from tests.support.memory_source import MemoryMetadata
@@ -324,40 +323,6 @@ async def test_a_move_does_not_make_a_wave_forgotten(stage: Stage) -> None:
     assert min(shown) > 700.0
 
 
-@played()
-async def test_at_first_all_brokers_are_shown_by_their_counters_together(stage: Stage) -> None:
-    """A plan beside reports that are minutes old would send bundles to whom they fitted then."""
-    late = stage.counting.counters
-
-    async def slow(broker: BrokerEndpoint) -> list[CounterReading]:
-        await asyncio.sleep(1.2 if broker.broker_id == "b:8080" else 0.0)
-        return await late(broker)
-
-    stage.counting.counters = slow  # type: ignore[method-assign]
-    seen = set()
-    for _ in range(80):
-        await asyncio.sleep(0.1)
-        seen.add(tuple(item.interval_ms > 0 for item in stage.shown().values()))
-    assert seen == {(False, False), (True, True)}
-
-
-@pytest.mark.parametrize("fails", [True, False])
-@played()
-async def test_a_broker_that_cannot_be_read_holds_up_no_other_for_long(stage: Stage, fails: bool) -> None:
-    """One that refuses for no time, one that does not answer for some seconds."""
-    stage.counting.faults = {"a:8080"} if fails else set()
-    read = stage.counting.counters
-
-    async def hanging(broker: BrokerEndpoint) -> list[CounterReading]:
-        if broker.broker_id == "a:8080" and not fails:
-            await asyncio.sleep(1000.0)
-        return await read(broker)
-
-    stage.counting.counters = hanging  # type: ignore[method-assign]
-    await asyncio.sleep(4.5 if fails else 9.5)
-    assert [item.interval_ms > 0 for item in stage.shown().values()] == [False, True]
-
-
 @played(seconds=10.0)
 async def test_readings_from_the_future(stage: Stage) -> None:
     """Prometheus' clock is ahead by more than a reading takes: what it says would settle moves before they show."""
@@ -503,26 +468,6 @@ async def test_a_broker_that_does_not_tell(stage: Stage) -> None:
     stage.counting.faults = set()
     await asyncio.sleep(REFUSED_SECONDS)
     assert stage.rate("a:8080") == pytest.approx(1000.0)
-
-
-@played()
-async def test_what_each_broker_is_seen_by(stage: Stage) -> None:
-    """For metrics and doctor: live with the age of the reading, or why not; nothing at a follower."""
-    stage.counting.faults = {"a:8080"}
-    assert stage.live.states() == dict.fromkeys(BROKERS, "waiting")
-    await asyncio.sleep(5.0)
-    stage.shown()
-    assert stage.live.states() == {"a:8080": "refused", "b:8080": "live"}
-    assert stage.live.refusals() == {"a:8080": "no counters"}
-    assert list(stage.live.ages()) == ["b:8080"] and 0 < stage.live.ages()["b:8080"] <= 3.5
-    check = live_loads_check(stage.live)
-    assert not check.ok and "live 1, refused 1; a:8080: no counters" in check.detail
-    stage.topics = 300_001
-    stage.shown()
-    assert set(stage.live.states().values()) == {"too_many_topics"}
-    stage.leads = False
-    assert (stage.live.states(), stage.live.ages()) == ({}, {})
-    assert "by the leader alone" in live_loads_check(stage.live).detail
 
 
 @played(seconds=20.0)
