@@ -120,6 +120,13 @@ METRICS: tuple[Metric, ...] = (
         ("broker",),
         "Age of each broker's load: of its report, or of the newer reading of its counters.",
     ),
+    Metric(
+        "live_load_brokers",
+        "gauge",
+        ("state",),
+        "Brokers at the sidecar that reads counters, the leader: live, or why a report is used instead.",
+    ),
+    Metric("live_load_age_seconds", "table", ("broker",), "Age of the last reading of each broker that is live."),
     Metric("snapshot_brokers", "gauge", ("state",), "Registered brokers: ok or an exclusion code."),
     Metric("excluded_reports_total", "counter", ("code",), "Reports that could not be used, by code."),
     Metric("imputed_fields_total", "counter", ("code",), "Fields of reports that were filled in, by code."),

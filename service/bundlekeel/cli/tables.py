@@ -199,7 +199,8 @@ def brokers(rows: Sequence[BrokerView], layout: TableLayout) -> RenderableType:
     made = table(
         *("broker", *([] if layout.stacked else ["state"]), ">score", ">latest", ">short", ">long", ">bundles"),
         *("coming", ">seen", *([] if layout.stacked else ["verdict"])),
-        caption="latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles on their way",
+        caption="latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles on their way; "
+        "seen: age of its report, live: of its counters, which the leader alone reads",
     )
     for row in rows:
         cells, verdict = _broker_cells(row, stacked=layout.stacked), coded(row.verdict.code if row.verdict else None)

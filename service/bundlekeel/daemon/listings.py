@@ -108,7 +108,7 @@ def _brokers(
                 bundles=int(draft.bundle_count[row]),
                 topics=int(table.topics[row]),
                 report_age_seconds=max(0.0, (now_ms - int(table.last_update[row])) / 1000),
-                measured_seconds=snapshot.intervals[row] / 1000 or None if snapshot.intervals else None,
+                measured_seconds=snapshot.interval_ms(row) / 1000 or None,
                 version=table.versions[row],
                 load_manager=table.load_managers[row].rpartition(".")[2],
                 sheds_itself=config.sheds(broker),

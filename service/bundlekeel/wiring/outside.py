@@ -203,6 +203,7 @@ def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorCo
         clock=out.clock,
         channel=channel,
         feed=lambda: out.source.feed,
+        live=out.source.live,
         mode=settings.mode,
         heartbeat_seconds=settings.leadership.heartbeat,
         store_address=settings.store_url,

@@ -244,14 +244,14 @@ def test_what_was_measured_later_is_a_hit_at_once(seconds: int, high: int) -> No
     assert {hit.high for hit in turn(measured(0), 0, memory, **fast).memory.hits.values()} == {high}
 
 
-def test_what_some_brokers_measured_is_no_hit_beside_old_reports() -> None:
-    """Rule: a new leader reads one broker after the other; until all were read, some figures are minutes old."""
+def test_a_broker_that_does_not_tell_its_counters_holds_up_only_its_own_pair() -> None:
+    """Rule: what was measured of both brokers of a pair is a hit at once; beside an old report it is none."""
     told = cluster([[0.3, 0.3, 0.3], [0.02], [0.2]])
     memory = turn(written(told, -20_000), -2_000, StrategyMemory()).memory
     hot, cold, middle = written(told, 0)
-    read = [replace(hot, interval_ms=15_000), replace(cold, interval_ms=15_000)]
-    assert {hit.high for hit in turn([*read, middle], 0, memory).memory.hits.values()} == {1}
-    assert turn([*read, replace(middle, interval_ms=15_000)], 0, memory).plan.moves
+    measured = replace(hot, interval_ms=15_000)
+    assert {hit.high for hit in turn([measured, cold, middle], 0, memory).memory.hits.values()} == {1}
+    assert turn([measured, replace(cold, interval_ms=15_000), middle], 0, memory).plan.moves
 
 
 def test_a_change_of_the_coldest_partner_does_not_stop_the_count() -> None:

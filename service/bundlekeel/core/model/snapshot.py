@@ -141,6 +141,10 @@ class Snapshot:
     digest: str
     intervals: tuple[int, ...] = ()
 
+    def interval_ms(self, row: int) -> int:
+        """The interval of one broker, 0 where its figures are its own."""
+        return self.intervals[row] if self.intervals else 0
+
     @property
     def slowest_seconds(self) -> float | None:
         """The longest of the intervals; None where a broker's figures are its own."""

@@ -191,7 +191,7 @@ def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Param
     last = _last_landing(baseline.broker, ledger)
     reported = int(snapshot.brokers.last_update[row])
     # What was measured wholly after a landing shows it.
-    wait_ms = (snapshot.intervals[row] if snapshot.intervals else 0) or _wait_ms(params)
+    wait_ms = snapshot.interval_ms(row) or _wait_ms(params)
     return reported >= last + wait_ms or now_ms >= last + timeout_ms(params)
 
 

@@ -260,7 +260,7 @@ def _counted(given: SplitInput, row: int) -> Hits:
     # Hits further apart than twice the longest silence of a broker are not in a row.
     if known is None or now - known.at_ms > 2000 * given.params.report_max_interval_seconds:
         return Hits(side="split", low=1, reported=reported, at_ms=now)
-    if given.snapshot.intervals and given.snapshot.intervals[owner] and now - known.at_ms < MEASURED_HIT_MS:
+    if given.snapshot.interval_ms(owner) and now - known.at_ms < MEASURED_HIT_MS:
         return known
     # One interval's silence says "unchanged", as in `avg`: a quiet broker would take an hour for four hits.
     interval = max(given.params.statistics_interval_seconds, given.params.host_usage_interval_seconds)

@@ -34,6 +34,7 @@ from bundlekeel.core.strategies.common import (
     best_fit,
     candidates,
     measured_since,
+    refreshed_seconds,
     refuse_all,
     refuse_rest,
     refuse_unfit,
@@ -120,7 +121,7 @@ def _fresh(context: Context, row: int) -> bool:
     known = context.memory.hits.get(brokers.ids[row])
     if known is None or measured_since(context, row, known.reported):
         return True
-    shortest = min(params.statistics_interval_seconds, params.host_usage_interval_seconds)
+    shortest, _ = refreshed_seconds(context, row)
     elapsed = (context.snapshot.wall_ms - known.at_ms) / 1000
     reported = int(brokers.last_update[row]) > known.reported
     silence = max(shortest, params.report_min_interval_seconds + TELLING_SECONDS)

@@ -41,7 +41,6 @@ class Context:
     guard: GuardState = field(default_factory=GuardState)
     booked: frozenset[str] = frozenset()
     _mean: float | None = None
-    _all_measured: bool | None = None
 
     def full(self) -> bool:
         """Whether the plan looks far enough ahead: ten cycles' budget. The rest is planned when it may be done."""
@@ -58,13 +57,6 @@ class Context:
             scores = self.draft.score[~closed if not closed.all() else slice(None)].tolist()
             self._mean = math.fsum(scores) / len(scores)
         return self._mean
-
-    @property
-    def all_measured(self) -> bool:
-        """Whether the figures of all brokers were measured."""
-        if self._all_measured is None:
-            self._all_measured = self.snapshot.slowest_seconds is not None
-        return self._all_measured
 
     def concerned(self) -> Bools:
         """Brokers (mask) that can be evened out with others: not those that take nothing and have nothing to give."""
@@ -98,11 +90,17 @@ class Candidates:
 def measured_since(context: Context, row: int, reported: int) -> bool:
     """Whether a broker's figures were measured (`BrokerReport.interval_ms`) and are not those of `reported`, in ms:
     they are of a time that was mostly not over then. Figures that ended before it are of another source: a report has
-    the moment at which it was received. False while figures of any broker are its own: those may be minutes older."""
-    if not context.all_measured:
-        return False
+    the moment at which it was received."""
+    interval_ms = context.snapshot.interval_ms(row)
     last = int(context.snapshot.brokers.last_update[row])
-    return not reported <= last < reported + context.snapshot.intervals[row] / 2
+    return interval_ms > 0 and not reported <= last < reported + interval_ms / 2
+
+
+def refreshed_seconds(context: Context, row: int) -> tuple[float, float]:
+    """How often the figures of a broker are refreshed: those that are oftener, and those that are more rarely."""
+    params, measured = context.params, context.snapshot.interval_ms(row) / 1000
+    own = params.statistics_interval_seconds, params.host_usage_interval_seconds
+    return (measured, measured) if measured else (min(own), max(own))
 
 
 def candidates(context: Context, source: int) -> Candidates:

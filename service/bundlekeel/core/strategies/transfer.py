@@ -37,6 +37,7 @@ from bundlekeel.core.strategies.common import (
     best_fit,
     candidates,
     measured_since,
+    refreshed_seconds,
     refuse_rest,
     refuse_unfit,
     stuck,
@@ -214,8 +215,8 @@ def _reason(context: Context, view: _View) -> Code | None:
 
 def _count(context: Context, extremes: tuple[int, int], history: dict[str, SmoothedScore]) -> StrategyMemory:
     """One more hit if both extreme brokers reported since the last one, or have been silent for an interval."""
-    brokers, params, before, now = context.snapshot.brokers, context.params, context.memory, context.snapshot.wall_ms
-    shortest, longest = sorted((params.statistics_interval_seconds, params.host_usage_interval_seconds))
+    brokers, before, now = context.snapshot.brokers, context.memory, context.snapshot.wall_ms
+    shortest, longest = map(max, zip(*(refreshed_seconds(context, row) for row in extremes), strict=True))
     reports = {brokers.ids[row]: int(brokers.last_update[row]) for row in extremes}
     known = {broker: before.hits[broker].reported for broker in reports if broker in before.hits}
     reported = all(at > known.get(broker, -1) for broker, at in reports.items())

@@ -182,11 +182,6 @@ class Cycle:
         self.gate.see(picture)
         self._broker_splits.look(picture, takeover)
         self.params = self.parameters(self.config.adoptable(), namespaces_of(takeover))
-        if (measured := snapshot.slowest_seconds) is not None:
-            # Hits, ledger and missing reports are judged by the age of the newest measurement.
-            self.params = replace(
-                self.params, statistics_interval_seconds=measured, host_usage_interval_seconds=measured
-            )
         self.snapshot = snapshot = await self.requests.complete(snapshot, picture)
         await self.policies.refresh(snapshot)
         await self._note_external_moves(snapshot, picture)

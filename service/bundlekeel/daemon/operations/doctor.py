@@ -34,10 +34,11 @@ from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
-from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check
+from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check, live_loads_check
 from bundlekeel.daemon.operations.takeover import read_record
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
+from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, RawClusterView
@@ -70,6 +71,7 @@ class DoctorContext:
     used: Callable[[Mapping[str, str]], tuple[Parameters, Mapping[str, str]]]
     channel: ChannelWatch | None = None
     feed: Callable[[], LoadTables] = LoadTables
+    live: LiveLoads | None = None
 
 
 async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check]:
@@ -94,6 +96,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     tables = await _listening(context, picture, within)
     checks += _reports(context, picture, tables)
     checks += [*_admin(context, picture), *_reporting(context, picture)]
+    checks += [] if context.live is None else [live_loads_check(context.live)]
     record = await _takeover(context)
     checks += [_load_manager(picture), _shedding(context, picture, namespaces_of(record))]
     checks += [_splitting(context, picture, record), await _leader(context)]

@@ -18,6 +18,7 @@ from bundlekeel.daemon.answers.summary import SummaryView
 from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
 from bundlekeel.daemon.execution.split_intents import SPLITS, decode_split
 from bundlekeel.daemon.sources.channel_watch import VARIANTS, ChannelWatch
+from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.state.documents import AveragesPart, Desired, decode, decode_moves, decode_request, decode_state
 from bundlekeel.daemon.state.owned_limits import HELD, NATIVE, OwnedLimits
 from bundlekeel.daemon.state.shared_state import AVERAGES, DESIRED, MOVES, REQUESTS, STATE
@@ -206,3 +207,22 @@ def _would_do(day: SummaryView, plan: Plan | None) -> Check:
             detail += f"; the last plan: {numbered(len(plan.moves), 'move')}, max/mean {before:.2f} to {after:.2f}"
     fix = "see `bundlekeel summary` and `bundlekeel plan`: what is not carried out is recommended again"
     return Check(name="what acting would do", ok=not often, detail=detail, fix=fix if often else "", severity="warning")
+
+
+def live_loads_check(live: LiveLoads) -> Check:
+    """Which brokers are seen by their counters. Only the leader reads them."""
+    name, states, refused = "live loads", live.states(), live.refusals()
+    if not states:
+        return Check.passed(name, "counters are read by the leader alone; loads here are those of the brokers' reports")
+    counted = ", ".join(f"{state} {count}" for state, count in sorted(Counter(states.values()).items()))
+    detail = f"{numbered(len(states), 'broker')}: {counted}"
+    if refused:
+        return Check.warned(
+            name,
+            f"{detail}; {min(refused)}: {refused[min(refused)]}",
+            "let this host read /metrics/ of the brokers with topics in it (exposeTopicLevelMetricsInPrometheus=true), "
+            "or set `counters.source` to prometheus or off; reports are used until then",
+        )
+    if "too_many_topics" in states.values():
+        return Check.warned(name, detail, "set `counters.source: prometheus`, or raise `counters.max_topics`")
+    return Check.passed(name, detail)

@@ -163,16 +163,19 @@ async def handback(
     if found is None:
         return None
     record, version = found
-    warnings = []
-    for key, value in record.overrides.items():
+    warnings, overrides = [], dict(record.overrides)
+    for key in record.overrides:
         await look_again()
         try:
-            if value is None:
+            if key == EXCLUDED:
+                overrides[key] = _without_ours(record, (await context.admin.dynamic_configuration()).get(key, ""))
+            if (value := overrides[key]) is None:
                 await context.commands.delete_dynamic(key, permit=by_person)
             else:
                 await context.commands.set_dynamic(key, value, permit=by_person)
         except AdminApiError as error:
             warnings.append(f"{key} could not be restored: {error}")
+    record = replace(record, overrides=overrides)
     rows = await _verify(
         context, {broker: _restored(record, endpoint) for broker, endpoint in context.endpoints.items()}
     )
@@ -187,6 +190,18 @@ async def handback(
         warnings=tuple(warnings),
         splits_by=_who_splits(rows),
     )
+
+
+def _without_ours(record: TakeoverRecord, stored: str) -> str | None:
+    """What to restore of the exclusions: what was there before, and what others have added since."""
+    before = record.overrides[EXCLUDED]
+    if not record.namespaces:
+        return before  # which of them are ours is not known any more: the whole cluster was taken over since
+    of_files = frozenset[str]().union(*(name_set(values.get(EXCLUDED, "")) for values in record.runtime.values()))
+    there = of_files if before is None else name_set(before)
+    added = name_set(stored) - there - of_files - frozenset(record.namespaces)
+    # An override takes the place of a file's value, so it has to hold that too.
+    return ",".join(sorted(there | added)) if added else before
 
 
 async def _close(context: TakeoverContext, closed: TakeoverRecord, version: int, warnings: list[str]) -> bool:

@@ -51,6 +51,8 @@ REFUSED_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
 # The older ones of several readings that are there at once are shown for so long: a cycle sees each of them.
 _SHOWN_SECONDS: Final = 2.0
+# At the beginning of a term the brokers' figures change from reports to counters together, or after so long.
+_TOGETHER_SECONDS: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ class _Known:
     `loads`: what each two readings said in the last `WAVE_SECONDS`; `steps`: the change from each of them to the next;
     `load`: what is shown of it; `topics_ms`: when its counters were of topics last.
     `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
-    process does not use. `refused`: it gave none."""
+    process does not use. `refused`: why it gave none. `state`: `live`, or why its report is shown instead."""
 
     endpoint: BrokerEndpoint
     reading: CounterReading | None = None
@@ -83,7 +85,8 @@ class _Known:
     others: float = 0.0
     asked: float = float("-inf")
     took: float = 0.0
-    refused: bool = False
+    refused: str = ""
+    state: str = "waiting"
     task: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
@@ -129,6 +132,7 @@ class LiveLoads:
         self._traffic: dict[str, tuple[int, Floats]] = {}
         self._topics = 0
         self._quick_until = float("-inf")
+        self._together_until = float("-inf")
         self._slots = asyncio.Semaphore(options.at_once)
 
     def register(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
@@ -179,8 +183,31 @@ class LiveLoads:
             if self._divided.get(report.broker_id) != report.bundle_names:
                 self._divided[report.broker_id] = report.bundle_names
                 self._check_boundaries(report.bundle_names)
+        if self._clock.boot() < self._together_until:
+            if not all(self._answered(broker, known) for broker, known in self._brokers.items()):
+                return picture
+            self._together_until = float("-inf")
         reports = tuple(self._newer(report) for report in picture.reports)
         return replace(picture, reports=reports)
+
+    def states(self) -> dict[str, str]:
+        """By broker what its figures come from: `live` for its counters, otherwise why they come from its report.
+        Nothing while nothing is read, as at a follower."""
+        if not self.wanted():
+            return {}
+        if self._topics > self._options.max_topics:
+            return dict.fromkeys(self._brokers, "too_many_topics")
+        return {broker: "refused" if known.refused else known.state for broker, known in self._brokers.items()}
+
+    def refusals(self) -> dict[str, str]:
+        """The brokers that do not tell their counters, and why."""
+        return {broker: known.refused for broker, known in self._brokers.items() if known.refused}
+
+    def ages(self) -> dict[str, float]:
+        """Seconds since the last reading of each broker that is shown by its counters."""
+        now_ms, live = self._clock.wall_ms(), {name for name, state in self.states().items() if state == "live"}
+        loads = {broker: known.load for broker, known in self._brokers.items() if broker in live}
+        return {broker: max(0.0, (now_ms - load.to_ms) / 1000) for broker, load in loads.items() if load is not None}
 
     # --- small parts -------------------------------------------------------------------------------------
 
@@ -195,15 +222,23 @@ class LiveLoads:
             known.forget()
             known.asked = float("-inf")
         self._traffic = {}
+        self._together_until = self._clock.boot() + _TOGETHER_SECONDS
         self._quicken()
 
     def _quicken(self) -> None:
         """Something suggests that loads change, or are about to."""
         self._quick_until = self._clock.boot() + ATTENTION_SECONDS
 
+    def _answered(self, broker: str, known: _Known) -> bool:
+        return known.load is not None or known.refused != "" or not self._worth(broker)
+
+    def _worth(self, broker: str) -> bool:
+        """Whether a broker computes its own figures more rarely than it would be read."""
+        return self.statistics_seconds(broker) > self._options.quick_interval
+
     def _due(self, broker: str, known: _Known) -> bool:
         quick, now = self._options.quick_interval, self._clock.boot()
-        if self.statistics_seconds(broker) <= quick:
+        if not self._worth(broker):
             return False
         hurry = now < self._quick_until and not self.in_flight()
         pace, rest, rate = (
@@ -222,12 +257,12 @@ class LiveLoads:
                     readings = await self._counters.counters(known.endpoint)
                 finally:
                     known.took = self._clock.boot() - known.asked
-            known.refused = False
+            known.refused = ""
             await self._take(known, readings)
         except (AdminApiError, CodecError, StoreError) as error:
             if not known.refused:
                 _log.info("counters could not be read; load reports are used", broker=broker, error=str(error))
-            known.refused = True
+            known.refused = str(error)
             known.forget()
         finally:
             known.task = None
@@ -311,24 +346,32 @@ class LiveLoads:
 
     def _newer(self, report: BrokerReport) -> BrokerReport:
         known = self._brokers.get(report.broker_id)
-        if known is None or known.load is None or known.endpoint.start_timestamp != report.start_timestamp:
+        if known is None:
             return report
+        known.state, made = self._shown(known, report)
+        return made
+
+    def _shown(self, known: _Known, report: BrokerReport) -> tuple[str, BrokerReport]:
+        if not self._worth(report.broker_id):
+            return "quick_reports", report
+        if known.load is None or known.endpoint.start_timestamp != report.start_timestamp:
+            return "waiting", report
         # What a broker reports is of the statistics interval before the last one, at worst.
         lag_ms = int(2000 * self.statistics_seconds(report.broker_id))
         oldest_ms = report.last_update - lag_ms
         # By Prometheus' clock, which may be ahead of ours: what began later than now would settle moves unseen.
         if not oldest_ms <= known.load.from_ms <= self._clock.wall_ms():
-            return report
+            return "outdated", report
         # Who collects counters may drop those of topics: a broker is without any if it had some, and says so in time.
         if not known.load.bundles and report.num_topics > 0 and oldest_ms > known.topics_ms:
-            return report
+            return "no_topics", report
         anew = known.shown is None or known.shown[0] is not report
         if known.shown is None or anew or known.shown[1] is not known.load:
             known.others = min(others_share(report, known.loads), 1.0 if anew else known.others)
             lately = self._lately(known.load.bundles, max(oldest_ms, known.load.to_ms - lag_ms))
             made = with_measured(report, known.load, lately, known.others)
             known.shown = report, known.load, made or report
-        return known.shown[2]
+        return ("no_cpu" if known.shown[2] is report else "live"), known.shown[2]
 
     def _lately(self, bundles: Sequence[str], since_ms: int) -> dict[str, Floats]:
         """The traffic of those that were measured whole since then."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+import numpy as np
 import structlog
 
 from bundlekeel.core.model.codes import Code
@@ -139,7 +141,15 @@ class ClusterSource:
         says.
         """
         picture = await self._reported()
-        return picture if self.live is None else self.live.fused(picture)
+        if self.live is None:
+            return picture
+        fused = self.live.fused(picture)
+        states, ages = Counter(self.live.states().values()), self.live.ages()
+        for state, count in states.items():
+            self._telemetry.gauge("live_load_brokers", count, state=state)
+        self._telemetry.retain("live_load_brokers", "state", set(states))
+        self._telemetry.table("live_load_age_seconds", list(ages), np.array(list(ages.values())))
+        return fused
 
     async def _reported(self) -> RawClusterView:
         self._check_tasks()

@@ -327,3 +327,16 @@ async def test_what_a_gentle_budget_holds_back_is_not_hurried(codes: set[Code], 
     refusals = tuple(Refusal(code=code, bundle=bundle_name(0)) for code in codes)
     report.plan = replace(report.plan, refusals=refusals)
     assert sidecar.cycle.cut_off is at_once
+
+
+async def test_counters_change_no_setting_and_tell_no_idle_cpu_of_a_broker_that_starts() -> None:
+    """Readings of 3 s: history and recalibration keep the brokers' own intervals, and a JVM of ten seconds is busy."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    started = cluster.clock.wall_ms() - 10_000
+    for item in (await cluster.source.picture()).reports:
+        cluster.source.put(replace(item, interval_ms=3_000, start_timestamp=started))
+    report = await sidecar.cycle.turn()
+    assert report.measured_seconds == 3.0
+    assert sidecar.cycle.params.statistics_interval_seconds == 60.0
+    assert sidecar.cycle.cycle_state.memory.idle == {}

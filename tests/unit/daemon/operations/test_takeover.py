@@ -315,6 +315,22 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
     assert ended is not None and (ended.by, ended.reason, ended.deadman) == ("bob", "enough", False)
 
 
+@pytest.mark.parametrize(("before", "kept"), [(None, "a/b,k/l"), ("x/y", "k/l,x/y")], ids=["absent", "other"])
+async def test_what_others_excluded_meanwhile_stays_excluded(
+    cluster: FakeCluster, before: str | None, kept: str
+) -> None:
+    """Handback takes back what we added, no more; without an override before, the file's value is in it too."""
+    if before is not None:
+        cluster.model.dynamic[EXCLUDED] = before
+    cluster.model.static[BROKERS[1]][EXCLUDED] = "[a/b]" if before is None else "[]"
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    cluster.model.dynamic[EXCLUDED] += ",k/l"
+    back = await handback(context)
+    assert back is not None and back.complete
+    assert cluster.model.dynamic == {EXCLUDED: kept}
+
+
 async def test_what_the_brokers_file_excludes_stays_excluded(cluster: FakeCluster) -> None:
     """An override takes the place of the file's value, so it has to hold that too."""
     cluster.model.static[BROKERS[1]][EXCLUDED] = "[a/b, c/d]"

@@ -1,0 +1,51 @@
+"""Counters, fusion and planner in one loop: a load that goes up and down is not followed, one that stays is.
+
+The promise: while a broker's load swings, moves are made for the first swing, which nobody can tell from a step; what
+these moves did to the mean is evened out once, with as many moves or two more (a bundle does not return so soon to
+where it came from); beside that there are no more moves than by reports alone.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.live_loop import lasting_step, play, square_wave
+
+STEP_SECONDS = 150
+# Within so long a step that stays is acted on: a reading at leisure and two quick ones, whatever their phase.
+FOLLOWED_SECONDS = 21
+
+
+def check_wave(half: float, usage: float, amplitude: float, *, seed: int, minutes: float) -> None:
+    """The promise, for one wave of 1 +- `amplitude` times a broker's load."""
+    wave = square_wave(half, 1 - amplitude, 1 + amplitude, usage=usage, minutes=minutes)
+    moves = play(wave, seed, counters=True)
+    reported = len(play(wave, seed, counters=False))
+    first = sum(move.at < 60 * wave.events[1].at + FOLLOWED_SECONDS for move in moves)
+    assert len(moves) - first <= first + reported + 2
+
+
+@pytest.mark.parametrize(("usage", "amplitude", "seed"), [(0.5, 0.9, 11), (0.65, 0.9, 12), (0.5, 0.5, 13)])
+@pytest.mark.parametrize("half", [10, 30, 90])
+def test_a_square_wave_is_not_followed(half: float, usage: float, amplitude: float, seed: int) -> None:
+    """Twenty minutes of it."""
+    check_wave(half, usage, amplitude, seed=seed, minutes=20.0)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", (21, 22))
+@pytest.mark.parametrize("usage", [0.5, 0.65])
+@pytest.mark.parametrize("amplitude", [0.7, 0.9])
+@pytest.mark.parametrize("half", [10, 30, 90])
+def test_many_square_waves_are_not_followed(half: float, usage: float, amplitude: float, seed: int) -> None:
+    """An hour of it."""
+    check_wave(half, usage, amplitude, seed=seed, minutes=63.0)
+
+
+@pytest.mark.parametrize("phase", [0, 6, 11, 13])
+@pytest.mark.parametrize(("usage", "factor", "seed"), [(0.4, 2.0, 3), (0.5, 3.0, 4)])
+def test_a_lasting_step_is_followed(phase: int, usage: float, factor: float, seed: int) -> None:
+    """At whatever moment between two readings it comes."""
+    at = STEP_SECONDS + phase
+    moves = play(lasting_step(factor, at, usage=usage), seed, counters=True)
+    assert moves and 0 <= moves[0].at - at <= FOLLOWED_SECONDS

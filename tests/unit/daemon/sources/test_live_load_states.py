@@ -1,0 +1,66 @@
+"""Which brokers are seen by their counters, from the beginning of a term on, and what is told of the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bundlekeel.core.model.counters import CounterReading
+from bundlekeel.core.model.load import BrokerEndpoint
+from bundlekeel.daemon.operations.doctor_checks import live_loads_check
+from tests.unit.daemon.sources.test_counters import BROKERS, Stage, played
+
+
+@played()
+async def test_at_first_all_brokers_are_shown_by_their_counters_together(stage: Stage) -> None:
+    """A plan beside reports that are minutes old would send bundles to whom they fitted then."""
+    late = stage.counting.counters
+
+    async def slow(broker: BrokerEndpoint) -> list[CounterReading]:
+        await asyncio.sleep(1.2 if broker.broker_id == "b:8080" else 0.0)
+        return await late(broker)
+
+    stage.counting.counters = slow  # type: ignore[method-assign]
+    seen = set()
+    for _ in range(80):
+        await asyncio.sleep(0.1)
+        seen.add(tuple(item.interval_ms > 0 for item in stage.shown().values()))
+    assert seen == {(False, False), (True, True)}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@played()
+async def test_a_broker_that_cannot_be_read_holds_up_no_other_for_long(stage: Stage, fails: bool) -> None:
+    """One that refuses for no time, one that does not answer for some seconds."""
+    stage.counting.faults = {"a:8080"} if fails else set()
+    read = stage.counting.counters
+
+    async def hanging(broker: BrokerEndpoint) -> list[CounterReading]:
+        if broker.broker_id == "a:8080" and not fails:
+            await asyncio.sleep(1000.0)
+        return await read(broker)
+
+    stage.counting.counters = hanging  # type: ignore[method-assign]
+    await asyncio.sleep(4.5 if fails else 9.5)
+    assert [item.interval_ms > 0 for item in stage.shown().values()] == [False, True]
+
+
+@played()
+async def test_what_each_broker_is_seen_by(stage: Stage) -> None:
+    """For metrics and doctor: live with the age of the reading, or why not; nothing at a follower."""
+    stage.counting.faults = {"a:8080"}
+    assert stage.live.states() == dict.fromkeys(BROKERS, "waiting")
+    await asyncio.sleep(5.0)
+    stage.shown()
+    assert stage.live.states() == {"a:8080": "refused", "b:8080": "live"}
+    assert stage.live.refusals() == {"a:8080": "no counters"}
+    assert list(stage.live.ages()) == ["b:8080"] and 0 < stage.live.ages()["b:8080"] <= 3.5
+    check = live_loads_check(stage.live)
+    assert not check.ok and "live 1, refused 1; a:8080: no counters" in check.detail
+    stage.topics = 300_001
+    stage.shown()
+    assert set(stage.live.states().values()) == {"too_many_topics"}
+    stage.leads = False
+    assert (stage.live.states(), stage.live.ages()) == ({}, {})
+    assert "by the leader alone" in live_loads_check(stage.live).detail
