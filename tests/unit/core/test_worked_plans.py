@@ -294,6 +294,15 @@ CASES: dict[str, tuple[Any, ...]] = {
         {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "avg_high_threshold_percent": 90.0, "avg_high_ratio": 1.5},
     ),
     "avg at the minimum of an operator": (cluster([[0.2, 0.2], []]), {"min_unload_message_rate": 20000.0}),
+    "transfer sheds no more of a peak than is smoothed": (
+        cluster([[0.1] * 8, [0.1], [0.4]]),
+        {"transfer_target_std": 0.05},
+        {"memory": StrategyMemory(history={broker(0): SmoothedScore(score=0.5, reported=NOW_MS - 1)})},
+    ),
+    "threshold has nothing for a cold broker": (
+        cluster([[0.4], [0.4], [0.4], [0.1]]),
+        {"lower_boundary_shedding": True},
+    ),
 }
 
 TOLD = dict(part.split("\n", 1) for part in Path(__file__).with_name("worked_plans.txt").read_text().split("== ")[1:])
