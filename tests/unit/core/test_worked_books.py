@@ -1,14 +1,20 @@
-"""Exact limits of what a plan stands on: books, idle CPU, shares of resources, and when a look ahead ends."""
+"""Exact limits of what a plan stands on: books, idle CPU, shares of resources, and how far ahead it looks."""
 
 from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU, RESOURCES
+from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.effects import EffectRecords, begun
 from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
+from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, preallocated, timeout_ms
 from bundlekeel.core.planning.pressure import learn_idle, shares_of
 from bundlekeel.core.planning.whatif import finish
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
@@ -23,6 +29,28 @@ def test_a_landing_is_that_of_one_bundle() -> None:
         (first.bundle, NOW_MS + 5000),
         (second.bundle, 0),
     ]
+    on_their_way = {first.target: [(first.bundle, 9.0)], broker(0): []}
+    assert preallocated(books, on_their_way, NOW_MS + 9000) == on_their_way, "who is not asked for is not told"
+
+
+@pytest.mark.parametrize("figures", [(30.0, 60.0), (60.0, 30.0)])
+def test_a_move_is_waited_for_through_the_longest_interval(figures: tuple[float, float]) -> None:
+    """Rule: both intervals, the longest silence, and the longer of both once more."""
+    params = Parameters(
+        statistics_interval_seconds=figures[0],
+        host_usage_interval_seconds=figures[1],
+        report_max_interval_seconds=900.0,
+    )
+    assert timeout_ms(params) == 1_050_000
+
+
+def test_no_effect_is_expected_of_a_broker_that_is_not_there() -> None:
+    """Rule: only a move between two brokers of the plan can be judged."""
+    made = eager(cluster([[0.2] * 4, [0.1], [0.1]])).plan
+    first, *others = made.moves
+    for elsewhere in (replace(first, target="gone:1"), replace(first, source="gone:1")):
+        found = begun(EffectRecords(), (elsewhere, *others), made, NOW_MS)
+        assert [item.move for item in found.open] == others
 
 
 @pytest.mark.parametrize(
@@ -69,3 +97,27 @@ def test_a_look_ahead_ends_after_a_hundred_cycles() -> None:
 def test_the_mean_of_no_brokers_is_zero() -> None:
     """Rule: there is a plan for every picture."""
     assert run([]).plan.mean == 0.0
+
+
+BUDGET, FIRST, SECOND = Code.BUDGET_PER_CYCLE, broker(0), broker(1)
+# Both hot brokers give in turn, or the second one only after the first.
+TURNS = {(FIRST, BUDGET, True): 940, (SECOND, BUDGET, True): 940}
+ONE_BY_ONE = {(FIRST, BUDGET, True): 940, (SECOND, BUDGET, False): 1}
+FULL = {
+    "threshold": ONE_BY_ONE,
+    "overload": ONE_BY_ONE,
+    "uniform": {(FIRST, BUDGET, True): 940},
+    "transfer": {(FIRST, BUDGET, True): 90, (FIRST, Code.NO_GAIN, True): 850, (SECOND, BUDGET, False): 1},
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_plan_looks_ten_cycles_ahead(strategy: str) -> None:
+    """Rule: a hundred moves with a budget of ten; what is not planned then stays for the budget, bundle by bundle or,
+    where a broker was not looked at yet, as one."""
+    seen = snapshot(cluster([[0.001] * 950, [0.001] * 940, [0.01], [0.01], [0.01]]))
+    made = eager(seen, strategy=strategy, max_moves_per_cycle=10, transfer_hit_count=0).plan
+    assert len(made.moves) == 10 and "100 bundles" in made.verdict.sentence
+    assert made.verdict.sentence.endswith("; 10 now, 90 in later cycles (budgets)")
+    told = Counter((item.broker, item.code, item.bundle != "") for item in made.refusals)
+    assert told == FULL.get(strategy, TURNS)

@@ -21,7 +21,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import SmoothedScore, StrategyMemory
+from bundlekeel.core.planning.memory import Hits, SmoothedScore, StrategyMemory
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, report, snapshot
 
 
@@ -302,6 +302,22 @@ CASES: dict[str, tuple[Any, ...]] = {
     "threshold has nothing for a cold broker": (
         cluster([[0.4], [0.4], [0.4], [0.1]]),
         {"lower_boundary_shedding": True},
+    ),
+    "threshold up to its own line": (cluster([[0.25, 0.25, 0.3], [0.35], [0.35]]),),
+    "avg counts what both brokers of a pair tell anew": (
+        [
+            report(broker(0), {bundle_name(0): 0.4, bundle_name(1): 0.4}, last_update=NOW_MS - 1000),
+            report(broker(1), {}, last_update=NOW_MS - 61_000),
+        ],
+        {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "report_min_interval_seconds": 90.0},
+        {
+            "memory": StrategyMemory(
+                hits={
+                    broker(0): Hits(side="hot", low=3, high=3, reported=NOW_MS - 61_000, at_ms=NOW_MS - 61_000),
+                    broker(1): Hits(side="cold", low=3, high=3, reported=NOW_MS - 61_000, at_ms=NOW_MS - 61_000),
+                }
+            )
+        },
     ),
 }
 
