@@ -319,6 +319,29 @@ CASES: dict[str, tuple[Any, ...]] = {
             )
         },
     ),
+    "avg swaps the smallest that is too big": (
+        cluster([[0.35, 0.32, 0.18], [0.045] * 10]),
+        {},
+        {"guard": GuardState(frozen=frozenset((bundle_name(2),)))},
+    ),
+    "avg swaps nothing that goes above the limit": (cluster([[0.42, 0.48], [0.045] * 10]),),
+    "avg swaps for none that just left": (
+        cluster([[0.4, 0.4], [0.03] * 10]),
+        {},
+        {
+            "guard": GuardState(
+                recent={
+                    bundle_name(number): RecentMove(at_ms=NOW_MS - 2_400_000, source=broker(0))
+                    for number in range(2, 12)
+                }
+            )
+        },
+    ),
+    "transfer at its upper limit and far above the mean": (
+        cluster([[0.17] * 5, [0.75], [0.75]]),
+        {"transfer_target_std": 0.05},
+    ),
+    "threshold at its lower limit": (cluster([[0.55], [0.55], [0.4], [0.5]]), {"lower_boundary_shedding": True}),
 }
 
 TOLD = dict(part.split("\n", 1) for part in Path(__file__).with_name("worked_plans.txt").read_text().split("== ")[1:])
