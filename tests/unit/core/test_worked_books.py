@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU, RESOURCES
+from bundlekeel.core.model.load import CPU, RESOURCES, CapacityOverride
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.effects import EffectRecords, begun
 from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, preallocated, timeout_ms
+from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted, preallocated, timeout_ms
 from bundlekeel.core.planning.pressure import learn_idle, shares_of
-from bundlekeel.core.planning.whatif import finish
+from bundlekeel.core.planning.whatif import finish, scaled
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
 
 
@@ -31,6 +32,16 @@ def test_a_landing_is_that_of_one_bundle() -> None:
     ]
     on_their_way = {first.target: [(first.bundle, 9.0)], broker(0): []}
     assert preallocated(books, on_their_way, NOW_MS + 9000) == on_their_way, "who is not asked for is not told"
+    both = landed(books, second.bundle, second.target, NOW_MS + 6000)
+    assert [entry.traffic for entry in parted(both, first.bundle).entries] == [(0.0,) * 4, second.traffic]
+
+
+def test_what_a_broker_without_a_report_used_is_not_known() -> None:
+    """Rule: a move to it is booked, and its usage is held at nothing until it reports."""
+    seen = snapshot(cluster([[0.2] * 4, [0.1], [0.1]]))
+    (move, *_) = eager(seen).plan.moves
+    books = open_entries(Ledger(), [replace(move, target="new:1")], seen, NOW_MS)
+    assert [item.broker for item in books.baselines] == [move.source]
 
 
 @pytest.mark.parametrize("figures", [(30.0, 60.0), (60.0, 30.0)])
@@ -51,6 +62,12 @@ def test_no_effect_is_expected_of_a_broker_that_is_not_there() -> None:
     for elsewhere in (replace(first, target="gone:1"), replace(first, source="gone:1")):
         found = begun(EffectRecords(), (elsewhere, *others), made, NOW_MS)
         assert [item.move for item in found.open] == others
+
+
+def test_a_twentieth_of_the_mean_is_no_traffic_yet() -> None:
+    """Rule: to the byte."""
+    seen = snapshot([report(broker(0), {bundle_name(0): 0.39}), report(broker(1), {bundle_name(1): 0.01}, cpu=0.3)])
+    assert learn_idle({}, seen, Parameters()) == {broker(1): 30.0}
 
 
 @pytest.mark.parametrize(
@@ -92,6 +109,21 @@ def test_a_look_ahead_ends_after_a_hundred_cycles() -> None:
         end = finish(given, plan(given), interval_seconds=120.0, eta=lambda moves: 4.0 * moves)
         ends[most] = end.cycles, end.complete
     assert ends == {99: (99, True), 100: (100, True), 101: (100, False)}
+
+
+def test_traffic_is_scaled_in_every_figure() -> None:
+    """Rule: what bundles carry now, by short-term and by long-term averages."""
+    seen = snapshot(cluster([[0.2], [0.1]]))
+    twice = scaled(seen, 2.0).bundles
+    for name in ("latest", "short", "long"):
+        assert (getattr(twice, name) == 2 * getattr(seen.bundles, name)).all()
+
+
+def test_a_rate_limit_of_an_operator_counts_in_full() -> None:
+    """Rule: 80,000 of 50,000 msg/s are 160 %, whatever the CPU."""
+    limits = [CapacityOverride(pattern="*", msg_rate=50e3, ignore=("cpu",))]
+    seen = snapshot(cluster([[0.4, 0.4], [0.1]]), capacity=limits)
+    assert Draft(seen, Ledger(), Parameters()).score.tolist() == pytest.approx([1.6, 0.2])
 
 
 def test_the_mean_of_no_brokers_is_zero() -> None:

@@ -341,6 +341,46 @@ CASES: dict[str, tuple[Any, ...]] = {
         cluster([[0.17] * 5, [0.75], [0.75]]),
         {"transfer_target_std": 0.05},
     ),
+    "threshold fills a cold broker up to its line": (
+        cluster([[0.22, 0.22], [0.44], [0.44], [0.1]]),
+        {"lower_boundary_shedding": True},
+    ),
+    "transfer swaps for more than half of what is left": (
+        cluster([[0.12, 0.4, 0.28], [0.05, 0.05]]),
+        {"transfer_target_std": 0.05},
+        {
+            "guard": GuardState(frozen=frozenset((bundle_name(2),))),
+            "memory": StrategyMemory(history={broker(0): SmoothedScore(score=0.5, reported=NOW_MS - 1)}),
+        },
+    ),
+    "transfer counts what both extremes tell anew": (
+        cluster([[0.2] * 4, [0.4], [0.1]]),
+        {"transfer_hit_count": 8, "statistics_interval_seconds": 30.0, "host_usage_interval_seconds": 60.0},
+        {
+            "memory": StrategyMemory(
+                hits={
+                    broker(0): Hits(side="hot", reported=NOW_MS - 30_000),
+                    broker(2): Hits(side="cold", reported=NOW_MS - 30_000),
+                },
+                condition_hits=1,
+                condition_at_ms=NOW_MS - 40_000,
+            )
+        },
+    ),
+    "transfer counts no half of a pair": (
+        cluster([[0.2] * 4, [0.4], [0.1]]),
+        {"transfer_hit_count": 8, "statistics_interval_seconds": 30.0, "host_usage_interval_seconds": 60.0},
+        {
+            "memory": StrategyMemory(
+                hits={
+                    broker(0): Hits(side="hot", reported=NOW_MS - 30_000),
+                    broker(2): Hits(side="cold", reported=NOW_MS - 0),
+                },
+                condition_hits=1,
+                condition_at_ms=NOW_MS - 40_000,
+            )
+        },
+    ),
     "threshold at its lower limit": (cluster([[0.55], [0.55], [0.4], [0.5]]), {"lower_boundary_shedding": True}),
 }
 
