@@ -12,6 +12,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU, RESOURCES, CapacityOverride
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.effects import EffectRecords, begun
 from bundlekeel.core.planning.engine import PlanInput, plan
@@ -32,6 +33,7 @@ def test_a_landing_is_that_of_one_bundle() -> None:
     ]
     on_their_way = {first.target: [(first.bundle, 9.0)], broker(0): []}
     assert preallocated(books, on_their_way, NOW_MS + 9000) == on_their_way, "who is not asked for is not told"
+    assert landed(books, first.bundle, broker(0), NOW_MS + 7000) == books, "it lands once"
     both = landed(books, second.bundle, second.target, NOW_MS + 6000)
     assert [entry.traffic for entry in parted(both, first.bundle).entries] == [(0.0,) * 4, second.traffic]
 
@@ -55,11 +57,15 @@ def test_a_move_is_waited_for_through_the_longest_interval(figures: tuple[float,
     assert timeout_ms(params) == 1_050_000
 
 
-def test_no_effect_is_expected_of_a_broker_that_is_not_there() -> None:
-    """Rule: only a move between two brokers of the plan can be judged."""
+def test_no_effect_is_expected_of_what_cannot_be_judged() -> None:
+    """Rule: only a move between two brokers of the plan can be judged, and only one that a strategy made."""
     made = eager(cluster([[0.2] * 4, [0.1], [0.1]])).plan
     first, *others = made.moves
-    for elsewhere in (replace(first, target="gone:1"), replace(first, source="gone:1")):
+    for elsewhere in (
+        replace(first, target="gone:1"),
+        replace(first, source="gone:1"),
+        *(replace(first, rule=rule) for rule in RULES),
+    ):
         found = begun(EffectRecords(), (elsewhere, *others), made, NOW_MS)
         assert [item.move for item in found.open] == others
 
@@ -112,11 +118,12 @@ def test_a_look_ahead_ends_after_a_hundred_cycles() -> None:
 
 
 def test_traffic_is_scaled_in_every_figure() -> None:
-    """Rule: what bundles carry now, by short-term and by long-term averages."""
+    """Rule: what bundles carry now and by their averages, and what brokers report."""
     seen = snapshot(cluster([[0.2], [0.1]]))
-    twice = scaled(seen, 2.0).bundles
-    for name in ("latest", "short", "long"):
-        assert (getattr(twice, name) == 2 * getattr(seen.bundles, name)).all()
+    twice = scaled(seen, 2.0)
+    for table, names in (("bundles", ("latest", "short", "long")), ("brokers", ("usage", "traffic"))):
+        for name in names:
+            assert (getattr(getattr(twice, table), name) == 2 * getattr(getattr(seen, table), name)).all()
 
 
 def test_a_rate_limit_of_an_operator_counts_in_full() -> None:
@@ -124,6 +131,15 @@ def test_a_rate_limit_of_an_operator_counts_in_full() -> None:
     limits = [CapacityOverride(pattern="*", msg_rate=50e3, ignore=("cpu",))]
     seen = snapshot(cluster([[0.4, 0.4], [0.1]]), capacity=limits)
     assert Draft(seen, Ledger(), Parameters()).score.tolist() == pytest.approx([1.6, 0.2])
+
+
+def test_a_broker_that_gave_is_found_again() -> None:
+    """Rule: of more brokers than are looked at, the one that was the hottest is the coldest after it gave."""
+    loads = [[0.45, 0.45], [0.02] * 44, [0.01], *[[0.47]] * 63, [0.49], [0.49]]
+    first, second, *_ = eager(cluster(loads), strategy="threshold", overloaded_threshold_percent=100).plan.moves
+    assert (first.source, first.target) == (broker(0), broker(2))
+    assert (second.source, second.target) == (broker(1), broker(0))
+    assert second.sentence.endswith(f": {broker(1)} 88.0% -> 86.0%, {broker(0)} 45.5% -> 47.5% (threshold)")
 
 
 def test_the_mean_of_no_brokers_is_zero() -> None:
