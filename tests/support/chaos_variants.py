@@ -11,7 +11,6 @@ import msgspec
 from bundlekeel.core.model.errors import AdminApiError, LeadershipLost, StoreError
 from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.intents import INTENTS
-from bundlekeel.daemon.execution.move import MovePorts
 from bundlekeel.daemon.state.documents import Desired, decode, encode
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.ports import Document, DocumentChange
@@ -41,9 +40,8 @@ class FarAway(ChaosSidecar):
 class WithoutPermit(FarAway):
     """Nobody asks whether it still leads."""
 
-    def make_executor(self, ports: MovePorts) -> Executor:
-        """An executor that checks nothing."""
-        return Executor(ports, _Always(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
+    def _executor(self) -> Executor:
+        return Executor(self._ports(), _Always(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
 
 
 class _EndsItself(_Always):
@@ -60,9 +58,8 @@ class _EndsItself(_Always):
 class GivesUpEarly(FarAway):
     """As before a suspension was distinguished from the end of a term: the executor stays idle, its intent open."""
 
-    def make_executor(self, ports: MovePorts) -> Executor:
-        """An executor that ends with a suspension."""
-        return Executor(ports, _EndsItself(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
+    def _executor(self) -> Executor:
+        return Executor(self._ports(), _EndsItself(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
 
 
 class _NoIntents(FarStore):

@@ -10,19 +10,17 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
 from bundlekeel.core.model.errors import AdminFault, AdminRefused, AdminTimeout, AdminUnreachable, StoreError
 from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
 from bundlekeel.daemon.execution.move import ExecutorLimits
-from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.ports import Document, DocumentChange, Member
 from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
 from dev.chaos.history import Attempt, Intent, OperatorRequest, Stop, Term, Verb, Verdict
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore, _Node
-from tests.support.services import runtime_parts
 from tests.support.virtual_time import LoopClock, MachineClock
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock, with_params
 
@@ -267,8 +265,11 @@ class ChaosSidecar(FakeSidecar):
     brokers_kind: type[FarBrokers] = FarBrokers
     # The share of connections to brokers that take long.
     slow_connects = 0.1
-    heartbeat_seconds = 1.0
-    settle_after_outage_seconds = 4.0
+    settings: ClassVar = {
+        "cycle.interval": INTERVAL_SECONDS,
+        "leadership.heartbeat": 1.0,
+        "store.settle_after_outage": 4.0,
+    }
     limits = ExecutorLimits(
         confirm_seconds=CONFIRM_SECONDS,
         poll_first_seconds=0.05,
@@ -279,7 +280,6 @@ class ChaosSidecar(FakeSidecar):
         self.world, self.name, self.life = world, name, Life()
         self.life.running.set()
         super().__init__(world, name, params=EAGER)
-        self.runtime = Runtime(runtime_parts(self, interval_seconds=INTERVAL_SECONDS))
         self.tasks: list[asyncio.Task[None]] = []
 
     def connect(self) -> FarStore:
@@ -295,10 +295,10 @@ class ChaosSidecar(FakeSidecar):
         self.world.started += 1
         return MachineClock.drawn(random.Random(f"{self.world.seed} {self.world.started}"))
 
-    async def _won(self, epoch: int) -> None:
+    async def _on_won(self, epoch: int) -> None:
         """Now and then it takes long to take over what earlier leaders left."""
         self.world.clock_of[epoch] = self.clock
-        await super()._won(epoch)
+        await super()._on_won(epoch)
         await asyncio.sleep(self.world.takeover_seconds)
 
     async def begin(self) -> None:
@@ -312,6 +312,7 @@ class ChaosSidecar(FakeSidecar):
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.outside.source.close()
         self.tasks = []
 
 

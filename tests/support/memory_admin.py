@@ -23,7 +23,7 @@ from bundlekeel.core.model.names import namespace_of, parse_bundle, parse_topic
 from bundlekeel.core.splitting.children import children_of
 from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad
 from bundlekeel.ports.commands import Permit, UnloadAnswer
-from tests.support.quota_model import QuotaModel
+from tests.support.quota_model import MemoryQuotaAdmin, QuotaModel
 
 K = TypeVar("K")
 SHEDDING = "loadBalancerSheddingEnabled"
@@ -241,6 +241,7 @@ class MemoryAdmin:
 
     def __init__(self, model: BrokerModel) -> None:
         self.model = model
+        self.quotas = MemoryQuotaAdmin(model)
         self.calls: list[tuple[str, ...]] = []
         self._endpoints: Mapping[str, BrokerEndpoint] = {}
         self._faults: dict[str, deque[Fault | None]] = defaultdict(deque)

@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
 from bundlekeel.api.server import ApiServer, Protection
-from bundlekeel.core.calibration.thresholds import AdoptionRules
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle, parse_topic
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import Service
-from bundlekeel.daemon.calibration.watcher import Calibration
-from bundlekeel.daemon.runtime import Runtime
-from bundlekeel.daemon.service import BalancerService, ServiceParts
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
-from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.quotas import QuotaSettings
 from dev.loop_thread import LoopThread
 from tests.support.builders import report
@@ -31,17 +25,13 @@ from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.memory_coordination import MemoryStore
 from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
-from tests.support.quota_model import MemoryQuotaAdmin
-from tests.support.quota_world import pass_traffic, service_of
+from tests.support.quota_world import pass_traffic
 from tests.support.security import Tokens, access_for
-from tests.support.services import NoPeers, doctor_context, operator_requests, runtime_parts
 from tests.support.threshold_cases import as_bytes, document
-from tests.support.world import FakeSidecar, TestClock
+from tests.support.world import PATIENT, FakeSidecar, TestClock
 
 TURN_SECONDS = 0.25
 CYCLE_SECONDS = 1.0
-# By itself it never sees a difference often enough: what moves, a person asked for.
-PATIENT = Parameters(avg_hit_count_low=100_000, avg_hit_count_high=100_000)
 Loads = Mapping[str, Iterable[tuple[str, float]]]
 
 
@@ -68,6 +58,8 @@ class PageCluster:
         self.source = MemoryLoadSource(self.clock)
         self.metadata = MemoryMetadata()
         self.metadata.leader = self.brokers[0]
+        for static in self.model.static.values():
+            static["clusterName"] = "shop"
         self.model.dynamic["loadBalancerSheddingEnabled"] = "false"
         self.shares: dict[str, float] = {}
         self._published: dict[str, Owner] = {}
@@ -120,7 +112,7 @@ class PacedAdmin(MemoryAdmin):
 
 
 class PageSidecar(FakeSidecar):
-    """With thresholds proposed, and a face that answers for all of it."""
+    """With thresholds proposed."""
 
     def __init__(
         self,
@@ -133,16 +125,17 @@ class PageSidecar(FakeSidecar):
         review: bool = False,
         quotas: QuotaSettings | None = None,
     ) -> None:
-        self.pace, self.review = pace, review
-        self.page_cluster = cluster
-        super().__init__(cluster, name, mode=mode, params=params)  # type: ignore[arg-type]
-        self.name, self.mode = name, mode
-        store = MemoryCalibration()
-        store.put("2026-09-15/thresholds.json", as_bytes(document(self.clock.wall_ms())))
-        self.calibration = self._calibration(store)
-        quota_admin = MemoryQuotaAdmin(cluster.model)
-        self.quotas = service_of(self, cluster.metadata, quota_admin, quotas or QuotaSettings(), mode)
-        self.service = BalancerService(self._sidecar_parts())
+        self.pace, self.page_cluster = pace, cluster
+        self.proposed = MemoryCalibration()
+        self.proposed.put("2026-09-15/thresholds.json", as_bytes(document(cluster.clock.wall_ms())))
+        settings = {
+            "cluster": "shop",
+            "cycle.interval": CYCLE_SECONDS,
+            "review": "required" if review else "off",
+            "calibration": {"mode": "recommend", "uri": "memory", "interval": 1.0, "trial": 3600.0},
+            "quotas": (quotas or QuotaSettings()).model_dump(),
+        }
+        super().__init__(cluster, name, mode=mode, params=params, settings=settings)  # type: ignore[arg-type]
 
     def reach(self) -> MemoryAdmin:
         """Brokers that take their time."""
@@ -150,55 +143,8 @@ class PageSidecar(FakeSidecar):
         admin.seconds = self.pace
         return admin
 
-    def _calibration(self, store: MemoryCalibration) -> Calibration:
-        return Calibration(
-            mode="recommend",
-            rules=AdoptionRules(),
-            every_seconds=1.0,
-            interval_seconds=10.0,
-            trial_seconds=3600.0,
-            store=lambda: store,
-            effective_parameters=self.effective_parameters,
-            shared_state=self.shared_state,
-            sees=lambda: self.cycle.picture is not None,
-            journal=self.journal,
-            telemetry=self.telemetry,
-            clock=self.clock,
-            gate=self.gate,
-        )
-
-    def _sidecar_parts(self) -> ServiceParts:
-        overrides = {
-            "cluster": "shop",
-            "mode": self.mode,
-            "member_id": self.name,
-            "metadata_store": "zk:zk1:2181/pulsar",
-        }
-        loaded = load_settings(None, overrides, environ={})
-        return ServiceParts(
-            loaded=loaded,
-            clock=self.clock,
-            coordination=self.coordination,
-            ownership=self.cluster.model,
-            metadata=self.cluster.metadata,
-            journal=self.journal,
-            telemetry=self.telemetry,
-            peers=NoPeers(),
-            leadership=self.leadership,
-            shared_state=self.shared_state,
-            cycle=self.cycle,
-            planner=self.planner,
-            config=self.config,
-            policies=self.policies,
-            runtime=Runtime(runtime_parts(self, interval_seconds=CYCLE_SECONDS)),
-            operator_requests=operator_requests(self, review=self.review),
-            gate=self.gate,
-            calibration=self.calibration,
-            effective_parameters=self.effective_parameters,
-            quotas=self.quotas,
-            context=partial(doctor_context, self, mode=self.mode),
-            outage=self.outage,
-        )
+    def _proposals(self) -> Callable[[], MemoryCalibration]:
+        return lambda: self.proposed
 
     async def turn(self) -> None:
         """A cycle: topics pass what they may, quotas do their step, and the balancer looks."""

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.core.model.load import TopicLoad
-from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
-from bundlekeel.daemon.quotas.service import QuotaService
-from bundlekeel.daemon.quotas.usage import UsageListener
-from bundlekeel.ports import DocumentChange, Metadata
-from bundlekeel.ports.quotas import UsageFeed
-from bundlekeel.settings.quotas import QuotaSettings
-from tests.support.memory_admin import BrokerModel
+from bundlekeel.ports import DocumentChange
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.wiring.outside import Outside
+from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.memory_usage import MemoryUsageFeed
 from tests.support.quota_model import MemoryQuotaAdmin
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
+from tests.support.world import BROKERS, PATIENT, FakeCluster, FakeSidecar, TestClock
 
 # Of one message.
 BYTES = 1000.0
@@ -102,38 +99,6 @@ class _Coordination(MemoryCoordination):
         await super().write_fenced(epoch, changes)
 
 
-def service_of(
-    sidecar: FakeSidecar,
-    metadata: Metadata,
-    admin: MemoryQuotaAdmin,
-    settings: QuotaSettings,
-    ceiling: Mode,
-    usage: UsageFeed | None = None,
-) -> QuotaService:
-    """What answers for groups in a sidecar over fakes, and in it what enforces them."""
-    feed = usage or MemoryUsageFeed(sidecar.clock)
-    parts = QuotaParts(
-        settings=settings,
-        admin=admin,
-        commands=admin,
-        permit=sidecar.leadership.permit,
-        usage_listener=UsageListener(feed, sidecar.config, sidecar.clock),
-        metadata=metadata,
-        config=sidecar.config,
-        coordination=sidecar.coordination,
-        shared_state=sidecar.shared_state,
-        picture=lambda: sidecar.cycle.picture,
-        snapshot=lambda: sidecar.cycle.snapshot,
-        arriving=lambda: [(item.bundle, item.target) for item in sidecar.cycle.cycle_state.ledger.entries],
-        gate=sidecar.gate,
-        journal=sidecar.journal,
-        telemetry=sidecar.telemetry,
-        clock=sidecar.clock,
-        ceiling=ceiling,
-    )
-    return QuotaService(Quotas(parts), parts)
-
-
 class QuotaSidecar(FakeSidecar):
     """With quotas. By default the tenant may publish 200 messages/s; its topics want four times as much."""
 
@@ -148,22 +113,25 @@ class QuotaSidecar(FakeSidecar):
         topic_metrics: int = 20,
         **groups: Any,
     ) -> None:
-        super().__init__(cluster, name, mode=mode, params=Parameters())
-        self.quota_cluster = cluster
-        self.quota_admin = self.reach_quotas()
-        given = groups or {"acme": {"members": ("t:acme",), "publish_messages": 200}}
-        settings = QuotaSettings.model_validate(
-            {
-                "enforcer": enforcer,
-                "groups": given,
-                "writes_per_minute": writes_per_minute,
-                "topic_metrics": topic_metrics,
-            }
-        )
-        self.usage_feed = MemoryUsageFeed(self.clock)
-        self.service = service_of(self, cluster.metadata, self.quota_admin, settings, mode, self.usage_feed)
-        self.quotas = self.service.quotas
-        self.deaf = False
+        self.quota_cluster, self.deaf = cluster, False
+        self.usage_feed = MemoryUsageFeed(cluster.clock)
+        quotas = {
+            "enforcer": enforcer,
+            "groups": groups or {"acme": {"members": ("t:acme",), "publish_messages": 200}},
+            "writes_per_minute": writes_per_minute,
+            "topic_metrics": topic_metrics,
+        }
+        super().__init__(cluster, name, mode=mode, params=PATIENT, settings={"quotas": quotas})
+
+    def reach(self) -> MemoryAdmin:
+        """How it reaches the brokers."""
+        admin = MemoryAdmin(self.quota_cluster.model)
+        admin.quotas = self.quota_admin = self.reach_quotas()
+        return admin
+
+    def reached(self, loaded: LoadedSettings) -> Outside:
+        """With its own feed of usage."""
+        return replace(super().reached(loaded), usage_feed=self.usage_feed)
 
     def reach_quotas(self) -> MemoryQuotaAdmin:
         """How quotas reach the brokers."""
@@ -179,7 +147,7 @@ class QuotaSidecar(FakeSidecar):
             await self.shared_state.refresh()
             await self.cycle.turn()
             self.quota_cluster.flow()
-            await self.quotas.step()
+            await self.quotas.quotas.step()
         self.quota_cluster.flow()
 
     def told(self, what: str = "rates") -> list[dict[str, Any]]:

@@ -9,30 +9,27 @@ import signal
 import sys
 import tempfile
 from collections.abc import Coroutine
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import bundlekeel
-from bundlekeel.adapters.admin.client import HttpQuotaAdmin
+from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring import main
-from bundlekeel.wiring.outside import Outside, open_outside
+from bundlekeel.wiring.outside import Outside
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
-from tests.support.memory_feed import MemoryFeed
-from tests.support.world import FakeCluster
+from tests.support.world import FakeCluster, fake_outside
 
 _OURS = Path(bundlekeel.__file__).parent
 # Frames that nobody calls, and that Python 3.12 has no more.
 _NO_CALLS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 # Eager, and at once: the fake brokers' figures stay as they are.
 _SETTINGS = """\
+cluster: local
 metadata_store: zk:127.0.0.1:2181
 mode: act
 api: {port: 0, socket: null}
@@ -75,7 +72,6 @@ class _LastAdmin(MemoryAdmin):
     """Prints the way to the first unload, refuses it, and ends the process as SIGTERM does."""
 
     frames: _Frames
-    quotas: HttpQuotaAdmin
     ended = False
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
@@ -99,28 +95,11 @@ class _FirstStart(MemoryCoordination):
 
 
 def _opened(loaded: LoadedSettings) -> Outside:
-    """The real adapters, none of them connected, with fakes in place of those that a move needs."""
-    out, cluster = open_outside(loaded), FakeCluster()
+    cluster = FakeCluster()
     admin = _LastAdmin(cluster.model)
-    admin.quotas = out.admin.quotas
     coordination = _FirstStart(cluster.store)
     coordination.admin = admin
-    source = ClusterSource(
-        registry=cluster.source,
-        feed=MemoryFeed(out.clock),
-        admin=admin,
-        clock=out.clock,
-        telemetry=out.telemetry,
-        options=ExtensibleOptions(),
-    )
-    fakes: dict[str, Any] = {
-        "coordination": coordination,
-        "ownership": cluster.model,
-        "metadata": cluster.metadata,
-        "admin": admin,
-    }
-    config = BrokerConfig(admin, out.clock, cluster="local")
-    return replace(out, source=source, config=config, **fakes)
+    return fake_outside(loaded, cluster, SystemClock(), coordination, admin)
 
 
 if __name__ == "__main__":

@@ -1,57 +1,54 @@
-"""A whole sidecar over fakes, wired as bootstrap wires it: for tests of the daemon's own behaviour."""
+"""A whole sidecar, as it is wired, over fakes: for tests of the daemon's own behaviour."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bundlekeel.adapters.journal import FileJournal
+from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.load import CapacityOverride, TopicLoad
+from bundlekeel.core.model.errors import StoreError
+from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
-from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.daemon.answers.picture import Mode, WhyView
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.effects import Effects
-from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
-from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.executor import Executor
-from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
-from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.gate.guard_state import GuardMemory
-from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
-from bundlekeel.daemon.gate.windows import Calendar
-from bundlekeel.daemon.operations.drain_tracker import DrainTracker
-from bundlekeel.daemon.operations.executions import Executions
-from bundlekeel.daemon.operations.manual_moves import ManualMoves
-from bundlekeel.daemon.operations.reviews import Reviews
-from bundlekeel.daemon.runtime import begin_term
+from bundlekeel.daemon.execution.move import ExecutorLimits
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.observer import Observer
-from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
-from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.daemon.state.takeover_record import takeover_request
-from bundlekeel.daemon.why import WhyInput, why
-from bundlekeel.ports import Member
-from bundlekeel.settings.parameters import MergedParameters
-from bundlekeel.settings.sections import WindowSettings
+from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
+from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
+from bundlekeel.ports import ChannelVariant
+from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.parameters import TOP_LEVEL
+from bundlekeel.wiring.build import Build
+from bundlekeel.wiring.outside import Outside
 from tests.support.builders import MESSAGES_PER_SHARE, bundle_name, report, traffic
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
+from tests.support.memory_channel import MemoryChannel
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
-from tests.support.memory_source import MemoryLoadSource, MemoryMetadata, RealClock
+from tests.support.memory_feed import MemoryFeed
+from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
+from tests.support.memory_usage import MemoryUsageFeed
 
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
 EAGER = Parameters(avg_hit_count_low=1, avg_hit_count_high=1)
+# By itself it never sees a difference often enough: what moves, a person asked for.
+PATIENT = Parameters(avg_hit_count_low=100_000, avg_hit_count_high=100_000)
+# Fakes answer at once, and their topics count nothing.
+SETTINGS = {
+    "cluster": "local",
+    "metadata_store": "zk:zk1:2181/pulsar",
+    "cycle.interval": 1.0,
+    "leadership": {"heartbeat": 0.05, "margin_ratio": 0.1},
+    "counters.source": "off",
+}
 
 
-class TestClock(RealClock):
+class TestClock(SystemClock):
     """The real clock with an offset a test can push forward."""
 
     __test__ = False
@@ -65,7 +62,11 @@ class TestClock(RealClock):
 
     def wall_ms(self) -> int:
         """Wall clock, pushed alike."""
-        return super().wall_ms() + int(self.offset * 1000)
+        return time.time_ns() // 1_000_000 + int(self.offset * 1000)
+
+    def stepped_ms(self) -> int:
+        """Nobody sets the wall clock."""
+        return 0
 
 
 class WallClock(TestClock):
@@ -151,15 +152,52 @@ class FakeCluster:
         return {bundle: owner.broker_id for bundle, owner in self.model.owners.items()}
 
 
-class FakeSidecar:
-    """One sidecar's daemon parts over a `FakeCluster`. What it reaches the outside with may be made otherwise."""
+def fake_outside(
+    loaded: LoadedSettings,
+    cluster: FakeCluster,
+    clock: SystemClock,
+    coordination: MemoryCoordination,
+    admin: MemoryAdmin,
+) -> Outside:
+    """What a sidecar reaches of a cluster in memory."""
+    telemetry = PrometheusTelemetry()
+    config = BrokerConfig(admin, clock, cluster=loaded.settings.cluster, max_age_seconds=0.0)
+    source = ClusterSource(
+        registry=cluster.source,
+        feed=MemoryFeed(clock),
+        admin=admin,
+        clock=clock,
+        telemetry=telemetry,
+        options=ExtensibleOptions(),
+    )
+    variants: tuple[ChannelVariant, ...] = ("system_topic", "metadata_store")
+    makers = {variant: partial(MemoryChannel, clock, variant=variant) for variant in variants}
+    channel = ChannelByVariant(makers, config)
+    fakes: dict[str, Any] = {
+        "store": None,
+        "configuration": None,
+        "coordination": coordination,
+        "ownership": OwnershipByMode(cluster.model, ChannelOwnership(channel, source), source),
+        "metadata": cluster.metadata,
+        "admin": admin,
+    }
+    return Outside(
+        clock=clock,
+        telemetry=telemetry,
+        source=source,
+        channel=channel,
+        config=config,
+        usage_feed=MemoryUsageFeed(clock),
+        peers=NoPeers(),
+        **fakes,
+    )
 
-    heartbeat_seconds = 0.05
-    settle_after_outage_seconds = 180.0
-    windows: tuple[WindowSettings, ...] = ()
-    review = False
-    # Why the ownership channel tells nothing that may be acted on, or "".
-    channel_fault = ""
+
+class FakeSidecar(Build):
+    """A sidecar as it is wired, over a `FakeCluster`. What it reaches the outside with may be made otherwise."""
+
+    # Of its own, as on the command line.
+    settings: ClassVar[Mapping[str, Any]] = {}
     limits = ExecutorLimits(confirm_seconds=0.3, poll_first_seconds=0.01, intent_seconds=5.0)
 
     def __init__(
@@ -167,100 +205,23 @@ class FakeSidecar:
         cluster: FakeCluster,
         name: str = "a",
         *,
-        mode: Mode = "act",
+        mode: str = "act",
         params: Parameters = EAGER,
         journal: Path | None = None,
-        capacity: tuple[CapacityOverride, ...] = (),
-        revert: bool = False,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.cluster, self.clock = cluster, self.clock_of(cluster)
-        self.telemetry = PrometheusTelemetry()
-        self.coordination = self.connect()
-        self.leadership = self._leadership(name)
-        self.shared_state = SharedState(self.coordination, self.leadership, self.clock)
-        self.admin = self.reach()
-        self.config = BrokerConfig(self.admin, self.clock, cluster="local", max_age_seconds=0.0)
-        self.journal = FileJournal(journal, telemetry=self.telemetry)
-        self.shared_state.on_takeover = lambda record: self.journal.append(takeover_request(record))
-        self.outage = self._outage()
-        self.calendar = Calendar(self.windows)
-        self.gate = self._gate(mode)
-        self.executor = self.make_executor(self._world())
-        self.observer = Observer(cluster.source, self.clock, self.telemetry, capacity)
-        self.cycle = self._cycle(params, revert)
-        self.planner = Planner(self.cycle, self.clock.wall_ms, eta=self.operations.eta, interval_seconds=30.0)
-        self.executions = self._executions()
-        self.leadership.on_won = self._won
+        self.cluster, self.name = cluster, name
+        self.clock = self.clock_of(cluster)
+        self.coordination, self.admin = self.connect(), self.reach()
+        given = {"member_id": name, "mode": mode, "parameters": changes_of(params), "journal.path": journal}
+        environ = {} if journal else {"BUNDLEKEEL__JOURNAL__PATH": "null"}
+        loaded = load_settings(None, {**SETTINGS, **given, **self.settings, **(settings or {})}, environ=environ)
+        super().__init__(loaded, self.reached(loaded))
+        self.telemetry = self.outside.telemetry
 
-    def _world(self) -> MovePorts:
-        return MovePorts(
-            admin=self.admin,
-            commands=self.admin,
-            coordination=self.coordination,
-            ownership=self.cluster.model,
-            metadata=self.cluster.metadata,
-            clock=self.clock,
-        )
-
-    def _leadership(self, name: str) -> Leadership:
-        return Leadership(
-            self.coordination,
-            self.clock,
-            self.telemetry,
-            Member(id=name),
-            seats=3,
-            heartbeat_seconds=self.heartbeat_seconds,
-            margin_ratio=0.1,
-        )
-
-    def _executions(self) -> Executions:
-        self.manual_moves = ManualMoves(
-            cycle=self.cycle,
-            policies=self.policies,
-            metadata=self.cluster.metadata,
-            ownership=self.cluster.model,
-            admin=self.admin,
-            config=self.config,
-        )
-        return Executions(
-            self.shared_state,
-            self.cycle,
-            self.planner,
-            self.gate,
-            executor=self.executor,
-            manual_moves=self.manual_moves,
-            reviews=Reviews(self.coordination, self.shared_state, self.clock, required=self.review),
-        )
-
-    def _outage(self) -> OutageWatch:
-        return OutageWatch(
-            self.coordination,
-            self.cluster.source,
-            self.leadership,
-            self.clock,
-            self.telemetry,
-            settle=settle_for(self.settle_after_outage_seconds, 3.0),
-            session_seconds=10.0,
-        )
-
-    def _gate(self, ceiling: Mode) -> Gate:
-        return Gate(
-            ceiling=ceiling,
-            review_required=self.review,
-            shared=self.shared_state,
-            config=self.config,
-            clock=self.clock,
-            outage=self.outage.obstacle,
-            second_balancer=lambda: second_balancer(self.cycle.cycle_state.external_moves, self.clock.wall_ms()),
-            channel=lambda: self.channel_fault,
-            windows=self.calendar.obstacle,
-        )
-
-    async def why(self, name: str, **given: Any) -> WhyView:
-        """What its API answers to `why`."""
-        parts = {"metadata": self.cluster.metadata, "records": list(self.shared_state.moves)}
-        parts |= {"now_ms": self.clock.wall_ms(), "desired": self.shared_state.desired}
-        return await why(name, WhyInput(cycle=self.cycle, **{**parts, **given}))
+    def reached(self, loaded: LoadedSettings) -> Outside:
+        """What it reaches."""
+        return fake_outside(loaded, self.cluster, self.clock, self.coordination, self.admin)
 
     def clock_of(self, cluster: FakeCluster) -> TestClock:
         """Its machine's clocks."""
@@ -274,51 +235,8 @@ class FakeSidecar:
         """How it reaches the brokers."""
         return MemoryAdmin(self.cluster.model)
 
-    def make_executor(self, ports: MovePorts) -> Executor:
-        """What carries its moves out."""
-        return Executor(ports, self.leadership, self.shared_state, self.limits, self.gate)
-
-    def _cycle(self, params: Parameters, revert: bool) -> Cycle:
-        self.effects = Effects(self.journal.append, self.telemetry, revert=revert)
-        self.operations = DrainTracker(self.shared_state, self.admin, self.config, self.clock, self.telemetry)
-        self.policies = PolicyCache(self.cluster.metadata, self.config)
-        self.executor.forbids = self.policies.forbids
-        self.effective_parameters = EffectiveParameters(
-            lambda _brokers: MergedParameters(params, dict.fromkeys(BY_NAME, "settings")),
-            lambda: self.shared_state.desired.adopted,
-        )
-        return Cycle(
-            observer=self.observer,
-            admin=self.admin,
-            config=self.config,
-            policies=self.policies,
-            executor=self.executor,
-            shared_state=self.shared_state,
-            journal=self.journal,
-            telemetry=self.telemetry,
-            clock=self.clock,
-            parameters=self.effective_parameters,
-            requests=self.operations,
-            guard_memory=GuardMemory(lambda: self.shared_state.moves, self.calendar),
-            gate=self.gate,
-            effects=self.effects,
-            listeners=(self.history,),
-            shadow=self.shadow,
-            external_moves=ExternalMoveWatch(self.cluster.model, self.journal.append, self.telemetry),
-        )
-
-    def history(
-        self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
-    ) -> None:
-        """Hears of every cycle when it is over; tests of the recorder override it."""
-
-    def shadow(self) -> Mapping[str, Any]:
-        """What strategies that plan along found; tests of shadow strategies override it."""
-        return {}
-
-    async def _won(self, epoch: int) -> None:
-        await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
-        self.cycle.adopt(self.shared_state.cycle_state(), self.cycle.epoch)
+    def _limits(self) -> ExecutorLimits:
+        return self.limits
 
     async def lead(self) -> FakeSidecar:
         """Connect and take one leadership turn."""
@@ -335,6 +253,29 @@ class FakeSidecar:
         """The exposition lines of a metric."""
         text = self.telemetry.render("text/plain")[0].decode()
         return "\n".join(line for line in text.splitlines() if line.startswith(f"bundlekeel_{name}"))
+
+
+class NoPeers:
+    """Nobody is asked over HTTP."""
+
+    async def make_plan(self, url: str, request: object) -> dict[str, Any]:
+        raise StoreError(url)
+
+    async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
+        raise StoreError(url)
+
+    async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
+        raise StoreError(url)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def changes_of(params: Parameters) -> dict[str, Any]:
+    """These parameters as a person sets them."""
+    plain = Parameters()
+    named = {name: getattr(params, name) for name in BY_NAME}
+    return {name: value for name, value in named.items() if name in TOP_LEVEL or value != getattr(plain, name)}
 
 
 def with_params(**changes: object) -> Parameters:

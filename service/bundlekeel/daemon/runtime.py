@@ -180,17 +180,9 @@ class Runtime:
                     await parts.shared_state.refresh()
                 except StoreError as error:
                     _log.info("shared state could not be read", error=str(error))
-                await parts.cycle.turn(self._adopt)
+                await parts.cycle.turn()
             self.last_turn_boot = parts.clock.boot()
             await self._until_next()
-
-    def _adopt(self) -> None:
-        """A follower goes on from what the leader stored last; a leader takes that over once a term."""
-        parts, epoch = self._parts, self._parts.leadership.epoch
-        if epoch is None:
-            parts.cycle.adopt(parts.shared_state.cycle_state(), None)
-        elif parts.cycle.epoch != epoch:
-            parts.cycle.adopt(parts.shared_state.taken_over(), epoch)
 
     async def _until_next(self) -> None:
         """The interval, or sooner when fresh reports arrive, but never more often than five times an interval.

@@ -9,7 +9,7 @@ from typing import Any
 
 from bundlekeel import __version__
 from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
+from bundlekeel.core.model.errors import Forbidden, NotFound
 from bundlekeel.daemon import listings, why
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 from bundlekeel.daemon.answers.doc import Json
@@ -92,8 +92,8 @@ class ServiceParts:
     effective_parameters: EffectiveParameters
     quotas: QuotaService
     context: Callable[[], DoctorContext]
-    channel: ChannelWatch | None = None
-    outage: OutageWatch | None = None
+    channel: ChannelWatch
+    outage: OutageWatch
 
 
 class BalancerService:
@@ -163,7 +163,7 @@ class BalancerService:
             acting=report is not None and obstacle is None and p.leadership.leading,
             acting_obstacle=obstacle.code.value if obstacle else None,
             takeover=p.shared_state.takeover.view() if p.shared_state.takeover is not None else None,
-            settling=p.outage.view() if p.outage is not None else None,
+            settling=p.outage.view(),
         )
 
     def _last_cycle(self) -> CycleView | None:
@@ -216,7 +216,7 @@ class BalancerService:
             interval_seconds=self._p.loaded.settings.cycle.interval,
         )
         answer = await why.why(name, given)
-        if self._p.channel is None or not self._p.channel.followed or answer.bundle is None:
+        if not self._p.channel.followed or answer.bundle is None:
             return answer
         entry, findings = self._entry(answer.bundle), self._p.channel.findings_of(answer.bundle)
         return replace(answer, channel=entry, findings=findings)
@@ -336,7 +336,7 @@ class BalancerService:
 
     def channel(self) -> ChannelSummary:
         """Health and figures of the ownership channel."""
-        return self._channel_watch().summary()
+        return self._p.channel.summary()
 
     def channel_bundles(
         self,
@@ -348,21 +348,16 @@ class BalancerService:
         limit: int = 1000,
     ) -> list[UnitView]:
         """Entries of the ownership channel."""
-        view, now = self._channel_watch().current(), self._p.clock.wall_ms()
+        view, now = self._p.channel.current(), self._p.clock.wall_ms()
         return listings.unit_rows(view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit)
 
     def channel_findings(self) -> list[FindingView]:
         """What is wrong in the ownership channel."""
-        return self._channel_watch().findings()
-
-    def _channel_watch(self) -> ChannelWatch:
-        if self._p.channel is None:
-            raise Conflict("this sidecar does not follow the ownership channel")
-        return self._p.channel
+        return self._p.channel.findings()
 
     def _entry(self, bundle: str) -> UnitView | None:
         watch = self._p.channel
-        return listings.row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch and watch.followed else None
+        return listings.row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch.followed else None
 
     async def assignments(self, names: Sequence[str]) -> list[AssignmentView]:
         """Where these would be placed if no broker owned them; assigns nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -24,6 +25,7 @@ from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
+from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
 from bundlekeel.daemon.operations.manual_moves import ManualMoves
@@ -41,6 +43,7 @@ from bundlekeel.daemon.state.leadership import BENCH, Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.daemon.state.takeover_record import takeover_request
 from bundlekeel.ports import Journal, Member
+from bundlekeel.ports.history import CalibrationStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.wiring.history import recorder
@@ -48,33 +51,30 @@ from bundlekeel.wiring.optional import (
     calibration,
     effective_parameters_of,
     notifications,
+    proposals,
     quotas_of,
     shadow_strategies,
     traces_of,
 )
 from bundlekeel.wiring.outside import Outside, context, watch
-from bundlekeel.wiring.security import advertised, peers_of, protection, served_hosts
+from bundlekeel.wiring.security import advertised, protection, served_hosts
 
 # An intent outlives the longest call by the time it takes to see where the bundle landed.
 CONFIRM_ALLOWANCE_SECONDS = 30.0
 
 
 class Build:
-    """One sidecar's parts, wired; `runtime` runs it and `sidecar` answers for it."""
+    """One sidecar's parts, wired; `runtime` runs it and `service` answers for it."""
+
+    leadership: Leadership
 
     def __init__(self, loaded: LoadedSettings, out: Outside) -> None:
         self.loaded, self.outside = loaded, out
-        self.notifications = notifications(
-            loaded,
-            out.telemetry,
-            out.clock,
-            member=lambda: self.leadership.member.id,
-            leads=lambda: self.leadership.leading,
-        )
+        member, leads = lambda: self.leadership.member.id, lambda: self.leadership.leading
+        self.notifications = notifications(loaded, out.telemetry, out.clock, member=member, leads=leads)
         self.leadership = self._leadership(loaded.settings)
         self.traces = traces_of(loaded, self.outside.telemetry, self.outside.clock, self.leadership.member.id)
         self.journal = self._journal(loaded.settings)
-        self.peers = peers_of(loaded)
         self.shared_state = SharedState(self.outside.coordination, self.leadership, self.outside.clock)
         self.shared_state.on_takeover = lambda record: self.journal.append(takeover_request(record))
         self.channel = watch(self.outside, self.journal.append, lambda: self.leadership.role != BENCH)
@@ -82,25 +82,27 @@ class Build:
         self.calendar = Calendar(loaded.settings.windows, out.clock.stepped_ms)
         self.config = self.outside.config
         self.gate = self._gate(loaded.settings)
-        self.executor = self._executor(loaded.settings)
+        self.executor = self._executor()
         self.observer = self._observer()
         self.policies = PolicyCache(self.outside.metadata, self.config)
         self.executor.forbids = self.policies.forbids
         self.operations = DrainTracker(self.shared_state, out.admin, self.config, out.clock, out.telemetry)
-        self.recorder = recorder(loaded, out.telemetry, out.clock, lambda: self.leadership.leading)
+        self.recorder = recorder(loaded, out.telemetry, out.clock, leads)
         self.rate = self._rate(loaded.settings)
         self.guard_memory = self._guard_memory()
         self.effective_parameters = effective_parameters_of(loaded, self.shared_state)
         self.shadow_strategies = shadow_strategies(loaded, self.outside.telemetry, self.outside.clock)
         self.calibration = self._calibration()
+        self.effects = self._effects()
         self.cycle = self._cycle()
         self.quotas = self._quotas()
         self.guard_memory.limited = self.quotas.quotas.limited
         self.planner = self._planner()
         self.manual_moves = self._manual_moves()
         self.reviews = Reviews(out.coordination, self.shared_state, out.clock, required=loaded.settings.reviewed)
+        self.executions = self._executions()
         self.runtime = Runtime(self._runtime_parts())
-        self.sidecar = BalancerService(self._sidecar_parts())
+        self.service = BalancerService(self._service_parts())
         out.telemetry.gauge("build_info", 1.0, version=__version__)
 
     def _planner(self) -> Planner:
@@ -108,7 +110,7 @@ class Build:
         return Planner(self.cycle, self.outside.clock.wall_ms, eta=self.operations.eta, interval_seconds=interval)
 
     def _quotas(self) -> QuotaService:
-        known = (self.shared_state, self.cycle, self.gate, self.journal, self.leadership, self.peers)
+        known = (self.shared_state, self.cycle, self.gate, self.journal, self.leadership)
         return quotas_of(self.loaded, self.outside, *known)
 
     def _observer(self) -> Observer:
@@ -146,14 +148,17 @@ class Build:
     def _calibration(self) -> Calibration:
         return calibration(
             self.loaded,
+            self.outside,
+            store=self._proposals(),
             effective_parameters=self.effective_parameters,
             shared_state=self.shared_state,
             gate=self.gate,
             sees=lambda: self.cycle.picture is not None,
             journal=self.journal,
-            telemetry=self.outside.telemetry,
-            clock=self.outside.clock,
         )
+
+    def _proposals(self) -> Callable[[], CalibrationStore]:
+        return proposals(self.loaded)
 
     def _leadership(self, settings: Settings) -> Leadership:
         found = Leadership(
@@ -169,9 +174,15 @@ class Build:
         found.on_won = self._on_won
         return found
 
-    def _executor(self, settings: Settings) -> Executor:
+    def _executor(self) -> Executor:
+        return Executor(self._ports(), self.leadership, self.shared_state, self._limits(), self.gate)
+
+    def _limits(self) -> ExecutorLimits:
+        return ExecutorLimits(intent_seconds=self.loaded.settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS)
+
+    def _ports(self) -> MovePorts:
         out = self.outside
-        ports = MovePorts(
+        return MovePorts(
             admin=out.admin,
             commands=out.admin,
             coordination=out.coordination,
@@ -180,8 +191,6 @@ class Build:
             clock=out.clock,
             mode=lambda: self.observer.picture.mode if self.observer.picture else "",
         )
-        limits = ExecutorLimits(intent_seconds=settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS)
-        return Executor(ports, self.leadership, self.shared_state, limits, self.gate)
 
     def _manual_moves(self) -> ManualMoves:
         return ManualMoves(
@@ -191,6 +200,17 @@ class Build:
             ownership=self.outside.ownership,
             admin=self.outside.admin,
             config=self.config,
+        )
+
+    def _executions(self) -> Executions:
+        return Executions(
+            self.shared_state,
+            self.cycle,
+            self.planner,
+            self.gate,
+            executor=self.executor,
+            manual_moves=self.manual_moves,
+            reviews=self.reviews,
         )
 
     def _external_moves(self) -> ExternalMoveWatch:
@@ -267,7 +287,7 @@ class Build:
             requests=self.operations,
             guard_memory=self.guard_memory,
             gate=self.gate,
-            effects=self._effects(),
+            effects=self.effects,
             external_moves=self._external_moves(),
             listeners=listeners,
             shadow=self.shadow_strategies.news if self.shadow_strategies is not None else dict,
@@ -282,21 +302,13 @@ class Build:
             admin=out.admin,
             journal=self.journal,
             telemetry=out.telemetry,
-            peers=self.peers,
+            peers=out.peers,
             leadership=self.leadership,
             shared_state=self.shared_state,
             observer=self.observer,
             executor=self.executor,
             cycle=self.cycle,
-            executions=Executions(
-                self.shared_state,
-                self.cycle,
-                self.planner,
-                self.gate,
-                executor=self.executor,
-                manual_moves=self.manual_moves,
-                reviews=self.reviews,
-            ),
+            executions=self.executions,
             operations=self.operations,
             reload=Reload(self.loaded, self.effective_parameters, self.journal, out.telemetry, out.clock),
             interval_seconds=self.loaded.settings.cycle.interval,
@@ -326,8 +338,8 @@ class Build:
             found.append(Background("shadow", self.shadow_strategies.run, self.shadow_strategies.close))
         return found
 
-    def _sidecar_parts(self) -> ServiceParts:
-        out, settings = self.outside, self.loaded.settings
+    def _service_parts(self) -> ServiceParts:
+        out = self.outside
         return ServiceParts(
             loaded=self.loaded,
             clock=out.clock,
@@ -336,7 +348,7 @@ class Build:
             metadata=out.metadata,
             journal=self.journal,
             telemetry=out.telemetry,
-            peers=self.peers,
+            peers=out.peers,
             leadership=self.leadership,
             shared_state=self.shared_state,
             cycle=self.cycle,
@@ -349,10 +361,14 @@ class Build:
             calibration=self.calibration,
             effective_parameters=self.effective_parameters,
             quotas=self.quotas,
-            context=lambda: context(settings, out, self.channel),
+            context=self.doctor_context,
             channel=self.channel,
             outage=self.outage,
         )
+
+    def doctor_context(self) -> DoctorContext:
+        """What `doctor` examines of this sidecar."""
+        return context(self.loaded.settings, self.outside, self.channel)
 
     def _operator_requests(self) -> OperatorRequests:
         out = self.outside
@@ -377,7 +393,7 @@ class Build:
         """The API of this sidecar."""
         settings = self.loaded.settings
         return ApiServer(
-            self.sidecar,
+            self.service,
             settings.api.host,
             settings.api.port,
             self.loaded.located(settings.api.socket),

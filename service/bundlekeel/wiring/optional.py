@@ -17,8 +17,6 @@ import structlog
 
 from bundlekeel import __version__
 from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
-from bundlekeel.adapters.topics.feed import TopicUsageFeed
-from bundlekeel.adapters.topics.process import TopicsProcess
 from bundlekeel.core.model.errors import ConfigError, StoreError
 from bundlekeel.daemon.calibration.shadow import ShadowStrategies
 from bundlekeel.daemon.calibration.watcher import Calibration
@@ -32,13 +30,13 @@ from bundlekeel.daemon.records.traces import Traces
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Journal, Peers, Telemetry
+from bundlekeel.ports import Clock, Journal, Telemetry
 from bundlekeel.ports.history import CalibrationStore
 from bundlekeel.ports.records import EVENTS
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.sections import WebhookSettings
 from bundlekeel.tls import ClientTls
-from bundlekeel.wiring.outside import Outside, topics_options
+from bundlekeel.wiring.outside import Outside
 
 
 def effective_parameters_of(loaded: LoadedSettings, shared_state: SharedState) -> EffectiveParameters:
@@ -49,14 +47,14 @@ def effective_parameters_of(loaded: LoadedSettings, shared_state: SharedState) -
 
 def calibration(
     loaded: LoadedSettings,
+    out: Outside,
     *,
+    store: Callable[[], CalibrationStore],
     effective_parameters: EffectiveParameters,
     shared_state: SharedState,
     gate: Gate,
     sees: Callable[[], bool],
     journal: Journal,
-    telemetry: Telemetry,
-    clock: Clock,
 ) -> Calibration:
     """What answers for thresholds; it watches only where the settings say so."""
     given = loaded.settings.calibration
@@ -66,13 +64,13 @@ def calibration(
         every_seconds=given.interval,
         interval_seconds=loaded.settings.cycle.interval,
         trial_seconds=given.trial,
-        store=_proposals(loaded),
+        store=store,
         effective_parameters=effective_parameters,
         shared_state=shared_state,
         sees=sees,
         journal=journal,
-        telemetry=telemetry,
-        clock=clock,
+        telemetry=out.telemetry,
+        clock=out.clock,
         gate=gate,
     )
 
@@ -83,7 +81,7 @@ def shadow_strategies(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock
     return ShadowStrategies(named, telemetry, clock) if named else None
 
 
-def _proposals(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:
+def proposals(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:
     """What opens the place of proposals. ConfigError when pyarrow is missing."""
     given = loaded.settings.calibration
     if given.mode == "off" or given.uri is None:
@@ -169,12 +167,11 @@ def quotas_of(
     gate: Gate,
     journal: Journal,
     leadership: Leadership,
-    peers: Peers,
 ) -> QuotaService:
     """What answers for groups, and in it what enforces them."""
     service_url = loaded.settings.extensible.service_url
     usage_listener = UsageListener(
-        TopicUsageFeed(TopicsProcess(topics_options(loaded), clock=out.clock), clock=out.clock),
+        out.usage_feed,
         out.config,
         out.clock,
         service_urls=(service_url,) if service_url else (),
@@ -199,7 +196,7 @@ def quotas_of(
         clock=out.clock,
         ceiling=loaded.settings.mode,
     )
-    return QuotaService(Quotas(parts), parts, leadership, peers)
+    return QuotaService(Quotas(parts), parts, leadership, out.peers)
 
 
 # Where traces go, as the settings say. OpenTelemetry is loaded only where it is used.

@@ -15,7 +15,7 @@ from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
 from bundlekeel.adapters.topics.channel import TopicChannel
-from bundlekeel.adapters.topics.feed import TopicLoadFeed
+from bundlekeel.adapters.topics.feed import TopicLoadFeed, TopicUsageFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.adapters.zookeeper import (
     ZkChannel,
@@ -33,12 +33,13 @@ from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
-from bundlekeel.ports import BrokerEndpoint, Metadata
+from bundlekeel.ports import BrokerEndpoint, Metadata, Peers
+from bundlekeel.ports.quotas import UsageFeed
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.tls import ClientTls
-from bundlekeel.wiring.security import broker_tls, store_identity, token_of
+from bundlekeel.wiring.security import broker_tls, peers_of, store_identity, token_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,8 @@ class Outside:
     configuration: ZkClient
     admin: HttpBrokerAdmin
     config: BrokerConfig
+    usage_feed: UsageFeed
+    peers: Peers
 
 
 def open_outside(loaded: LoadedSettings) -> Outside:
@@ -93,6 +96,8 @@ def open_outside(loaded: LoadedSettings) -> Outside:
         configuration=configuration,
         admin=admin,
         config=config,
+        usage_feed=TopicUsageFeed(TopicsProcess(topics_options(loaded), clock=clock), clock=clock),
+        peers=peers_of(loaded),
     )
 
 

@@ -17,16 +17,16 @@ async def test_set_over_the_settings() -> None:
     """Everywhere at once; removing it removes the one of the settings too."""
     sidecar = await leading()
     group = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=400), members=("t:acme",))
-    made = await sidecar.service.put(group, **WHO)
+    made = await sidecar.quotas.put(group, **WHO)
     assert made.origin == "api" and made.limits.publish_messages == 400
     await sidecar.turn(4)
     assert 0.9 * 400 <= sidecar.quota_cluster.total() <= 1.1 * 400
-    (row,) = (await sidecar.service.view()).groups
+    (row,) = (await sidecar.quotas.view()).groups
     assert (row.origin, row.by, row.reason) == ("api", "ann", "r")
-    assert (await sidecar.service.remove("acme", **WHO)).origin == "api"
-    assert (await sidecar.service.view()).groups == []
+    assert (await sidecar.quotas.remove("acme", **WHO)).origin == "api"
+    assert (await sidecar.quotas.view()).groups == []
     with pytest.raises(NotFound, match="removed by ann"):
-        await sidecar.service.remove("acme", **WHO)
+        await sidecar.quotas.remove("acme", **WHO)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ async def test_refused(name: str, limits: dict[str, Any], members: tuple[str, ..
     """With field, value and what is allowed; nothing is stored."""
     sidecar = await leading()
     with pytest.raises(ConfigError, match=words) as caught:
-        await sidecar.service.put(QuotaGroup(name=name, limits=QuotaLimits(**limits), members=members), **WHO)
+        await sidecar.quotas.put(QuotaGroup(name=name, limits=QuotaLimits(**limits), members=members), **WHO)
     assert caught.value.field.startswith(f"quotas.groups.{name}") and not sidecar.shared_state.desired.quotas
 
 
@@ -54,11 +54,11 @@ async def test_settings_that_changed_since() -> None:
     """A request that does not fit any more is left out and told."""
     cluster = QuotaCluster()
     first = await leading(cluster, t={"members": ("t:t",), "publish_messages": 9})
-    await first.service.put(QuotaGroup(name="mine", limits=QuotaLimits(publish_messages=5), members=("t:acme",)), **WHO)
+    await first.quotas.put(QuotaGroup(name="mine", limits=QuotaLimits(publish_messages=5), members=("t:acme",)), **WHO)
     await first.leadership.stop()
     second = await leading(cluster, name="b")
     await second.turn()
-    view = await second.service.view()
+    view = await second.quotas.view()
     assert [row.name for row in view.groups] == ["acme"]
     assert "belongs to group acme already" in view.problems[0]
 
@@ -67,7 +67,7 @@ async def test_unknown_tenant_of_the_settings() -> None:
     """Told; the others are kept."""
     sidecar = await leading(ghost={"members": ("t:ghost",), "publish_messages": 9})
     await sidecar.turn()
-    assert "unknown tenant" in (await sidecar.service.view()).problems[0]
+    assert "unknown tenant" in (await sidecar.quotas.view()).problems[0]
 
 
 class TestTheWayBack:
@@ -76,11 +76,11 @@ class TestTheWayBack:
     async def test_a_removal_is_seen(self) -> None:
         """As long as the settings declare the group: by whom, when and the way back; also by who asks for it."""
         sidecar = await leading()
-        await sidecar.service.remove("acme", **WHO)
+        await sidecar.quotas.remove("acme", **WHO)
         await sidecar.turn()
-        (problem,) = (await sidecar.service.view()).problems
+        (problem,) = (await sidecar.quotas.view()).problems
         assert "declared in the settings, removed by ann on " in problem and "quota reset acme" in problem
-        for asked in (sidecar.service.group("acme"), sidecar.service.remove("acme", **WHO)):
+        for asked in (sidecar.quotas.group("acme"), sidecar.quotas.remove("acme", **WHO)):
             with pytest.raises(NotFound, match=r"removed by ann on .*quota reset acme"):
                 await asked
 
@@ -89,45 +89,43 @@ class TestTheWayBack:
         """The override is dropped, whether it removed the group or set another one."""
         sidecar = await leading()
         if removed:
-            await sidecar.service.remove("acme", **WHO)
+            await sidecar.quotas.remove("acme", **WHO)
         else:
-            await sidecar.service.put(
+            await sidecar.quotas.put(
                 QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=9), members=("t:t",)), **WHO
             )
-        made = await sidecar.service.reset("acme", **WHO)
+        made = await sidecar.quotas.reset("acme", **WHO)
         assert (made.name, made.origin, made.limits.publish_messages) == ("acme", "settings", 200)
-        view = await sidecar.service.view()
+        view = await sidecar.quotas.view()
         assert [(row.name, row.origin) for row in view.groups] == [("acme", "settings")]
         assert not view.problems and not sidecar.shared_state.desired.quotas
         with pytest.raises(NotFound, match="nothing was set or removed over"):
-            await sidecar.service.reset("acme", **WHO)
+            await sidecar.quotas.reset("acme", **WHO)
 
     async def test_nothing_to_go_back_to(self) -> None:
         """A group that only people declared is removed, not reset; a removal without settings is dropped."""
         cluster = QuotaCluster()
         first = await leading(cluster)
-        await first.service.put(
-            QuotaGroup(name="mine", limits=QuotaLimits(publish_messages=5), members=("t:t",)), **WHO
-        )
+        await first.quotas.put(QuotaGroup(name="mine", limits=QuotaLimits(publish_messages=5), members=("t:t",)), **WHO)
         with pytest.raises(NotFound, match="quota rm mine"):
-            await first.service.reset("mine", **WHO)
-        await first.service.remove("acme", **WHO)
+            await first.quotas.reset("mine", **WHO)
+        await first.quotas.remove("acme", **WHO)
         await first.leadership.stop()
         second = await leading(cluster, name="b", other={"members": ("n:t/other",), "publish_messages": 9})
         await second.turn()
-        assert "acme" not in str((await second.service.view()).problems)
-        assert (await second.service.reset("acme", **WHO)).limits is None
+        assert "acme" not in str((await second.quotas.view()).problems)
+        assert (await second.quotas.reset("acme", **WHO)).limits is None
         assert set(second.shared_state.desired.quotas) == {"mine"}
 
     async def test_what_does_not_fit_any_more(self) -> None:
         """Somebody took the members in between: refused, and nothing changes."""
         sidecar = await leading()
-        await sidecar.service.remove("acme", **WHO)
-        await sidecar.service.put(
+        await sidecar.quotas.remove("acme", **WHO)
+        await sidecar.quotas.put(
             QuotaGroup(name="new", limits=QuotaLimits(publish_messages=5), members=("t:acme",)), **WHO
         )
         with pytest.raises(ConfigError, match="belongs to group acme already"):
-            await sidecar.service.reset("acme", **WHO)
+            await sidecar.quotas.reset("acme", **WHO)
         assert set(sidecar.shared_state.desired.quotas) == {"acme", "new"}
 
 
@@ -135,9 +133,9 @@ async def test_the_journal_tells_before_and_after() -> None:
     """Limits and members of each change, None where there was or is no group."""
     sidecar = await leading()
     wanted = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=400), members=("t:acme",))
-    await sidecar.service.put(wanted, **WHO)
-    await sidecar.service.remove("acme", **WHO)
-    await sidecar.service.reset("acme", **WHO)
+    await sidecar.quotas.put(wanted, **WHO)
+    await sidecar.quotas.remove("acme", **WHO)
+    await sidecar.quotas.reset("acme", **WHO)
     told = [(item["before"], item["after"]) for item in sidecar.journal.tail(10, kind="request")]
     limits = dict.fromkeys(KINDS, None)
     file = {"origin": "settings", "members": ["t:acme"], "limits": limits | {"publish_messages": 200}}

@@ -15,7 +15,6 @@ import yaml
 from bundlekeel.core.model.errors import AdminTimeout, StoreError, WrongCluster
 from bundlekeel.daemon.runtime import STOP_SECONDS, Background, Runtime
 from tests.support.memory_admin import Fault
-from tests.support.services import NoPeers, runtime_parts
 from tests.support.virtual_time import LoopClock, run_virtually
 from tests.support.world import FakeCluster, FakeSidecar
 
@@ -104,7 +103,7 @@ def stopped(step: Step) -> tuple[int, float, list[str]]:
         def with_step(inner: Any, *names: str) -> Any:
             return Instead(inner, called, step, *names)
 
-        parts = runtime_parts(sidecar)
+        parts = sidecar._runtime_parts()
         watched = [with_step(part, "close") for part in (Recorder(), Notifications(), Channel())]
         runtime = Runtime(
             replace(
@@ -114,7 +113,7 @@ def stopped(step: Step) -> tuple[int, float, list[str]]:
                 coordination=with_step(parts.coordination, "close"),
                 source=with_step(parts.source, "close"),
                 admin=with_step(parts.admin, "close"),
-                peers=with_step(NoPeers(), "close"),
+                peers=with_step(parts.peers, "close"),
                 background=[
                     *(Background(f"part {at}", part.run, part.close) for at, part in enumerate(watched)),
                     Background("quotas", Stubborn().run),
@@ -137,9 +136,9 @@ def test_what_is_reported_during_a_turn_begins_the_next_one() -> None:
     began: list[float] = []
 
     async def main() -> None:
-        sidecar = FakeSidecar(FakeCluster(clock=LoopClock()))
+        sidecar = FakeSidecar(FakeCluster(clock=LoopClock()), settings={"cycle.interval": 20.0})
         await sidecar.lead()
-        await sidecar.cycle.turn(lambda: None)
+        await sidecar.cycle.turn()
 
         async def takes_three_seconds() -> None:
             began.append(asyncio.get_running_loop().time())
@@ -149,7 +148,7 @@ def test_what_is_reported_during_a_turn_begins_the_next_one() -> None:
             await asyncio.sleep(1.0)
 
         cycle = Instead(sidecar.cycle, [], takes_three_seconds, "turn")
-        runtime = Runtime(replace(runtime_parts(sidecar, interval_seconds=20.0), cycle=cycle))  # type: ignore[arg-type]
+        runtime = Runtime(replace(sidecar._runtime_parts(), cycle=cycle))  # type: ignore[arg-type]
         asyncio.get_running_loop().call_later(120.0, runtime.request_stop)
         await runtime.run()
 
@@ -165,7 +164,7 @@ EVERY = {
     "Recorder.close",
     "Notifications.close",
     "Channel.close",
-    "MemoryLoadSource.close",
+    "ClusterSource.close",
     "MemoryAdmin.close",
     "NoPeers.close",
     "Part.close",
@@ -202,7 +201,7 @@ def test_a_signal_sets_the_kernels_own_limit() -> None:
     async def main() -> float:
         sidecar = FakeSidecar(FakeCluster(clock=LoopClock()))
         asyncio.get_running_loop().call_later(1.0, signal.raise_signal, signal.SIGTERM)
-        assert await Runtime(runtime_parts(sidecar)).run() == 0
+        assert await sidecar.runtime.run() == 0
         return signal.setitimer(signal.ITIMER_REAL, 0.0)[0]
 
     assert STOP_SECONDS - 10 < run_virtually(main()) <= STOP_SECONDS + 1
@@ -222,7 +221,7 @@ def test_another_clusters_name_ends_the_process(answering: bool) -> None:
             sidecar.admin.fail("runtime_configuration", *silent, None)
         async with asyncio.timeout(100):
             with pytest.raises(WrongCluster) as caught:
-                await Runtime(runtime_parts(sidecar)).run()
+                await sidecar.runtime.run()
         return str(caught.value), cluster.model.unloads
 
     text, unloads = run_virtually(main())

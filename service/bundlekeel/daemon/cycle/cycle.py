@@ -143,11 +143,10 @@ class Cycle:
 
     # --- one cycle ---
 
-    async def turn(self, adopt: Callable[[], None] | None = None) -> CycleReport:
-        """One whole cycle. Whatever goes wrong is in the report. `adopt` is called first, when no other cycle is
-        under way; without it the state is that of the present term."""
+    async def turn(self) -> CycleReport:
+        """One whole cycle. Whatever goes wrong is in the report."""
         async with self.busy:
-            began, decided = self._begin(adopt), None
+            began, decided = self._begin(), None
             try:
                 seen = await self._observe()
                 decided = await self._plan(seen)
@@ -160,12 +159,14 @@ class Cycle:
             report.seconds["total"] = self.clock.boot() - began
             return await self._record(report, decided)
 
-    def _begin(self, adopt: Callable[[], None] | None) -> float:
-        """The next cycle's number; when it began (boot clock)."""
-        if adopt is None:
-            self.adopt(self.cycle_state, self._epoch_now())
-        else:
-            adopt()
+    def _begin(self) -> float:
+        """The next cycle's number; when it began (boot clock). A follower goes on from what the leader stored last; a
+        leader takes that over once a term."""
+        epoch = self._epoch_now()
+        if epoch is None:
+            self.adopt(self.shared_state.cycle_state(), None)
+        elif epoch != self.epoch:
+            self.adopt(self.shared_state.taken_over(), epoch)
         self._change(replace(self.cycle_state, cycle=self.cycle_state.cycle + 1))
         self.progress_boot = self.clock.boot()
         return self.progress_boot

@@ -49,9 +49,7 @@ class QuotaService:
     """Shows what the leader saw last, and stores what people want. `leadership`, `peers`: whom a follower asks about
     topics that the stored report leaves out."""
 
-    def __init__(
-        self, quotas: Quotas, parts: QuotaParts, leadership: Leadership | None = None, peers: Peers | None = None
-    ) -> None:
+    def __init__(self, quotas: Quotas, parts: QuotaParts, leadership: Leadership, peers: Peers) -> None:
         self.quotas = quotas
         self._p = parts
         self._leadership, self._peers = leadership, peers
@@ -121,8 +119,8 @@ class QuotaService:
 
     async def _by_leader(self, topic: str) -> QuotaWhyView | None:
         """What the leader says; None when that is us, or it does not know or answer: then the report has to do."""
-        leader = self._leadership.leader if self._leadership is not None else None
-        if leader is None or not leader.url or self._peers is None or self._p.shared_state.leading:
+        leader = self._leadership.leader
+        if leader is None or not leader.url or self._p.shared_state.leading:
             return None
         try:
             told = await self._peers.quota_why(leader.url, topic)

@@ -24,6 +24,8 @@ from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
 
+SLOWLY = {"cycle.interval": 30.0}
+
 
 def known() -> tuple[MemoryMetadata, MemoryOwnership]:
     """A namespace of four bundles, the first of them owned, and a topic of three partitions."""
@@ -206,12 +208,14 @@ async def test_one_word_is_no_topic_unless_it_is_there(name: str, taken_for: str
     """A mistyped broker is not answered about public/default; a topic of that namespace may be named by one word."""
     metadata, ownership = known()
     metadata.bundle_boundaries["public/default"] = [0, 0x80000000, 0xFFFFFFFF]
-    sidecar = await FakeSidecar(FakeCluster()).lead()
+    cluster = FakeCluster()
+    cluster.metadata = metadata
+    sidecar = await FakeSidecar(cluster).lead()
     await sidecar.cycle.turn()
     for asked in (
         lambda: where(name, metadata=metadata, ownership=ownership),
         lambda: whole_bundles(name, metadata=metadata),
-        lambda: sidecar.why(name, metadata=metadata),
+        lambda: sidecar.service.why(name),
     ):
         with pytest.raises(NotFound, match=f"'{name}' is taken for {taken_for}.*persistent://tenant/namespace/topic"):
             await asked()
@@ -221,17 +225,16 @@ async def test_one_word_is_no_topic_unless_it_is_there(name: str, taken_for: str
         assert len(await where(topic, metadata=metadata, ownership=ownership)) == rows
     typed = BROKERS[0].replace("8080", "8008")
     with pytest.raises(NotFound, match=f"no broker '{typed}'; nearest: {BROKERS[0]}"):
-        await sidecar.why(typed, metadata=metadata)
+        await sidecar.service.why(typed)
 
 
 async def test_why_takes_no_misspelt_bundle_for_a_topic() -> None:
     """`why` answers about what was asked, or not at all."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await sidecar.cycle.turn()
-    metadata, _ = known()
     for name in ("t/ns/0x0_0x1", "0x00000000_0x40000000"):
         with pytest.raises(NotFound, match="not a bundle of the cluster"):
-            await sidecar.why(name, metadata=metadata)
+            await sidecar.service.why(name)
 
 
 async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
@@ -240,13 +243,13 @@ async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
     moved = (await sidecar.cycle.turn()).outcomes[0].bundle
     sidecar.cluster.publish()
     await sidecar.cycle.turn()
-    answer = await sidecar.why(moved)
+    answer = await sidecar.service.why(moved)
     assert answer.codes[0].code in ("CoolDown", "Unsettled")
     assert answer.what_would_change_it and len(answer.history) == 1
-    hot = await sidecar.why(BROKERS[0])
+    hot = await sidecar.service.why(BROKERS[0])
     assert hot.kind == "broker" and len(hot.history) == 2
     with pytest.raises(NotFound):
-        await sidecar.why("nonsense//")
+        await sidecar.service.why("nonsense//")
 
 
 async def test_why_tells_when_a_cool_down_ends() -> None:
@@ -259,7 +262,7 @@ async def test_why_tells_when_a_cool_down_ends() -> None:
     bundle = next(name for name in snapshot.bundles.names if name not in moved)
     recent = {**state.recent, bundle: RecentMove(at_ms=snapshot.wall_ms, source="")}
     sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
-    answer = await sidecar.why(bundle)
+    answer = await sidecar.service.why(bundle)
     ends = snapshot.wall_ms + int(1000 * sidecar.cycle.params.cool_down_seconds)
     told = answer.codes[0]
     assert told.code == "CoolDown" and told.detail.endswith(f"until {clock_text(ends)}")
@@ -273,7 +276,7 @@ async def test_why_of_a_broker_tells_each_reason_once() -> None:
     assert plan is not None
     for broker in BROKERS:
         refused = Counter(item.code.value for item in plan.refusals if item.broker == broker)
-        answer = await sidecar.why(broker)
+        answer = await sidecar.service.why(broker)
         told = {code.code: code.detail for code in answer.codes[1:]}
         assert len(answer.codes) == 1 + len(refused) and told.keys() == refused.keys()
         assert all(f"{count} bundles" in told[code] for code, count in refused.items() if count > 1)
@@ -330,7 +333,7 @@ async def test_a_what_if_tells_how_it_ends() -> None:
     """Plan after plan until nothing moves: as many moves and cycles as it takes, and how even the load is then."""
     params = with_params(max_moves_per_cycle=2, avg_hit_count_low=8, avg_hit_count_high=8)
     cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
-    sidecar = await FakeSidecar(cluster, mode="recommend", params=params).lead()
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=params, settings=SLOWLY).lead()
     await sidecar.cycle.turn()
     made = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))
     assert len(made.moves) == 2 and made.finished is not None
@@ -401,7 +404,7 @@ async def test_a_bundle_that_nothing_holds_hears_where_its_broker_stands() -> No
     sidecar.cycle.report.plan = replace(plan, refusals=())
     assert sidecar.cycle.snapshot is not None
     names = sidecar.cycle.snapshot.bundles.names
-    told = {name: await sidecar.why(name) for name in names if name not in moved}
+    told = {name: await sidecar.service.why(name) for name in names if name not in moved}
     hot = [item for item in told.values() if item.broker == BROKERS[0] and not item.codes]
     cold = [item for item in told.values() if item.broker != BROKERS[0]]
     assert moved and hot and cold
@@ -424,21 +427,22 @@ async def test_every_pause_of_a_bundle_is_told_with_its_end() -> None:
         "holiday:all": Pause(reason="a newer release's", by="ann", since_ms=1),
         "tenant:*": Pause(reason="over", by="ann", since_ms=1, until_ms=2),
     }
-    desired = Desired(pause=Pause(reason="release", by="bo", since_ms=1), pauses=pauses)
-    told = await sidecar.why(bundle, desired=desired)
+    sidecar.shared_state.desired = Desired(pause=Pause(reason="release", by="bo", since_ms=1), pauses=pauses)
+    told = await sidecar.service.why(bundle)
     assert [item.detail for item in told.codes if item.code == "Paused"] == [
         "everything, until resumed, by bo: release",
         f"namespace:{space}, until {clock_text(end)}, by ann: disks",
     ]
     assert told.what_would_change_it == "end the pause: `bundlekeel resume`"
-    scoped = await sidecar.why(bundle, desired=Desired(pauses=pauses))
+    sidecar.shared_state.desired = Desired(pauses=pauses)
+    scoped = await sidecar.service.why(bundle)
     assert scoped.what_would_change_it == f"end the pause: `bundlekeel resume` --scope namespace:{space}"
 
 
 async def test_every_block_of_a_bundle_tells_its_end() -> None:
     """What people, settings, budgets and the books hold back: each until when, or who ends it."""
     cluster = FakeCluster({BROKERS[0]: [0.1] * 6, BROKERS[1]: [0.02], BROKERS[2]: [0.02, 0.0]})
-    sidecar = await FakeSidecar(cluster, params=with_params(max_moves_per_cycle=1)).lead()
+    sidecar = await FakeSidecar(cluster, params=with_params(max_moves_per_cycle=1), settings=SLOWLY).lead()
     names = list(cluster.shares)
     later = sidecar.clock.wall_ms() + 3_600_000
     pinned, ever, left_alone, *_ = names
@@ -449,7 +453,7 @@ async def test_every_block_of_a_bundle_tells_its_end() -> None:
     )
     await sidecar.cycle.turn()
     sidecar.clock.offset += 10
-    told = {name: await sidecar.why(name) for name in names}
+    told = {name: await sidecar.service.why(name) for name in names}
     ends = {name: {code.code: code.detail for code in answer.codes} for name, answer in told.items()}
     until = f"until {clock_text(later)}"
     assert ends[pinned] == {"Pinned": until} and ends[ever] == {"Pinned": "until somebody ends it"}
@@ -463,7 +467,7 @@ async def test_every_block_of_a_bundle_tells_its_end() -> None:
     assert ends[entry.bundle] == {
         "Unsettled": f"until both brokers' reports show its last move, at the latest {settled}"
     }
-    closed = await sidecar.why(BROKERS[2])
+    closed = await sidecar.service.why(BROKERS[2])
     assert closed.codes[0].detail == "cordoned until somebody ends it, by ann: disks"
     assert closed.what_would_change_it == "end the cordon or drain: `bundlekeel uncordon`"
 
@@ -489,5 +493,5 @@ async def test_a_full_hour_and_rested_pairs_tell_their_end(code: str, most: int)
     assert report.plan is not None
     name = next(item.bundle for item in report.plan.refusals if item.code.value == code)
     for asked in (name, BROKERS[0]):
-        told = {item.code: item.detail for item in (await sidecar.why(asked)).codes}
+        told = {item.code: item.detail for item in (await sidecar.service.why(asked)).codes}
         assert told[code].endswith(f"until {clock_text(end)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +10,10 @@ import msgspec
 import pytest
 
 from bundlekeel.core.calibration.adoption import noted
-from bundlekeel.core.calibration.thresholds import AdoptionRules
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.daemon.answers.service import PlanRequest
-from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import as_bytes, document, measures, proposed
@@ -41,28 +38,13 @@ class Calibrated(FakeSidecar):
         mode: str = "act",
         params: Parameters | None = None,
     ) -> None:
-        super().__init__(cluster, name, mode=mode, params=params or Parameters())
-        self.calibration = Calibration(
-            mode=calibration,
-            rules=AdoptionRules(),
-            every_seconds=0.01,
-            interval_seconds=10.0,
-            trial_seconds=TRIAL_SECONDS,
-            store=lambda: store,
-            effective_parameters=self.effective_parameters,
-            shared_state=self.shared_state,
-            sees=lambda: self.cycle.picture is not None,
-            journal=self.journal,
-            telemetry=self.telemetry,
-            clock=self.clock,
-            gate=self.gate,
-        )
+        self.proposed = store
+        given = {"mode": calibration, "uri": "memory", "trial": TRIAL_SECONDS}
+        settings = {"cycle.interval": 10.0, "calibration": given}
+        super().__init__(cluster, name, mode=mode, params=params or Parameters(), settings=settings)
 
-    def history(
-        self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
-    ) -> None:
-        """As wiring connects it."""
-        self.calibration.cycle_ended(epoch, given, result, record)
+    def _proposals(self) -> Callable[[], MemoryCalibration]:
+        return lambda: self.proposed
 
     def told(self) -> list[str]:
         """What the journal says of thresholds."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from bundlekeel.core.operations.relocation import DRAIN
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
-from bundlekeel.daemon.calibration.shadow import ShadowStrategies, compared
+from bundlekeel.daemon.calibration.shadow import compared
 from tests.support.world import EAGER, FakeCluster, FakeSidecar, WallClock
 
 
@@ -25,26 +24,20 @@ class Playing(FakeSidecar):
     def __init__(self, cluster: FakeCluster, *strategies: str, params: Parameters = EAGER, mode: str = "act") -> None:
         self.given: list[PlanInput] = []
         self.results: list[PlanResult] = []
-        super().__init__(cluster, params=params, mode=mode)
-        self.shadow_strategies = ShadowStrategies(strategies, self.telemetry, self.clock)
+        super().__init__(cluster, params=params, mode=mode, settings={"shadow.strategies": strategies})
+        self.cycle.listeners = (*self.cycle.listeners, self.heard)
 
-    def history(
-        self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
-    ) -> None:
-        """As wiring connects it."""
+    def heard(self, _epoch: object, given: PlanInput | None, result: PlanResult | None, _record: object) -> None:
+        """Note what was planned."""
         if given is not None and result is not None:
             self.given.append(given)
             self.results.append(result)
-        self.shadow_strategies.cycle_ended(epoch, given, result, record)
-
-    def shadow(self) -> Mapping[str, Any]:
-        """For the next record."""
-        return self.shadow_strategies.news()
 
     async def play(self) -> None:
         """Let them plan what they heard of."""
-        async with asyncio.timeout(30):
-            await self.shadow_strategies.play()
+        if self.shadow_strategies is not None:
+            async with asyncio.timeout(30):
+                await self.shadow_strategies.play()
 
     def line(self) -> Any:
         """The last cycle's journal line."""
@@ -109,8 +102,8 @@ async def test_a_plugin_that_fails_costs_its_own_turn_only(monkeypatch: pytest.M
     def broken(_: Context) -> Decision:
         raise ZeroDivisionError("theirs")
 
-    monkeypatch.setitem(SHEDDERS, "theirs", broken)
-    sidecar = Playing(FakeCluster(clock=WallClock()), "theirs", "threshold")
+    monkeypatch.setitem(SHEDDERS, "uniform", broken)
+    sidecar = Playing(FakeCluster(clock=WallClock()), "uniform", "threshold")
     await sidecar.lead()
     await sidecar.cycle.turn()
     with pytest.raises(ZeroDivisionError):

@@ -166,8 +166,9 @@ async def test_fresh_state_survives_a_change_of_leader() -> None:
     cluster.store.expire(first.coordination)
     second = await FakeSidecar(cluster, "b").lead()
     assert second.leadership.leading
-    assert set(second.cycle.cycle_state.recent) == moved
-    assert second.cycle.cycle_state.ledger == first.cycle.cycle_state.ledger
+    taken_over = second.shared_state.taken_over()
+    assert set(taken_over.recent) == moved
+    assert taken_over.ledger == first.cycle.cycle_state.ledger
     cluster.publish()
     later = await second.cycle.turn()
     assert not moved & {outcome.bundle for outcome in later.outcomes}

@@ -79,14 +79,14 @@ async def test_the_next_leader_judges_what_the_last_one_began() -> None:
     cluster.clock.offset += 200
     cluster.publish()
     await second.leadership.turn()
-    await second.cycle.turn(lambda: second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch))
+    await second.cycle.turn()
     assert {item["outcome"] for item in second.journal.tail(10, kind="effect")} == {"helped"}
 
 
 async def test_a_move_that_made_things_worse_goes_back_once() -> None:
     """The bundle's load grew tenfold on its new broker: it is taken back, and then left to the plans."""
     cluster = FakeCluster({BROKERS[0]: [0.2, 0.15, 0.05], BROKERS[1]: [0.05], BROKERS[2]: [0.2]})
-    sidecar = await FakeSidecar(cluster, params=PARAMS, revert=True).lead()
+    sidecar = await FakeSidecar(cluster, params=PARAMS, settings={"effects.revert_worse_moves": True}).lead()
     report = await sidecar.cycle.turn()
     assert report.outcomes
     moved = report.outcomes[0]

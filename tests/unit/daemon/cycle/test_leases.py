@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -70,7 +70,8 @@ async def allow(_bundle: str, _destination: str) -> None:
 async def ready(sidecar: FakeSidecar) -> FakeSidecar:
     """Leading, and knowing its brokers."""
     sidecar.executor.forbids = allow
-    sidecar.admin.set_endpoints(sidecar.cluster.model.endpoints())
+    _, picture = await sidecar.observer.snapshot()
+    sidecar.admin.set_endpoints(picture.endpoints)
     return await sidecar.lead()
 
 
@@ -121,7 +122,7 @@ async def test_h05_an_attempt_of_an_earlier_term_is_refused_in_a_later_one_of_th
 class SlowTakeover(FakeSidecar):
     """What earlier leaders left takes `seconds` of the loop's time to take over."""
 
-    heartbeat_seconds = 1.0
+    settings: ClassVar = {"leadership.heartbeat": 1.0}
     seconds = 9.5
 
     def __init__(self, *given: Any, **more: Any) -> None:
@@ -131,7 +132,7 @@ class SlowTakeover(FakeSidecar):
     def connect(self) -> MemoryCoordination:
         return MemoryCoordination(self.cluster.store, session_seconds=10.0)
 
-    async def _won(self, epoch: int) -> None:
+    async def _on_won(self, epoch: int) -> None:
         self.won.append(epoch)
         await asyncio.sleep(self.seconds)
 

@@ -117,19 +117,15 @@ async def test_no_bundle_is_a_label() -> None:
 
 async def test_parameters_and_unsplit_bundles() -> None:
     """Numbers and switches by our names; bundles that stay whole by the reason, until they do no longer."""
-    taken = []
-
-    class Listening(FakeSidecar):
-        def history(self, _epoch: object, given: object, result: object, _record: object) -> None:  # type: ignore[override]
-            taken.append((given, result))
-
-    sidecar = await Listening(FakeCluster(), params=PATIENT).lead()
+    sidecar = await FakeSidecar(FakeCluster(), params=PATIENT).lead()
     await sidecar.cycle.turn()
     found = values(sidecar.telemetry, "parameter")
     assert found["avg_hit_count_low",] == 3.0
     assert found["overloaded_threshold_percent",] == PATIENT.overloaded_threshold_percent
     assert ("strategy",) not in found
-    given, result = taken[-1]
+    assert sidecar.cycle.snapshot is not None
+    given = sidecar.cycle.plan_input(sidecar.cycle.snapshot)
+    result = await sidecar.cycle.compute(given)
     hot = (Refusal(Code.SINGLE_TOPIC, "t/ns/0x00000000_0x10000000"), Refusal(Code.SINGLE_TOPIC, "other"))
     telemetry = PrometheusTelemetry()
     publish_plan(telemetry, given, replace(result, plan=replace(result.plan, split_refusals=hot)))

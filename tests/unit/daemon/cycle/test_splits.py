@@ -281,11 +281,11 @@ async def test_why_tells_of_splits() -> None:
     """What is to be split says so, and what is not says why."""
     sidecar = await leader(hot_cluster(), mode="recommend")
     await sidecar.cycle.turn()
-    told = await sidecar.why(PARENT)
+    told = await sidecar.service.why(PARENT)
     assert told.sentence.startswith("it is to be split: ")
     context = await leader(hot_cluster(), mode="recommend", params=with_params(split_hit_count=3))
     await context.cycle.turn()
-    told = await context.why(PARENT)
+    told = await context.service.why(PARENT)
     assert "SplitHitCount" in [code.code for code in told.codes]
 
 

@@ -14,13 +14,11 @@ from bundlekeel.core.model.errors import StaleWrite, StoreError
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.gate.in_force import pause_in_force
-from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.state import shared_state
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.documents import Desired, decode
 from bundlekeel.ports import DocumentChange, RawClusterView
 from tests.support.builders import bundle_name, stored
-from tests.support.services import runtime_parts
 from tests.support.world import FakeCluster, FakeSidecar
 
 
@@ -60,7 +58,6 @@ async def test_a_term_won_in_the_middle_of_a_turn_is_not_acted_upon() -> None:
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     second = await FakeSidecar(cluster, "b").lead()
-    held = second.shared_state.cycle_state()
 
     async def leader_acts_and_dies() -> None:
         await first.cycle.turn()
@@ -68,7 +65,7 @@ async def test_a_term_won_in_the_middle_of_a_turn_is_not_acted_upon() -> None:
         await second.leadership.turn()
 
     second.observer._source = _SlowSource(cluster.source, leader_acts_and_dies)  # type: ignore[assignment]
-    report = await second.cycle.turn(lambda: second.cycle.adopt(held, None))
+    report = await second.cycle.turn()
     assert second.leadership.leading
     assert report.obstacle is not None and report.obstacle.code is Code.NOT_LEADER
     assert all(call[0] != "unload" for call in second.admin.calls)
@@ -89,7 +86,7 @@ async def test_requests_wait_until_the_books_are_taken_over() -> None:
     await second.leadership.turn()
     await second.executions.serve()
     assert len(await second.shared_state.take_requests()) == 1
-    await second.cycle.turn(lambda: second.cycle.adopt(second.shared_state.taken_over(), second.leadership.epoch))
+    await second.cycle.turn()
     await second.executions.serve()
     assert not await second.shared_state.take_requests()
     assert second.shared_state.tasks[0]["state"] == "failed"
@@ -238,7 +235,7 @@ async def test_a_restarted_follower_starts_from_the_checkpoint() -> None:
     checkpoint.seed([stored(bundle_name(0), 0.2, samples=700)])
     await leader.shared_state.save_averages(checkpoint)
     follower = await FakeSidecar(cluster, "b").lead()
-    task = asyncio.create_task(Runtime(runtime_parts(follower))._observe())
+    task = asyncio.create_task(follower.runtime._observe())
     async with asyncio.timeout(10):
         await follower.observer.fresh.wait()
     task.cancel()

@@ -28,7 +28,6 @@ from tests.support.builders import bundle_name
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
-from tests.support.services import operator_requests
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 ROOT: Final = Path(bundlekeel.__file__).parent
@@ -215,7 +214,7 @@ async def _asked(verb: Any, **more: Any) -> Way:
     cluster.put_topics(bundle_name(0), 0.05, 0.05)
     sidecar = await Mover(cluster).lead()
     await sidecar.cycle.turn()
-    await operator_requests(sidecar).manual_move(verb, bundle_name(0), execute=True, **more, **WHO)
+    await sidecar.service.requests.manual_move(verb, bundle_name(0), execute=True, **more, **WHO)
     return sidecar, sidecar.executions.serve
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminTimeout, Forbidden
+from bundlekeel.daemon.sources.ownership import VARIANT_KEY
 from bundlekeel.daemon.state.documents import Desired, Pause
-from bundlekeel.settings.sections import WindowSettings
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
-from tests.support.services import operator_requests
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock, with_params
 
 B1, B2, B3 = BROKERS
@@ -23,7 +22,7 @@ BUNDLE = bundle_name(0)
 class Reviewing(FakeSidecar):
     """Its own settings ask for a second person."""
 
-    review = True
+    settings: ClassVar = {"review": "required"}
 
 
 def still() -> FakeCluster:
@@ -31,12 +30,10 @@ def still() -> FakeCluster:
     return FakeCluster({B1: [0.1, 0.1], B2: [0.2], B3: [0.2]})
 
 
-async def asked(sidecar: FakeSidecar, *, review: bool = False) -> dict[str, Any]:
+async def asked(sidecar: FakeSidecar) -> dict[str, Any]:
     """A transfer that a person asks this sidecar for."""
     await sidecar.cycle.turn()
-    return await operator_requests(sidecar, review=review).manual_move(
-        "transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann"
-    )
+    return await sidecar.service.requests.manual_move("transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann")
 
 
 # --- review ------------------------------------------------------------------------------------------------------
@@ -65,7 +62,7 @@ async def test_a_split_needs_approval_alike() -> None:
     follower = await FakeSidecar(cluster, "b").lead()
     await leader.cycle.turn()
     await follower.cycle.turn()
-    await operator_requests(follower).manual_move("split", BUNDLE, execute=True, reason="r", by="ann")
+    await follower.service.requests.manual_move("split", BUNDLE, execute=True, reason="r", by="ann")
     await leader.executions.serve()
     assert cluster.model.splits == []
     assert [task["state"] for task in leader.shared_state.tasks] == ["failed"]
@@ -75,10 +72,10 @@ async def test_what_somebody_else_approved_is_carried_out() -> None:
     """The same request by way of a proposal, wherever it was approved."""
     cluster = still()
     leader = await Reviewing(cluster, "a").lead()
-    follower = await FakeSidecar(cluster, "b").lead()
+    follower = await Reviewing(cluster, "b").lead()
     await leader.cycle.turn()
-    left = await asked(follower, review=True)
-    await operator_requests(follower).approve(left.review, reason="fine", by="bob")
+    left = await asked(follower)
+    await follower.service.requests.approve(left.review, reason="fine", by="bob")
     await leader.executions.serve()
     assert cluster.owners()[BUNDLE] == B3
     assert [task["state"] for task in leader.shared_state.tasks] == ["done"]
@@ -91,11 +88,14 @@ async def test_a_request_is_not_carried_out_while_the_channel_is_torn() -> None:
     """Who owns a bundle cannot be told then, whoever asks for the move."""
     sidecar = await FakeSidecar(still()).lead()
     await asked(sidecar)
-    sidecar.channel_fault = "brokers keep it in two places"
+    sidecar.cluster.source.mode = "extensible"
+    for broker, channel in ((B1, "ServiceUnitStateMetadataStoreTableViewImpl"), (B2, "ServiceUnitStateTableViewImpl")):
+        sidecar.cluster.model.static[broker][VARIANT_KEY] = f"org.apache.pulsar.{channel}"
+    await sidecar.channel.turn()
     await sidecar.executions.serve()
     assert sidecar.cluster.model.unloads == []
     (task,) = sidecar.shared_state.tasks
-    assert task["state"] == "failed" and "two places" in task["detail"]
+    assert task["state"] == "failed" and "in different places" in task["detail"]
 
 
 # --- windows and pauses that come amid a plan --------------------------------------------------------------------
@@ -106,8 +106,8 @@ class Windowed(FakeSidecar):
 
     def __init__(self, cluster: FakeCluster, **more: Any) -> None:
         opened = datetime.fromtimestamp(cluster.clock.wall_ms() / 1000 - 60, UTC)
-        self.windows = (WindowSettings(cron=f"{opened.minute} {opened.hour} * * *", minutes=30),)
-        super().__init__(cluster, **more)
+        window = {"cron": f"{opened.minute} {opened.hour} * * *", "minutes": 30}
+        super().__init__(cluster, settings={"windows": [window]}, **more)
 
 
 async def test_a_window_that_closes_amid_a_plan_stops_the_rest() -> None:
@@ -132,7 +132,7 @@ async def test_moves_manually_are_refused_while_everything_is_paused() -> None:
     """At once, at whichever sidecar they are asked of; planning them is no harm."""
     sidecar = await FakeSidecar(still()).lead()
     await sidecar.cycle.turn()
-    service, pause = operator_requests(sidecar), Pause(reason="an incident", by="ann", since_ms=0)
+    service, pause = sidecar.service.requests, Pause(reason="an incident", by="ann", since_ms=0)
     await sidecar.shared_state.change_desired(lambda _: Desired(pause=pause))
     assert (await service.manual_move("transfer", BUNDLE, to=B3)).state == "planned"
     with pytest.raises(Forbidden, match="by ann: an incident"):
@@ -143,8 +143,8 @@ async def test_moves_manually_are_refused_while_everything_is_paused() -> None:
 async def test_an_approval_leaves_a_record() -> None:
     """Who approved what, and why: nobody else writes that down."""
     sidecar = await Reviewing(still()).lead()
-    left = await asked(sidecar, review=True)
-    await operator_requests(sidecar, review=True).approve(left.review, reason="looks right", by="bob")
+    left = await asked(sidecar)
+    await sidecar.service.requests.approve(left.review, reason="looks right", by="bob")
     (line,) = [item for item in sidecar.journal.tail(10, kind="request") if "approval" in item["what"]]
     assert (line["by"], line["reason"], line["what"]) == ("bob", "looks right", f"approval of {left.review}")
 

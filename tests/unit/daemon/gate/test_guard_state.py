@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -287,7 +287,7 @@ async def test_after_a_roll_out_those_that_restarted_are_warmed() -> None:
 class Closed(FakeSidecar):
     """A sidecar whose only window opens on 29 February."""
 
-    windows = (WindowSettings(cron="0 0 29 2 *", minutes=1),)
+    settings: ClassVar = {"windows": [{"cron": "0 0 29 2 *", "minutes": 1}]}
 
 
 async def test_outside_of_the_windows_nothing_is_carried_out() -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import Period
@@ -16,10 +15,9 @@ from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, TAKEOVE
 from bundlekeel.daemon.summary import summary
 from bundlekeel.ports import DocumentChange, FeedState, LoadTables
 from tests.support.builders import report
-from tests.support.services import doctor_context
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
 
-IGNORED = CapacityOverride(pattern="*", throughput=1e8, ignore=("cpu",))
+IGNORED = {"capacity": {"*": {"throughput": 1e8, "cpu": "ignore"}}}
 
 
 def named(checks: list[Check], name: str) -> Check:
@@ -30,10 +28,10 @@ def named(checks: list[Check], name: str) -> Check:
 async def test_another_clusters_name_is_told() -> None:
     """With the name to set; the other checks go on."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    assert named(await examine(doctor_context(sidecar)), "cluster name").detail == "local"
+    assert named(await examine(sidecar.doctor_context()), "cluster name").detail == "local"
     for static in sidecar.cluster.model.static.values():
         static["clusterName"] = "east"
-    checks = await examine(doctor_context(sidecar))
+    checks = await examine(sidecar.doctor_context())
     found = named(checks, "cluster name")
     assert not found.ok and found.fix == "set cluster: east"
     assert checks[-1].name == "policies"
@@ -46,12 +44,12 @@ async def test_documents_that_cannot_be_read_are_named() -> None:
     await sidecar.shared_state.leave_request({"hash": "a"})
     epoch = sidecar.shared_state.current_epoch()
     await sidecar.shared_state.save(sidecar.shared_state.cycle_state(), {}, epoch=epoch)
-    assert named(await examine(doctor_context(sidecar)), "documents").ok
+    assert named(await examine(sidecar.doctor_context()), "documents").ok
     for path in ("intents/%2E%2E", "splits/x", "moves/00000007", "quotas/held/0001"):
         change = DocumentChange(path=path, data=b"{", create=True)
         await sidecar.coordination.write_fenced(epoch, [change])
     await sidecar.coordination.write_shared("desired", b"\xff", version=0)
-    found = named(await examine(doctor_context(sidecar)), "documents")
+    found = named(await examine(sidecar.doctor_context()), "documents")
     assert not found.ok and "resume" in found.fix
     for path in ("intents/%2E%2E", "splits/x", "moves/00000007", "quotas/held/0001", "desired"):
         assert path in found.detail
@@ -65,38 +63,40 @@ async def test_brokers_that_share_a_machine_are_found_although_samples_differ() 
     ):
         cluster.source.put(report(broker, shares, cpu=cpu, last_update=cluster.clock.wall_ms()))
     sidecar = await FakeSidecar(cluster).lead()
-    found = named(await examine(doctor_context(sidecar)), "CPU figures")
+    found = named(await examine(sidecar.doctor_context()), "CPU figures")
     assert not found.ok and "cpu: ignore" in found.fix
-    assert named(await examine(doctor_context(sidecar, capacity=(IGNORED,))), "CPU figures").ok
+    ignoring = await FakeSidecar(cluster, "b", settings=IGNORED).lead()
+    assert named(await examine(ignoring.doctor_context()), "CPU figures").ok
 
 
 async def test_own_cpu_and_even_load_are_no_complaint() -> None:
     """Brokers whose CPU follows their own traffic are fine, and so are evenly loaded ones."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    assert named(await examine(doctor_context(sidecar)), "CPU figures").ok
+    assert named(await examine(sidecar.doctor_context()), "CPU figures").ok
     even = await FakeSidecar(FakeCluster({broker: [0.2] for broker in BROKERS})).lead()
-    assert named(await examine(doctor_context(even)), "CPU figures").ok
+    assert named(await examine(even.doctor_context()), "CPU figures").ok
 
 
 async def test_shedding_brokers_are_an_error_only_before_acting() -> None:
     """With the brokers' own shedding on, `act` is refused: an error there, a warning elsewhere."""
     sidecar = await FakeSidecar(FakeCluster(shedding=True)).lead()
-    acting = named(await examine(doctor_context(sidecar, mode="act")), "brokers' own shedding")
+    acting = named(await examine(sidecar.doctor_context()), "brokers' own shedding")
     assert not acting.ok and "takeover" in acting.fix
-    assert named(await examine(doctor_context(sidecar)), "brokers' own shedding").ok
+    careful = await FakeSidecar(sidecar.cluster, "b", mode="recommend").lead()
+    assert named(await examine(careful.doctor_context()), "brokers' own shedding").ok
 
 
 async def test_brokers_that_split_again_are_a_warning_once_that_was_taken_over() -> None:
     """Without a takeover of splits they may; with one somebody else turned them on again."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    free = named(await examine(doctor_context(sidecar)), "brokers' own splits")
+    free = named(await examine(sidecar.doctor_context()), "brokers' own splits")
     assert free.ok and f"on at {', '.join(BROKERS)}; they unload" in free.detail
     record = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={SPLITTING: None}, runtime={})
     await sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
-    found = named(await examine(doctor_context(sidecar)), "brokers' own splits")
+    found = named(await examine(sidecar.doctor_context()), "brokers' own splits")
     assert not found.ok and found.severity == "warning" and "takeover --split off" in found.fix
     sidecar.cluster.model.dynamic[SPLITTING] = "false"
-    assert named(await examine(doctor_context(sidecar)), "brokers' own splits").ok
+    assert named(await examine(sidecar.doctor_context()), "brokers' own splits").ok
 
 
 async def test_a_broken_report_is_named() -> None:
@@ -105,14 +105,14 @@ async def test_a_broken_report_is_named() -> None:
     cluster.source.exclude("b9:8080", "NotJson", "garbage")
     cluster.model.static["b9:8080"] = dict(cluster.model.static[BROKERS[0]])
     sidecar = await FakeSidecar(cluster).lead()
-    found = named(await examine(doctor_context(sidecar)), "reports")
+    found = named(await examine(sidecar.doctor_context()), "reports")
     assert not found.ok and "b9:8080" in found.detail and "NotJson" in found.detail
 
 
 async def test_an_unreachable_store_ends_the_examination() -> None:
     """What cannot be tested without the store is not guessed at."""
     sidecar = FakeSidecar(FakeCluster())
-    checks = await examine(doctor_context(sidecar), within=0.3)
+    checks = await examine(sidecar.doctor_context(), within=0.3)
     assert [check.name for check in checks] == ["metadata store"] and not checks[0].ok
 
 
@@ -120,16 +120,16 @@ async def test_policies_that_cannot_be_read_are_told() -> None:
     """They stop moves, so somebody must hear of it: nothing readable, a foreign expression, a namespace's own."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
-    fine = named(await examine(doctor_context(sidecar)), "policies")
+    fine = named(await examine(sidecar.doctor_context()), "policies")
     assert fine.ok and "0 isolation policies" in fine.detail
     cluster.metadata.unreadable.add("t/ns")
-    assert "t/ns" in named(await examine(doctor_context(sidecar)), "policies").detail
+    assert "t/ns" in named(await examine(sidecar.doctor_context()), "policies").detail
     odd = IsolationPolicy(name="odd", namespaces=("t/[a-z&&[^x]]",), primary=("b1",))
     cluster.metadata.isolation["local"] = (odd,)
-    foreign = named(await examine(doctor_context(sidecar)), "policies")
+    foreign = named(await examine(sidecar.doctor_context()), "policies")
     assert not foreign.ok and foreign.severity == "warning" and "&&" in foreign.detail
     cluster.metadata.isolation["local"] = "broken"
-    away = named(await examine(doctor_context(sidecar)), "policies")
+    away = named(await examine(sidecar.doctor_context()), "policies")
     assert not away.ok and away.severity == "error" and "configuration_store" in away.fix
 
 
@@ -138,14 +138,14 @@ async def test_a_quiet_extensible_broker_is_no_error() -> None:
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     cluster.source.exclude(BROKERS[0], "NoLoadData")
-    modular = named(await examine(doctor_context(sidecar)), "reports")
+    modular = named(await examine(sidecar.doctor_context()), "reports")
     assert modular.severity == "error" and "log" in modular.fix
     cluster.source.mode = "extensible"
-    quiet = named(await examine(doctor_context(sidecar), within=0.3), "reports")
+    quiet = named(await examine(sidecar.doctor_context(), within=0.3), "reports")
     assert (quiet.ok, quiet.severity) == (False, "warning")
     assert "since we began to listen" in quiet.detail and "status" in quiet.fix
     cluster.source.exclude(BROKERS[0], "NotJson")
-    assert named(await examine(doctor_context(sidecar), within=0.3), "reports").severity == "error"
+    assert named(await examine(sidecar.doctor_context(), within=0.3), "reports").severity == "error"
 
 
 def listening(clock: TestClock, seconds: float, state: FeedState = "ok") -> LoadTables:
@@ -162,7 +162,7 @@ async def test_a_healthy_silent_extensible_cluster_is_not_wrong(seconds: float, 
     for broker in BROKERS:
         cluster.source.exclude(broker, "NoLoadData")
     tables = listening(sidecar.clock, seconds)
-    examined = replace(doctor_context(sidecar), feed=lambda: tables)
+    examined = replace(sidecar.doctor_context(), feed=lambda: tables)
     checks = await examine(examined)
     assert {item.name for item in checks if not item.ok} == (set() if ok else {"reports"})
     quiet = named(checks, "reports")
@@ -179,9 +179,9 @@ async def test_doctor_waits_until_the_load_topics_are_followed() -> None:
     def feed() -> LoadTables:
         return listening(sidecar.clock, 0.0, states.pop(0) if states else "ok")
 
-    assert named(await examine(replace(doctor_context(sidecar), feed=feed)), "load topics").ok
+    assert named(await examine(replace(sidecar.doctor_context(), feed=feed)), "load topics").ok
     states[:] = ["connecting"] * 100
-    late = named(await examine(replace(doctor_context(sidecar), feed=feed), within=0.3), "load topics")
+    late = named(await examine(replace(sidecar.doctor_context(), feed=feed), within=0.3), "load topics")
     assert not late.ok and "connecting" in late.detail
 
 
@@ -191,9 +191,9 @@ async def test_the_placement_setting_means_nothing_to_extensible_brokers() -> No
     sidecar = await FakeSidecar(cluster).lead()
     for broker in BROKERS:
         cluster.model.static[broker]["loadBalancerLoadPlacementStrategy"] = "org.apache.pulsar.AvgShedder"
-    assert not named(await examine(doctor_context(sidecar)), "placement of new bundles").ok
+    assert not named(await examine(sidecar.doctor_context()), "placement of new bundles").ok
     cluster.source.mode = "extensible"
-    assert named(await examine(doctor_context(sidecar), within=0.3), "placement of new bundles").ok
+    assert named(await examine(sidecar.doctor_context(), within=0.3), "placement of new bundles").ok
 
 
 async def test_shedding_that_leaves_the_partial_takeover_alone_is_fine() -> None:
@@ -202,9 +202,9 @@ async def test_shedding_that_leaves_the_partial_takeover_alone_is_fine() -> None
     sidecar = await FakeSidecar(cluster).lead()
     record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={}, runtime={}, namespaces=("t/ns",))
     await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
-    assert not named(await examine(doctor_context(sidecar, mode="act")), "brokers' own shedding").ok
+    assert not named(await examine(sidecar.doctor_context()), "brokers' own shedding").ok
     cluster.model.dynamic[EXCLUDED] = "t/ns"
-    found = named(await examine(doctor_context(sidecar, mode="act")), "brokers' own shedding")
+    found = named(await examine(sidecar.doctor_context()), "brokers' own shedding")
     assert found.ok and "leaves t/ns to us" in found.detail
 
 

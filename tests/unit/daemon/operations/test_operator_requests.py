@@ -21,7 +21,6 @@ from bundlekeel.daemon.operations.executions import REQUEST_MAX_AGE_MS
 from bundlekeel.daemon.operations.reviews import EXPIRES_MS
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.builders import bundle_name
-from tests.support.services import operator_requests
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock
 
 B1, B2, B3 = BROKERS
@@ -41,7 +40,7 @@ async def both(**more: Any) -> tuple[FakeSidecar, FakeSidecar]:
 async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -> None:
     """The dry run lists what moves where; the request through a follower makes the leader empty the broker."""
     leader, other = await both()
-    service = operator_requests(other)
+    service = other.service.requests
     dry = await service.drain(B1, dry_run=True, **WHO)
     assert (dry.bundles, len(dry.moves), dry.refusals) == (3, 3, [])
     assert dry.sentence == f"3 bundles leave {B1}, 0 stay for now"
@@ -63,8 +62,8 @@ async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -
 async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
     """Who looks at the brokers sees that one is kept empty, on every replica."""
     leader, other = await both()
-    await operator_requests(other).cordon(B2, **WHO)
-    await operator_requests(other).drain(B1, dry_run=False, **WHO)
+    await other.service.requests.cordon(B2, **WHO)
+    await other.service.requests.drain(B1, dry_run=False, **WHO)
     await leader.shared_state.refresh()
     for sidecar in (leader, other):
         rows = listings.brokers(sidecar.cycle, sidecar.config, sidecar.shared_state.desired, 0)
@@ -74,7 +73,7 @@ async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
 async def test_the_last_broker_is_not_drained() -> None:
     """Somebody has to serve the topics."""
     leader, _ = await both()
-    service = operator_requests(leader)
+    service = leader.service.requests
     await service.drain(B1, dry_run=False, **WHO)
     await service.cordon(B2, **WHO)
     with pytest.raises(Conflict, match="no other broker"):
@@ -86,22 +85,22 @@ async def test_the_last_broker_is_not_drained() -> None:
 async def test_the_last_open_broker_is_not_cordoned() -> None:
     """Drains count as cordons do; what is stored decides, also where a replica has not read of it yet."""
     leader, other = await both()
-    await operator_requests(leader).drain(B1, dry_run=False, **WHO)
-    await operator_requests(leader).cordon(B2, **WHO)
-    await operator_requests(leader).cordon(B2, **WHO | {"reason": "new disks"})
+    await leader.service.requests.drain(B1, dry_run=False, **WHO)
+    await leader.service.requests.cordon(B2, **WHO)
+    await leader.service.requests.cordon(B2, **WHO | {"reason": "new disks"})
     assert not other.shared_state.desired.cordons
     with pytest.raises(Conflict, match=f"no other broker is open .* all but {B3} are drained or cordoned; uncordon"):
-        await operator_requests(other).cordon(B3, **WHO)
+        await other.service.requests.cordon(B3, **WHO)
     await leader.shared_state.refresh()
     assert set(leader.shared_state.desired.cordons) == {B2}
-    await operator_requests(leader).uncordon(B1, **WHO)
-    assert (await operator_requests(other).cordon(B3, **WHO)).state == "cordoned"
+    await leader.service.requests.uncordon(B1, **WHO)
+    assert (await other.service.requests.cordon(B3, **WHO)).state == "cordoned"
 
 
 async def test_cordons_asked_at_two_replicas_at_once_leave_one_broker() -> None:
     """As with drains: each looked when another was still open."""
     leader, other = await both()
-    faces = {B1: operator_requests(leader), B2: operator_requests(other), B3: operator_requests(other)}
+    faces = {B1: leader.service.requests, B2: other.service.requests, B3: other.service.requests}
     asked = [service.cordon(broker, **WHO) for broker, service in faces.items()]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [Conflict]
@@ -112,7 +111,7 @@ async def test_cordons_asked_at_two_replicas_at_once_leave_one_broker() -> None:
 async def test_drains_asked_at_two_replicas_at_once_leave_one_broker() -> None:
     """Each was told that others are left when it looked; what is stored decides when it is written."""
     leader, other = await both()
-    faces = {B1: operator_requests(leader), B2: operator_requests(other), B3: operator_requests(other)}
+    faces = {B1: leader.service.requests, B2: other.service.requests, B3: other.service.requests}
     asked = [service.drain(broker, dry_run=False, **WHO) for broker, service in faces.items()]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     (refused,) = [answer for answer in answers if isinstance(answer, BaseException)]
@@ -124,10 +123,10 @@ async def test_drains_asked_at_two_replicas_at_once_leave_one_broker() -> None:
 async def test_a_broker_cordoned_at_another_replica_is_not_warmed() -> None:
     """The replica that is asked has not read of the cordon yet."""
     leader, other = await both()
-    await operator_requests(leader).cordon(B2, **WHO)
+    await leader.service.requests.cordon(B2, **WHO)
     assert B2 not in other.shared_state.desired.cordons
     with pytest.raises(Conflict, match="uncordon it first"):
-        await operator_requests(other).warm(B2, dry_run=False, **WHO)
+        await other.service.requests.warm(B2, dry_run=False, **WHO)
     await leader.shared_state.refresh()
     assert leader.shared_state.desired.warms == {}
 
@@ -135,7 +134,7 @@ async def test_a_broker_cordoned_at_another_replica_is_not_warmed() -> None:
 async def test_nobody_knows_these() -> None:
     """Brokers that are not registered, pins and exclusions that are not there."""
     leader, _ = await both()
-    service = operator_requests(leader)
+    service = leader.service.requests
     for call in (
         service.drain("b9:8080", dry_run=True, **WHO),
         service.warm("b9:8080", dry_run=True, **WHO),
@@ -156,14 +155,14 @@ async def test_before_the_first_picture_nothing_is_shown() -> None:
     """A sidecar that has seen nothing says so."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     with pytest.raises(SnapshotError):
-        await operator_requests(sidecar).drain(B1, dry_run=True, **WHO)
+        await sidecar.service.requests.drain(B1, dry_run=True, **WHO)
 
 
 async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
     """Whoever can reach the store may write; the next leader finds it."""
     leader, other = await both()
     leader.cluster.store.expire(leader.coordination)
-    await operator_requests(other).drain(B1, dry_run=False, **WHO)
+    await other.service.requests.drain(B1, dry_run=False, **WHO)
     await other.shared_state.change_desired(
         lambda desired: msgspec.structs.replace(desired, pause=Pause(reason="r", by="ann", since_ms=1))
     )
@@ -178,31 +177,31 @@ async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
 async def test_manually_is_dry_until_told_and_needs_mode_act() -> None:
     """Executed at a follower, carried out by the leader."""
     leader, other = await both()
-    answer = await operator_requests(other).manual_move("transfer", BUNDLE, to=B3, **WHO)
+    answer = await other.service.requests.manual_move("transfer", BUNDLE, to=B3, **WHO)
     assert (answer.dry_run, answer.task, answer.state) == (True, None, "planned")
-    answer = await operator_requests(other).manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
+    answer = await other.service.requests.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
     assert (answer.dry_run, answer.state) == (False, "waiting")
     await leader.executions.serve()
-    task = await operator_requests(leader).task(answer.task)
+    task = await leader.service.requests.task(answer.task)
     assert (task.state, task.by, task.reason) == ("done", "ann", "disks")
     assert leader.cluster.owners()[BUNDLE] == B3
     with pytest.raises(Conflict, match="SameBroker"):
-        await operator_requests(leader).manual_move(
+        await leader.service.requests.manual_move(
             "transfer", BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO
         )
     careful = await FakeSidecar(leader.cluster, "c", mode="recommend").lead()
     await careful.cycle.turn()
     with pytest.raises(Forbidden, match="mode is `recommend`"):
-        await operator_requests(careful).manual_move("unload", BUNDLE, execute=True, **WHO)
+        await careful.service.requests.manual_move("unload", BUNDLE, execute=True, **WHO)
 
 
 async def test_a_task_is_known_from_the_moment_it_was_asked_for() -> None:
     """At any replica: it waits for the leader, it runs, it is done."""
     leader, other = await both()
-    service = operator_requests(other)
+    service = other.service.requests
     task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
     for sidecar in (leader, other):
-        waiting = await operator_requests(sidecar).task(task)
+        waiting = await sidecar.service.requests.task(task)
         assert (waiting.task, waiting.kind, waiting.state) == (task, "transfer", "waiting")
         assert (waiting.by, waiting.reason, waiting.moves) == ("ann", "disks", [])
     seen: list[str] = []
@@ -224,7 +223,7 @@ async def test_what_waited_too_long_is_not_carried_out() -> None:
     cluster = FakeCluster({B1: [0.1, 0.05], B2: [0.1], B3: [0.1]}, clock=WallClock())
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.cycle.turn()
-    service = operator_requests(sidecar)
+    service = sidecar.service.requests
     task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
     cluster.clock.offset += REQUEST_MAX_AGE_MS / 1000 + 60
     cluster.publish()
@@ -246,9 +245,9 @@ async def plan_of_three(sidecar: FakeSidecar) -> tuple[str, dict[str, Any]]:
     return made.hash, {"hash": made.hash, "moves": moves, "request": {}, **WHO}
 
 
-async def uneven() -> FakeSidecar:
+async def uneven(**settings: str) -> FakeSidecar:
     """A leader that has seen an uneven cluster, and was paused meanwhile."""
-    sidecar = await FakeSidecar(FakeCluster()).lead()
+    sidecar = await FakeSidecar(FakeCluster(), settings=settings).lead()
     pause = Pause(reason="look", by="ann", since_ms=1)
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
     await sidecar.cycle.turn()
@@ -259,7 +258,7 @@ async def uneven() -> FakeSidecar:
 async def test_a_stopped_task_begins_no_further_move() -> None:
     """Stopped after its first move was begun: the others are refused, and the task says so."""
     sidecar = await uneven()
-    service = operator_requests(sidecar)
+    service = sidecar.service.requests
     _, body = await plan_of_three(sidecar)
     task = await sidecar.shared_state.leave_request(body)
     stopped: list[asyncio.Task[Any]] = []
@@ -288,7 +287,7 @@ async def test_a_stopped_task_begins_no_further_move() -> None:
 async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
     """The leader has not taken it yet; old stops are forgotten by the next one."""
     sidecar = await uneven()
-    service = operator_requests(sidecar)
+    service = sidecar.service.requests
     await sidecar.shared_state.change_desired(
         lambda desired: msgspec.structs.replace(desired, stops={"req-old": service._operator_request("x", "y")})
     )
@@ -304,7 +303,7 @@ async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
 async def test_a_follower_that_has_not_looked_since_stops_a_task_under_way() -> None:
     """Neither waiting any more nor known to the follower yet: it looks before it says there is no such task."""
     leader, other = await both()
-    service = operator_requests(other)
+    service = other.service.requests
     task = (await service.manual_move("transfer", BUNDLE, to=B2, execute=True, **WHO)).task
     asked: list[asyncio.Task[Any]] = []
     leader.cluster.model.after_unload = lambda _: asked.append(asyncio.ensure_future(service.stop(task, **WHO)))
@@ -314,8 +313,8 @@ async def test_a_follower_that_has_not_looked_since_stops_a_task_under_way() -> 
 
 async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
     """proposed -> executing -> done, by another one than who proposed it; asked again it is a conflict."""
-    sidecar = await uneven()
-    service = operator_requests(sidecar, review=True)
+    sidecar = await uneven(review="required")
+    service = sidecar.service.requests
     hash_, body = await plan_of_three(sidecar)
     left = await service.submit(hash_, "plan", body)
     assert left == {"task": "", "state": "proposed", "review": hash_}
@@ -337,8 +336,8 @@ async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
 
 async def test_an_approved_plan_that_has_changed_is_aborted() -> None:
     """Approval is no blank cheque: the leader plans again, and refuses what is different."""
-    sidecar = await uneven()
-    service = operator_requests(sidecar, review=True)
+    sidecar = await uneven(review="required")
+    service = sidecar.service.requests
     hash_, body = await plan_of_three(sidecar)
     await service.submit(hash_, "plan", {**body, "moves": body["moves"][:1]})
     await service.approve(hash_, reason="fine", by="bob")
@@ -350,8 +349,8 @@ async def test_an_approved_plan_that_has_changed_is_aborted() -> None:
 
 async def test_what_is_discarded_or_too_old_is_not_carried_out() -> None:
     """Also the proposer may discard; after a day nobody can approve."""
-    sidecar = await uneven()
-    service = operator_requests(sidecar, review=True)
+    sidecar = await uneven(review="required")
+    service = sidecar.service.requests
     hash_, body = await plan_of_three(sidecar)
     await service.submit(hash_, "plan", body)
     assert (await service.discard(hash_, reason="no", by="ann")).state == "discarded"
@@ -368,8 +367,8 @@ async def test_what_is_discarded_or_too_old_is_not_carried_out() -> None:
 
 async def test_moves_manually_wait_for_the_second_person_too() -> None:
     """Otherwise they would be the way around it."""
-    sidecar = await uneven()
-    service = operator_requests(sidecar, review=True)
+    sidecar = await uneven(review="required")
+    service = sidecar.service.requests
     answer = await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
     assert (answer.task, answer.state) == ("", "proposed")
     assert await sidecar.shared_state.take_requests() == []

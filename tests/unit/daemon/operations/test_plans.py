@@ -21,13 +21,10 @@ from bundlekeel.daemon.operations.plans import Plans
 from bundlekeel.daemon.state.documents import Desired, Pause
 from bundlekeel.ports import Member
 from tests.support.builders import bundle_name
-from tests.support.services import operator_requests
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+from tests.support.world import BROKERS, PATIENT, FakeCluster, FakeSidecar
 from tests.unit.daemon.cycle.test_splits import CHILDREN, PARENT, hot_cluster
 
 WHO: dict[str, Any] = {"reason": "even it out", "by": "ann"}
-# By itself it never sees a difference often enough: what moves, a person asked for.
-PATIENT = with_params(avg_hit_count_low=100_000, avg_hit_count_high=100_000)
 AT_ONCE = PlanRequest(ignore_hit_counts=True)
 
 
@@ -68,7 +65,7 @@ class Replicas:
             shared_state=sidecar.shared_state,
             planner=sidecar.planner,
             peers=self,
-            operator_requests=operator_requests(sidecar),
+            operator_requests=sidecar.service.requests,
         )
         return self.plans[url]
 
@@ -210,7 +207,7 @@ async def test_a_plan_is_running_while_its_splits_are_and_cycles_between_them_ar
     states, turns, divided = list[str](), list[asyncio.Task[Any]](), cluster.model.after_split
 
     async def drained() -> None:
-        await operator_requests(leader).drain(BROKERS[1], dry_run=False, **WHO)
+        await leader.service.requests.drain(BROKERS[1], dry_run=False, **WHO)
         await leader.cycle.turn()
 
     def between(bundle: str, children: tuple[str, ...]) -> None:

@@ -14,14 +14,13 @@ from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.fake_service import FakeService
 from tests.support.page_world import PageCluster, PageSidecar
-from tests.support.services import operator_requests
 from tests.unit.daemon.operations.test_operator_requests import B1, BUNDLE, WHO, both
 
 
 async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
     """With and without an end; what has ended is not shown."""
     leader, _ = await both()
-    service = operator_requests(leader)
+    service = leader.service.requests
     pinned = await service.pin(BUNDLE, seconds=None, **WHO)
     assert (pinned.broker, pinned.until_ms) == (B1, 0)
     await service.exclude("n:shop/*", seconds=1.0, **WHO)
@@ -54,7 +53,7 @@ async def test_what_cannot_be_meant_is_refused(call: Any) -> None:
     """Patterns, scopes and transfers without what they need."""
     leader, _ = await both()
     with pytest.raises(ConfigError):
-        await call(operator_requests(leader))
+        await call(leader.service.requests)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ async def test_a_scope_that_cannot_be_is_refused(scope: str) -> None:
     """With the field and the value; nothing is stored that could never match."""
     leader, _ = await both()
     with pytest.raises(ConfigError) as caught:
-        await operator_requests(leader).pause_scope(scope, seconds=None, **WHO)
+        await leader.service.requests.pause_scope(scope, seconds=None, **WHO)
     assert (caught.value.field, caught.value.value) == ("scope", scope) and caught.value.allowed
     assert leader.shared_state.desired.pauses == {}
 
@@ -75,7 +74,7 @@ async def test_a_scope_says_how_much_it_matches() -> None:
     """Blanks around it are not meant; a tenant that has nothing yet is legal, and the answer says 0; an unknown broker
     is not excluded either. The end of a pause without one is null."""
     leader, _ = await both()
-    service = operator_requests(leader)
+    service = leader.service.requests
     owned = len(leader.cluster.model.owned_by(B1))
     for given, stored, bundles in (
         (" tenant: t ", "tenant:t", len(leader.cluster.shares)),
@@ -103,8 +102,8 @@ async def test_what_an_earlier_release_stored_with_blanks_can_be_ended() -> None
     await leader.shared_state.change_desired(
         lambda desired: msgspec.structs.replace(desired, pauses={"tenant: t": pause}, excluded={"t: t": 0})
     )
-    await operator_requests(leader).resume_scope("tenant: t", **WHO)
-    await operator_requests(leader).include("t: t", **WHO)
+    await leader.service.requests.resume_scope("tenant: t", **WHO)
+    await leader.service.requests.include("t: t", **WHO)
     assert (leader.shared_state.desired.pauses, leader.shared_state.desired.excluded) == ({}, {})
 
 

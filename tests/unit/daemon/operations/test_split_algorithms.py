@@ -12,7 +12,6 @@ from bundlekeel.core.model.errors import ConfigError, Conflict, NotFound
 from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from tests.support.builders import bundle_name, traffic
-from tests.support.services import operator_requests
 from tests.support.split_bench import EDGES, POSITION, Bench
 from tests.support.world import BROKERS, EAGER, FakeCluster, FakeSidecar
 
@@ -56,7 +55,7 @@ async def seeing(**static: str) -> FakeSidecar:
 
 async def asked(sidecar: FakeSidecar, name: str, options: SplitOptions) -> dict[str, Any]:
     """The task after the leader has served it once."""
-    answer = await operator_requests(sidecar).manual_move("split", name, options=options, execute=True, **WHO)
+    answer = await sidecar.service.requests.manual_move("split", name, options=options, execute=True, **WHO)
     await sidecar.executions.serve()
     return shown(sidecar, answer.task)
 
@@ -91,7 +90,7 @@ async def test_each_algorithm_cuts_where_its_dry_run_says(
     rate = str(0.6 * sum(traffic(0.1)[:2]))
     supported = f"[{', '.join(SplitAlgorithm)}]"
     sidecar = await seeing(**{"loadBalancerNamespaceBundleMaxMsgRate": rate, SUPPORTED: supported})
-    answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=options, **WHO)
+    answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=options, **WHO)
     assert (cut_at(answer), answer.refusals) == (positions, [])
     assert (answer.algorithm, answer.unload) == (options.algorithm, False)
     task = await asked(sidecar, BUNDLE, options)
@@ -107,7 +106,7 @@ async def test_only_halving_the_range_splits_what_has_no_topics() -> None:
     sidecar = await seeing()
     sidecar.cluster.model.topics[BUNDLE] = []
     for algorithm in (SplitAlgorithm.TOPIC_COUNT, SplitAlgorithm.FLOW):
-        answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=by(algorithm), **WHO)
+        answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=by(algorithm), **WHO)
         assert [item.code for item in answer.refusals] == [Code.SINGLE_TOPIC]
     assert (await asked(sidecar, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
 
@@ -118,7 +117,7 @@ async def test_flow_below_the_brokers_limits_finds_no_boundary() -> None:
     sidecar.cluster.model.loads = {
         name: replace(load, traffic=(1.0, 1.0, 1.0, 1.0)) for name, load in sidecar.cluster.model.loads.items()
     }
-    answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
+    answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
     (refusal,) = answer.refusals
     assert refusal.code == Code.NO_BOUNDARY
     assert "8 msg/s" in refusal.detail and "30,000 msg/s or 77 MiB/s, and 10 % more" in refusal.detail
@@ -128,15 +127,15 @@ async def test_what_a_release_or_its_settings_lack_is_said() -> None:
     """Pulsar 2.11 has no split by rates; a cluster may allow less still. Both before anything is sent."""
     older = "[range_equally_divide, topic_count_equally_divide, specified_positions_divide]"
     sidecar = await seeing(**{SUPPORTED: older})
-    answer = await operator_requests(sidecar).manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
+    answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=by(SplitAlgorithm.FLOW), **WHO)
     (refusal,) = answer.refusals
     assert refusal.code == Code.NOT_SUPPORTED and older.strip("[]") in refusal.detail
     assert refusal.detail.endswith("not flow_or_qps_equally_divide")
     fewer = await seeing(**{SUPPORTED: "[range_equally_divide]"})
-    answer = await operator_requests(fewer).manual_move("split", BUNDLE, **WHO)
+    answer = await fewer.service.requests.manual_move("split", BUNDLE, **WHO)
     assert answer.refusals[0].detail.endswith("not specified_positions_divide")
     with pytest.raises(Conflict, match="NotSupported"):
-        await operator_requests(fewer).manual_move("split", BUNDLE, execute=True, **WHO)
+        await fewer.service.requests.manual_move("split", BUNDLE, execute=True, **WHO)
     assert (await asked(fewer, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
 
 
@@ -151,7 +150,7 @@ async def test_positions_go_with_one_algorithm(options: SplitOptions, said: str)
     """Nothing is guessed."""
     sidecar = await seeing()
     with pytest.raises(ConfigError, match=said):
-        await operator_requests(sidecar).manual_move("split", BUNDLE, options=options, **WHO)
+        await sidecar.service.requests.manual_move("split", BUNDLE, options=options, **WHO)
 
 
 async def test_a_request_with_an_algorithm_of_another_release_is_refused_with_those_there_are() -> None:
@@ -170,7 +169,7 @@ async def test_largest_is_the_bundle_with_most_load() -> None:
     sidecar = await seeing()
     busy = bundle_name(2)
     sidecar.cluster.put_topics(busy, 0.06, 0.06)
-    answer = await operator_requests(sidecar).manual_move("split", "t/ns/LARGEST", **WHO)
+    answer = await sidecar.service.requests.manual_move("split", "t/ns/LARGEST", **WHO)
     assert (answer.bundle, answer.source) == (busy, B2)
     assert f"{busy}, the largest by load (33% of the messages and bytes of t/ns)" in answer.sentence
     idle = FakeCluster({B1: [0.0, 0.0], B2: [0.0], B3: []})
@@ -178,7 +177,7 @@ async def test_largest_is_the_bundle_with_most_load() -> None:
     idle.publish()
     quiet = await FakeSidecar(idle, params=STILL).lead()
     await quiet.cycle.turn()
-    answer = await operator_requests(quiet).manual_move(
+    answer = await quiet.service.requests.manual_move(
         "split", "t/ns/LARGEST", options=by(SplitAlgorithm.TOPIC_COUNT), **WHO
     )
     assert answer.bundle == bundle_name(1) and "3 topics, nothing of t/ns has traffic" in answer.sentence
@@ -187,7 +186,7 @@ async def test_largest_is_the_bundle_with_most_load() -> None:
 async def test_largest_of_nothing_and_hot_are_refused() -> None:
     """No topic of that name is split instead."""
     sidecar = await seeing()
-    service = operator_requests(sidecar)
+    service = sidecar.service.requests
     with pytest.raises(ConfigError, match="LARGEST"):
         await service.manual_move("split", "t/ns/HOT", **WHO)
     with pytest.raises(NotFound):
@@ -211,7 +210,7 @@ async def test_children_leave_after_the_split_within_the_budgets() -> None:
     assert found["state"] == "done" and found["detail"].endswith("; 2 of 2 left their brokers")
     assert {sidecar.cluster.owners()[child] for child in children} <= {B2, B3}
     stopped = await asked(sidecar, bundle_name(1), by(SplitAlgorithm.RANGE, unload=True))
-    await operator_requests(sidecar).stop(stopped["task"], **WHO)
+    await sidecar.service.requests.stop(stopped["task"], **WHO)
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
     found = shown(sidecar, stopped["task"])

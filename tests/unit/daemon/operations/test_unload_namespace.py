@@ -14,7 +14,6 @@ from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.builders import bundle_name
-from tests.support.services import operator_requests
 from tests.support.world import BROKERS, EAGER, FakeCluster, FakeSidecar, with_params
 
 B1, B2, B3 = BROKERS
@@ -37,7 +36,7 @@ async def seeing(params: Parameters = SLOWLY, cluster: FakeCluster | None = None
 
 async def asked(sidecar: FakeSidecar, **more: Any) -> str:
     """The id of the task that is left for the leader."""
-    answer = await operator_requests(sidecar).unload_namespace(NAMESPACE, execute=True, **more, **WHO)
+    answer = await sidecar.service.requests.unload_namespace(NAMESPACE, execute=True, **more, **WHO)
     assert (answer.state, answer.dry_run) == ("waiting", False)
     return str(answer.task)
 
@@ -51,7 +50,7 @@ def shown(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
 async def test_dry_run_of_a_namespace_shows_every_bundle_and_moves_none() -> None:
     """Each bundle with its target, largest first, as if no budget were; and how many of them fit into one cycle."""
     sidecar = await seeing()
-    answer = await operator_requests(sidecar).unload_namespace(NAMESPACE, **WHO)
+    answer = await sidecar.service.requests.unload_namespace(NAMESPACE, **WHO)
     assert (answer.kind, answer.namespace, answer.bundles, answer.dry_run) == ("unload", NAMESPACE, 6, True)
     assert [move.bundle for move in answer.moves[:2]] == [bundle_name(3), bundle_name(4)]
     assert len(answer.moves) == 5 and answer.refusal_counts == {"Unowned": 1}
@@ -92,7 +91,7 @@ async def test_many_bundles_that_go_the_other_way_are_no_swap() -> None:
     is whole or not at all, they fitted no cycle, for ever."""
     context = with_params(avg_hit_count_low=100_000, avg_hit_count_high=100_000, split_enabled=False)
     sidecar = await seeing(context, FakeCluster({B1: [0.06, 0.01], B2: [0.02] * 6, B3: []}))
-    await operator_requests(sidecar).cordon(B3, **WHO)
+    await sidecar.service.requests.cordon(B3, **WHO)
     await sidecar.shared_state.refresh()
     task = await asked(sidecar)
     for _ in range(6):
@@ -128,7 +127,7 @@ async def test_unload_of_a_namespace_is_stopped_between_cycles() -> None:
     sidecar = await seeing()
     task = await asked(sidecar)
     await sidecar.executions.serve()
-    await operator_requests(sidecar).stop(task, **WHO)
+    await sidecar.service.requests.stop(task, **WHO)
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
     found = shown(sidecar, task)
@@ -174,7 +173,7 @@ async def test_what_binds_a_person_stays_and_is_said() -> None:
         lambda desired: msgspec.structs.replace(desired, pinned={bundle_name(0): 0})
     )
     del sidecar.cluster.model.owners[bundle_name(1)]
-    answer = await operator_requests(sidecar).unload_namespace(NAMESPACE, **WHO)
+    answer = await sidecar.service.requests.unload_namespace(NAMESPACE, **WHO)
     assert {item.bundle: item.code for item in answer.refusals} == {
         bundle_name(0): Code.PINNED,
         bundle_name(1): Code.UNOWNED,
@@ -242,7 +241,7 @@ async def test_an_anti_affinity_group_leaves_bundle_by_bundle() -> None:
 async def test_names_that_are_no_namespace_and_nothing_to_unload() -> None:
     """Said before anything is left for the leader."""
     sidecar = await seeing()
-    service = operator_requests(sidecar)
+    service = sidecar.service.requests
     with pytest.raises(NotFound):
         await service.unload_namespace("t/none", **WHO)
     with pytest.raises(ConfigError):
@@ -254,4 +253,4 @@ async def test_names_that_are_no_namespace_and_nothing_to_unload() -> None:
     recommending = await FakeSidecar(FakeCluster(LOADS), mode="recommend").lead()
     await recommending.cycle.turn()
     with pytest.raises(Forbidden):
-        await operator_requests(recommending).unload_namespace(NAMESPACE, execute=True, **WHO)
+        await recommending.service.requests.unload_namespace(NAMESPACE, execute=True, **WHO)

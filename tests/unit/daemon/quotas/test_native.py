@@ -38,7 +38,7 @@ async def test_recommended_is_only_shown() -> None:
     await sidecar.turn()
     quotas = sidecar.quota_cluster.model.quotas
     assert (quotas.groups, quotas.attached) == ({}, {})
-    assert (await sidecar.service.view()).writes.planned == 3
+    assert (await sidecar.quotas.view()).writes.planned == 3
 
 
 async def test_made_attached_and_given_back() -> None:
@@ -58,10 +58,10 @@ async def test_made_attached_and_given_back() -> None:
     await sidecar.turn()
     assert quotas.groups["acme"] == WANTED
     group = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=50), members=("t:acme",))
-    await sidecar.service.put(group, **WHO)
+    await sidecar.quotas.put(group, **WHO)
     await sidecar.turn()
     assert quotas.groups["acme"] == ResourceGroup(50)
-    await sidecar.service.remove("acme", **WHO)
+    await sidecar.quotas.remove("acme", **WHO)
     await sidecar.turn()
     assert (quotas.groups, quotas.attached) == ({"old": ResourceGroup(9)}, {"acme/events": "old"})
     assert await sidecar.coordination.read(NATIVE) is None
@@ -81,7 +81,7 @@ async def test_killed_between_two_writes(written: int) -> None:
     second = await native(cluster, name="b")
     await second.turn()
     assert quotas.groups == {"acme": WANTED} and quotas.attached == ATTACHED
-    await second.service.remove("acme", **WHO)
+    await second.quotas.remove("acme", **WHO)
     await second.turn()
     assert (quotas.groups, quotas.attached) == ({}, {})
 
@@ -106,15 +106,15 @@ async def test_defects_are_named() -> None:
     """No exchange of usage; dispatch that is not enforced; a dead broker that counts until others restart."""
     sidecar = await native()
     await sidecar.turn()
-    (row,) = (await sidecar.service.view()).groups
+    (row,) = (await sidecar.quotas.view()).groups
     assert [item.code for item in row.defects] == ["UsageNotExchanged"]
     cluster = exchanging()
     sidecar = await native(cluster, acme={"members": ("t:acme",), "dispatch_messages": 100})
     await sidecar.turn()
     cluster.die(BROKERS[1], BROKERS[2])
     await sidecar.turn()
-    (row,) = (await sidecar.service.view()).groups
+    (row,) = (await sidecar.quotas.view()).groups
     assert [item.code for item in row.defects] == ["DispatchNotEnforced", "DeadBrokerCounted"]
     assert row.defects[1].detail == BROKERS[1]
-    why = await sidecar.service.why("acme")
+    why = await sidecar.quotas.why("acme")
     assert BROKERS[1] in why.sentences and [item.code for item in why.codes][1] == "DeadBrokerCounted"

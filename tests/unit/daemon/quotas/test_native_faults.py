@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -66,7 +66,7 @@ class FaultyAdmin(MemoryQuotaAdmin):
 class NativeSidecar(QuotaSidecar):
     """With this enforcer."""
 
-    heartbeat_seconds = 5.0
+    settings: ClassVar = {"store.session_timeout": 15.0, "leadership.heartbeat": 5.0}
     quota_admin: FaultyAdmin
 
     def reach_quotas(self) -> FaultyAdmin:
@@ -76,7 +76,7 @@ class NativeSidecar(QuotaSidecar):
     def unreadable(self, namespace: str, error: AdminApiError) -> None:
         """From now on; nothing is remembered of any."""
         self.quota_admin.unread[namespace] = error
-        self.quotas.namespaces.clear()
+        self.quotas.quotas.namespaces.clear()
 
     async def cycles(self, count: int) -> None:
         """So many, as the sidecar runs them; none takes longer than it may."""
@@ -125,7 +125,7 @@ async def test_a_refused_namespace_keeps_no_other_one() -> None:
     sidecar.quota_admin.refused[EVENTS] = REFUSED
     await sidecar.turn()
     assert quotas.attached == {ORDERS: "acme"}
-    view = await sidecar.service.view()
+    view = await sidecar.quotas.view()
     assert view.writes == WritesView(written=2, planned=3, failed=1, held=1)
     assert view.problems == [f"{EVENTS}: 409 concurrent modification"]
     assert 'outcome="written"} 2.0' in sidecar.metric("quota_writes_total")
@@ -150,7 +150,7 @@ async def test_one_that_refuses_to_go_keeps_the_group() -> None:
     quotas = sidecar.quota_cluster.model.quotas
     await sidecar.turn()
     sidecar.quota_admin.refused[EVENTS] = REFUSED
-    await sidecar.service.remove("acme", **WHO)
+    await sidecar.quotas.remove("acme", **WHO)
     await sidecar.turn(2)
     assert quotas.attached == {EVENTS: "acme"} and set(quotas.groups) == {"acme"}
     assert sum(call[0] == "set_resource_group" for call in sidecar.quota_admin.calls) == 1
@@ -163,20 +163,20 @@ async def test_recommended_is_told() -> None:
     """Which namespaces would be attached, to what."""
     sidecar = await leader(mode="recommend")
     await sidecar.turn()
-    (row,) = (await sidecar.service.view()).groups
+    (row,) = (await sidecar.quotas.view()).groups
     assert row.planned == [
         "ResourceGroup acme: publish_messages 200",
         "acme/events: ResourceGroup none → acme",
         "acme/orders: ResourceGroup none → acme",
     ]
-    why = await sidecar.service.why("acme")
+    why = await sidecar.quotas.why("acme")
     assert "was, or is to be, written: acme/events: ResourceGroup none → acme" in why.sentences
     assert not sidecar.told("resource_groups")
 
 
 async def problems(sidecar: Any) -> list[str]:
     """What is wrong, apart from a group of the settings that a person removed."""
-    return [text for text in (await sidecar.service.view()).problems if "declared in the settings" not in text]
+    return [text for text in (await sidecar.quotas.view()).problems if "declared in the settings" not in text]
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
@@ -193,9 +193,9 @@ async def test_a_deleted_namespace(by_hand: bool) -> None:
         said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         assert said == ["2 rates and resource groups of quotas given back"]
     else:
-        await sidecar.service.remove("acme", **WHO)
+        await sidecar.quotas.remove("acme", **WHO)
         await sidecar.turn()
-        assert not await problems(sidecar) and not sidecar.quotas.native.kept
+        assert not await problems(sidecar) and not sidecar.quotas.quotas.native.kept
     assert not quotas.attached and not quotas.groups
 
 
@@ -214,13 +214,13 @@ async def test_a_namespace_that_cannot_be_read(by_hand: bool) -> None:
         left = "resource group acme, or a namespace of it, could not be read: not given back"
         assert said == ["1 rates and resource groups of quotas given back", unread, left]
     else:
-        await sidecar.service.remove("acme", **WHO)
+        await sidecar.quotas.remove("acme", **WHO)
         await sidecar.turn(2)
         assert await problems(sidecar) == [unread]
-        assert set(sidecar.quotas.native.kept) == {"acme"}
+        assert set(sidecar.quotas.quotas.native.kept) == {"acme"}
     assert quotas.attached == {EVENTS: "acme"} and set(quotas.groups) == {"acme"}
     sidecar.quota_admin.unread.clear()
-    await sidecar.service.remove("acme", **WHO) if by_hand else None
+    await sidecar.quotas.remove("acme", **WHO) if by_hand else None
     await sidecar.turn()
     assert not quotas.attached and not quotas.groups and not await problems(sidecar)
 
@@ -232,18 +232,18 @@ async def test_renamed() -> None:
     quotas.groups["old"] = ResourceGroup(9)
     quotas.attached[EVENTS] = "old"
     sidecar = await leader(cluster, old_settings={"members": ("t:nobody",), "publish_messages": 1})
-    await sidecar.service.put(
+    await sidecar.quotas.put(
         QuotaGroup(name="alpha", limits=QuotaLimits(publish_messages=100), members=("t:acme",)), **WHO
     )
     await sidecar.turn()
-    await sidecar.service.remove("alpha", **WHO)
-    await sidecar.service.put(
+    await sidecar.quotas.remove("alpha", **WHO)
+    await sidecar.quotas.put(
         QuotaGroup(name="beta", limits=QuotaLimits(publish_messages=100), members=("t:acme",)), **WHO
     )
     await sidecar.turn()
     assert quotas.attached == {EVENTS: "beta", ORDERS: "beta"} and "alpha" not in quotas.groups
     assert not any(call[0] == "attach" and call[2] == "" for call in sidecar.quota_admin.calls)
-    await sidecar.service.remove("beta", **WHO)
+    await sidecar.quotas.remove("beta", **WHO)
     await sidecar.turn()
     assert quotas.attached == {EVENTS: "old"} and set(quotas.groups) == {"old", "old_settings"}
 
@@ -255,7 +255,7 @@ async def test_the_budget_of_writes() -> None:
     attached = sidecar.quota_cluster.model.quotas.attached
     sidecar.quota_admin.refused = {f"acme/more{number:03}": REFUSED for number in range(9)}
     await sidecar.cycles(1)
-    view = await sidecar.service.view()
+    view = await sidecar.quotas.view()
     assert len(sidecar.quota_admin.begun()) == 7 and view.writes.planned == 33
     assert view.left == {Code.BUDGET_OF_RATES.value: 25} and "25 still to come" in view.sentence
     await sidecar.cycles(4)
@@ -272,7 +272,7 @@ async def test_cycles_end_in_time() -> None:
     sidecar.quota_admin.hanging = frozenset({EVENTS, ORDERS})
     await sidecar.cycles(1)
     assert 0 < len(attached) < 98
-    assert (await sidecar.service.view()).left == {Code.RATE_NOT_REACHED.value: 100 - len(attached)}
+    assert (await sidecar.quotas.view()).left == {Code.RATE_NOT_REACHED.value: 100 - len(attached)}
     await sidecar.cycles(2)
     assert len(attached) == 98 and len(sidecar.quota_admin.begun()) == 100
     await sidecar.cycles(5)
@@ -310,7 +310,7 @@ async def test_a_dead_broker_is_known_to_the_next_leader() -> None:
 
     async def counted() -> list[str]:
         await second.turn()
-        (row,) = (await second.service.view()).groups
+        (row,) = (await second.quotas.view()).groups
         return [item.detail for item in row.defects if item.code == Code.DEAD_BROKER_COUNTED]
 
     assert await counted() == [BROKERS[1]]

@@ -46,7 +46,7 @@ async def test_recommended_is_only_shown() -> None:
     """Usage, shares and what would be written; nothing changes, and no topic's policy is even read."""
     sidecar = await leading(mode="recommend")
     await sidecar.turn(3)
-    view = await sidecar.service.view()
+    view = await sidecar.quotas.view()
     (group,) = view.groups
     assert (view.acting, view.obstacle) == (False, "RecommendOnly")
     assert group.usage.publish_messages == pytest.approx(sidecar.quota_cluster.total(), rel=1e-3)
@@ -55,7 +55,7 @@ async def test_recommended_is_only_shown() -> None:
     assert "16 changes would be" in view.sentence
     assert not sidecar.quota_cluster.model.quotas.rates
     assert {call[0] for call in sidecar.quota_admin.calls} <= {"topic_rates", "namespace_rates"}
-    detail = await sidecar.service.group("acme")
+    detail = await sidecar.quotas.group("acme")
     row = next(row for row in detail.rows if row.topic == PARTITIONED)
     assert row.partitions == 4 and row.change["publish"].messages * 4 <= row.share.publish_messages
 
@@ -123,7 +123,7 @@ async def test_an_unresponsive_broker_changes_nothing() -> None:
     sidecar.quota_admin.fail("topic_rates", *[AdminTimeout("no answer")] * 3)
     await sidecar.turn()
     assert sidecar.quota_cluster.model.quotas.rates == held
-    view = await sidecar.service.view()
+    view = await sidecar.quotas.view()
     assert [text for text in view.problems if "did not report its usage" in text]
     assert "did not report" in sidecar.told("problems")[-1]["sentence"]
 
@@ -150,15 +150,15 @@ async def test_cycles_run_by_themselves() -> None:
     """Nobody waits for a cycle who has just got a picture, or whose group was just removed; a cycle lasts at least two
     intervals of the brokers' statistics."""
     sidecar = await leading()
-    assert sidecar.quotas.cycle_seconds == 120.0
-    task = asyncio.create_task(sidecar.quotas.run())
+    assert sidecar.quotas.quotas.cycle_seconds == 120.0
+    task = asyncio.create_task(sidecar.quotas.quotas.run())
     await asyncio.sleep(0.1)
     await sidecar.cycle.turn()
     sidecar.quota_cluster.flow()
     rates = sidecar.quota_cluster.model.quotas.rates
     await soon(lambda: len(rates) == 16)
-    assert sidecar.quotas.cycle_seconds == 10.0
-    await sidecar.service.remove("acme", **WHO)
+    assert sidecar.quotas.quotas.cycle_seconds == 10.0
+    await sidecar.quotas.remove("acme", **WHO)
     await soon(lambda: not rates)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -171,7 +171,7 @@ async def test_who_leads_no_more_tells_no_figures() -> None:
     await first.turn(2)
     assert 'group="acme"' in first.metric("quota_usage")
     await first.leadership.stop()
-    await first.quotas.step()
+    await first.quotas.quotas.step()
     assert 'group="acme"' not in first.metric("quota_usage")
 
 
@@ -180,16 +180,16 @@ async def test_how_long_topics_are_held_back() -> None:
     cluster = QuotaCluster()
     first, since = await leading(cluster), cluster.clock.boot()
     await first.turn(3)
-    (told,) = (await first.service.view()).groups
+    (told,) = (await first.quotas.view()).groups
     cluster.clock.offset += 5.0
     await first.turn()
-    (now,) = (await first.service.view()).groups
+    (now,) = (await first.quotas.view()).groups
     added = now.held_back_seconds - told.held_back_seconds
     assert 5.0 * now.held_back - 0.1 <= added <= (cluster.clock.boot() - since) * now.held_back + 0.1 and added > 0
     await first.leadership.stop()
     second = await leading(cluster, name="b")
     await second.turn()
-    (after,) = (await second.service.view()).groups
+    (after,) = (await second.quotas.view()).groups
     assert second.shared_state.leading and after.held_back_seconds >= now.held_back_seconds
 
 
@@ -198,7 +198,7 @@ async def test_rates_that_may_not_be_read() -> None:
     sidecar = await leading()
     sidecar.quota_admin.fail("topic_rate", *[AdminUnauthorized("403 no permission", status=403)] * 16)
     await sidecar.turn()
-    view = await sidecar.service.view()
+    view = await sidecar.quotas.view()
     assert view.left == {Code.RATE_NOT_READ.value: 16} and not sidecar.quota_cluster.model.quotas.rates
     assert view.problems == ["rates in force could not be read: 403 no permission"]
     await sidecar.turn()
@@ -211,7 +211,7 @@ async def test_nothing_is_written_before_it_is_stored() -> None:
     await sidecar.cycle.turn()
     sidecar.deaf = True
     with pytest.raises(StoreError):
-        await sidecar.quotas.step()
+        await sidecar.quotas.quotas.step()
     assert not sidecar.quota_cluster.model.quotas.rates
     sidecar.deaf = False
     await sidecar.turn(3)
@@ -228,9 +228,9 @@ async def test_topic_policies_off() -> None:
                 cluster.model.static[broker]["topicLevelPoliciesEnabled"] = "false"
         sidecar = await leading(cluster)
         await sidecar.turn(2)
-        view = await sidecar.service.view()
+        view = await sidecar.quotas.view()
         assert view.left == {Code.TOPIC_POLICIES_OFF.value: 16} and not view.writes.held
-        why = await sidecar.service.why(HOT)
+        why = await sidecar.quotas.why(HOT)
         assert [item.code for item in why.codes] == ["TopicPoliciesOff"]
         assert 'quota_rates_left{code="TopicPoliciesOff"} 16.0' in sidecar.metric("quota_rates_left")
 
@@ -241,7 +241,7 @@ async def test_the_budget_of_writes() -> None:
     written, view = [], {}
     for _ in range(4):
         await sidecar.turn()
-        view = view or await sidecar.service.view()
+        view = view or await sidecar.quotas.view()
         written.append(len(sidecar.quota_cluster.model.quotas.rates))
     assert written == [4, 8, 12, 16]
     assert view.left == {Code.BUDGET_OF_RATES.value: 12}
@@ -258,7 +258,7 @@ async def test_paused() -> None:
     sidecar.quota_cluster.demand[COLD] = 300.0
     await sidecar.turn(3)
     assert sidecar.quota_cluster.model.quotas.rates == held
-    assert (await sidecar.service.view()).obstacle == "Paused"
+    assert (await sidecar.quotas.view()).obstacle == "Paused"
 
 
 async def test_a_namespace_joins_by_itself() -> None:
@@ -278,10 +278,10 @@ async def test_moves_of_limited_bundles_are_rarer() -> None:
     leader = await leading()
     follower = await leading(leader.quota_cluster, name="b")
     for sidecar in (leader, follower):
-        assert sidecar.quotas.limited(spaces) == {"acme/orders"}
-    assert (await leading(enforcer="off")).quotas.limited(spaces) == frozenset()
-    await leader.service.remove("acme", **WHO)
-    assert leader.quotas.limited(spaces) == frozenset()
+        assert sidecar.quotas.quotas.limited(spaces) == {"acme/orders"}
+    assert (await leading(enforcer="off")).quotas.quotas.limited(spaces) == frozenset()
+    await leader.quotas.remove("acme", **WHO)
+    assert leader.quotas.quotas.limited(spaces) == frozenset()
 
 
 async def test_the_target_has_its_share_before_the_transfer() -> None:
@@ -306,5 +306,5 @@ async def test_a_follower_shows_the_same() -> None:
     follower = await leading(cluster, name="b")
     await follower.turn(2)
     assert not follower.shared_state.leading and not follower.quota_admin.calls
-    assert (await follower.service.view()).groups == (await leader.service.view()).groups
-    assert (await follower.service.why("acme")).sentences == (await leader.service.why("acme")).sentences
+    assert (await follower.quotas.view()).groups == (await leader.quotas.view()).groups
+    assert (await follower.quotas.why("acme")).sentences == (await leader.quotas.why("acme")).sentences

@@ -12,8 +12,7 @@ from bundlekeel.core.model.errors import NotFound, StoreError
 from bundlekeel.daemon.quotas.report import MOST_TOPICS
 from bundlekeel.daemon.quotas.service import QuotaService
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
-from tests.support.services import NoPeers
-from tests.support.world import BROKERS
+from tests.support.world import BROKERS, NoPeers
 
 SMALL = "persistent://acme/orders/small"
 
@@ -38,7 +37,7 @@ class LeaderPeers(NoPeers):
         """As over HTTP: what is not known there is None."""
         self.asked.append(url)
         try:
-            return await self.leader.service.why(topic, here=True)
+            return await self.leader.quotas.why(topic, here=True)
         except NotFound:
             return None
 
@@ -47,7 +46,7 @@ async def test_usage_by_broker() -> None:
     """Each broker that serves the group, adding up to what the group passes."""
     sidecar = await leading()
     await sidecar.turn(8)
-    row = await sidecar.service.group("acme")
+    row = await sidecar.quotas.group("acme")
     assert set(row.brokers) == set(BROKERS)
     for kind, total in asdict(row.usage).items():
         assert sum(getattr(rates, kind) for rates in row.brokers.values()) == pytest.approx(total, abs=0.01)
@@ -68,7 +67,7 @@ async def test_a_broker_that_serves_nothing_of_it() -> None:
     for number in range(8):
         sidecar.quota_cluster.move(number, BROKERS[0])
     await sidecar.turn(6)
-    view = {row.name: row.brokers for row in (await sidecar.service.view()).groups}
+    view = {row.name: row.brokers for row in (await sidecar.quotas.view()).groups}
     assert set(view["orders"]) == {BROKERS[0]} and set(view["events"]) == set(BROKERS)
 
 
@@ -79,17 +78,17 @@ async def test_small_topics_are_explained() -> None:
     leader.leadership.member = replace(leader.leadership.member, url="http://leader")
     await leader.lead()
     await leader.turn(2)
-    stored = await leader.quotas.book.read_report()
+    stored = await leader.quotas.quotas.book.read_report()
     assert stored is not None and SMALL not in {row["topic"] for row in stored["groups"][0]["rows"]}
-    told = await leader.service.why(SMALL)
+    told = await leader.quotas.why(SMALL)
     assert told.group == "acme" and "0 messages/s published, share" in told.sentences[0]
     assert "served by " in told.sentences[-1] and "no broker" not in told.sentences[-1]
     with pytest.raises(NotFound, match="no broker reported persistent://acme/orders/none"):
-        await leader.service.why("persistent://acme/orders/none")
+        await leader.quotas.why("persistent://acme/orders/none")
     follower = await leading(cluster, name="b")
     await follower.turn()
     peers = LeaderPeers(leader)
-    service = QuotaService(follower.quotas, follower.service._p, follower.leadership, peers)
+    service = QuotaService(follower.quotas.quotas, follower.quotas._p, follower.leadership, peers)
     assert await service.why(SMALL) == told and peers.asked == ["http://leader"]
     with pytest.raises(NotFound):
         await service.why(SMALL, here=True)
@@ -99,10 +98,10 @@ async def test_a_report_of_another_release_hides_no_group() -> None:
     """Its figures are left out where they cannot be read; what is declared is shown."""
     leader = await leading(crowded())
     await leader.turn(2)
-    assert (await leader.service.group("acme")).topics
-    assert leader.quotas.report is not None
-    leader.quotas.report["groups"][0]["rows"][0].pop("loss")
-    shown = await leader.service.group("acme")
+    assert (await leader.quotas.group("acme")).topics
+    assert leader.quotas.quotas.report is not None
+    leader.quotas.quotas.report["groups"][0]["rows"][0].pop("loss")
+    shown = await leader.quotas.group("acme")
     assert (shown.name, shown.topics, shown.rows) == ("acme", None, [])
 
 
@@ -111,15 +110,14 @@ async def test_the_busiest_are_explained_alike() -> None:
     cluster = crowded()
     leader = await leading(cluster)
     await leader.turn(2)
-    stored = await leader.quotas.book.read_report()
+    stored = await leader.quotas.quotas.book.read_report()
     assert stored is not None
     follower = await leading(cluster, name="b")
     await follower.turn()
-    silent = QuotaService(follower.quotas, follower.service._p, follower.leadership, NoPeers())
     with pytest.raises(StoreError):
         await NoPeers().quota_why("http://a", SMALL)
     for row in stored["groups"][0]["rows"][::20]:
-        assert await silent.why(row["topic"]) == await leader.service.why(row["topic"])
+        assert await follower.quotas.why(row["topic"]) == await leader.quotas.why(row["topic"])
 
 
 SKEWED = "persistent://acme/events/t0"
@@ -144,7 +142,7 @@ def figures(sidecar: QuotaSidecar, name: str) -> dict[str, float]:
 async def test_loss_and_demand_of_a_skewed_topic() -> None:
     """Three quarters of its share cannot pass; the group's loss is the sum of those of its topics."""
     sidecar = await skewed_world()
-    group = await sidecar.service.group("acme")
+    group = await sidecar.quotas.group("acme")
     rows = {
         row.topic: {key: getattr(row, key).publish_messages for key in ("usage", "share", "loss", "demand")}
         for row in group.rows
@@ -164,7 +162,7 @@ async def test_metrics_of_topics_are_bounded_and_begin_with_what_is_lost() -> No
     assert len({frozenset(found) for found in shown}) == 1
     bounded = await skewed_world(topic_metrics=1)
     assert [set(figures(bounded, name)) for name in NAMES] == [{SKEWED}] * 4
-    rows = {row.topic: row for row in (await sidecar.service.group("acme")).rows}
+    rows = {row.topic: row for row in (await sidecar.quotas.group("acme")).rows}
     usage, limit, share, loss = shown
     assert loss[SKEWED] == pytest.approx(rows[SKEWED].loss.publish_messages, abs=0.01)
     assert usage[SKEWED] == pytest.approx(rows[SKEWED].usage.publish_messages, abs=0.01)
@@ -176,5 +174,5 @@ async def test_no_metrics_of_topics_without_a_leader() -> None:
     """They are the next leader's to tell."""
     sidecar = await skewed_world()
     await sidecar.leadership.stop()
-    await sidecar.quotas.step()
+    await sidecar.quotas.quotas.step()
     assert [figures(sidecar, name) for name in NAMES] == [{}] * 4

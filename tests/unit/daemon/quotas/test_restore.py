@@ -36,7 +36,7 @@ class TestWhatWasThere:
         assert rates[mine] == Rate(3, 3000)
         events = [rate for place, rate in rates.items() if "acme/events" in place.topic]
         assert events and all(rate.size == 9_000 for rate in events)
-        view = await sidecar.service.view()
+        view = await sidecar.quotas.view()
         assert view.left[Code.STRICTER_RATE_IN_FORCE.value] >= 1
 
     async def test_given_back_with_the_group(self) -> None:
@@ -50,11 +50,11 @@ class TestWhatWasThere:
         sidecar = await leading(cluster)
         await sidecar.turn(4)
         assert cluster.model.quotas.rates != before
-        await sidecar.service.remove("acme", **WHO)
+        await sidecar.quotas.remove("acme", **WHO)
         await sidecar.turn()
         assert cluster.model.quotas.rates == before
-        assert not sidecar.quotas.rates.owned and not await sidecar.coordination.read_tree(HELD)
-        assert (await sidecar.service.view()).sentence == "there are no quota groups"
+        assert not sidecar.quotas.quotas.rates.owned and not await sidecar.coordination.read_tree(HELD)
+        assert (await sidecar.quotas.view()).sentence == "there are no quota groups"
 
     async def test_given_back_when_the_enforcer_is_off(self) -> None:
         """As another sidecar with other settings leads."""
@@ -65,7 +65,7 @@ class TestWhatWasThere:
         second = await leading(cluster, name="b", enforcer="off")
         await second.turn()
         assert not cluster.model.quotas.rates
-        assert (await second.service.view()).obstacle == "QuotasOff"
+        assert (await second.quotas.view()).obstacle == "QuotasOff"
 
     async def test_given_back_after_a_handback(self) -> None:
         """And not written again before somebody takes over anew."""
@@ -98,7 +98,7 @@ class TestWhatWasThere:
         await sidecar.leadership.stop()
         second = await leading(cluster, name="b", enforcer="off")
         await second.turn()
-        assert cluster.model.quotas.rates == before and not second.quotas.rates.owned
+        assert cluster.model.quotas.rates == before and not second.quotas.quotas.rates.owned
         assert await give_quotas_back(person, person, sidecar.config, second.coordination, sidecar.clock) == []
 
     async def test_what_could_not_be_read_is_named(self) -> None:
@@ -106,7 +106,7 @@ class TestWhatWasThere:
         cluster = QuotaCluster()
         sidecar = await leading(cluster)
         await sidecar.turn(3)
-        held = sidecar.quotas.rates.owned
+        held = sidecar.quotas.quotas.rates.owned
         person = MemoryQuotaAdmin(cluster.model)
         person.fail("topic_rate", *[AdminTimeout("no answer")] * len(held))
         said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
@@ -137,7 +137,7 @@ class TestWhatWasThere:
         cluster.model.quotas.rates.pop(PolicyKey(topic=HOT, side=PUBLISH))
         person = MemoryQuotaAdmin(cluster.model)
         (said,) = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
-        assert said.startswith(f"{len(sidecar.quotas.rates.owned) - 1} rates")
+        assert said.startswith(f"{len(sidecar.quotas.quotas.rates.owned) - 1} rates")
 
     @pytest.mark.parametrize("known", [None, "ended", "active"])
     async def test_put_aside_without_a_takeover(self, known: str | None) -> None:
@@ -159,7 +159,7 @@ class TestWhatWasThere:
             return
         await sidecar.turn(3)
         assert not sidecar.quota_cluster.model.quotas.rates
-        assert (await sidecar.service.view()).obstacle == Code.PUT_ASIDE.value
+        assert (await sidecar.quotas.view()).obstacle == Code.PUT_ASIDE.value
         (told,) = sidecar.journal.tail(10, kind="request")
         assert told["by"] == "ann" and "quotas" in told["sentence"] and "takeover" in told["sentence"]
 
@@ -169,7 +169,9 @@ class TestWhatWasThere:
         assert await quotas_owned(sidecar.coordination) == []
         await sidecar.turn(3)
         (said,) = await quotas_owned(sidecar.coordination)
-        assert said == f"{len(sidecar.quotas.rates.owned)} rates and resource groups of quotas would be given back"
+        assert (
+            said == f"{len(sidecar.quotas.quotas.rates.owned)} rates and resource groups of quotas would be given back"
+        )
 
     async def test_somebody_elses_value_is_theirs(self) -> None:
         """Found before the next write, never restored away."""
@@ -178,7 +180,7 @@ class TestWhatWasThere:
         place = PolicyKey(topic=HOT, side=PUBLISH)
         sidecar.quota_cluster.model.quotas.rates[place] = Rate(2)
         await sidecar.turn(40)
-        await sidecar.service.remove("acme", **WHO)
+        await sidecar.quotas.remove("acme", **WHO)
         await sidecar.turn()
         assert sidecar.quota_cluster.model.quotas.rates == {place: Rate(2)}
 
@@ -191,9 +193,9 @@ class TestWhatWasThere:
             if HOT in topics:
                 topics.remove(HOT)
         model.quotas.rates.pop(PolicyKey(topic=HOT, side=PUBLISH))
-        await sidecar.service.remove("acme", **WHO)
+        await sidecar.quotas.remove("acme", **WHO)
         await sidecar.turn()
-        assert not model.quotas.rates and not sidecar.quotas.rates.owned
+        assert not model.quotas.rates and not sidecar.quotas.quotas.rates.owned
 
 
 @pytest.mark.parametrize("written", range(0, 17, 4))
@@ -211,12 +213,12 @@ async def test_killed_between_two_writes(written: int, removed: bool) -> None:
     await first.leadership.stop()
     second = await leading(cluster, name="b")
     if removed:
-        await second.service.remove("acme", **WHO)
+        await second.quotas.remove("acme", **WHO)
         await second.turn()
         assert cluster.model.quotas.rates == before
     else:
         await second.turn(4)
         assert 0.9 * LIMIT <= cluster.total() <= 1.1 * LIMIT
-        await second.service.remove("acme", **WHO)
+        await second.quotas.remove("acme", **WHO)
         await second.turn()
         assert cluster.model.quotas.rates == before

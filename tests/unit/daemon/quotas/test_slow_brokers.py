@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
@@ -63,7 +63,7 @@ class SlowAdmin(MemoryQuotaAdmin):
 class SlowSidecar(QuotaSidecar):
     """Keeps its lease, and tells when cycles of quotas began and ended."""
 
-    heartbeat_seconds = 5.0
+    settings: ClassVar = {"store.session_timeout": 15.0, "leadership.heartbeat": 5.0}
     quota_admin: SlowAdmin
 
     def reach_quotas(self) -> SlowAdmin:
@@ -121,7 +121,7 @@ async def test_a_hundred_new_topics_at_slow_brokers() -> None:
     rates, to_come = sidecar.quota_cluster.model.quotas.rates, []
     for _ in range(12):
         assert await sidecar.cycles(1) < [CYCLE]
-        view = await sidecar.service.view()
+        view = await sidecar.quotas.view()
         to_come.append(view.left.get(Code.RATE_NOT_REACHED.value, 0))
         assert (f"{to_come[-1]} still to come" in view.sentence) == (to_come[-1] > 0)
         reads = Counter(call[1] for call in sidecar.quota_admin.calls if call[0] == "topic_rate")
@@ -147,7 +147,7 @@ async def test_some_that_never_answer_keep_nobody_waiting() -> None:
     assert max(await sidecar.cycles(4)) < CYCLE
     rates = {place.topic for place in sidecar.quota_cluster.model.quotas.rates}
     assert rates == {*names[20:], *(name for name in rates if "/more/" not in name)} and len(rates) == 36
-    left = (await sidecar.service.view()).left
+    left = (await sidecar.quotas.view()).left
     assert left[Code.RATE_NOT_REACHED.value] == 20
     sidecar.quota_admin.hanging = frozenset()
     await sidecar.cycles(int(GIVEN_UP / CYCLE))
@@ -168,7 +168,7 @@ async def test_a_write_that_hangs_goes_on_beside_the_cycles() -> None:
     before, rate = len(calls), sidecar.quota_cluster.model.quotas.rates[place]
     slow = _SlowWrites(sidecar)
     assert max(await sidecar.cycles(4)) < CYCLE
-    assert (await sidecar.service.view()).left[Code.RATE_NOT_REACHED.value] == 1
+    assert (await sidecar.quotas.view()).left[Code.RATE_NOT_REACHED.value] == 1
     assert slow.begun == 1 and ("set_topic_rate", HOT, PUBLISH) not in calls[before:]
     assert ("topic_rate", HOT, PUBLISH) not in calls[slow.since :]
     await sidecar.cycles(8)
@@ -206,7 +206,7 @@ async def test_namespaces_that_are_not_reached() -> None:
     sidecar.quota_admin.namespace_seconds = 0.9 * CYCLE
     assert max(await sidecar.cycles(1)) < CYCLE
     assert not sidecar.quota_cluster.model.quotas.rates
-    assert (await sidecar.service.view()).left == {Code.RATE_NOT_REACHED.value: 16}
+    assert (await sidecar.quotas.view()).left == {Code.RATE_NOT_REACHED.value: 16}
     # The answers have come beside the cycle by now.
     assert max(await sidecar.cycles(1)) < CYCLE
     assert len(sidecar.quota_cluster.model.quotas.rates) == 16
@@ -219,7 +219,7 @@ async def test_the_budget_of_a_minute() -> None:
     sidecar, lease = await led(QuotaCluster(LoopClock()), writes_per_minute=12)
     await sidecar.turn(8)
     assert sidecar.answered()["set_topic_rate"] == 12
-    assert (await sidecar.service.view()).left[Code.BUDGET_OF_RATES.value] == 4
+    assert (await sidecar.quotas.view()).left[Code.BUDGET_OF_RATES.value] == 4
     await asyncio.sleep(61)
     await sidecar.turn(2)
     assert len(sidecar.quota_cluster.model.quotas.rates) == 16
@@ -233,7 +233,7 @@ async def test_giving_back_goes_round() -> None:
     await sidecar.cycles(2)
     names = sorted({place.topic for place in sidecar.quota_cluster.model.quotas.rates})
     sidecar.quota_admin.hanging = frozenset(names[:17])
-    await sidecar.service.remove("acme", reason="r", by="ann")
+    await sidecar.quotas.remove("acme", reason="r", by="ann")
     assert max(await sidecar.cycles(4)) < CYCLE
     assert {place.topic for place in sidecar.quota_cluster.model.quotas.rates} == set(names[:17])
     lease.cancel()
@@ -246,7 +246,7 @@ async def test_what_hangs_ends_with_the_sidecar() -> None:
     sidecar.quota_admin.hanging = frozenset({HOT})
     await sidecar.cycles(1)
     hangs = asyncio.all_tasks()
-    task = asyncio.create_task(sidecar.quotas.run())
+    task = asyncio.create_task(sidecar.quotas.quotas.run())
     await asyncio.sleep(1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

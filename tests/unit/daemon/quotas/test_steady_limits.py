@@ -105,7 +105,7 @@ async def test_a_topic_that_left_its_broker_counts_once() -> None:
     cluster.move(0, BROKERS[1])
     for _ in range(3):
         await sidecar.turn()
-        rows = (await sidecar.service.group("acme")).rows
+        rows = (await sidecar.quotas.group("acme")).rows
         (used,) = [row.usage.publish_messages for row in rows if row.topic == BIG[0]]
         assert used == pytest.approx(50.0)
 
@@ -129,8 +129,8 @@ async def test_a_write_that_lands_late_is_still_ours() -> None:
     assert lost[0] is not None and cluster.model.quotas.rates[place] != lost[0]
     cluster.model.quotas.rates[place] = lost[0]
     await sidecar.turn(40)
-    assert sidecar.quotas.rates.owned[place].original is None
-    await sidecar.service.remove("acme", **WHO)
+    assert sidecar.quotas.quotas.rates.owned[place].original is None
+    await sidecar.quotas.remove("acme", **WHO)
     await sidecar.turn(2)
     assert not cluster.model.quotas.rates
 
@@ -142,7 +142,7 @@ async def test_the_budget_of_a_minute_with_slow_statistics() -> None:
         cluster.model.static[broker]["statsUpdateFrequencyInSecs"] = "60"
     sidecar = await leading(cluster, writes_per_minute=8)
     await sidecar.turn()
-    assert sidecar.quotas.cycle_seconds == 120.0
+    assert sidecar.quotas.quotas.cycle_seconds == 120.0
     assert writes(sidecar) == 8
 
 
@@ -162,10 +162,10 @@ async def test_a_change_of_less_than_a_tenth_counts_in_the_same_cycle() -> None:
     cluster = small_cluster()
     sidecar = await leading(cluster)
     await sidecar.turn(2)
-    before = (await sidecar.service.group("acme")).rows[0]
+    before = (await sidecar.quotas.group("acme")).rows[0]
     cluster.demand[TOPIC] = 42.0
     await sidecar.turn()
-    after = (await sidecar.service.group("acme")).rows[0]
+    after = (await sidecar.quotas.group("acme")).rows[0]
     assert (before.topic, before.usage.publish_messages) == (TOPIC, 40.0)
     assert after.usage.publish_messages == 42.0
     assert after.share.publish_messages > before.share.publish_messages > 1.1 * 40.0
@@ -178,7 +178,7 @@ async def test_a_topic_that_falls_by_a_few_percent_each_cycle_is_followed() -> N
     for step in range(4):
         cluster.demand[TOPIC] = 40.0 - step
         await sidecar.turn()
-        group = await sidecar.service.group("acme")
+        group = await sidecar.quotas.group("acme")
         rows = sum(row.usage.publish_messages for row in group.rows)
         assert rows == group.usage.publish_messages == 90.0 - step
 
@@ -191,13 +191,13 @@ async def test_the_last_figures_of_a_broker_that_does_not_answer_count_until_it_
     deaf = Deaf(sidecar, BROKERS[0])
     cluster.demand[TOPIC] = 10.0
     await sidecar.turn(12)
-    rows = {row.topic: row for row in (await sidecar.service.group("acme")).rows}
+    rows = {row.topic: row for row in (await sidecar.quotas.group("acme")).rows}
     assert rows[TOPIC].usage.publish_messages == 40.0
     deaf.brokers = ()
     cluster.demand[TOPIC] = 0.0
     cluster.move(0, BROKERS[1])
     await sidecar.turn()
-    rows = {row.topic: row for row in (await sidecar.service.group("acme")).rows}
+    rows = {row.topic: row for row in (await sidecar.quotas.group("acme")).rows}
     assert (rows[TOPIC].brokers, rows[TOPIC].usage.publish_messages) == ([BROKERS[1]], 0.0)
 
 
@@ -212,5 +212,5 @@ async def test_the_last_figures_of_a_broker_end_with_its_registration() -> None:
     cluster.demand |= dict.fromkeys(cluster.demand, 0.0)
     cluster.die(BROKERS[0], BROKERS[1])
     await sidecar.turn()
-    group = await sidecar.service.group("acme")
+    group = await sidecar.quotas.group("acme")
     assert sum(row.usage.publish_messages for row in group.rows) == 0.0

@@ -36,13 +36,13 @@ async def listening(cluster: QuotaCluster | None = None, **more: Any) -> QuotaSi
     """A leader that listens."""
     sidecar = await leading(cluster or exchanging(), **{"enforcer": "native", **more})
     await sidecar.turn()
-    assert (await sidecar.service.view()).transport.state == "ok"
+    assert (await sidecar.quotas.view()).transport.state == "ok"
     return sidecar
 
 
 async def told(sidecar: QuotaSidecar) -> dict[str, Any]:
     """The rows of the group acme, by broker."""
-    return {row.broker: row for row in (await sidecar.service.group("acme")).reported}
+    return {row.broker: row for row in (await sidecar.quotas.group("acme")).reported}
 
 
 async def test_told_beside_measured() -> None:
@@ -61,7 +61,7 @@ async def test_told_beside_measured() -> None:
     assert set(asdict(rows[BROKERS[2]].reported).values()) == {None}
     assert rows[BROKERS[0]].publish_age_seconds >= 7 and rows[BROKERS[1]].publish_age_seconds is None
     assert all(row.registered for row in rows.values())
-    usage = (await sidecar.service.group("acme")).usage
+    usage = (await sidecar.quotas.group("acme")).usage
     for kind in KINDS:
         assert sum(getattr(row.measured, kind) for row in rows.values()) == pytest.approx(getattr(usage, kind))
     follower = await leading(sidecar.quota_cluster, name="b", enforcer="native")
@@ -74,7 +74,7 @@ async def test_without_the_transport_nothing_is_read(transport: str) -> None:
     """And nothing is wrong."""
     sidecar = await leading(exchanging(transport), enforcer="native")
     await sidecar.turn(2)
-    view = await sidecar.service.view()
+    view = await sidecar.quotas.view()
     assert (sidecar.usage_feed.urls, view.transport.state, view.problems) == ([], "off", [])
     assert view.groups[0].reported == []
 
@@ -84,17 +84,17 @@ async def test_while_there_are_groups(enforcer: str) -> None:
     """Whoever enforces them; with the last group it ends."""
     sidecar = await listening(enforcer=enforcer)
     assert sidecar.usage_feed.urls[0] == (FIRST, SECOND, THIRD)
-    await sidecar.service.remove("acme", **WHO)
+    await sidecar.quotas.remove("acme", **WHO)
     await sidecar.turn()
     assert sidecar.usage_feed.tables().state == "off"
-    assert (await sidecar.service.view()).transport.state == "off"
+    assert (await sidecar.quotas.view()).transport.state == "off"
 
 
 async def test_only_the_leader_listens() -> None:
     """Who leads no more forgets what it heard."""
     sidecar = await listening()
     await sidecar.leadership.stop()
-    await sidecar.quotas.step()
+    await sidecar.quotas.quotas.step()
     assert sidecar.usage_feed.tables().state == "off"
 
 
@@ -105,7 +105,7 @@ async def test_a_broken_connection_changes_nothing_else() -> None:
     sidecar.usage_feed.become("down", "not allowed")
     sidecar.usage_feed.spoil("broker is missing")
     await sidecar.turn()
-    view = await sidecar.service.view()
+    view = await sidecar.quotas.view()
     assert (view.transport.state, view.transport.detail) == ("down", "not allowed")
     assert view.transport.fault == "broker is missing" and view.problems == []
     assert (await told(sidecar))[BROKERS[0]].reported.publish_messages == 50
@@ -131,7 +131,7 @@ async def test_a_dead_broker_that_told_nothing_does_not_count() -> None:
         sidecar.usage_feed.say(usage_message(SECOND, acme=(last, None)))
         cluster.die(BROKERS[1], BROKERS[2])
         await sidecar.turn()
-        (row,) = (await sidecar.service.view()).groups
+        (row,) = (await sidecar.quotas.view()).groups
         assert [item.code for item in row.defects] == defects
         assert (await told(sidecar))[BROKERS[1]].registered is False
 

@@ -11,7 +11,6 @@ from bundlekeel.daemon.state.effective_parameters import merging
 from bundlekeel.settings.load import LoadedSettings
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
-from tests.support.services import doctor_context
 from tests.support.transfer import moves, now
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 from tests.unit.daemon.operations.test_doctor import named
@@ -58,7 +57,7 @@ async def test_doctor_shows_what_is_used_for_each_broker_and_from_where() -> Non
     sidecar = await FakeSidecar(cluster).lead()
     fault = Fault(error=AdminTimeout("no answer"))
     sidecar.admin.fail("runtime_configuration", None, None, fault)
-    checks = [item for item in await examine(doctor_context(sidecar)) if item.name == "load reports of brokers"]
+    checks = [item for item in await examine(sidecar.doctor_context()) if item.name == "load reports of brokers"]
     assert len(checks) == 3 and all(item.ok for item in checks)
     texts = {broker: next(item.detail for item in checks if item.detail.startswith(broker)) for broker in BROKERS}
     assert f"{LONGEST} 2 (broker)" in texts[BROKERS[0]] and f"{LONGEST} 4 (broker)" in texts[BROKERS[1]]
@@ -69,7 +68,7 @@ async def test_doctor_shows_what_is_used_for_each_broker_and_from_where() -> Non
 async def test_doctor_names_brokers_that_report_alike_in_one_line() -> None:
     """A hundred brokers are no hundred lines."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    found = named(await examine(doctor_context(sidecar)), "load reports of brokers")
+    found = named(await examine(sidecar.doctor_context()), "load reports of brokers")
     assert found.detail.startswith(", ".join(BROKERS))
 
 

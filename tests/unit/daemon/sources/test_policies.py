@@ -34,7 +34,7 @@ async def test_a_bundle_that_only_its_broker_may_hold_is_never_unloaded() -> Non
     assert not report.outcomes and not cluster.model.unloads
     rows = tables.bundles(sidecar.cycle, sidecar.clock.wall_ms())
     assert {(row.may_move, row.code) for row in rows} == {(False, "PolicyForbids")}
-    told = await sidecar.why(rows[0].bundle)
+    told = await sidecar.service.why(rows[0].bundle)
     assert told.codes[0].code == "PolicyForbids" and "policy" in told.what_would_change_it
     isolated(cluster)
     assert (await sidecar.cycle.turn()).outcomes
