@@ -64,7 +64,7 @@ GROUPS = (
         ("core/guard/*.py",),
         (
             *_each(_TESTS_OF_CORE, "budgets guard holds scope outage rate drain"),
-            *_each(_UNIT, "guard* rate_signals external_moves"),
+            *_each(_UNIT, "guard* rate_signals external_moves worked_draws"),
             *_each(_LAWS, "guard outage"),
         ),
     ),
@@ -75,7 +75,7 @@ GROUPS = (
             *_each(
                 _TESTS_OF_CORE, "engine draft ledger effects pressure whatif drain manual_moves allowed avg selection"
             ),
-            *_each(_UNIT, "invariants names holds split_rules transfer* worked_*"),
+            *_each(_UNIT, "invariants names holds split_rules transfer* overload_deviation worked_*"),
             *_each(_LAWS, "strategy"),
         ),
     ),

@@ -100,6 +100,7 @@ def judged(
         ({A: 0.7, B: 0.3, C: 0.5}, HELPED, 0.1),
         ({A: 0.78, B: 0.22, C: 0.5}, NO_BENEFIT, 0.02),
         ({A: 0.8, B: 0.2, C: 0.5}, NO_BENEFIT, 0.0),
+        ({A: 0.84, B: 0.2, C: 0.46}, NO_BENEFIT, -0.04),
         ({A: 0.1, B: 0.95, C: 0.45}, WORSE, -0.15),
     ],
 )
@@ -247,6 +248,12 @@ def test_the_journal_tells_what_happened_in_short() -> None:
     assert (line["predicted"], line["realised"], line["begun_ms"], line["wall_ms"]) == (0.33333, -0.66667, 5, 7)
     assert line["sentence"].startswith(f"1 move {A} -> {B}: no benefit, the peak of the two went up by 66.7%")
     assert replace(one, bundles=("x", "y")).record()["sentence"].startswith("2 moves ")
+    assert "went down by 0.0%" in replace(one, realised=0.0).record()["sentence"]
+
+
+def test_nothing_is_told_of_brokers_without_load() -> None:
+    """There is no mean to compare with."""
+    assert judged({A: 0.0, B: 0.0, C: 0.0}) == (EffectRecords(), ())
 
 
 def test_a_bundle_that_moves_on_is_not_judged() -> None:

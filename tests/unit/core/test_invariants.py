@@ -142,6 +142,16 @@ def test_accounts_are_filled_in() -> None:
     }
 
 
+def test_a_broker_that_was_not_looked_at_is_told_as_one() -> None:
+    """Rule: unless one of its bundles is told as well."""
+    draft, eligible = drafted(snapshot(cluster(LOADS)))
+    moves = (taken(draft, 0, 1),)
+    whole = [Refusal(code=Code.BUDGET_PER_CYCLE, broker=broker(row)) for row in (0, 2)]
+    found = accounted(draft, eligible, moves, whole, ())
+    assert [item for item in found if not item.bundle] == whole[1:]
+    assert {item.bundle for item in found if item.bundle} == {bundle_name(number) for number in (1, 2, 3)}
+
+
 ANY = settings(suppress_health_check=list(HealthCheck))
 
 

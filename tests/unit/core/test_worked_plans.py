@@ -21,7 +21,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import SmoothedScore, StrategyMemory
+from bundlekeel.core.planning.memory import Hits, SmoothedScore, StrategyMemory
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, report, snapshot
 
 
@@ -294,6 +294,94 @@ CASES: dict[str, tuple[Any, ...]] = {
         {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "avg_high_threshold_percent": 90.0, "avg_high_ratio": 1.5},
     ),
     "avg at the minimum of an operator": (cluster([[0.2, 0.2], []]), {"min_unload_message_rate": 20000.0}),
+    "transfer sheds no more of a peak than is smoothed": (
+        cluster([[0.1] * 8, [0.1], [0.4]]),
+        {"transfer_target_std": 0.05},
+        {"memory": StrategyMemory(history={broker(0): SmoothedScore(score=0.5, reported=NOW_MS - 1)})},
+    ),
+    "threshold has nothing for a cold broker": (
+        cluster([[0.4], [0.4], [0.4], [0.1]]),
+        {"lower_boundary_shedding": True},
+    ),
+    "threshold up to its own line": (cluster([[0.25, 0.25, 0.3], [0.35], [0.35]]),),
+    "avg counts what both brokers of a pair tell anew": (
+        [
+            report(broker(0), {bundle_name(0): 0.4, bundle_name(1): 0.4}, last_update=NOW_MS - 1000),
+            report(broker(1), {}, last_update=NOW_MS - 61_000),
+        ],
+        {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "report_min_interval_seconds": 90.0},
+        {
+            "memory": StrategyMemory(
+                hits={
+                    broker(0): Hits(side="hot", low=3, high=3, reported=NOW_MS - 61_000, at_ms=NOW_MS - 61_000),
+                    broker(1): Hits(side="cold", low=3, high=3, reported=NOW_MS - 61_000, at_ms=NOW_MS - 61_000),
+                }
+            )
+        },
+    ),
+    "avg swaps the smallest that is too big": (
+        cluster([[0.35, 0.32, 0.18], [0.045] * 10]),
+        {},
+        {"guard": GuardState(frozen=frozenset((bundle_name(2),)))},
+    ),
+    "avg swaps nothing that goes above the limit": (cluster([[0.42, 0.48], [0.045] * 10]),),
+    "avg swaps for none that just left": (
+        cluster([[0.4, 0.4], [0.03] * 10]),
+        {},
+        {
+            "guard": GuardState(
+                recent={
+                    bundle_name(number): RecentMove(at_ms=NOW_MS - 2_400_000, source=broker(0))
+                    for number in range(2, 12)
+                }
+            )
+        },
+    ),
+    "transfer at its upper limit and far above the mean": (
+        cluster([[0.17] * 5, [0.75], [0.75]]),
+        {"transfer_target_std": 0.05},
+    ),
+    "threshold fills a cold broker up to its line": (
+        cluster([[0.22, 0.22], [0.44], [0.44], [0.1]]),
+        {"lower_boundary_shedding": True},
+    ),
+    "transfer swaps for more than half of what is left": (
+        cluster([[0.12, 0.4, 0.28], [0.05, 0.05]]),
+        {"transfer_target_std": 0.05},
+        {
+            "guard": GuardState(frozen=frozenset((bundle_name(2),))),
+            "memory": StrategyMemory(history={broker(0): SmoothedScore(score=0.5, reported=NOW_MS - 1)}),
+        },
+    ),
+    "transfer counts what both extremes tell anew": (
+        cluster([[0.2] * 4, [0.4], [0.1]]),
+        {"transfer_hit_count": 8, "statistics_interval_seconds": 30.0, "host_usage_interval_seconds": 60.0},
+        {
+            "memory": StrategyMemory(
+                hits={
+                    broker(0): Hits(side="hot", reported=NOW_MS - 30_000),
+                    broker(2): Hits(side="cold", reported=NOW_MS - 30_000),
+                },
+                condition_hits=1,
+                condition_at_ms=NOW_MS - 40_000,
+            )
+        },
+    ),
+    "transfer counts no half of a pair": (
+        cluster([[0.2] * 4, [0.4], [0.1]]),
+        {"transfer_hit_count": 8, "statistics_interval_seconds": 30.0, "host_usage_interval_seconds": 60.0},
+        {
+            "memory": StrategyMemory(
+                hits={
+                    broker(0): Hits(side="hot", reported=NOW_MS - 30_000),
+                    broker(2): Hits(side="cold", reported=NOW_MS - 0),
+                },
+                condition_hits=1,
+                condition_at_ms=NOW_MS - 40_000,
+            )
+        },
+    ),
+    "threshold at its lower limit": (cluster([[0.55], [0.55], [0.4], [0.5]]), {"lower_boundary_shedding": True}),
 }
 
 TOLD = dict(part.split("\n", 1) for part in Path(__file__).with_name("worked_plans.txt").read_text().split("== ")[1:])

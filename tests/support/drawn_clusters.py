@@ -1,0 +1,231 @@
+"""Small clusters by number, for plans whose words are compared: loads in even steps, so that limits are met exactly.
+
+`random.Random` gives the same numbers on every release of Python and numpy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from bundlekeel.core.guard.state import BegunMove, GuardState, RecentMove
+from bundlekeel.core.model.load import BrokerReport, CapacityOverride, ExcludedBroker
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
+from bundlekeel.core.planning.memory import Hits, SmoothedScore, StrategyMemory
+from tests.support.builders import BLIND_NIC, EAGER, MINUTE, NOW_MS, broker, bundle_name, report, snapshot
+
+SHARES = (0.0001, 0.01, 0.02, 0.05, 0.05, 0.1, 0.1, 0.15, 0.2, 0.2, 0.3, 0.4, 0.6, 0.8)
+NAMESPACES = ("t/a", "t/a", "t/a", "t/b", "t/c", "u/d", "pulsar/system")
+OVERRIDES = (
+    CapacityOverride(pattern="*", throughput=60e6, ignore=("cpu",)),
+    CapacityOverride(pattern="b0001*", cores=2.0, nic_gbps=0.4),
+)
+# Each is drawn now and then, and one of its values then.
+SOMETIMES: dict[str, tuple[Any, ...]] = {
+    "overloaded_threshold_percent": (30.0, 50.0, 60.0, 100.0),
+    "cpu_weight": (0.0, 0.5),
+    "direct_memory_weight": (1.0,),
+    "history_weight": (0.0, 0.5),
+    "threshold_percent": (0.0, 5.0, 20.0),
+    "lower_boundary_shedding": (True,),
+    "avg_low_threshold_percent": (5.0, 40.0),
+    "avg_high_threshold_percent": (20.0,),
+    "avg_high_ratio": (1.5, 3.0),
+    "avg_hit_count_low": (2, 3),
+    "avg_hit_count_high": (2,),
+    "max_unload_ratio": (0.25, 1.0),
+    "uniform_max_unload_ratio": (0.1, 0.5, 1.0),
+    "msg_rate_difference_percent": (0.0, 100.0),
+    "throughput_multiple": (0.0, 1.2, 2.0),
+    "max_unload_bundles": (1, 2),
+    "transfer_target_std": (0.02, 0.05, 0.1),
+    "transfer_hit_count": (1, 2),
+    "transfer_max_brokers": (1, 2),
+    "bundles_with_policies": (True,),
+    "deviation_threshold": (0.5, 1.5),
+    "max_topics_per_broker": (4, 6),
+    "min_unload_share": (0.0, 0.3),
+    "min_unload_message_rate": (5000.0, 20000.0),
+    "min_unload_throughput": (5e6, 20e6),
+    "max_moves_per_cycle": (1, 2, 3),
+    "max_moves_per_source": (1,),
+    "max_moves_per_target": (1,),
+    "max_moves_per_namespace": (1,),
+    "max_moves_per_tenant": (1, 2),
+    "max_moves_per_hour": (2, 3),
+    "max_traffic_share_per_cycle": (0.2, 0.5),
+    "excluded_namespaces": (("t/b",),),
+    "excluded_brokers": (("b0001*",),),
+    "included_namespaces": (("t/*",),),
+    "load_data_ttl_seconds": (60.0,),
+}
+
+
+def drawn(number: int) -> PlanInput:
+    """The input with this number."""
+    chance = Random(number)
+    mode = chance.choice(("modular", "modular", "extensible"))
+    reports = _reports(chance)
+    aside = chance.random() < 0.1 and len(reports) > 2
+    excluded = [ExcludedBroker(broker_id=reports.pop().broker_id, code="Drained")] if aside else []
+    capacity = [chance.choice(OVERRIDES)] if chance.random() < 0.2 else []
+    seen = snapshot(reports, mode=mode, excluded=excluded, capacity=capacity)
+    params = _params(chance)
+    made = PlanInput(
+        snapshot=seen,
+        params=params,
+        memory=_memory(chance, seen),
+        guard=_guard(chance, seen) if chance.random() < 0.5 else GuardState(),
+        policies=_policies(chance) if chance.random() < 0.4 else Policies(),
+        seed=number,
+    )
+    return _with_books(chance, made, reports) if chance.random() < 0.3 else made
+
+
+def _reports(chance: Random) -> list[BrokerReport]:
+    made, equal = [], chance.random() < 0.6
+    for row in range(chance.randrange(2, 6)):
+        most = chance.choice((0.1, 0.2, 1.0))
+        shares = [share for share in SHARES if share <= most]
+        loads = {
+            bundle_name(20 * row + place, chance.choice(NAMESPACES)): chance.choice(shares)
+            for place in range(chance.choice((0, 1, 2, 3, 4, 6, 8)))
+        }
+        busy = min(1.0, sum(loads.values()))
+        cores = 100.0 if equal else chance.choice((50.0, 100.0, 400.0))
+        changes: dict[str, Any] = {
+            "cpu": busy + chance.choice((0.0, 0.0, 0.0, 0.05)),
+            "limit": np.array([cores, 1024.0, *[chance.choice((BLIND_NIC, BLIND_NIC, 800e3))] * 2]),
+            "last_update": NOW_MS - chance.choice((0, 0, 1000, 30_000, MINUTE, 300_000)),
+            "load_manager": chance.choice(("", "", "", "M", "M2")),
+            "version": chance.choice(("", "4.0.1", "4.0.1", "4.2.0")),
+            "persistent_topics_enabled": chance.random() > 0.05,
+        }
+        made.append(report(broker(row), loads, **changes))
+    return made
+
+
+def _params(chance: Random) -> Parameters:
+    given: dict[str, Any] = {"strategy": chance.choice(STRATEGIES), "placement": chance.choice(PLACEMENTS)}
+    if chance.random() < 0.8:
+        given |= {**EAGER, "transfer_hit_count": 0, "transfer_target_std": 0.1, "msg_rate_difference_percent": 20.0}
+    return Parameters(**given | {name: chance.choice(SOMETIMES[name]) for name in SOMETIMES if chance.random() < 0.12})
+
+
+def _memory(chance: Random, seen: Snapshot) -> StrategyMemory:
+    ids = seen.brokers.ids
+    some = [name for name in ids if chance.random() < 0.4]
+    hits = {
+        name: Hits(
+            side=chance.choice(("hot", "cold")),
+            low=chance.randrange(1, 3),
+            high=chance.randrange(2),
+            reported=NOW_MS - chance.choice((0, 30_000, 120_000)),
+            at_ms=NOW_MS - chance.choice((5000, 30_000, 120_000)),
+        )
+        for name in some
+    }
+    history = {
+        name: SmoothedScore(score=chance.choice((0.1, 0.3, 0.5, 0.9)), reported=NOW_MS - chance.choice((0, 90_000)))
+        for name in ids
+        if chance.random() < 0.3
+    }
+    return StrategyMemory(
+        hits=hits,
+        history=history,
+        active=tuple(name for name in some if chance.random() < 0.3),
+        acted=tuple(name for name in some if chance.random() < 0.2),
+        condition_hits=chance.randrange(3),
+        condition_at_ms=NOW_MS - chance.choice((1000, 20_000, 90_000)),
+        turn=chance.randrange(4),
+        idle={name: 5.0 for name in ids if chance.random() < 0.1},
+    )
+
+
+def _guard(chance: Random, seen: Snapshot) -> GuardState:
+    names, ids = list(seen.bundles.names), list(seen.brokers.ids)
+
+    def some(share: float, found: list[str]) -> list[str]:
+        return [name for name in found if chance.random() < share]
+
+    def ago(*choices: int) -> int:
+        return NOW_MS - chance.choice(choices)
+
+    def pair() -> tuple[str, str]:
+        return chance.choice(ids), chance.choice(ids)
+
+    return GuardState(
+        recent={
+            name: RecentMove(at_ms=ago(1000, 1_800_000, 2_400_000, 3_600_000, 3_700_000), source=chance.choice(ids))
+            for name in some(0.2, names)
+        },
+        recent_brokers={name: ago(1000, 120_000, 300_000) for name in some(0.1, ids)},
+        frozen=frozenset(some(0.05, names)),
+        pinned={name: chance.choice((0, NOW_MS, NOW_MS + 1)) for name in some(0.1, names)},
+        last_hour=tuple(
+            BegunMove(bundle=name, source=pair()[0], target=pair()[1], at_ms=ago(1000, 3_599_999, 3_600_000), share=0.1)
+            for name in some(0.1, names)
+        ),
+        cordoned=frozenset(some(0.1, ids)),
+        warming=frozenset(some(0.05, ids)),
+        draining=frozenset(some(0.05, ids)),
+        excluded={
+            pattern: chance.choice((0, NOW_MS, NOW_MS + 1))
+            for pattern in some(
+                0.04, [*(f"b:{name}" for name in names), *(f"r:{name}" for name in ids), "n:t/*", "t:u"]
+            )
+        },
+        changed_brokers={name: ago(1000, MINUTE, 120_000) for name in some(0.1, ids)},
+        quarantined={pair(): chance.choice((NOW_MS, NOW_MS + 5000)) for _ in range(chance.choice((0, 0, 1, 2)))},
+        rate=chance.choice((None, None, None, None, 0, 1, 2)),
+        relief_until=chance.choice((None, None, None, None, None, 0, NOW_MS + 5000)),
+        limited=frozenset(some(0.05, names)),
+    )
+
+
+def _policies(chance: Random) -> Policies:
+    hosts = ("b000[01]", "b000[12]", "b0000", ".*[03]", "(", "b0009")
+    isolation = tuple(
+        IsolationPolicy(
+            name=f"p{place}",
+            namespaces=(chance.choice(("t/a", "t/.*", "t/b", "u/d")),),
+            primary=(chance.choice(hosts),),
+            secondary=chance.choice(((), ("b000[23]",), (".*",))),
+            min_limit=chance.randrange(3),
+        )
+        for place in range(chance.choice((0, 1, 1, 2)))
+    )
+    return Policies(
+        isolation=isolation,
+        anti_affinity=chance.choice(({}, {"t/a": "g", "t/b": "g"}, {"t/a": "g", "u/d": "g", "t/b": "h", "t/c": "h"})),
+        failure_domains={"east": (broker(0), broker(1)), "west": (broker(2), broker(3))},
+        failure_domains_enabled=chance.random() < 0.5,
+        distribute_evenly=chance.random() < 0.5,
+        prefer_later_versions=chance.random() < 0.5,
+        load_manager=chance.choice(("", "M")),
+        unreadable=frozenset(("t/c",)) if chance.random() < 0.1 else frozenset(),
+        unknown="not read" if chance.random() < 0.03 else "",
+    )
+
+
+def _with_books(chance: Random, made: PlanInput, reports: list[BrokerReport]) -> PlanInput:
+    """The moves of a first plan are in the ledger; some have landed, and some brokers have reported since."""
+    moves = plan(made).plan.moves
+    ledger = open_entries(Ledger(), moves, made.snapshot, NOW_MS - 1000)
+    for move in moves:
+        if chance.random() < 0.6:
+            ledger = landed(ledger, move.bundle, move.target, NOW_MS + 5000)
+    at = NOW_MS + chance.choice((5000, 100_000, 400_000))
+    given = {name: getattr(made, name) for name in ("params", "memory", "guard", "policies", "seed")}
+    later = [
+        replace(item, last_update=at - chance.choice((0, 1000))) if chance.random() < 0.6 else item for item in reports
+    ]
+    return PlanInput(snapshot=snapshot(later, wall_ms=at, mode=made.snapshot.mode), ledger=ledger, **given)

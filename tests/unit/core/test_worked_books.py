@@ -1,0 +1,171 @@
+"""Exact limits of what a plan stands on: books, idle CPU, shares of resources, and how far ahead it looks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import CPU, RESOURCES, CapacityOverride
+from bundlekeel.core.model.parameter_table import STRATEGIES
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.operations.relocation import RULES
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.effects import EffectRecords, begun
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted, preallocated, timeout_ms
+from bundlekeel.core.planning.pressure import learn_idle, shares_of
+from bundlekeel.core.planning.whatif import finish, scaled
+from tests.support.builders import NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
+
+
+def test_a_landing_is_that_of_one_bundle() -> None:
+    """Rule: the other moves of the plan are still under way."""
+    seen = snapshot(cluster([[0.2] * 4, [0.1], [0.1]]))
+    first, second, *_ = eager(seen).plan.moves
+    books = landed(open_entries(Ledger(), (first, second), seen, NOW_MS), first.bundle, first.target, NOW_MS + 5000)
+    assert [(entry.bundle, entry.landed_ms) for entry in books.entries] == [
+        (first.bundle, NOW_MS + 5000),
+        (second.bundle, 0),
+    ]
+    on_their_way = {first.target: [(first.bundle, 9.0)], broker(0): []}
+    assert preallocated(books, on_their_way, NOW_MS + 9000) == on_their_way, "who is not asked for is not told"
+    assert landed(books, first.bundle, broker(0), NOW_MS + 7000) == books, "it lands once"
+    both = landed(books, second.bundle, second.target, NOW_MS + 6000)
+    assert [entry.traffic for entry in parted(both, first.bundle).entries] == [(0.0,) * 4, second.traffic]
+
+
+def test_what_a_broker_without_a_report_used_is_not_known() -> None:
+    """Rule: a move to it is booked, and its usage is held at nothing until it reports."""
+    seen = snapshot(cluster([[0.2] * 4, [0.1], [0.1]]))
+    (move, *_) = eager(seen).plan.moves
+    books = open_entries(Ledger(), [replace(move, target="new:1")], seen, NOW_MS)
+    assert [item.broker for item in books.baselines] == [move.source]
+
+
+@pytest.mark.parametrize("figures", [(30.0, 60.0), (60.0, 30.0)])
+def test_a_move_is_waited_for_through_the_longest_interval(figures: tuple[float, float]) -> None:
+    """Rule: both intervals, the longest silence, and the longer of both once more."""
+    params = Parameters(
+        statistics_interval_seconds=figures[0],
+        host_usage_interval_seconds=figures[1],
+        report_max_interval_seconds=900.0,
+    )
+    assert timeout_ms(params) == 1_050_000
+
+
+def test_no_effect_is_expected_of_what_cannot_be_judged() -> None:
+    """Rule: only a move between two brokers of the plan can be judged, and only one that a strategy made."""
+    made = eager(cluster([[0.2] * 4, [0.1], [0.1]])).plan
+    first, *others = made.moves
+    for elsewhere in (
+        replace(first, target="gone:1"),
+        replace(first, source="gone:1"),
+        *(replace(first, rule=rule) for rule in RULES),
+    ):
+        found = begun(EffectRecords(), (elsewhere, *others), made, NOW_MS)
+        assert [item.move for item in found.open] == others
+
+
+def test_a_twentieth_of_the_mean_is_no_traffic_yet() -> None:
+    """Rule: to the byte."""
+    seen = snapshot([report(broker(0), {bundle_name(0): 0.39}), report(broker(1), {bundle_name(1): 0.01}, cpu=0.3)])
+    assert learn_idle({}, seen, Parameters()) == {broker(1): 30.0}
+
+
+@pytest.mark.parametrize(
+    ("up_ms", "cpu", "learnt"), [(120_000, 35.0, 35.0), (119_999, 35.0, None), (120_000, 35.1, None)]
+)
+def test_when_a_broker_without_traffic_tells_what_it_uses(up_ms: int, cpu: float, learnt: float | None) -> None:
+    """Rule: up for one statistics and one host-usage interval, and busy with at most 35 % of its CPU."""
+    idle = report(broker(1), {}, cpu=cpu / 100, start_timestamp=NOW_MS - up_ms)
+    seen = snapshot([report(broker(0), {bundle_name(0): 0.5}), idle])
+    assert learn_idle({}, seen, Parameters()).get(broker(1)) == learnt
+
+
+@pytest.mark.parametrize(
+    ("carried", "whole", "cpu", "others"),
+    [
+        ([1, 1, 10, 30], [4, 4, 20, 60], 0.375, [0.5, 0.5, 0.5, 0.25, 0.5]),
+        ([1, 1, 0, 0], [4, 4, 0, 0], 0.25, [0, 0, 0, 0.25, 0]),
+        ([0, 0, 10, 0], [0, 0, 20, 0], 0.5, [0.5, 0.5, 0, 0, 0.5]),
+        ([0, 0, 0, 0], [0, 0, 0, 0], 0.0, [0, 0, 0, 0, 0]),
+    ],
+)
+def test_shares_of_messages_and_bytes(
+    carried: list[float], whole: list[float], cpu: float, others: list[float]
+) -> None:
+    """Rule: CPU follows the mean of both where there are both, else the one there is; the rest follows its own."""
+    (found,) = shares_of(np.array([carried], dtype=float), np.array(whole, dtype=float)).tolist()
+    assert len(found) == len(RESOURCES)
+    assert (found[CPU], found[CPU + 1 :]) == (cpu, others)
+
+
+def test_a_look_ahead_ends_after_a_hundred_cycles() -> None:
+    """Rule: what takes longer is told as not through; hits that are still counted are a reason to go on."""
+    seen = snapshot(cluster([[0.2] * 4, [0.1]]))
+    given = PlanInput(snapshot=seen, params=Parameters(avg_hit_count_low=102, avg_hit_count_high=102))
+    ends = {}
+    for most in (99, 100, 101):
+        params = Parameters(avg_hit_count_low=most, avg_hit_count_high=most)
+        given = PlanInput(snapshot=seen, params=params)
+        end = finish(given, plan(given), interval_seconds=120.0, eta=lambda moves: 4.0 * moves)
+        ends[most] = end.cycles, end.complete
+    assert ends == {99: (99, True), 100: (100, True), 101: (100, False)}
+
+
+def test_traffic_is_scaled_in_every_figure() -> None:
+    """Rule: what bundles carry now and by their averages, and what brokers report."""
+    seen = snapshot(cluster([[0.2], [0.1]]))
+    twice = scaled(seen, 2.0)
+    for table, names in (("bundles", ("latest", "short", "long")), ("brokers", ("usage", "traffic"))):
+        for name in names:
+            assert (getattr(getattr(twice, table), name) == 2 * getattr(getattr(seen, table), name)).all()
+
+
+def test_a_rate_limit_of_an_operator_counts_in_full() -> None:
+    """Rule: 80,000 of 50,000 msg/s are 160 %, whatever the CPU."""
+    limits = [CapacityOverride(pattern="*", msg_rate=50e3, ignore=("cpu",))]
+    seen = snapshot(cluster([[0.4, 0.4], [0.1]]), capacity=limits)
+    assert Draft(seen, Ledger(), Parameters()).score.tolist() == pytest.approx([1.6, 0.2])
+
+
+def test_a_broker_that_gave_is_found_again() -> None:
+    """Rule: of more brokers than are looked at, the one that was the hottest is the coldest after it gave."""
+    loads = [[0.45, 0.45], [0.02] * 44, [0.01], *[[0.47]] * 63, [0.49], [0.49]]
+    first, second, *_ = eager(cluster(loads), strategy="threshold", overloaded_threshold_percent=100).plan.moves
+    assert (first.source, first.target) == (broker(0), broker(2))
+    assert (second.source, second.target) == (broker(1), broker(0))
+    assert second.sentence.endswith(f": {broker(1)} 88.0% -> 86.0%, {broker(0)} 45.5% -> 47.5% (threshold)")
+
+
+def test_the_mean_of_no_brokers_is_zero() -> None:
+    """Rule: there is a plan for every picture."""
+    assert run([]).plan.mean == 0.0
+
+
+BUDGET, FIRST, SECOND = Code.BUDGET_PER_CYCLE, broker(0), broker(1)
+# Both hot brokers give in turn, or the second one only after the first.
+TURNS = {(FIRST, BUDGET, True): 940, (SECOND, BUDGET, True): 940}
+ONE_BY_ONE = {(FIRST, BUDGET, True): 940, (SECOND, BUDGET, False): 1}
+FULL = {
+    "threshold": ONE_BY_ONE,
+    "overload": ONE_BY_ONE,
+    "uniform": {(FIRST, BUDGET, True): 940},
+    "transfer": {(FIRST, BUDGET, True): 90, (FIRST, Code.NO_GAIN, True): 850, (SECOND, BUDGET, False): 1},
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_plan_looks_ten_cycles_ahead(strategy: str) -> None:
+    """Rule: a hundred moves with a budget of ten; what is not planned then stays for the budget, bundle by bundle or,
+    where a broker was not looked at yet, as one."""
+    seen = snapshot(cluster([[0.001] * 950, [0.001] * 940, [0.01], [0.01], [0.01]]))
+    made = eager(seen, strategy=strategy, max_moves_per_cycle=10, transfer_hit_count=0).plan
+    assert len(made.moves) == 10 and "100 bundles" in made.verdict.sentence
+    assert made.verdict.sentence.endswith("; 10 now, 90 in later cycles (budgets)")
+    told = Counter((item.broker, item.code, item.bundle != "") for item in made.refusals)
+    assert told == FULL.get(strategy, TURNS)
