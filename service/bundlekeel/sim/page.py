@@ -78,9 +78,9 @@ class Axis:
 
 
 def svg(body: str, label: str, width: int, height: int) -> str:
-    """A drawing; `label` is for screen readers. On a phone it is scrolled, since its texts shrink with it."""
-    drawing = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
-    return f'<div class="scroll" tabindex="0">{drawing}</div>'
+    """An SVG image; `label` is for screen readers. On a phone it is scrolled, since its texts shrink with it."""
+    image = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
+    return f'<div class="scroll" tabindex="0">{image}</div>'
 
 
 def grid(x: Axis, y: Axis, marks: Iterable[tuple[float, str]]) -> str:

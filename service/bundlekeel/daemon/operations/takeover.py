@@ -357,7 +357,7 @@ def _who_splits(rows: tuple[BrokerRow, ...]) -> str:
     on = [row for row in known if _is_true(row.values, SPLITTING)]
     if not known:
         return "unknown"
-    return "brokers" if len(on) == len(known) else "nobody" if not on else "some brokers"
+    return "brokers" if len(on) == len(known) else "none" if not on else "some brokers"
 
 
 def _is_true(values: Mapping[str, str], key: str) -> bool:
