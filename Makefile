@@ -69,8 +69,9 @@ bench: setup ## Time planning and decoding beside Pulsar's own Java, and reading
 	@$(BIN)/python -m dev.bench --write
 	@$(BIN)/python -m dev.counters_cost --write
 
-reaction: setup ## Bundlekeel beside the native shedders on one step; renews docs/reference/reaction.md (hours; ARGS=--resume)
+reaction: setup ## Bundlekeel beside the native shedders on one step; renews the pages with its figures (hours; ARGS=--resume)
 	@$(BIN)/python -m dev.reaction --write $(ARGS)
+	@$(BIN)/python -m dev.docs write
 
 mutation: packages ## Small changes of guard, planning, strategies, gate, execution, lease and auth: do tests notice? Renews docs/reference/mutation.md (an hour)
 	@$(BIN)/python -m dev.mutation --write $(ARGS)

@@ -1,8 +1,9 @@
 """What of the Helm chart is made from elsewhere: `python -m dev.chart write|check`; `python -m dev.chart alerts URL`
 prints deploy/prometheus/alerts.yml with absolute links to the runbooks.
 
-README.md comes from the `# --` comments of values.yaml, values-apache-chart.yaml from rendering the chart for the
-Apache Pulsar chart, `files/` from deploy/prometheus and deploy/dashboards (Helm reads nothing outside of a chart).
+README.md comes from Chart.yaml and the `# --` comments of values.yaml, values-apache-chart.yaml from rendering the
+chart for the Apache Pulsar chart, `files/` from deploy/prometheus and deploy/dashboards (Helm reads nothing outside of
+a chart).
 `check` writes nothing and names every file that differs.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 import yaml
 
 from dev.gotools import HELM, ensure
+from dev.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "deploy" / "helm" / "bundlekeel"
@@ -26,27 +28,39 @@ KUBERNETES = "1.37.0"
 NAMESPACE = "pulsar"
 _NOTE = "Made by `python -m dev.chart write`; do not edit."
 
-_HEAD = f"""# bundlekeel
+_INTRODUCTION = """
+Runs beside the brokers as a Deployment of its own, or as a native sidecar in their pods. How the two compare, and every
+step: [Running in Kubernetes](../../../docs/operations/kubernetes.md).
 
-<!-- {_NOTE} -->
+## Installing the chart
 
-A load balancer for Apache Pulsar, as a Deployment of its own or as a native sidecar beside the brokers. Needs
-Kubernetes 1.29 or newer. How the two compare, and every step: [Kubernetes](../../../docs/operations/kubernetes.md).
+No image is published yet. Build it in the top folder of the sources, and push it to a registry of yours (`REGISTRY`):
 
 ```sh
-helm install bundlekeel deploy/helm/bundlekeel --namespace pulsar --set pulsar.metadataStore=zk:pulsar-zookeeper:2181
-helm install bundlekeel deploy/helm/bundlekeel --namespace pulsar --set deployment.enabled=false,sidecar.enabled=true
+docker build --target sidecar -t REGISTRY/bundlekeel:{version} . && docker push REGISTRY/bundlekeel:{version}
+helm install bundlekeel deploy/helm/bundlekeel --namespace pulsar --set image.repository=REGISTRY/bundlekeel \\
+  --set pulsar.cluster=pulsar --set pulsar.metadataStore=zk:pulsar-zookeeper:2181
 ```
 
-No bundle is moved before mode `act` **and** `bundlekeel takeover`, unless the brokers' own shedding is off already.
-Quota groups (`settings.quotas`, off by default) are enforced in mode `act` with or without a takeover.
-Values for typical cases: `ci/`.
+For sidecars in the broker pods add `--set deployment.enabled=false --set sidecar.enabled=true`. Values for typical
+cases are in `ci/`.
 
-## Values
+No bundle is moved before mode `act` **and** `bundlekeel takeover`, unless the brokers' own shedding is off already:
+follow the [go-live checklist](../../../docs/operations/go-live.md). Quota groups (`settings.quotas`, off by default)
+are enforced in mode `act` with or without a takeover.
 
-| value | default | meaning |
-| --- | --- | --- |
+## Uninstalling the chart
+
+Return the shedding to the brokers first, then remove the release
+([what stays](../../../docs/operations/upgrade.md#uninstall)):
+
+```sh
+kubectl -n pulsar exec -it deploy/bundlekeel -- \\
+  bundlekeel handback -c /etc/bundlekeel/settings.yaml --reason "uninstall"
+helm uninstall bundlekeel --namespace pulsar
+```
 """
+_TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list", str: "string"}
 
 
 def render(release: str, values: Path, *arguments: str, chart: Path = CHART) -> list[dict[str, Any]]:
@@ -60,25 +74,39 @@ def render(release: str, values: Path, *arguments: str, chart: Path = CHART) -> 
 
 
 def readme() -> str:
-    """The table of values, in the order of values.yaml."""
+    """As helm-docs writes it: what Chart.yaml says, the introduction, and the values in the order of values.yaml."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
-    lines = text.splitlines()
     tree = yaml.compose(text)
     assert isinstance(tree, yaml.MappingNode)
-    rows = [f"| `{key}` | `{default}` | {said} |" for key, default, said in _rows(tree, "", lines)]
-    return _HEAD + "\n".join(rows) + "\n"
+    rows = [
+        (key, _TYPES[type(default)], f"`{_flow(default)}`", said)
+        for key, default, said in _rows(tree, "", text.splitlines())
+    ]
+    lines = [
+        *(f"# {chart['name']}", "", f"<!-- {_NOTE} -->", ""),
+        f"Version: {chart['version']} | Type: {chart['type']} | AppVersion: {chart['appVersion']}",
+        *("", f"{chart['description']}."),
+        _INTRODUCTION.replace("{version}", chart["appVersion"]),
+        *("## Requirements", "", f"Kubernetes: `{chart['kubeVersion']}`", ""),
+        *("## Values", "", *table(("Key", "Type", "Default", "Description"), rows), ""),
+    ]
+    return "\n".join(lines)
 
 
-def _rows(node: yaml.MappingNode, above: str, lines: list[str]) -> list[tuple[str, str, str]]:
-    """(dotted key, default as JSON, comment) of each key with a `# --` line above it, and of those below others."""
+def _flow(default: object) -> str:
+    shown: str = yaml.safe_dump(default, default_flow_style=True, width=10**6)
+    return shown.strip().removesuffix("...").strip()
+
+
+def _rows(node: yaml.MappingNode, above: str, lines: list[str]) -> list[tuple[str, Any, str]]:
+    """(dotted key, default, comment) of each key with a `# --` line above it, and of those below others."""
     found = []
     for key, value in node.value:
         name = f"{above}{key.value}"
         comment = lines[key.start_mark.line - 1].strip() if key.start_mark.line else ""
         if comment.startswith("# -- "):
-            default = yaml.safe_load(yaml.serialize(value))
-            shown = yaml.safe_dump(default, default_flow_style=True, width=10**6).strip().removesuffix("...").strip()
-            found.append((name, shown, comment.removeprefix("# -- ").replace("|", "\\|")))
+            found.append((name, yaml.safe_load(yaml.serialize(value)), comment.removeprefix("# -- ")))
         elif isinstance(value, yaml.MappingNode) and value.value:
             found += _rows(value, f"{name}.", lines)
         else:
@@ -106,15 +134,15 @@ def pages() -> dict[Path, str]:
     return made | {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
 
 
-def alerts(prefix: str) -> str:
-    """The alerts, each with this address before its runbook. ValueError for what the chart's `runbookUrlPrefix` would
-    not take either."""
+def alerts(address: str) -> str:
+    """The alerts, each with this address of its runbook. ValueError for what the chart's `runbookUrl` would not take
+    either."""
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    rule = schema["properties"]["monitoring"]["properties"]["prometheusRule"]["properties"]["runbookUrlPrefix"]
-    if not prefix or re.fullmatch(rule["pattern"], prefix) is None:
-        raise ValueError(f"{prefix!r} is not an address with a slash at its end, like https://docs.example.com/keel/")
+    rule = schema["properties"]["monitoring"]["properties"]["prometheusRule"]["properties"]["runbookUrl"]
+    if not address or re.fullmatch(rule["pattern"], address) is None:
+        raise ValueError(f"{address!r} is not an address with {{alert}}, like https://docs.example.com/{{alert}}.html")
     text = (ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")
-    return text.replace("runbook_url: docs/", f"runbook_url: {prefix}docs/")
+    return re.sub(r"docs/operations/runbooks/(Bundlekeel\w+)\.md", lambda at: address.replace("{alert}", at[1]), text)
 
 
 def differing() -> list[Path]:

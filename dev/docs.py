@@ -10,6 +10,7 @@ import difflib
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from dev.api_page import api_page, examples_page
 from dev.cli_page import cli_page
 from dev.fidelity_items import TEXTS, VERDICTS, Item, items
 from dev.markdown import table
+from dev.reaction.page import page as reaction_page
+from dev.reaction.page import with_medians
 from dev.scenario_page import scenarios_page
 from dev.strategy_pages import pages as strategy_pages
 from dev.wrong_inputs import wrong_inputs_page
@@ -259,6 +262,8 @@ PAGES: list[Page] = [
     ("config/openapi.json", openapi_text),
     ("config/bundlekeel.example.yaml", example_settings),
     ("docs/reference/scenarios.md", scenarios_page),
+    ("docs/reference/reaction.md", reaction_page),
+    *((path, partial(with_medians, ROOT / path)) for path in ("README.md", "docs/concepts/comparison.md")),
     *strategy_pages(),
 ]
 

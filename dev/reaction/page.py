@@ -35,6 +35,9 @@ HEADER = (
     "lost",
     "runs",
 )
+# Of these columns, those that README.md and the comparison show, between the two marks.
+SHORT = (0, 1, 2, 3, 4, 5, 8, 9)
+MARK, END = "<!-- medians: written by `make docs` from dev/reaction/results -->", "<!-- end of medians -->"
 TURNING_HEADER = (
     *("balancer", "mode", "settings", "max/mean over time", "of the time even"),
     *("moves", "publish gap median", "worst", "lost", "runs"),
@@ -176,6 +179,14 @@ def page(raw: Path = RAW) -> str:
     return "\n".join([*lines, ""])
 
 
+def with_medians(path: Path, raw: Path = RAW) -> str:
+    """A page with its table of medians renewed: what stands between the marks. ValueError without them."""
+    before, rest = path.read_text(encoding="utf-8").split(MARK)
+    rows = [summary_row(contender, results) for contender, results in _shown(raw)]
+    medians = table([HEADER[at] for at in SHORT], [[row[at] for at in SHORT] for row in rows])
+    return "\n".join([before + MARK, "", *medians, "", END + rest.split(END)[1]])
+
+
 def _turning(raw: Path) -> list[str]:
     """The section of the load that changes its place; empty without a run."""
     shown = _shown(raw, TURN_SECONDS)
@@ -205,11 +216,11 @@ def _method() -> list[str]:
         f"and one consumer each, batches of up to {step.BATCH_MESSAGES}. A fresh cluster a run. All brokers serve a "
         f"part for {step.SPREAD_SECONDS:.0f} s, then every bundle goes to one of them. The number of the run is the "
         "seed of the skew, so all contenders meet the same ones.",
-        f"The judge stands outside: messages acknowledged in the last {RATE_SECONDS:.0f} s, topic by topic, given to "
-        f"whom `ownedNamespaces` names as owner, once a second. A run counts from max/mean {UNEVEN_RATIO} on, with "
-        f"nine tenths of the traffic. Nobody sheds for {step.WARM_SECONDS:.0f} s "
-        f"(statistics are a minute old; {step.FAST_WARM_SECONDS:.0f} s where they are fast). The "
-        "clock starts when the balancer is switched "
+        f"The load of a broker is measured from outside, once a second: messages acknowledged in the last "
+        f"{RATE_SECONDS:.0f} s, topic by topic, counted for the owner that `ownedNamespaces` names. A run counts if it "
+        f"begins at max/mean {UNEVEN_RATIO} or more, with nine tenths of the traffic. No balancer is on for the first "
+        f"{step.WARM_SECONDS:.0f} s (statistics are a minute old; {step.FAST_WARM_SECONDS:.0f} s where they are fast). "
+        "The clock starts when the balancer is switched "
         "on: native by `loadBalancerSheddingEnabled`, Bundlekeel by starting its process, on shipped settings, after a "
         f"takeover; Prometheus scrapes every {SCRAPE_SECONDS} s. It stops at max/mean {EVEN_RATIO}, held for "
         f"{step.HELD_SECONDS:.0f} s; moves and gaps count for "

@@ -410,17 +410,16 @@ def test_rules_and_dashboards_are_those_of_the_repository() -> None:
 
 
 def test_runbooks_can_be_followed_from_an_alert() -> None:
-    """With a prefix each alert has a whole address; what is no address is refused."""
-    values, key = CHART / "ci" / "prometheus-operator-values.yaml", "monitoring.prometheusRule.runbookUrlPrefix"
-    made = render("keel", values, "--set", f"{key}=https://docs.example.com/keel/")
+    """With an address each alert has a link of its own; what is no address, or names no alert, is refused."""
+    values, key = CHART / "ci" / "prometheus-operator-values.yaml", "monitoring.prometheusRule.runbookUrl"
+    made = render("keel", values, "--set", f"{key}=https://docs.example.com/runbooks/{{alert}}.html")
     rules = [item for item in made if item["kind"] == "PrometheusRule" and item["metadata"]["name"].endswith("alerts")]
     alerts = [rule for group in rules[0]["spec"]["groups"] for rule in group["rules"]]
     assert alerts
     for rule in alerts:
-        page = f"docs/operations/runbooks/{rule['alert']}.md"
-        assert rule["annotations"]["runbook_url"] == f"https://docs.example.com/keel/{page}"
-    for wrong in ("docs.example.com", "https://docs.example.com", "https://a b/"):
-        with pytest.raises(RuntimeError, match="runbookUrlPrefix"):
+        assert rule["annotations"]["runbook_url"] == f"https://docs.example.com/runbooks/{rule['alert']}.html"
+    for wrong in ("docs.example.com/{alert}", "https://docs.example.com/", "https://a b/{alert}"):
+        with pytest.raises(RuntimeError, match="runbookUrl"):
             render("keel", values, "--set", f"{key}={wrong}")
 
 

@@ -28,6 +28,13 @@ def test_panels_name_what_exists(place: str, query: str) -> None:
     assert selectors and all("$instance" in selector for selector in selectors)
 
 
+@pytest.mark.parametrize(("place", "query"), panel_queries(), ids=lambda value: value[:60])
+def test_loads_on_panels_are_those_of_the_leader(place: str, query: str) -> None:
+    """The other sidecars read no counters: their loads are as old as reports, and a maximum would show those."""
+    loads = re.findall(r"bundlekeel_(?:broker_(?!splits_itself)|load_spread|snapshot_age)", query)
+    assert query.count("} == on (cluster, job) group_left () max by (cluster, job) (bundlekeel_leader{") >= len(loads)
+
+
 @pytest.mark.parametrize("prefix", ["shadow_", "trace_", "thresholds_"])
 def test_each_metric_of_an_optional_part_is_on_a_panel(prefix: str) -> None:
     """Who turns it on finds all of it on a dashboard."""

@@ -90,14 +90,12 @@ METRICS: tuple[Metric, ...] = (
         ("broker", "window"),
         "Throughput in and out of its bundles by their averages: window short (10 samples), long (1,000).",
     ),
-    Metric(
-        "broker_preallocated_bundles", "table", ("broker",), "Bundles on their way to it, or not in its report yet."
-    ),
+    Metric("broker_preallocated_bundles", "table", ("broker",), "Bundles on their way to it, or not in its load yet."),
     Metric(
         "broker_hits",
         "table",
         ("broker", "threshold"),
-        "Fresh reports in a row with a difference above the low, and the high, threshold (strategy avg).",
+        "Fresh readings in a row with a difference above the low, and the high, threshold (strategy avg).",
     ),
     Metric(
         "broker_pair_difference_ratio",
@@ -116,12 +114,17 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("snapshot_bundles", "gauge", (), "Bundles in the latest picture."),
     Metric("load_spread_ratio", "gauge", ("stat",), "max/mean over brokers of score and throughput."),
-    Metric("snapshot_age_seconds", "table", ("broker",), "Age of each broker's report."),
+    Metric(
+        "snapshot_age_seconds",
+        "table",
+        ("broker",),
+        "Age of each broker's load: of its report, or of the newer reading of its counters.",
+    ),
     Metric("snapshot_brokers", "gauge", ("state",), "Registered brokers: ok or an exclusion code."),
     Metric("excluded_reports_total", "counter", ("code",), "Reports that could not be used, by code."),
     Metric("imputed_fields_total", "counter", ("code",), "Fields of reports that were filled in, by code."),
     Metric("feed_up", "gauge", ("state",), "1 for the state of the load topics (extensible load manager): ok is good."),
-    Metric("ledger_entries", "gauge", (), "Moves whose effect the reports do not show yet."),
+    Metric("ledger_entries", "gauge", (), "Moves whose effect the loads do not show yet."),
     Metric("unreadable_documents", "gauge", (), "Documents under our root that cannot be read; `doctor` names them."),
     Metric("open_intents", "gauge", (), "Moves announced and not settled."),
     Metric("channel_up", "gauge", ("variant",), "1 while the ownership channel is followed (extensible mode only)."),

@@ -15,7 +15,7 @@ from dev.strategy_pages import example, parameters_of
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs/strategies"
-HEADINGS = ("Idea", "Formula", "Example", "When it fails", "compat", "Parameters")
+HEADINGS = ("Idea", "Formula", "Example", "When it fails", "compat", "Parameters", "Next")
 PAGE = (ROOT / "docs/reference/strategies.md").read_text(encoding="utf-8")
 
 

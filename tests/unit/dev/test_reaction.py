@@ -21,7 +21,7 @@ from dev.reaction.figures import (
     owners_of,
     rates,
 )
-from dev.reaction.page import load, page, path_of, results_of, save, summary_row
+from dev.reaction.page import END, MARK, load, page, path_of, results_of, save, summary_row, with_medians
 from dev.reaction.plot import chart
 from dev.reaction.run import Moved, Result
 
@@ -140,6 +140,20 @@ def test_the_page_shows_who_was_run_with_what_was_set_and_nobody_else(tmp_path: 
     assert "`loadBalancerLoadSheddingStrategy=AvgShedder`" in text
     assert "3 of 1000" in text
     assert "TransferShedder" not in text
+
+
+def test_other_pages_show_the_same_medians_and_keep_their_own_text(tmp_path: Path) -> None:
+    save(_result(), path_of(BY_NAME["ours-modular-fast"], 1, raw=tmp_path))
+    shown = tmp_path / "shown.md"
+    shown.write_text(f"before\n\n{MARK}\nold\n{END}\n\nafter\n")
+    row = "| Bundlekeel | modular | fast statistics | 12 | 2 | 0.80 | 0 | 1 |"
+    text = with_medians(shown, tmp_path)
+    assert row in text and "old" not in text and text.startswith("before\n\n") and text.endswith("\n\nafter\n")
+    shown.write_text(text)
+    assert with_medians(shown, tmp_path) == text
+    shown.write_text("no marks")
+    with pytest.raises(ValueError, match="not enough values"):
+        with_medians(shown, tmp_path)
 
 
 def test_every_load_manager_meets_ours_and_a_native_shedder_with_both_settings() -> None:

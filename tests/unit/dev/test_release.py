@@ -44,15 +44,24 @@ def test_what_is_in_the_way_is_named(tree: Path) -> None:
     assert faults("v0.2.0", tree)[0] == "pyproject.toml says 0.1.0, the tag v0.2.0"
     change(tree, "CHANGELOG.md", "## 0.1.0", "## Unreleased")
     change(tree, "pyproject.toml", "keel.invalid/docs", "keel.example/docs")
-    section, address = faults("v0.1.0", tree)
-    assert "## 0.1.0" in section
+    section, unsaid, address = faults("v0.1.0", tree)
+    assert "## 0.1.0" in section and "## Unreleased" in unsaid
     assert "project.urls.Homepage" in address
 
 
 def test_this_tree_lacks_only_what_an_owner_can_give() -> None:
     """Addresses. Version, changelog and chart are those of the release that is next, or was last."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    assert [fault for fault in faults(f"v{version}") if not fault.startswith("project.urls.")] == []
+    found = [fault for fault in faults(f"v{version}") if not fault.startswith("project.urls.")]
+    assert [fault for fault in found if "`## Unreleased`, which" not in fault] == []
+
+
+def test_changes_without_a_version_are_not_published_unsaid(tree: Path) -> None:
+    """They are in the tree, and would be in no release's notes."""
+    change(tree, "CHANGELOG.md", "## 0.1.0", "## Unreleased\n\n- A change.\n\n## 0.1.0")
+    assert ["## Unreleased" in fault for fault in faults("v0.1.0", tree)] == [True]
+    change(tree, "CHANGELOG.md", "- A change.\n\n", "")
+    assert faults("v0.1.0", tree) == []
 
 
 def test_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:

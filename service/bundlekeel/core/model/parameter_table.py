@@ -121,7 +121,7 @@ class StrategyParameters:
         unit="ratio",
         maximum=1.0,
         used_by="threshold, transfer",
-        why="share of the past in the smoothed score; advanced once per fresh report",
+        why="share of the past in the smoothed score; advanced once per fresh reading",
     )
     # threshold
     threshold_percent: float = parameter(
@@ -173,18 +173,18 @@ class StrategyParameters:
     avg_hit_count_low: int = parameter(
         8,
         pulsar_keys=("loadBalancerAvgShedderHitCountLowThreshold",),
-        unit="fresh reports",
+        unit="fresh readings",
         minimum=1.0,
         used_by="avg",
-        why="how often the low difference must be seen in fresh reports",
+        why="how often the low difference must be seen in fresh readings",
     )
     avg_hit_count_high: int = parameter(
         2,
         pulsar_keys=("loadBalancerAvgShedderHitCountHighThreshold",),
-        unit="fresh reports",
+        unit="fresh readings",
         minimum=1.0,
         used_by="avg",
-        why="how often the high difference must be seen in fresh reports",
+        why="how often the high difference must be seen in fresh readings",
     )
     max_unload_ratio: float = parameter(
         0.5,
@@ -238,7 +238,7 @@ class StrategyParameters:
     transfer_hit_count: int = parameter(
         3,
         pulsar_keys=("loadBalancerSheddingConditionHitCountThreshold",),
-        unit="cycles with fresh reports",
+        unit="cycles with fresh readings",
         used_by="transfer",
         why="the condition must hold more often than this in a row",
     )
@@ -334,9 +334,9 @@ class StrategyParameters:
     split_hit_count: int = parameter(
         3,
         pulsar_keys=("loadBalancerNamespaceBundleSplitConditionHitCountThreshold",),
-        unit="fresh reports",
+        unit="fresh readings",
         used_by="splits",
-        why="a bundle must be above a limit in more fresh reports in a row than this",
+        why="a bundle must be above a limit in more fresh readings in a row than this",
     )
     split_max_bundles: int = parameter(
         128,
