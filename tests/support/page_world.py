@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -46,8 +47,10 @@ class PageCluster:
     """Brokers that own bundles of several namespaces and report them; what `FakeSidecar` needs of a cluster.
 
     `demand`: what topics of these namespaces want to publish, in messages/s, beside those of the bundles' own. `live`:
-    the figures are of brokers' counters, read anew for each publication.
+    the figures are of brokers' counters, read anew for each publication; `still`: from then on only after a move.
     """
+
+    still = False
 
     def __init__(self, loads: Loads, demand: Mapping[str, float] | None = None, *, live: bool = False) -> None:
         self.demand, self.live = dict(demand or {}), live
@@ -88,8 +91,8 @@ class PageCluster:
             self.metadata.partition_counts[base] = self.metadata.partition_counts.get(base, 0) + 1
 
     def publish(self) -> None:
-        """Every broker reports what it owns, if anything moved since it did last, or `live`."""
-        if not self.live and self._published == self.model.owners:
+        """Every broker reports what it owns, if anything moved since it did last, or `live` and not `still`."""
+        if (self.still or not self.live) and self._published == self.model.owners:
             return
         self._published = dict(self.model.owners)
         owned: dict[str, dict[str, float]] = {broker: {} for broker in self.brokers}
@@ -102,12 +105,16 @@ class PageCluster:
 
 
 class PacedAdmin(MemoryAdmin):
-    """Brokers that take a while for each unload."""
+    """Brokers that take a while for each unload, and after `takes` of them wait until it is raised."""
 
     seconds = 0.0
+    takes = math.inf
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         await asyncio.sleep(self.seconds)
+        while self.takes <= 0:  # noqa: ASYNC110 - raised in another thread
+            await asyncio.sleep(TURN_SECONDS)
+        self.takes -= 1
         return await super().unload(bundle, destination=destination, at=at, permit=permit)
 
 

@@ -65,15 +65,17 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
-    """Opens pages with nothing kept from others. A page that breaks, or breaks its content policy, fails the test."""
+    """Opens pages with nothing kept from others. One that breaks its content policy, or breaks unexpectedly, fails the
+    test."""
     contexts, faults = [], list[str]()
 
-    def open_(url: str, *, size: dict[str, int] = WIDE, scheme: str = "light") -> Page:
+    def open_(url: str, *, size: dict[str, int] = WIDE, scheme: str = "light", may_break: bool = False) -> Page:
         context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
-        page.on("pageerror", lambda error: faults.append(str(error)))
+        if not may_break:
+            page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda line: faults.append(line.text) if "Content Security Policy" in line.text else None)
         page.goto(f"{url}/")
         return page

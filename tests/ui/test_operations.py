@@ -98,7 +98,7 @@ def test_a_broker_is_drained_cordoned_warmed(served: ServedFake, tokens: Tokens,
         shown = dialog.get_by_role("region", name="Dry run")
         expect(shown).to_contain_text(f"1 bundle leaves {BROKERS[0]}, 1 stays for now.")
         moves = shown.get_by_role("list", name="Moves").get_by_role("listitem")
-        expect(moves).to_have_text(re.compile(rf"{BUNDLE}.*15\.2 MB/s.*{BROKERS[0]}.*{BROKERS[2]}"))
+        expect(moves).to_have_text(re.compile(rf"{BUNDLE}.*15\.2\sMB/s.*{BROKERS[0]}.*{BROKERS[2]}"))
         expect(shown).to_contain_text(f"pinned (1 candidate): {EXPLANATIONS[Code.PINNED][:1].upper()}")
     assert requests(served) == calls[:-1], "nothing but a dry run before somebody confirms it"
     dialog.get_by_label("Reason").fill("disks")
@@ -145,6 +145,25 @@ def test_what_lasts_stands_among_the_executions(served: ServedFake, tokens: Toke
     twice(dialog, "End drain")
     expect(dialog.get_by_role("status")).to_contain_text("Ended: drain.")
     assert requests(served) == [("uncordon", (DRAINING, "disks are new", "the-operator"))]
+
+
+def test_a_sidecar_that_goes_while_a_dialog_is_open(tokens: Tokens, open_page: Open) -> None:
+    """Nobody knows what became of the request: that is said, and what was written stays."""
+    served = ServedFake(tokens=tokens)
+    served.fake.mode = "act"
+    served.start()
+    without_requests(served)
+    page = open_page(served.url)
+    sign_in(page, tokens, "operator")
+    drawer(page, BROKERS[0]).get_by_role("button", name="Drain", exact=True).click()
+    dialog = page.get_by_role("dialog", name=f"Drain {BROKERS[0]}")
+    expect(dialog.get_by_role("region", name="Dry run")).to_be_visible()
+    dialog.get_by_label("Reason").fill("disks")
+    served.stop()
+    dialog.get_by_role("button", name="Drain this broker").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("It is not known whether this was done")
+    expect(dialog.get_by_label("Reason")).to_have_value("disks")
+    expect(dialog.get_by_role("button", name="Drain this broker")).to_be_enabled()
 
 
 def test_a_bundle_is_moved(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
@@ -382,6 +401,22 @@ def test_why_a_bundle_stays_leads_to_a_move(tokens: Tokens, open_page: Open) -> 
         dialog = page.get_by_role("dialog", name="Move a bundle")
         expect(dialog.get_by_role("region", name="Dry run")).to_contain_text(HOT)
         expect(dialog.get_by_label("To broker").get_by_role("option")).to_have_count(4)
+
+
+def test_one_broker_alone(tokens: Tokens, open_page: Open) -> None:
+    """Nothing can move: that is said once and without contradiction wherever it is asked for."""
+    with ServedSidecar(loads={HOT: [("shop/orders", 0.2), ("shop/orders", 0.1)]}, tokens=tokens) as served:
+        page = open_page(served.url)
+        sign_in(page, tokens, "operator")
+        expect(page.locator("#verdict")).to_contain_text("One broker")
+        said = drawer(page, HOT)
+        expect(said.get_by_text(f"{HOT} is the only broker: nothing to balance.", exact=True)).to_be_visible()
+        expect(said).to_contain_text("bundles can move as soon as there is another broker")
+        said.get_by_role("button", name="Warm", exact=True).click()
+        expect(page.get_by_role("region", name="Dry run")).to_have_text(f"Dry run. 0 bundles come to {HOT}.")
+        page.keyboard.press("Escape")
+        said.get_by_role("button", name=re.compile("^Move ")).first.click()
+        expect(page.get_by_role("region", name="Dry run")).to_contain_text("known topics; refused: no other broker")
 
 
 def test_doctor(open_page: Open) -> None:

@@ -13,7 +13,7 @@ from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
 from tests.ui.conftest import HOT, LOADS, NARROW, VIEWS, Open, ask_for_a_plan, sign_in, view
 
-CARRIES = r"^Broker broker-0\.pulsar:8080 carries 2\.4 times the mean \(83 % of its capacity, the mean is 34 %\)"
+CARRIES = r"^Broker broker-0\.pulsar:8080 carries 2\.4 times the mean \(83\s% of its capacity, the mean is 34\s%\)"
 VERDICT = re.compile(CARRIES + r"; the plan would move 4 bundles\.$")
 YET = re.compile(CARRIES + r"\. No moves planned yet\.$")
 
@@ -51,6 +51,10 @@ def test_a_broker_says_why_and_what_it_carries(watched: ServedSidecar, open_page
     expect(drawer.get_by_role("row")).to_have_count(37)
     expect(drawer.get_by_role("row").nth(1)).to_contain_text("20.0 MB/s")
     expect(drawer).to_contain_text("What would change it")
+    expect(drawer).to_contain_text(f"{HOT}: 83.0 % against a mean of 34.0 %.")
+    planned = drawer.get_by_role("heading", name="What the last plan moves").locator("+ ul").get_by_role("listitem")
+    expect(planned).to_have_count(3)
+    expect(planned.first).to_contain_text(re.compile(rf"{HOT} 83\.0\s% → 63\.0\s%"))
     drawer.get_by_role("button", name="Close").click()
     expect(drawer).to_have_count(0)
     expect(page.get_by_role("button", name=HOT)).to_be_focused()
@@ -90,7 +94,7 @@ def test_what_if(watched: ServedSidecar, open_page: Open) -> None:
     page.get_by_role("button", name="Plan with these changes").click()
     pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
     expect(pairs).to_have_count(2)
-    expect(pairs.filter(has_text=HOT)).to_contain_text(re.compile(r"4\d\.\d %"))
+    expect(pairs.filter(has_text=HOT)).to_contain_text(re.compile(r"4\d\.\d\s%"))
     expect(page.get_by_text("This is a what-if")).to_be_visible()
     page.get_by_label("Strategy").select_option("threshold")
     page.get_by_role("button", name="Plan with these changes").click()
@@ -111,6 +115,9 @@ def test_what_if_there_were_more_brokers(watched: ServedSidecar, open_page: Open
     page.get_by_role("button", name="Plan with these changes").click()
     pairs = page.get_by_role("list", name="Load of each broker before and after").get_by_role("listitem")
     expect(pairs).to_have_count(4)
+    expect(page.get_by_text("When finished: the busiest broker passes")).to_contain_text(
+        re.compile(r"\d+ moves in \d cycles")
+    )
     for name in ("new-1", "new-2"):
         expect(pairs.filter(has_text=name)).to_have_count(1)
     moves = page.get_by_role("region", name="Moves").get_by_role("row")
@@ -256,7 +263,7 @@ def test_pause_is_seen_by_everybody(guarded: ServedSidecar, tokens: Tokens, open
     drawer.get_by_label("For minutes").fill("15")
     drawer.get_by_role("button", name="Pause").click()
     drawer.get_by_role("button", name="Done").click()
-    said = re.compile(r"Moving is paused by the-operator until \d\d:\d\d:\d\d \(for another 1\d min\)\s*: release")
+    said = re.compile(r"Moving is paused by the-operator until \d\d:\d\d:\d\d UTC \(for another 1\d\smin\)\s*: release")
     expect(other.get_by_text(said)).to_be_visible()
     ask_for_a_plan(page)
     expect(page.get_by_text("Moving is paused. Somebody has to resume it first.")).to_be_visible()

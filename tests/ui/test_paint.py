@@ -53,6 +53,9 @@ def test_a_hundred_brokers_and_ten_thousand_bundles(open_page: Open, capsys: pyt
             times.append((*painted(page), busy_ms(debugger)))
             bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
             expect(bars).to_have_count(BROKERS)
+            page.get_by_label("Show brokers with").fill("-04")
+            expect(page.get_by_text(f"10 of {BROKERS} brokers")).to_be_visible()
+            expect(bars).to_have_count(10)
             page.close()
     said = ", ".join(f"{first:.0f} / {drawn:.0f} / {cost:.0f}" for first, drawn, cost in times)
     with capsys.disabled():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,6 +40,7 @@ class StatesService(FakeService):
         super().__init__()
         self.changed: Json = {}
         self.empty = False
+        self.unread: dict[str, Json] = {}
         self.records: list[Json] = []
 
     def state(self) -> State:
@@ -46,8 +48,9 @@ class StatesService(FakeService):
         return replace(super().state(), **self.changed)
 
     def brokers(self) -> list[BrokerView]:
-        """None while it is empty."""
-        return [] if self.empty else super().brokers()
+        """None while it is empty; some without a report."""
+        rows = [replace(row, **self.unread.get(row.broker, {})) for row in super().brokers()]
+        return [] if self.empty else rows
 
     async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
         """The test's own lines, if any."""
@@ -123,6 +126,50 @@ def test_a_sidecar_that_went_away(open_page: Open) -> None:
     served.stop()
     expect(page.get_by_role("alert")).to_contain_text("The sidecar does not answer. What you see is from")
     expect(page.get_by_role("button", name=BROKERS[0])).to_be_visible()
+
+
+def test_brokers_that_cannot_be_read(open_page: Open) -> None:
+    """Told on top too, with what that means, since they stand last among the bars; old news have their date."""
+    silent = {"state": "StaleReport", "detail": "", "score_ratio": None, "verdict": None, "report_age_seconds": None}
+    with ServedFake() as served:
+        served.fake.unread = {BROKERS[1]: silent}
+        page = open_page(served.url)
+        told = page.locator(".head .notice")
+        expect(told.filter(has_text="no report that can be used")).to_contain_text(
+            f"2 brokers have no report that can be used, and take part in no move: {BROKERS[1]}, broker-3.pulsar:8080."
+        )
+        expect(told.filter(has_text="The last cycle ended")).to_contain_text(
+            re.compile(r"at \d\d Sept \d\d:\d\d:\d\d UTC")
+        )
+        bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+        expect(bars.filter(has_text=BROKERS[1])).to_contain_text("stale report")
+
+
+def test_a_sidecar_of_another_release(open_page: Open) -> None:
+    """An open page says so; what it cannot draw it says, and the other views stay usable."""
+    with ServedFake() as served:
+        page = open_page(served.url, may_break=True)
+        page.get_by_role("heading", name="Cluster now").wait_for()
+        served.fake.change(version="0.2.0")
+        notice = page.locator(".head .notice").filter(has_text="is of release 0.2.0, this page came with 0.1.0")
+        expect(notice.get_by_role("button", name="Reload the page")).to_be_visible()
+        page.route("**/api/v1/settings", lambda route: route.fulfill(json=[{"key": "mode"}]))
+        view(page, "Settings")
+        expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("may be of another release than the page")
+        view(page, "Journal")
+        expect(page.get_by_role("main").get_by_role("alert")).to_have_count(0)
+        page.get_by_role("button", name="Reload the page").click()
+        expect(page.get_by_role("heading", name="Journal")).to_be_visible()
+        expect(page.locator(".head .notice").filter(has_text="is of release")).to_have_count(0)
+
+
+def test_nothing_usable_is_said(open_page: Open) -> None:
+    """Instead of an empty page, where not even the state is what this page knows."""
+    with ServedFake() as served:
+        page = open_page(served.url, may_break=True)
+        page.route("**/api/v1/state", lambda route: route.fulfill(json={"version": "9"}))
+        served.fake.change()
+        expect(page.get_by_role("alert")).to_contain_text("This page cannot show what the sidecar answers")
 
 
 def test_findings_of_the_channel(open_page: Open) -> None:

@@ -1,12 +1,16 @@
 // Brokers as bars: how much of a broker's capacity is used, with what is on it inside.
 
 import type { OperationsView } from "./answers";
+import { useState } from "preact/hooks";
 import type { Broker, Overview, Load } from "./api";
+import { Search } from "./parts";
 import { balanceOf, bundleParts, count, duration, moment, percent, rate, words } from "./words";
 
 /** Namespaces that get a colour and a letter of their own; all others share one. */
 const NAMED = 7;
 const LETTERS = "ABCDEFG";
+/** More brokers than this can be searched by name. */
+export const MANY = 20;
 /** Percent of a track below which a bundle is not drawn by itself. */
 const HAIR = 0.4;
 
@@ -148,9 +152,20 @@ export function BrokerBars(props: {
   const { usable, mean, busiest } = balanceOf(props.brokers);
   const end = scaleEnd(usable.map((row) => row.score_ratio!));
   const drawn = new Map(props.overview?.brokers.map((row) => [row.broker, row]));
-  const shown = [...props.brokers].sort((a, b) => (b.score_ratio ?? -1) - (a.score_ratio ?? -1));
+  const [text, setText] = useState("");
+  const shown = props.brokers
+    .filter((row) => row.broker.includes(text.trim()))
+    .sort((a, b) => (b.score_ratio ?? -1) - (a.score_ratio ?? -1));
   return (
     <>
+      {props.brokers.length > MANY && (
+        <p>
+          <Search label="Show brokers with" text={text} set={setText} />{" "}
+          <span class="quiet" role="status">
+            {shown.length.toLocaleString("en-GB")} of {count(props.brokers.length, "broker")}
+          </span>
+        </p>
+      )}
       <p class="scale">
         Each bar is the share of a broker's capacity in use, by its busiest resource.{" "}
         {end < 1 ? `The scale ends at ${percent(end)}; nobody comes near the capacity.` : "The solid line is the capacity (100 %)."}{" "}
@@ -166,7 +181,7 @@ export function BrokerBars(props: {
           const label = [`${row.broker}: ${used}`, count(row.bundles ?? 0, "bundle"), ...said.map(([, text]) => text)].join(", ");
           return (
             <li key={row.broker} class={row === busiest ? "busiest" : ""}>
-              <button type="button" class="name" onClick={() => props.onOpen(row.broker)}>
+              <button type="button" class="name" title={row.broker} onClick={() => props.onOpen(row.broker)}>
                 {row.broker}
               </button>
               <div class="track" role="img" aria-label={label}>
@@ -182,11 +197,11 @@ export function BrokerBars(props: {
                     <strong>{percent(ratio)}</strong> {rate(row.predicted_throughput)}{" "}
                     <span class="quiet">
                       {count(row.bundles ?? 0, "bundle")}, <span title="age of these figures: of the broker's counters, or of its own report">{age(row)}</span>
-                    </span>
+                    </span>{" "}
                   </>
                 ) : (
                   <>
-                    <strong>{words(row.state)}</strong> {row.detail}
+                    <strong>{words(row.state)}</strong> {row.detail}{" "}
                   </>
                 )}
                 {said.map(([sign, text]) => (

@@ -4,10 +4,13 @@ import { useState } from "preact/hooks";
 import { type Broker, type State, type WhoAmI, keepToken, token } from "./api";
 import { type Answer, type Connection, restart, useClock } from "./live";
 import { type Operation, OperationDialog } from "./operations";
-import { Drawer, Notice, Said } from "./parts";
+import { Drawer, Notice, Reload, Said } from "./parts";
 import { MODES, clock, count, duration, moment, verdict } from "./words";
 
 const OLD_SECONDS = 60;
+const SHOWN_BROKERS = 3;
+// Of the sidecar that the page was loaded from, as far as its first answer tells.
+let release = "";
 
 export function SignIn(props: { said?: string; onDone?: () => void }) {
   const [given, setGiven] = useState("");
@@ -111,8 +114,15 @@ function Hindrances(props: { state: Answer<State>; brokers: Broker[] | null; con
   const age = state.cycle ? (at - state.cycle.wall_ms) / 1000 : 0;
   const paused = state.paused;
   const moving = (props.brokers ?? []).reduce((sum, row) => sum + (row.preallocated?.length ?? 0), 0);
+  const unread = (props.brokers ?? []).filter((row) => row.state !== "ok").map((row) => row.broker);
+  release ||= state.version;
   return (
     <>
+      {state.version !== release && (
+        <Notice kind="warn">
+          The sidecar that answers is of release {state.version}, this page came with {release}. <Reload />
+        </Notice>
+      )}
       {props.connection === "lost" && (
         <Notice kind="bad">
           The sidecar does not answer. What you see is from {clock(props.state.at)}, {duration((at - props.state.at) / 1000)} ago; the page
@@ -130,6 +140,13 @@ function Hindrances(props: { state: Answer<State>; brokers: Broker[] | null; con
           : {paused.reason}
         </Notice>
       )}
+      {unread.length > 0 && (
+        <Notice kind="warn">
+          {count(unread.length, "broker has", "brokers have")} no report that can be used, and take{unread.length === 1 ? "s" : ""} part in no move:{" "}
+          {unread.slice(0, SHOWN_BROKERS).join(", ")}
+          {unread.length > SHOWN_BROKERS && ` and ${unread.length - SHOWN_BROKERS} more`}.
+        </Notice>
+      )}
       {moving > 0 && (
         <Notice kind="info">
           {count(moving, "bundle")} on the way, or so fresh that reports do not show it yet: the load here counts {moving === 1 ? "it" : "them"} where{" "}
@@ -143,7 +160,7 @@ function Hindrances(props: { state: Answer<State>; brokers: Broker[] | null; con
       )}
       {props.connection !== "lost" && age > OLD_SECONDS && (
         <Notice kind="warn">
-          The last cycle ended {duration(age)} ago, at {clock(state.cycle!.wall_ms)}: what you see may be out of date.
+          The last cycle ended {duration(age)} ago, at {moment(state.cycle!.wall_ms)}: what you see may be out of date.
         </Notice>
       )}
     </>
@@ -200,7 +217,7 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
         </div>
         <div>
           <dt>Last cycle</dt>
-          <dd>{state.cycle ? clock(state.cycle.wall_ms) : "none yet"}</dd>
+          <dd>{state.cycle ? moment(state.cycle.wall_ms) : "none yet"}</dd>
         </div>
         <div>
           <dt>Updates</dt>

@@ -12,7 +12,7 @@ import { ExecutionsView } from "./executions";
 import { Head, SignIn } from "./head";
 import { JournalView } from "./journal";
 import { type Answer, restart, useAnswer, useConnection } from "./live";
-import { Loaded, ProblemNotice } from "./parts";
+import { Drawable, Loaded, ProblemNotice } from "./parts";
 import { PlanView } from "./plan";
 import { QuotasView } from "./quotas";
 import { ReferenceView } from "./reference";
@@ -142,7 +142,9 @@ function Page() {
         <h1 ref={heading} tabIndex={-1}>
           {title}
         </h1>
-        <Main view={view} state={state.data} who={who.data} brokers={brokers} overview={overview} />
+        <Drawable key={view}>
+          <Main view={view} state={state.data} who={who.data} brokers={brokers} overview={overview} />
+        </Drawable>
       </main>
       <footer>
         <p class="quiet">
@@ -155,5 +157,10 @@ function Page() {
 
 const root = document.getElementById("page")!;
 root.replaceChildren();
-render(<Page />, root);
+render(
+  <Drawable>
+    <Page />
+  </Drawable>,
+  root,
+);
 restart();

@@ -63,12 +63,16 @@ const uncordon = (name: string, what: string): Operation => ({
   done: `Ended: ${what}. Bundles may come to the broker again.`,
 });
 
+// The list of moves names all of them.
+const SHOWN_TARGETS = 5;
+
 /** What a dry run answers: where what goes, what stays and why. */
 function Shown(props: { preview: Preview }) {
   const { preview } = props;
   const by = "moves" in preview ? preview : { moves: preview.move ? [preview.move] : [], eta_seconds: null };
   const targets = new Map<string, number>();
   for (const move of by.moves) targets.set(move.target, (targets.get(move.target) ?? 0) + 1);
+  const most = [...targets].sort((a, b) => b[1] - a[1]);
   return (
     <section class="preview" aria-label="Dry run">
       <p>
@@ -78,7 +82,8 @@ function Shown(props: { preview: Preview }) {
       </p>
       {by.moves.length > 1 && (
         <p>
-          {count(by.moves.length, "move")}: {[...targets].sort((a, b) => b[1] - a[1]).map(([target, many]) => `${many} to ${target}`).join(", ")}.
+          {count(by.moves.length, "move")}: {most.slice(0, SHOWN_TARGETS).map(([target, many]) => `${many} to ${target}`).join(", ")}
+          {most.length > SHOWN_TARGETS && `, the others to ${count(most.length - SHOWN_TARGETS, "further broker")}`}.
         </p>
       )}
       {by.moves.length > 0 && (

@@ -1,17 +1,17 @@
 // Small parts of several views.
 
-import type { ComponentChildren } from "preact";
+import { Component, type ComponentChildren } from "preact";
 import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Problem, Refusal, WhoAmI } from "./api";
 import { BundleName } from "./bars";
 import type { Answer } from "./live";
-import { clock, count, sentence, words } from "./words";
+import { clock, count, moment, sentence, typeset, words } from "./words";
 
 const SHOWN_REFUSALS = 100;
 
 /** A sentence of the sidecar; what stands between backticks in it is code. */
 export function Said(props: { text: string }) {
-  return <>{props.text.split("`").map((piece, place) => (place % 2 ? <code key={place}>{piece}</code> : piece))}</>;
+  return <>{props.text.split("`").map((piece, place) => (place % 2 ? <code key={place}>{piece}</code> : typeset(piece)))}</>;
 }
 
 /** Something to be told about: what it is, in words, with a sign that does not depend on colour. */
@@ -25,6 +25,33 @@ export function Notice(props: { kind: "bad" | "warn" | "info" | "good"; children
       <div>{props.children}</div>
     </div>
   );
+}
+
+export function Reload() {
+  return (
+    <button type="button" onClick={() => location.reload()}>
+      Reload the page
+    </button>
+  );
+}
+
+/** What cannot be drawn is said to be so: a sidecar of another release may answer without what this page needs. */
+export class Drawable extends Component<{ children: ComponentChildren }, { broken: boolean }> {
+  state = { broken: false };
+  static getDerivedStateFromError() {
+    return { broken: true };
+  }
+  componentDidCatch(error: unknown) {
+    reportError(error);
+  }
+  render() {
+    if (!this.state.broken) return this.props.children;
+    return (
+      <Notice kind="bad">
+        This page cannot show what the sidecar answers; it may be of another release than the page. <Reload />
+      </Notice>
+    );
+  }
 }
 
 export function ProblemNotice(props: { problem: Problem; what?: string }) {
@@ -54,6 +81,16 @@ export function Loaded<T>(props: { answer: Answer<T>; empty?: string; children: 
       {problem && <Notice kind="warn">This is from {clock(at)}: {problem.message}.</Notice>}
       {nothing ? <p class="empty">{props.empty}</p> : props.children(data)}
     </>
+  );
+}
+
+/** A field that narrows a list down. */
+export function Search(props: { label: string; text: string; set: (text: string) => void }) {
+  return (
+    <label class="inline">
+      <span>{props.label}</span>
+      <input type="search" value={props.text} onInput={(event) => props.set(event.currentTarget.value)} />
+    </label>
   );
 }
 
@@ -97,6 +134,12 @@ export function Drawer(props: { title: string; small?: boolean; onClose: () => v
     </dialog>
   );
 }
+
+/** What became of a request, by the status of its answer; 0: there was none. */
+const REFUSED: Record<number, string> = {
+  0: "It is not known whether this was done (the views Executions and Journal tell it):",
+  409: "Not done, because things have changed:",
+};
 
 /** A form that asks for a reason before something is changed; `run` does it, and its problem is shown here. */
 export function ReasonForm(props: {
@@ -146,7 +189,7 @@ export function ReasonForm(props: {
       {problem && (
         <ProblemNotice
           problem={problem}
-          what={problem.status === 409 ? "Not done, because things have changed:" : "Not done:"}
+          what={REFUSED[problem.status] ?? "Not done:"}
         />
       )}
     </form>
@@ -164,7 +207,7 @@ export function Refusals(props: { rows: Refusal[]; onWhy?: (bundle: string) => v
         <li key={code}>
           <details>
             <summary>
-              <strong>{words(code)}</strong> ({count(rows.length, "candidate")}): {sentence(rows[0].explanation)}
+              <strong>{words(code)}</strong> ({count(rows.length, "candidate")}): <Said text={sentence(rows[0].explanation)} />
             </summary>
             <ul>
               {rows.slice(0, SHOWN_REFUSALS).map((row, place) => (
@@ -176,8 +219,8 @@ export function Refusals(props: { rows: Refusal[]; onWhy?: (bundle: string) => v
                       <BundleName bundle={row.bundle} />
                     </button>
                   )}{" "}
-                  {row.detail && <span class="quiet">{row.detail}</span>}
-                  {row.frees_ms ? <span class="quiet"> until {clock(row.frees_ms)}</span> : null}
+                  {row.detail && <span class="quiet"><Said text={row.detail} /></span>}
+                  {row.frees_ms ? <span class="quiet"> until {moment(row.frees_ms)}</span> : null}
                 </li>
               ))}
               {rows.length > SHOWN_REFUSALS && <li class="quiet">and {rows.length - SHOWN_REFUSALS} more</li>}

@@ -1,6 +1,7 @@
 // A plan: asked for, looked at, and, where the caller may, carried out.
 
 import { useState } from "preact/hooks";
+import type { FinishView } from "./answers";
 import { type Move, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
 import { BeforeAfter, BundleName } from "./bars";
 import { refresh, useClock } from "./live";
@@ -92,6 +93,17 @@ function Execute(props: { plan: Plan; state: State; who: WhoAmI | null }) {
   );
 }
 
+/** What comes of a what-if when all later cycles have done their part. */
+function Finished(props: { row: FinishView }) {
+  const { row } = props;
+  return (
+    <p>
+      {row.complete ? "When finished" : "Not finished by then"}: the busiest broker passes <strong>{row.max_mean.toFixed(2)}</strong> times the
+      mean throughput, after {count(row.moves, "move")} in {count(row.cycles, "cycle")}, about {duration(row.seconds)}.
+    </p>
+  );
+}
+
 export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null }) {
   const { plan } = props;
   const [move, setMove] = useState<Move | null>(null);
@@ -101,9 +113,16 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
     <>
       <p class="planline" role="status">
         <strong>{work(plan)}</strong>
-        : the busiest broker goes from <strong>{times(plan.loads, "score_before")}</strong> to{" "}
-        <strong>{times(plan.loads, "score_after")}</strong> times the mean.
+        : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{times(plan.loads, "score_before")}</strong>
+        {plan.moves.length > 0 && (
+          <>
+            {" "}
+            to <strong>{times(plan.loads, "score_after")}</strong>
+          </>
+        )}{" "}
+        times the mean.
       </p>
+      {plan.finished && <Finished row={plan.finished} />}
       <p>
         <Said text={sentence(plan.verdict.sentence)} />
       </p>

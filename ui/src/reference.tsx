@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { Problem, ask } from "./api";
-import { ProblemNotice, Said } from "./parts";
+import { ProblemNotice, Said, Search } from "./parts";
 import { count, sentence } from "./words";
 
 interface Schema {
@@ -230,10 +230,7 @@ export function ReferenceView() {
         Release {found.info.version}, the routes that this address has, from its own <code>/api/v1/openapi.json</code>. Nothing is fetched from
         elsewhere.
       </p>
-      <label class="inline">
-        <span>Show routes with</span>
-        <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} />
-      </label>
+      <Search label="Show routes with" text={text} set={setText} />
       <p class="quiet" role="status">
         {count(routes.length, "route")}
       </p>

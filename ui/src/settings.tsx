@@ -3,7 +3,7 @@
 import type { Setting } from "./answers";
 import { useState } from "preact/hooks";
 import { useAnswer } from "./live";
-import { Loaded } from "./parts";
+import { Loaded, Search } from "./parts";
 import { count } from "./words";
 
 function shown(value: unknown): string {
@@ -19,10 +19,7 @@ export function SettingsView() {
     <>
       <p>The settings in force, with where each came from. Secrets are hidden. They are changed in the settings file.</p>
       <div class="fields">
-        <label>
-          <span>Show keys with</span>
-          <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} />
-        </label>
+        <Search label="Show keys with" text={text} set={setText} />
         <label class="check">
           <input type="checkbox" checked={changed} onChange={() => setChanged(!changed)} />
           only those that are not the default

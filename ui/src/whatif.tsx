@@ -3,7 +3,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { type Broker, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
 import { PlanResult, mayNotAsk } from "./plan";
-import { Notice, ProblemNotice } from "./parts";
+import { MANY } from "./bars";
+import { Notice, ProblemNotice, Search } from "./parts";
 
 type Field = { examples?: string[] };
 type Document = { components: { schemas: Record<string, { properties: Record<string, Field> }> } };
@@ -56,6 +57,7 @@ let kept: Plan | null = null;
 export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: Broker[] }) {
   const [options, setOptions] = useState<Record<string, Field>>({});
   const [gone, setGone] = useState<string[]>([]);
+  const [text, setText] = useState("");
   const [more, setMore] = useState("0");
   const [scale, setScale] = useState("1");
   const [strategy, setStrategy] = useState("");
@@ -91,6 +93,8 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
       setProblem(error as Problem);
     }
   };
+  // Those that are chosen stay in sight.
+  const listed = props.brokers.filter((row) => gone.includes(row.broker) || row.broker.includes(text.trim()));
   const toggle = (broker: string) => setGone(gone.includes(broker) ? gone.filter((item) => item !== broker) : [...gone, broker]);
   const { state } = props;
   const refused = mayNotAsk(props.who);
@@ -100,8 +104,9 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
       <form class="whatif" onSubmit={submit}>
         <fieldset>
           <legend>Brokers taken out (drained or lost)</legend>
+          {props.brokers.length > MANY && <Search label="Show brokers with" text={text} set={setText} />}
           <div class="checks">
-            {props.brokers.map((row) => (
+            {listed.map((row) => (
               <label key={row.broker} class="check">
                 <input type="checkbox" checked={gone.includes(row.broker)} onChange={() => toggle(row.broker)} />
                 {row.broker}

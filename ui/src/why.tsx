@@ -27,18 +27,32 @@ function Reasons(props: { path: string }) {
                   <div key={row.code + row.detail}>
                     <dt>{words(row.code)}</dt>
                     <dd>
-                      {sentence(row.explanation)} {row.detail && <span class="quiet">({row.detail})</span>}
+                      <Said text={sentence(row.explanation)} /> {row.detail && <span class="quiet">(<Said text={row.detail} />)</span>}
                     </dd>
                   </div>
                 ))}
               </dl>
+            )}
+            {why.planned.length > 0 && (
+              <>
+                <h3>What the last plan moves</h3>
+                <ul>
+                  {why.planned.map((line) => (
+                    <li key={line}>
+                      <Said text={line} />
+                    </li>
+                  ))}
+                </ul>
+              </>
             )}
             {changes.length > 0 && (
               <>
                 <h3>What would change it</h3>
                 <ul>
                   {changes.map((line) => (
-                    <li key={line}>{line}</li>
+                    <li key={line}>
+                      <Said text={line} />
+                    </li>
                   ))}
                 </ul>
               </>
@@ -49,7 +63,7 @@ function Reasons(props: { path: string }) {
                 <ul>
                   {why.history.slice(-10).map((row) => (
                     <li key={`${row.wall_ms} ${row.bundle}`}>
-                      {moment(row.wall_ms)}: {row.sentence}
+                      {moment(row.wall_ms)}: <Said text={row.sentence ?? ""} />
                     </li>
                   ))}
                 </ul>

@@ -5,7 +5,7 @@ import type { Broker, State } from "./api";
 type Scored = Pick<Broker, "broker" | "state" | "score_ratio">;
 
 export function percent(ratio: number | null | undefined, digits = 0): string {
-  return ratio === null || ratio === undefined || !Number.isFinite(ratio) ? "unknown" : `${(100 * ratio).toFixed(digits)} %`;
+  return ratio === null || ratio === undefined || !Number.isFinite(ratio) ? "unknown" : `${(100 * ratio).toFixed(digits)}\u00a0%`;
 }
 
 export function rate(bytes: number | null | undefined): string {
@@ -15,8 +15,8 @@ export function rate(bytes: number | null | undefined): string {
     [1e6, "MB/s"],
     [1e3, "kB/s"],
   ];
-  for (const [size, unit] of units) if (bytes >= size) return `${(bytes / size).toFixed(bytes >= 100 * size ? 0 : 1)} ${unit}`;
-  return `${bytes.toFixed(0)} B/s`;
+  for (const [size, unit] of units) if (bytes >= size) return `${(bytes / size).toFixed(bytes >= 100 * size ? 0 : 1)}\u00a0${unit}`;
+  return `${bytes.toFixed(0)}\u00a0B/s`;
 }
 
 export function messages(perSecond: number): string {
@@ -27,8 +27,9 @@ export function count(number: number, one: string, many = `${one}s`): string {
   return `${number.toLocaleString("en-GB")} ${number === 1 ? one : many}`;
 }
 
+/** With the reader's zone: logs and colleagues may have another one. */
 export function clock(ms: number): string {
-  return new Date(ms).toLocaleTimeString("en-GB");
+  return new Date(ms).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
 }
 
 /** With its date, today's too: for lists that outlast a day. */
@@ -43,9 +44,9 @@ export function moment(ms: number): string {
 }
 
 export function duration(seconds: number): string {
-  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
-  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
-  if (seconds < 172_800) return `${Math.round(seconds / 3600)} h`;
+  if (seconds < 90) return `${Math.max(0, Math.round(seconds))}\u00a0s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)}\u00a0min`;
+  if (seconds < 172_800) return `${Math.round(seconds / 3600)}\u00a0h`;
   return `${Math.round(seconds / 86_400)} days`;
 }
 
@@ -59,6 +60,11 @@ export function bundleParts(bundle: string): [string, string] {
 export function sentence(text: string): string {
   const begun = /^[a-z]+\b(?![-.:/_])/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
+
+/** The sidecar's own text, which is also for terminals and logs, with signs and spaces as on this page. */
+export function typeset(text: string): string {
+  return text.replace(/ -> /g, " → ").replace(/>= /g, "≥ ").replace(/(\d)%/g, "$1\u00a0%");
 }
 
 /** A code such as CoolDown in words. */

@@ -114,10 +114,11 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
         sentence = f"{name} is left out: its report cannot be used ({excluded.code} {excluded.detail})"
         change = "let it report its load again: `bundlekeel doctor` tests each broker"
     elif verdict is not None:
-        sentence = f"{name}: {verdict.code.value}; {verdict.sentence}"
+        sentence = f"{name}: {verdict.sentence}"
         codes.append(_code(verdict.code, verdict.sentence))
     else:
-        sentence = f"{name}: {plan.verdict.sentence if plan else 'no plan yet'}"
+        said = plan.verdict.sentence if plan else "no plan yet"
+        sentence = said if said.startswith(name) else f"{name}: {said}"
     alike: dict[Code, list[Refusal]] = {}
     for item in plan.refusals if plan else ():
         if item.broker == name:
@@ -174,6 +175,8 @@ def _broker_change(plan: Plan | None) -> str:
         return "wait for the remaining fresh reports: the difference has to last"
     if plan.moves:
         return f"nothing to do: the plan moves {numbered(len(plan.moves), 'bundle')}"
+    if plan.verdict.code is Code.SOLE_BROKER:
+        return "nothing to do: bundles can move as soon as there is another broker"
     if plan.verdict.code is Code.BALANCED:
         return "nothing to do: a larger difference to the other brokers would change it"
     return plan.verdict.sentence

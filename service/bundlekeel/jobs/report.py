@@ -9,7 +9,7 @@ from html import escape
 from typing import Any, Final
 
 from bundlekeel.core.calibration.thresholds import BootstrapInterval, HeldOutMeasures, Objection, Thresholds
-from bundlekeel.core.model.text_format import figure
+from bundlekeel.core.model.text_format import figure, numbered
 from bundlekeel.jobs.evidence import EvidenceInput, share
 from bundlekeel.jobs.rules import JudgedDay
 from bundlekeel.jobs.selection import Selection
@@ -38,6 +38,7 @@ circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
 .line.present { stroke: var(--c1); } .line.chosen { stroke: var(--good); }
 rect.good { fill: var(--good); } rect.partial { fill: var(--soft); } rect.bad { fill: var(--bad); }
 rect.heat { fill: var(--c0); }
+td:first-child { white-space: nowrap; }
 .key i { width: 10px; height: 10px; border-radius: 5px; }
 """
 WIDTH, HEIGHT = 720, 280
@@ -75,12 +76,16 @@ class ReportInputs:
 def page(document: Thresholds, shown: ReportInputs) -> str:
     """The whole document."""
     changed = {name: row for name, row in document.parameters.items() if row.value != row.previous}
-    state = f'<b class="good">{len(changed)} thresholds to change</b>' if changed else "<b>nothing to change</b>"
+    state = (
+        f'<b class="good">{numbered(len(changed), "threshold")} to change</b>'
+        if changed
+        else "<b>nothing to change</b>"
+    )
     days = document.data.days
     parts = [
-        f"<p>{state}. {escape(shown.reason)} Strategy {escape(document.strategy)}; "
-        f"{len(days)} days, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
-        f"{document.data.cycles} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
+        f"<p>{state}. {escape(shown.reason)}{'.' if shown.reason else ''} Strategy {escape(document.strategy)}; "
+        f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
+        f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
         f"<p>{_HOW_TO_READ}</p>",
         _objections(shown.objections),
         _parameters(document),
@@ -142,7 +147,7 @@ def _evidence(document: Thresholds) -> str:
 
 
 def _interval(value: BootstrapInterval) -> str:
-    return f"{figure(value.mean)}<br><small>{figure(value.low)} to {figure(value.high)}</small>"
+    return f"{figure(value.mean, 3)}<br><small>{figure(value.low, 3)} to {figure(value.high, 3)}</small>"
 
 
 def _candidates(shown: ReportInputs) -> str:
@@ -243,7 +248,9 @@ def _frame(x: Axis, y: Axis, across: str, up: str, marks: Sequence[str] | None =
     if marks is None:
         parts += [_mark(x.at(value), HEIGHT - 22, figure(value, 3)) for value in x.ticks(5)]
     else:
-        parts += [_mark(x.at(place), HEIGHT - 22, marks[place]) for place in _places(len(marks), 5)]
+        # Of places with the same text, such as the blocks of a day, the first has it.
+        firsts = [place for place, text in enumerate(marks) if text not in marks[:place]]
+        parts += [_mark(x.at(firsts[at]), HEIGHT - 22, marks[firsts[at]]) for at in _places(len(firsts), 5)]
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(across)}</text>')
     parts.append(f'<text x="4" y="{HEIGHT - 6}">{escape(up)}</text>')
     return "".join(parts)

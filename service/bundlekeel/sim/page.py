@@ -32,6 +32,7 @@ th:first-child, td:first-child { text-align: left; }
 .good { color: var(--good); } .bad { color: var(--bad); }
 small { color: var(--soft); }
 svg { width: 100%; height: auto; display: block; }
+.scroll > svg { min-width: 560px; }
 svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
 .grid { stroke: var(--grid); } .line { fill: none; stroke-width: 1.7; stroke-linejoin: round; }
 .key { max-width: none; } .key span { margin-right: 18px; } .key i { display: inline-block; margin-right: 6px; }
@@ -54,7 +55,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return ""
     head = "".join(text if text.startswith("<th") else f"<th>{text}</th>" for text in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
+    return f'<div class="scroll" tabindex="0"><table><tr>{head}</tr>{body}</table></div>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,9 @@ class Axis:
 
 
 def svg(body: str, label: str, width: int, height: int) -> str:
-    """An SVG image; `label` is for screen readers."""
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
+    """An SVG image; `label` is for screen readers. On a phone it is scrolled, since its texts shrink with it."""
+    image = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
+    return f'<div class="scroll" tabindex="0">{image}</div>'
 
 
 def grid(x: Axis, y: Axis, marks: Iterable[tuple[float, str]]) -> str:

@@ -144,9 +144,10 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
     assert parsed.tags.count("svg") == 2 + 2 * 3 and parsed.tags.count("table") == 1
     assert text.count('role="img"') == 2 and all(text.count(f"broker {number}</span>") == 2 for number in range(3))
     assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
-    assert parsed.links == ["#small"]
+    assert parsed.links == ["#measures", "#small"]
     assert "http" not in text and "url(" not in text and "@import" not in text
     assert 'class="limit"' in text and 'class="move"' in text and "broker 2</title>" in text
+    assert text.count('<div class="scroll" tabindex="0">') == 2 + 1, "plots and the table can be scrolled by keyboard"
     assert "prefers-color-scheme: dark" in text
     assert "One &lt;broker&gt; has it all" in text and "<broker>" not in text
 

@@ -164,6 +164,8 @@ def test_the_page_stands_alone() -> None:
         *("Thresholds", "Evidence", "Candidates", "Days", "The week", "Namespaces", "Capacity", "Advice"),
     ]
     assert text.count("<svg") == 4
+    assert re.search(r"1 threshold to change</b>\. [^<]*[^.]\. Strategy avg; 14 days, ", text)
+    assert "3.33<br><small>3.33 to 3.33</small>" in text
     assert not re.search(r"https?:|<script|<link|@import|url\(", text)
     assert "&lt;b&gt;torn" in text
     assert "b&lt;1&gt;" in text

@@ -33,6 +33,13 @@ def test_labels_of_blocks_stand_once(count: int) -> None:
     assert (told[0][0], told[-1][0]) == ("start", "end")
 
 
+def test_blocks_of_a_day_share_its_date() -> None:
+    """The day stands once, where its first block is."""
+    blocks = [date for date in DATES[:4] for _ in range(4)]
+    told = dates_of(report.line_plot(blocks, [("present", "in force", [1.0] * len(blocks))], "imbalance"))
+    assert [date for _, date in told] == DATES[:4]
+
+
 def test_axes_have_no_exponents() -> None:
     points = [report.Point(x=x, y=1.0, kind="far", label="") for x in (0.0, 2e7)]
     assert "e+" not in report.candidate_plot(points)

@@ -28,7 +28,7 @@ _STYLE = """
 body { max-width: 1560px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 18px; }
 .scroll { margin-top: 14px; }
-th, td { white-space: nowrap; }
+th, td { white-space: nowrap; padding-right: 6px; }
 th { white-space: normal; vertical-align: bottom; min-width: 6ch; }
 ul { margin: 10px 0 0; padding-left: 20px; color: var(--soft); }
 .limit { stroke: var(--bad); stroke-dasharray: 5 4; } .band { fill: var(--c0); opacity: .18; }
@@ -39,6 +39,7 @@ ul { margin: 10px 0 0; padding-left: 20px; color: var(--soft); }
 .key .tick { width: 3px; height: 11px; background: var(--text); } .key .cut { width: 3px; height: 8px;
   background: var(--c1); } .key .rest { width: 3px; height: 6px; background: var(--soft); }
 .key svg { width: 22px; height: 6px; display: inline-block; vertical-align: 3px; } .later { stroke-dasharray: 6 3; }
+.key .one { display: inline-block; }
 .key .dash { width: 22px; border-top: 2px dashed var(--bad); vertical-align: 4px; }
 """
 _KEY = (
@@ -60,9 +61,9 @@ def page(runs: Sequence[Run], pairs: str = "") -> str:
         "Bundlekeel simulation",
         _STYLE,
         f"<p>{numbered(len(runs), 'run')} of {numbered(len(found), 'scenario')}, {state}. "
-        f"Bundlekeel {escape(__version__)}.</p>{pairs}"
+        f'Bundlekeel {escape(__version__)}. What the <a href="#measures">measures</a> are stands at the end.</p>{pairs}'
         f"<p>{links}</p>{_KEY}{''.join(_section(scenario, rows) for scenario, rows in found)}"
-        f"<section><h2>Measures</h2><ul>{glossary}</ul></section>",
+        f'<section id="measures"><h2>Measures</h2><ul>{glossary}</ul></section>',
     )
 
 
@@ -124,7 +125,8 @@ def _legend(run: Run) -> str:
     if count > MOST_LINES:
         return ""
     lines = (
-        f'<span><svg viewBox="0 0 22 6"><path class="{_line_class(broker)}" d="M0 3H22"/></svg> broker {broker}</span>'
+        f'<span class="one"><svg viewBox="0 0 22 6"><path class="{_line_class(broker)}" d="M0 3H22"/></svg>'
+        f" broker {broker}</span>"
         for broker in range(count)
     )
     return f'<p class="key">{"".join(lines)}</p>'

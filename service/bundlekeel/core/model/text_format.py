@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Final
 
@@ -30,9 +30,14 @@ def unknown_broker(name: str, known: Iterable[str]) -> str:
     """That there is no such broker, with the nearest ones there are, or some of all."""
     ids = sorted(known)
     near = get_close_matches(name, ids, n=3)
-    more = f" and {len(ids) - MOST_NAMES} more" if len(ids) > MOST_NAMES else ""
-    there = f"nearest: {', '.join(near)}" if near else f"registered: {', '.join(ids[:MOST_NAMES]) or 'none'}{more}"
+    there = f"nearest: {', '.join(near)}" if near else f"registered: {some(ids) or 'none'}"
     return f"no broker {name!r}; {there}"
+
+
+def some(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def figure(value: float, digits: int = 4) -> str:

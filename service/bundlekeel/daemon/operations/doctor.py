@@ -30,7 +30,7 @@ from bundlekeel.core.model.load import (
 )
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
-from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.model.text_format import numbered, some
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
@@ -250,7 +250,7 @@ def _reporting(context: DoctorContext, picture: RawClusterView) -> list[Check]:
             texts.append(f"{key} {getattr(params, spec.name) / spec.factor:g} ({origin})")
         alike.setdefault(", ".join(texts), []).append(broker)
     name = "load reports of brokers"
-    return [Check.passed(name, f"{', '.join(who)}: {text}") for text, who in alike.items()]
+    return [Check.passed(name, f"{some(who)}: {text}") for text, who in alike.items()]
 
 
 def _load_manager(picture: RawClusterView) -> Check:
@@ -294,7 +294,7 @@ def _shedding(context: DoctorContext, picture: RawClusterView, partial_takeover:
     return Check(
         name="brokers' own shedding",
         ok=context.mode != "act",
-        detail=f"on at {', '.join(on)}",
+        detail=f"on at {some(on)}",
         fix="run `bundlekeel takeover` before mode `act`; two balancers undo each other's moves",
         severity="error" if context.mode == "act" else "warning",
     )
@@ -306,7 +306,7 @@ def _splitting(context: DoctorContext, picture: RawClusterView, record: Takeover
     if not on:
         return Check.passed(name, "off on every broker that answered")
     unloads = any(context.config.unloads_splits(broker) for broker in on)
-    detail = f"on at {', '.join(on)}" + ("; they unload what they split" if unloads else "")
+    detail = f"on at {some(on)}" + ("; they unload what they split" if unloads else "")
     if not turned_off(record):
         return Check.passed(name, detail)
     detail += ", though the takeover turned them off"
@@ -335,7 +335,7 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
         return Check.passed("bandwidth", "every broker has a bandwidth limit")
     return Check.warned(
         "bandwidth",
-        f"no network limit reported by {', '.join(blind)}: traffic does not count there",
+        f"no network limit reported by {some(blind)}: traffic does not count there",
         'name the limit, e.g. `capacity: {"*": {nic_gbps: 10}}` or `{"*": {throughput: 100000000}}`',
     )
 

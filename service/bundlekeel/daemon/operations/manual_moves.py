@@ -383,7 +383,7 @@ def _answer(kind: str, name: str, sentence: str, made: ManualPlan, *, override_c
         refusals=[refusal_view(made.refusal)] if made.refusal is not None else [],
         candidates=[_candidate(item) for item in made.candidates],
         loads=[LoadView(**row._asdict()) for row in made.loads],
-        sentence=f"{sentence}: {_text(made.refusal)}" if made.refusal is not None else sentence,
+        sentence=f"{sentence}; refused: {_text(made.refusal)}" if made.refusal is not None else sentence,
         hash=_hash(kind, made.bundle, made.source, move.target if move is not None else ""),
         override_cool_down=override_cool_down,
     )

@@ -387,6 +387,7 @@ class OperatorRequests:
         refusals = [item for item in made.refusals if draining and item.broker == broker and item.bundle]
         count = len(owned.get(broker, ())) if owned else len(moves) + len(refusals)
         moved = numbered(len(moves), "bundle", "leave") if draining else f"{numbered(len(moves), 'bundle', 'come')} to"
+        stay = f", {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now" if refusals else ""
         return RelocationView(
             broker=broker,
             dry_run=dry_run,
@@ -396,7 +397,7 @@ class OperatorRequests:
             refusal_counts=counted(refusals),
             # A drain with nothing but bound bundles never ends by itself.
             eta_seconds=None if count and not moves else self.drain_tracker.eta(len(moves)),
-            sentence=f"{moved} {broker}, {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now",
+            sentence=f"{moved} {broker}{stay}",
             detail=detail,
         )
 

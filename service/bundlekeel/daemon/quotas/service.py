@@ -273,7 +273,10 @@ def _sentence(shown: QuotasView) -> str:
     if shown.obstacle is not None:
         why = shown.explanations.get(shown.obstacle, shown.obstacle)
         return f"{said}; nothing is written ({why}), {writes.planned} changes would be"
-    said += f"; {writes.written} of {writes.planned} changes written, {writes.held} places held"
+    written = (
+        f"{writes.written} of {numbered(writes.planned, 'change')} written" if writes.planned else "nothing to write"
+    )
+    said += f"; {written}, {numbered(writes.held, 'rate')} in force"
     later = sum(shown.left.get(code.value, 0) for code in (Code.BUDGET_OF_RATES, Code.RATE_NOT_REACHED))
     return f"{said}, {later} still to come" if later else said
 

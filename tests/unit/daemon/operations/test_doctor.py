@@ -15,6 +15,7 @@ from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, TAKEOVE
 from bundlekeel.daemon.summary import summary
 from bundlekeel.ports import DocumentChange, FeedState, LoadTables
 from tests.support.builders import report
+from tests.support.memory_admin import BrokerModel
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
 
 IGNORED = {"capacity": {"*": {"throughput": 1e8, "cpu": "ignore"}}}
@@ -53,6 +54,16 @@ async def test_documents_that_cannot_be_read_are_named() -> None:
     assert not found.ok and "resume" in found.fix
     for path in ("intents/%2E%2E", "splits/x", "moves/00000007", "quotas/held/0001", "desired"):
         assert path in found.detail
+
+
+async def test_of_many_brokers_ten_are_named() -> None:
+    """The others are counted; none of the fifteen has a bandwidth limit."""
+    cluster, names = FakeCluster(), (*BROKERS, *(f"c{number}:8080" for number in range(12)))
+    cluster.model = BrokerModel(names)
+    cluster.source.put(*(report(name, {}, last_update=cluster.clock.wall_ms()) for name in names))
+    sidecar = await FakeSidecar(cluster).lead()
+    found = named(await examine(sidecar.doctor_context()), "bandwidth")
+    assert not found.ok and found.detail.count(":8080") == 10 and " and 5 more: traffic" in found.detail
 
 
 async def test_brokers_that_share_a_machine_are_found_although_samples_differ() -> None:

@@ -43,7 +43,7 @@ async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -
     service = other.service.requests
     dry = await service.drain(B1, dry_run=True, **WHO)
     assert (dry.bundles, len(dry.moves), dry.refusals) == (3, 3, [])
-    assert dry.sentence == f"3 bundles leave {B1}, 0 stay for now"
+    assert dry.sentence == f"3 bundles leave {B1}"
     assert dry.eta_seconds == 3 * GUESS_SECONDS / PARALLEL
     assert other.shared_state.desired.drains == {}
     await service.drain(B1, dry_run=False, **WHO)
