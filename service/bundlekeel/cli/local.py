@@ -119,7 +119,8 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         reason: ReasonOption,
         config: ConfigOption = None,
         split: Annotated[
-            Split, typer.Option("--split", help="Who splits bundles afterwards; off: nobody.")
+            Split,
+            typer.Option("--split", help="brokers: they go on splitting bundles; off: only Bundlekeel does."),
         ] = "brokers",
         namespace: Annotated[
             list[str] | None,

@@ -81,7 +81,7 @@ async def test_round_trip_restores_exactly(office: Office, before: str | None, s
     taken = await takeover(office.context, split=split, reason="we balance now", by="ann")
     assert taken.complete
     assert taken.unverified == ()
-    assert taken.splits_by == ("nobody" if split else "brokers")
+    assert taken.splits_by == ("Bundlekeel, in mode act" if split else "brokers")
     assert await sheds_itself(office.admin, office.context.endpoints) == dict.fromkeys(IDS, False)
     assert office.model.dynamic == {SHEDDING: "false"} | ({SPLITTING: "false"} if split else {})
     back = await handback(office.context)
