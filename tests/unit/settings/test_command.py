@@ -127,7 +127,7 @@ class TestCommand:
         ["", "counters: {source: prometheus}", "admin: {token_file: /none}", "mode: 5", "a: [", "zzz: 1", "[]"],
     )
     def test_every_problem_has_one_form(self, tmp_path: Path, text: str) -> None:
-        """Where it was written, the key with its value, what is wrong, and what is allowed, but for text without keys."""
+        """Where it was written, the key with its value, what is wrong; and what is allowed, if it is a key."""
         file = tmp_path / "c.yaml"
         file.write_text(text if text in ("", "[]") else f"cluster: c\nmetadata_store: zk:a:1\n{text}\n")
         told = self.invoke("check", str(file)).stderr.replace(f"file:{file}: ", "")
