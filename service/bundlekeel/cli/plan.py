@@ -87,7 +87,10 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
         ),
     ] = False,
     keep_hit_counts: Annotated[
-        bool, typer.Option("--keep-hit-counts", help="Wait for hit counts; the default without.")
+        bool,
+        typer.Option(
+            "--keep-hit-counts", help="Wait for hit counts; the default with brokers and traffic as they are."
+        ),
     ] = False,
 ) -> None:
     """Show what would move now, and why. A dry run: nothing is changed. Moves, load before and after, refusals."""
@@ -198,7 +201,7 @@ def _finished(row: FinishView) -> str:
     about = f"{max(1, round(row.seconds / 60))} min" if row.seconds < 7200 else units.age(row.seconds)
     counts = f"{numbered(row.moves, 'move')}, {numbered(row.cycles, 'cycle')}"
     end = f"max/mean {units.multiple(row.max_mean)}, {counts}, about {about}"
-    return f"when finished: {end}" if row.complete else f"not finished by then: {end}"
+    return f"when finished: {end}" if row.complete else f"not finished yet after that: {end}"
 
 
 def _loads(answer: PlanView, layout: TableLayout) -> RenderableType:

@@ -433,7 +433,7 @@ class Settings(Section):
     def store_url(self) -> str:
         """`metadata_store`. ConfigError when it is not set: there is no default that could be meant."""
         if self.metadata_store is None:
-            allowed = "the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar"
+            allowed = "the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar; settings file: -c FILE"
             raise ConfigError(f"metadata_store: it is missing (allowed: {allowed})", field="metadata_store")
         return self.metadata_store
 
