@@ -195,7 +195,10 @@ def _broker_change(plan: Plan | None) -> str:
 def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     broker, sentence, codes, change = _stands(bundle, snapshot, given)
     plan = given.cycle.report.plan if given.cycle.report else None
-    planned = plan is not None and any(item.bundle == bundle for item in (*plan.moves, *plan.splits))
+    planned = plan is not None and bundle in (
+        *(item.bundle for item in plan.moves),
+        *(item.bundle for item in plan.splits),
+    )
     blocks = [*_paused(snapshot, given, bundle=bundle), *_closed(given, planned=planned)]
     return WhyView(
         kind="bundle",

@@ -63,7 +63,8 @@ def origin_of(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> 
     below = [origin for key, origin in origins.items() if key[: len(path)] == path]
     around = [origins[path[:n]] for n in range(len(path) - 1, 0, -1) if path[:n] in origins]
     everywhere = set(origins.values())
-    return (*around, *below, *(everywhere if len(everywhere) == 1 else ()), "")[0]
+    found = [*around, *below, *(everywhere if len(everywhere) == 1 else ())]
+    return found[0] if found else ""
 
 
 def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError:

@@ -48,15 +48,17 @@ class FakeWiring:
         return 0
 
     def takeover(
-        self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, namespaces: tuple[str, ...] = ()
+        self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, tell: Any, namespaces: Any = ()
     ) -> Json:
         """One broker."""
         self.calls.append(("takeover", (split, reason, by, dry_run)))
+        if not dry_run:
+            tell("1 of 1 broker verified")
         self.namespaces = namespaces
         row = {"broker": BROKERS[0], "before": True, "after": False, "ok": self.verified, "detail": ""}
         return {"brokers": [row], "warnings": ["placement is random"], "split": "the brokers", "done": not dry_run}
 
-    def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool) -> Json:
+    def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool, tell: Any) -> Json:
         """One broker."""
         self.calls.append(("handback", (reason, by, dry_run)))
         return {"brokers": [{"broker": BROKERS[0], "before": False, "after": True, "ok": True, "detail": ""}]}
