@@ -398,6 +398,13 @@ def test_a_wrong_value_is_told_with_what_is_allowed(sidecar: Sidecar, command: l
     assert "Input should be" not in answer.stderr
 
 
+def test_forms_of_output_do_not_break_at_80_columns(sidecar: Sidecar) -> None:
+    """Beside the longest option that a command has."""
+    told = CliRunner(env={"COLUMNS": "80"}).invoke(make_app(FakeWiring), ["transfer", "--help"]).stdout
+    assert "table, wide, json or yaml" in " ".join(told.replace("│", "").split())
+    assert sidecar.run("status", "-o", "json").exit_code == 0
+
+
 def test_an_address_with_a_path_is_no_sidecars(sidecar: Sidecar) -> None:
     """Instead of "Not Found"."""
     answer = CliRunner().invoke(make_app(FakeWiring), ["status", "--url", f"{sidecar.url}/x"])

@@ -21,6 +21,7 @@ from bundlekeel.cli.client import CredentialFiles, connect
 from bundlekeel.cli.exit_codes import USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, console, dump
 from bundlekeel.cli.session import (
+    OutputOption,
     SocketOption,
     TlsCaOption,
     TlsCertOption,
@@ -38,8 +39,6 @@ TABLES = (Output.TABLE, Output.WIDE)
 
 
 config_app = typer.Typer(no_args_is_help=True, help="Check settings, show what is in effect, list the parameters.")
-
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print it.")]
 
 
 ElsewhereOption = Annotated[
