@@ -27,7 +27,7 @@ from typing import Final
 
 import psutil
 
-from bundlekeel.core.history.values import plain
+from bundlekeel.core.history.frames import plain
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs import backtest as spark_backtest
 from bundlekeel.jobs.backtest import BacktestInputs, DenseBlock

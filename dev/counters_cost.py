@@ -27,7 +27,7 @@ from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport
 from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
-from bundlekeel.ports import Picture, TopicCounters
+from bundlekeel.ports import RawClusterView, TopicCounters
 from dev.cluster import ClusterSpec, open_cluster
 from dev.markdown import table
 
@@ -193,7 +193,7 @@ async def _simulate(brokers: int, topics: int, cost: Cost) -> list[str]:
     ]
 
 
-def _picture(endpoints: dict[str, BrokerEndpoint], topics: int, clock: _Faster) -> Picture:
+def _picture(endpoints: dict[str, BrokerEndpoint], topics: int, clock: _Faster) -> RawClusterView:
     reports = tuple(
         BrokerReport(
             broker_id=name,
@@ -208,7 +208,7 @@ def _picture(endpoints: dict[str, BrokerEndpoint], topics: int, clock: _Faster) 
         )
         for name in endpoints
     )
-    return Picture(
+    return RawClusterView(
         wall_ms=clock.wall_ms(), boot=clock.boot(), generation=1, mode="modular", reports=reports, endpoints=endpoints
     )
 

@@ -84,7 +84,7 @@ async def _first_done(pending: set[asyncio.Task[T]], until: float | None) -> set
 
 # Calls to brokers that a cycle of quotas waits for only so long.
 # A broker may take a minute and a half to answer about a topic's policy. What has not begun when the time is over
-# comes in the next cycle; what has goes on beside the cycles, since nobody could say what became of a call that is
+# comes in the next cycle; what has goes on beside the cycles, since it would be unknown what became of a call that is
 # cut off.
 
 
@@ -116,7 +116,7 @@ class BoundedCalls(Generic[Name]):
 
     def _ended(self, name: Name, task: asyncio.Task[None]) -> None:
         self.under_way.pop(name, None)
-        # A term that is over, say: whoever needs the answer asks again, and hears of it then.
+        # A term that is over, say: a caller that needs the answer asks again, and gets it then.
         if not task.cancelled() and task.exception() is not None:
             _log.info("a call failed after its cycle had stopped waiting", error=str(task.exception()))
 

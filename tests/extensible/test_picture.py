@@ -13,7 +13,7 @@ import pytest
 from bundlekeel.core.model.errors import SnapshotError
 from bundlekeel.core.model.extensible import is_rest
 from bundlekeel.core.model.load import PRODUCERS, RATE_IN, RATE_OUT, THROUGHPUT_IN, TOPICS
-from bundlekeel.ports import Picture
+from bundlekeel.ports import RawClusterView
 from bundlekeel.ports.commands import by_person
 from bundlekeel.wiring.outside import Outside
 from dev.cluster import Cluster
@@ -45,7 +45,7 @@ class Watched:
     def __init__(self, out: Outside) -> None:
         self.source, self.admin, self.feed = out.source, out.admin, out.source._feed
 
-    async def picture(self) -> Picture | None:
+    async def picture(self) -> RawClusterView | None:
         """The present one, if there is any yet."""
         try:
             return await self.source.picture()
@@ -69,7 +69,7 @@ async def watched(extensible_cluster: Cluster) -> AsyncIterator[Watched]:
         yield made
 
 
-def rates(picture: Picture, namespace: str) -> dict[str, dict[str, float]]:
+def rates(picture: RawClusterView, namespace: str) -> dict[str, dict[str, float]]:
     """By broker and bundle of this namespace: messages in per second."""
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for report in picture.reports:
@@ -79,13 +79,13 @@ def rates(picture: Picture, namespace: str) -> dict[str, dict[str, float]]:
     return found
 
 
-async def settled(watched: Watched, traffic: Traffic) -> Picture:
+async def settled(watched: Watched, traffic: Traffic) -> RawClusterView:
     """A picture of three brokers in which every bundle is once, within 20 % of what it is offered."""
     offered: dict[str, float] = defaultdict(float)
     for plan in traffic.prepare():
         offered[plan.bundle] += plan.rate
 
-    async def as_offered() -> Picture | None:
+    async def as_offered() -> RawClusterView | None:
         picture = await watched.source.picture()
         told = [pair for bundles in rates(picture, traffic.spec.namespace).values() for pair in bundles.items()]
         right = sorted(name for name, _ in told) == sorted(offered) and all(
@@ -93,7 +93,7 @@ async def settled(watched: Watched, traffic: Traffic) -> Picture:
         )
         return picture if right and len(picture.reports) == 3 else None
 
-    found: Picture = await eventually(as_offered, within=120.0)
+    found: RawClusterView = await eventually(as_offered, within=120.0)
     return found
 
 
@@ -148,7 +148,7 @@ async def test_a_transfer_removes_nobody(extensible_cluster: Cluster, watched: W
             await watched.feed.wait_changed(generation, 1.0)
             tables = watched.feed.tables()
             generation = tables.generation
-            withdrawn.update(broker for broker, heard in tables.heard.items() if heard.withdrawn_ms)
+            withdrawn.update(broker for broker, heard in tables.latest.items() if heard.withdrawn_ms)
             seen = await watched.picture()
             reported.append(len(seen.reports) if seen is not None else 0)
 
@@ -180,7 +180,7 @@ async def test_a_killed_broker_leaves_and_returns(
     """Out as soon as its registration ends, although its load data stay in the tables; back after its restart."""
     await settled(watched, traffic)
     victim = extensible_cluster.brokers[2]
-    await eventually(lambda: victim.broker_id in watched.feed.tables().heard, within=60.0)
+    await eventually(lambda: victim.broker_id in watched.feed.tables().latest, within=60.0)
     extensible_cluster.kill(victim.name)
     try:
 
@@ -190,7 +190,7 @@ async def test_a_killed_broker_leaves_and_returns(
             return bool(seen.reports) and victim.broker_id not in known
 
         await eventually(gone, within=60.0)
-        assert victim.broker_id in watched.feed.tables().heard
+        assert victim.broker_id in watched.feed.tables().latest
     finally:
         await asyncio.to_thread(extensible_cluster.restart, victim.name)
 

@@ -150,7 +150,7 @@ class Both:
         """Wait until these brokers have reported after this moment."""
 
         def heard() -> bool:
-            found = self.feed.tables().heard
+            found = self.feed.tables().latest
             return all(broker_id in found and found[broker_id].load_ms > wall_ms for broker_id in broker_ids)
 
         await eventually(heard, within=within)
@@ -171,7 +171,7 @@ async def test_traffic_shows_in_both_topics(busy: Busy, both: Both) -> None:
     await busy.spread()
 
     def seen() -> bool:
-        heard = both.feed.tables().heard.values()
+        heard = both.feed.tables().latest.values()
         total = sum(item.load.traffic[0] for item in heard if item.load is not None)
         tops = [item.bundles for item in heard if item.bundles is not None]
         rates = {name: row[0] for top in tops for name, row in zip(top.names, top.traffic.tolist(), strict=True)}
@@ -217,12 +217,12 @@ async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
     try:
         await feed.start(busy.brokers.service_urls)
         await busy.spread()
-        await eventually(lambda: "nothing was heard" in feed.tables().detail, within=60)
+        await eventually(lambda: "nothing was received" in feed.tables().detail, within=60)
         since = feed.tables().since_ms
 
         def heard() -> bool:
             tables = feed.tables()
-            return tables.since_ms > since and any(item.bundles_ms > since for item in tables.heard.values())
+            return tables.since_ms > since and any(item.bundles_ms > since for item in tables.latest.values())
 
         await eventually(heard, within=60)
     finally:
@@ -235,7 +235,7 @@ async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
     before = both.feed.tables()
     first = kill(both.process, signal.SIGSTOP)
     await eventually(lambda: both.feed.tables().state == "stuck", within=60)
-    assert set(both.feed.tables().heard) == set(before.heard)
+    assert set(both.feed.tables().latest) == set(before.latest)
     with pytest.raises(StoreError):
         await both.channel.view()
     with pytest.raises(StoreError):

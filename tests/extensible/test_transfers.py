@@ -249,7 +249,7 @@ async def test_takeover_and_handback(world: ExtensibleWorld) -> None:
     before = {broker: await admin.runtime_configuration(broker) for broker in endpoints}
     taken = await takeover(context, split=True, reason="test", by="test")
     assert taken.complete, taken
-    assert (taken.splits_by, taken.warnings) == ("Bundlekeel, in mode act", ())
+    assert (taken.splits_by, taken.warnings) == ("none", ())
     assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, False)
     for broker in endpoints:
         values = await admin.runtime_configuration(broker)

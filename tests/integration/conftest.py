@@ -14,7 +14,7 @@ from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
-from bundlekeel.daemon.execution.executor import Executor
+from bundlekeel.daemon.execution.executor import TermExecutor
 from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.daemon.operations.takeover import TakeoverContext
 from bundlekeel.ports import BrokerEndpoint, Member, Ownership
@@ -83,9 +83,9 @@ class RealWorld:
         """This sidecar's."""
         return LeaderTerm(epoch=self.epoch, member="test", permit=self.permit)
 
-    def executor(self, limits: ExecutorLimits | None = None) -> Executor:
+    def executor(self, limits: ExecutorLimits | None = None) -> TermExecutor:
         """An executor over the cluster."""
-        return Executor(self.ports, self.term, limits=limits)
+        return TermExecutor(self.ports, self.term, limits=limits)
 
     def takeover(self) -> TakeoverContext:
         """What takeover and handback need."""

@@ -29,7 +29,7 @@ async def test_round_trip(real_world: RealWorld, before: str | None) -> None:
 
     taken = await takeover(context, split=True, reason="test", by="test")
     assert taken.complete, taken
-    assert taken.splits_by == "Bundlekeel, in mode act"
+    assert taken.splits_by == "none"
     assert taken.overrides == {SHEDDING: before, SPLITTING: None}
     assert await admin.dynamic_configuration() == {SHEDDING: "false", SPLITTING: "false"}
     assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, False)

@@ -15,7 +15,7 @@ from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.source import BROKERS, BUNDLE_DATA, RESOURCE_QUOTA, ZkLoadSource
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.ports import Picture
+from bundlekeel.ports import RawClusterView
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
 from tests.support.contracts.zookeeper import chroot, client, end_session, plain, silence, until_connected, zookeeper
@@ -104,18 +104,18 @@ def put(store: KazooClient, broker_id: str, data: bytes) -> None:
     put_node(store, f"{BROKERS}/{broker_id}", data, ephemeral=True)
 
 
-async def until(source: ZkLoadSource, condition: Any) -> Picture:
+async def until(source: ZkLoadSource, condition: Any) -> RawClusterView:
     """The first picture that satisfies the condition."""
 
-    async def seen() -> Picture | None:
+    async def seen() -> RawClusterView | None:
         picture = await source.picture()
         return picture if condition(picture) else None
 
-    found: Picture = await eventually(seen)
+    found: RawClusterView = await eventually(seen)
     return found
 
 
-def ids(picture: Picture) -> list[str]:
+def ids(picture: RawClusterView) -> list[str]:
     """Brokers with a usable report."""
     return [report.broker_id for report in picture.reports]
 

@@ -47,7 +47,7 @@ class Replay:
         self.book = ExtensibleBrokers(bundles=bundles, stats_interval=10.0)
         self.seconds = 0.0
         self.state: FeedState = "ok"
-        self.heard: dict[str, LatestLoad] = {}
+        self.latest: dict[str, LatestLoad] = {}
         self.registered = dict.fromkeys(BROKERS, 0)
         self.apply(("register", self.registered))
 
@@ -63,9 +63,9 @@ class Replay:
             case ("say", str(broker), float(score), tuple(rates), int(skew), BundleLoads() as top):
                 load = broker_load(broker, score, rates, self.now.wall_ms + skew, len(top.names))
                 now = self.now.wall_ms
-                self.heard[broker] = LatestLoad(load=load, bundles=top, load_ms=now, bundles_ms=now)
+                self.latest[broker] = LatestLoad(load=load, bundles=top, load_ms=now, bundles_ms=now)
             case ("withdraw", str(broker)):
-                self.heard[broker] = replace(self.heard.get(broker, LatestLoad()), withdrawn_ms=self.now.wall_ms)
+                self.latest[broker] = replace(self.latest.get(broker, LatestLoad()), withdrawn_ms=self.now.wall_ms)
             case ("poll", str(broker), BundleLoads() as loads):
                 self.book.polled(broker, loads, self.now)
             case ("fail", str(broker)):
@@ -77,7 +77,7 @@ class Replay:
                 self.book.register(
                     {b: BrokerEndpoint(broker_id=b, web_url="", start_timestamp=at) for b, at in alive.items()}
                 )
-        self.book.hear(LoadTables(heard=self.heard, state=self.state), self.now)
+        self.book.take_in(LoadTables(latest=self.latest, state=self.state), self.now)
 
 
 @given(st.sampled_from(["all", "top"]), st.lists(events, max_size=20))
@@ -103,20 +103,20 @@ def test_every_registered_broker_is_told_of_once(bundles: BundlesSetting, happen
 
 
 @given(st.lists(st.tuples(scores, rates), min_size=1, max_size=2), rates)
-def test_an_imputed_score_is_between_the_least_heard_and_one(
-    heard: list[tuple[float, tuple[float, ...]]], quiet: tuple[float, ...]
+def test_an_imputed_score_is_between_the_least_reported_and_one(
+    reported: list[tuple[float, tuple[float, ...]]], quiet: tuple[float, ...]
 ) -> None:
-    """Unless all that were heard are above 1 themselves."""
+    """Unless all that are reported are above 1 themselves."""
     replay = Replay("all")
-    for broker, (score, traffic) in zip(BROKERS, heard, strict=False):
+    for broker, (score, traffic) in zip(BROKERS, reported, strict=False):
         replay.apply(("say", broker, score, traffic, 0, BundleLoads(traffic=np.zeros((0, 4)), counts=np.zeros((0, 3)))))
         replay.apply(("poll", broker, BundleLoads(traffic=np.zeros((0, 4)), counts=np.zeros((0, 3), dtype=np.int64))))
     loads = BundleLoads(names=(bundle_name(1),), traffic=np.array([quiet]), counts=np.ones((1, 3), dtype=np.int64))
     replay.apply(("poll", BROKERS[2], loads))
     found = {item.broker_id: item for item in replay.book.reports(replay.now)[0]}
-    if not any(sum(traffic[2:]) > 0 for _, traffic in heard):
+    if not any(sum(traffic[2:]) > 0 for _, traffic in reported):
         assert BROKERS[2] not in found
         return
-    least = min(score for score, _ in heard)
+    least = min(score for score, _ in reported)
     assert least <= found[BROKERS[2]].usage[CPU] / 100 * (1 + 1e-12)
     assert found[BROKERS[2]].usage[CPU] / 100 <= max(1.0, least) * (1 + 1e-12)

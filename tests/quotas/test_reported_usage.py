@@ -46,8 +46,8 @@ def test_what_brokers_tell_is_what_is_measured(quota_cluster: Cluster, tmp_path:
         rows = _told(made)
         assert {row["broker"] for row in rows} == {broker.broker_id for broker in quota_cluster.brokers}
         assert all(row["registered"] and row["publish_age_seconds"] <= SIX_PERIODS for row in rows)
-        told, counted = (sum(row[name]["publish_messages"] for row in rows) for name in ("told", "measured"))
-        out = sum(row["told"]["dispatch_messages"] for row in rows)
+        told, counted = (sum(row[name]["publish_messages"] for row in rows) for name in ("reported", "measured"))
+        out = sum(row["reported"]["dispatch_messages"] for row in rows)
         published, delivered = measured.totals
         sys.stdout.write(f"told {told:.0f}, counted {counted:.0f}, at clients {published:.0f} messages/s\n")
         assert told == pytest.approx(published, rel=NEAR) and told == pytest.approx(counted, rel=NEAR)
@@ -59,7 +59,7 @@ def test_what_brokers_tell_is_what_is_measured(quota_cluster: Cluster, tmp_path:
 
 def _told(made: Sidecar) -> Sequence[dict[str, Any]]:
     groups = view(made).get("groups")
-    return groups[0]["told"] if groups else []
+    return groups[0]["reported"] if groups else []
 
 
 def _all_heard(made: Sidecar, count: int) -> bool:

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from bundlekeel.core.history.frames import plain
 from bundlekeel.core.history.record import dumped
-from bundlekeel.core.history.values import plain
 from bundlekeel.jobs import backtest, quality
 from bundlekeel.jobs.blocks import blocks_of, dense, warm_of
 from bundlekeel.jobs.periods import open_store, periods_of

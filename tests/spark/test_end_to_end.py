@@ -62,7 +62,7 @@ def test_recorded_refused_calibrated_adopted_reverted(scene: Scene, tmp_path: Pa
     history, days, proposals = tmp_path / "history", tmp_path / "days", tmp_path / "calibration"
     changes: dict[str, Any] = {
         "history": {"uri": str(history), "wal": str(tmp_path / "wal")},
-        "calibration": {"mode": "adopt", "uri": str(proposals), "interval": "1s", "canary": "6h"},
+        "calibration": {"mode": "adopt", "uri": str(proposals), "interval": "1s", "trial": "6h"},
         "parameters": EAGER,
     }
     with scene.sidecars("A", tmp_path, **changes) as (sidecar,):

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bundlekeel.core.model.load import CPU, RESOURCES
-from bundlekeel.jobs import features, schemas
+from bundlekeel.jobs import features, read
 from bundlekeel.jobs.capacity import capacity, per_unit
 from bundlekeel.jobs.read import of_days, part
 from dev.history_model import CORE, IDLE, dense
@@ -43,7 +43,7 @@ def test_week_and_profile(small_digest: DataFrame) -> None:
     """Every hour is there once for each broker, bundle and namespace, and sums agree with each other."""
     hours = features.hourly(small_digest).persist()
     week = features.week(hours).persist()
-    assert week.schema.names == schemas.WEEK.names
+    assert week.schema.names == read.WEEK.names
     counts = {row["kind"]: row["count"] for row in week.groupBy("kind").count().collect()}
     assert counts == {"broker": 72 * SMALL.brokers, "bundle": 72 * SMALL.bundles, "namespace": 72 * 2}
     # Three days from Monday on.
@@ -52,7 +52,7 @@ def test_week_and_profile(small_digest: DataFrame) -> None:
     assert sums["broker"] == pytest.approx(sums["bundle"], rel=1e-6)
     assert sums["namespace"] == pytest.approx(sums["bundle"], rel=1e-6)
     profile = features.profile(hours)
-    assert profile.schema.names == schemas.PROFILE.names
+    assert profile.schema.names == read.PROFILE.names
     rows = profile.where("kind = 'bundle'").collect()
     assert len(rows) == SMALL.bundles
     assert all(row["hours"] == 72 and row["bytes_peak"] >= row["bytes"] > 0 for row in rows)

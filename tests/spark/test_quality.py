@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.jobs import quality, schemas
+from bundlekeel.jobs import quality, read
 from bundlekeel.jobs.options import Options
 from bundlekeel.jobs.recalibrate import recalibrated
 from bundlekeel.jobs.rules import BadDays, HistoryRules, TooLittleHistory, accept, judge
@@ -40,7 +40,7 @@ def test_every_poison_has_a_case() -> None:
 
 def test_sound_days_are_good(small_digest: DataFrame) -> None:
     """Nothing is held against three sound days, and their figures are those of what was written."""
-    assert quality.days(small_digest).schema.names == schemas.DAYS.names
+    assert quality.days(small_digest).schema.names == read.DAYS.names
     judged = judge(quality.figures(small_digest), RULES)
     assert [item.verdict for item in judged] == ["good"] * 3, [item.reasons for item in judged]
     for item in judged:

@@ -24,7 +24,7 @@ class Bench:
     def __init__(self, bundles: BundlesSetting = "all", *brokers: str) -> None:
         self.book = ExtensibleBrokers(bundles=bundles, stats_interval=10.0)
         self.seconds = 0.0
-        self.heard: dict[str, LatestLoad] = {}
+        self.latest: dict[str, LatestLoad] = {}
         self.state: FeedState = "ok"
         self.register(*(brokers or (A, B, C)))
 
@@ -38,14 +38,14 @@ class Bench:
         )
 
     def listen(self) -> None:
-        self.book.hear(LoadTables(heard=self.heard, state=self.state), self.now)
+        self.book.take_in(LoadTables(latest=self.latest, state=self.state), self.now)
 
     def say(self, load: BrokerLoadData, top: BundleLoads | None = None) -> None:
-        before = self.heard.get(load.broker_id, LatestLoad())
+        before = self.latest.get(load.broker_id, LatestLoad())
         heard = replace(before, load=load, load_ms=self.now.wall_ms)
         if top is not None:
             heard = replace(heard, bundles=top, bundles_ms=self.now.wall_ms)
-        self.heard[load.broker_id] = heard
+        self.latest[load.broker_id] = heard
         self.listen()
 
     def load(self, broker: str, score: float, traffic: tuple[float, ...] = BUSY, bundles: int = 1) -> BrokerLoadData:

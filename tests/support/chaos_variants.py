@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from bundlekeel.core.model.errors import AdminApiError, LeadershipLost, StoreError
-from bundlekeel.daemon.execution.executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.intents import INTENTS
 from bundlekeel.daemon.execution.move import MovePorts
 from bundlekeel.daemon.state.documents import Desired, decode, encode
@@ -41,9 +41,9 @@ class FarAway(ChaosSidecar):
 class WithoutPermit(FarAway):
     """Nobody asks whether it still leads."""
 
-    def make_executor(self, world: MovePorts) -> LeaderExecutor:
+    def make_executor(self, ports: MovePorts) -> Executor:
         """An executor that checks nothing."""
-        return LeaderExecutor(world, _Always(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
+        return Executor(ports, _Always(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
 
 
 class _EndsItself(_Always):
@@ -60,9 +60,9 @@ class _EndsItself(_Always):
 class GivesUpEarly(FarAway):
     """As before a suspension was distinguished from the end of a term: the executor stays idle, its intent open."""
 
-    def make_executor(self, world: MovePorts) -> LeaderExecutor:
+    def make_executor(self, ports: MovePorts) -> Executor:
         """An executor that ends with a suspension."""
-        return LeaderExecutor(world, _EndsItself(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
+        return Executor(ports, _EndsItself(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
 
 
 class _NoIntents(FarStore):

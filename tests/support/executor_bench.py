@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.execution.executor import Executor, ExecutorHooks
+from bundlekeel.daemon.execution.executor import ExecutorHooks, TermExecutor
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.ports import DocumentChange, Member, commands
@@ -125,10 +125,10 @@ class Bench(World):
         self.heard: list[MoveOutcome] = []
         self.executor = self.build()
 
-    def build(self, **hooks: object) -> Executor:
+    def build(self, **hooks: object) -> TermExecutor:
         """Another executor over the same world."""
         given_hooks = ExecutorHooks(on_outcome=self.heard.append, **hooks)  # type: ignore[arg-type]
-        return Executor(self.ports(), self.term, limits=self.limits, hooks=given_hooks)
+        return TermExecutor(self.ports(), self.term, limits=self.limits, hooks=given_hooks)
 
     async def move(self, source: str = B, destination: str = C) -> MoveOutcome:
         """Move the bundle."""

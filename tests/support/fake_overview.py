@@ -10,7 +10,7 @@ from tests.support.fake_places import BROKERS
 Json = dict[str, Any]
 
 
-class FakeDrawing:
+class FakeOverview:
     """One bundle a broker is drawn, three are not. `cycle`: a test counts it up."""
 
     cycle = 4711

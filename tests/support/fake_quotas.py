@@ -42,7 +42,7 @@ def _told() -> list[ReportedUsageView]:
         ReportedUsageView(
             broker="b1:8080",
             registered=True,
-            told=rates(400.0, 8e6, 890.0, 9e6),
+            reported=rates(400.0, 8e6, 890.0, 9e6),
             measured=rates(410.0, 8.1e6, 900.0, 1e7),
             publish_age_seconds=42.0,
             dispatch_age_seconds=71.5,
@@ -50,7 +50,7 @@ def _told() -> list[ReportedUsageView]:
         ReportedUsageView(
             broker="pulsar://b9:6650",
             registered=False,
-            told=rates(13.0, 1e5),
+            reported=rates(13.0, 1e5),
             measured=None,
             publish_age_seconds=3600.0,
             dispatch_age_seconds=None,
@@ -75,7 +75,7 @@ class FakeQuotas:
             members=["t:acme"],
             limits=rates(500.0, 1e7),
             defects=[],
-            told=[],
+            reported=[],
             planned=[],
         )
         if self.unseen:
@@ -94,7 +94,7 @@ class FakeQuotas:
             skew_loss=rates(0.0, 0.0, 0.0, 0.0),
             excess=rates(0.0, 0.0, 0.0, 0.0),
             defects=[CodeView(code=code.value, detail="900 messages/s", explanation=EXPLANATIONS[code])],
-            told=_told(),
+            reported=_told(),
         )
 
     async def view(self) -> QuotasView:

@@ -52,7 +52,7 @@ from bundlekeel.daemon.answers.service import PlanRequest, Service
 from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 from bundlekeel.daemon.summary import summary
 from tests.support.fake_channel import FakeChannel
-from tests.support.fake_overview import FakeDrawing
+from tests.support.fake_overview import FakeOverview
 from tests.support.fake_places import BROKERS, NOW_MS, assignment, move, places, refusal
 from tests.support.fake_quotas import FakeQuotas
 from tests.support.fake_requests import FakeWishes
@@ -191,7 +191,7 @@ def _load(row: int, broker: str) -> LoadView:
     )
 
 
-class FakeService(FakeChannel, FakeDrawing):
+class FakeService(FakeChannel, FakeOverview):
     """Answers as `daemon.answers.Service` documents."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ class MemoryFeed(Generations):
         self.urls: list[tuple[str, ...]] = []
         self.closed = False
         self._clock = clock
-        self._heard: dict[str, LatestLoad] = {}
+        self._latest: dict[str, LatestLoad] = {}
         self._state: FeedState = "off"
         self._detail = ""
         self._since_ms = 0
@@ -59,22 +59,22 @@ class MemoryFeed(Generations):
         now = self._clock.wall_ms()
         for load in loads:
             heard = replace(
-                self._heard.get(load.broker_id, LatestLoad()), load=load, load_ms=now, withdrawn_ms=0, fault=None
+                self._latest.get(load.broker_id, LatestLoad()), load=load, load_ms=now, withdrawn_ms=0, fault=None
             )
             if bundles is not None:
                 heard = replace(heard, bundles=bundles, bundles_ms=now)
-            self._heard[load.broker_id] = heard
+            self._latest[load.broker_id] = heard
         self._publish()
 
     def withdraw(self, broker_id: str) -> None:
         """A tombstone, as around every move."""
-        heard = self._heard.get(broker_id, LatestLoad())
-        self._heard[broker_id] = replace(heard, withdrawn_ms=self._clock.wall_ms())
+        heard = self._latest.get(broker_id, LatestLoad())
+        self._latest[broker_id] = replace(heard, withdrawn_ms=self._clock.wall_ms())
         self._publish()
 
     def spoil(self, broker_id: str, code: str, detail: str) -> None:
         """A message that cannot be used."""
-        self._heard[broker_id] = replace(self._heard.get(broker_id, LatestLoad()), fault=(code, detail))
+        self._latest[broker_id] = replace(self._latest.get(broker_id, LatestLoad()), fault=(code, detail))
         self._publish()
 
     def become(self, state: FeedState, detail: str = "") -> None:
@@ -94,7 +94,7 @@ class MemoryFeed(Generations):
     def tables(self) -> LoadTables:
         return LoadTables(
             generation=self._generation,
-            heard=dict(self._heard),
+            latest=dict(self._latest),
             state=self._state,
             detail=self._detail,
             since_ms=self._since_ms,

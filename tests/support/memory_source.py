@@ -18,7 +18,7 @@ from bundlekeel.core.model.load import (
 )
 from bundlekeel.core.model.names import parse_bundle, parse_topic
 from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.ports import Clock, Picture, PolicyRecords
+from bundlekeel.ports import Clock, PolicyRecords, RawClusterView
 from tests.support.generations import Generations
 
 
@@ -98,12 +98,12 @@ class MemoryLoadSource(Generations):
     async def start(self) -> None:
         self.started = True
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> RawClusterView:
         if self.suspended:
             raise StoreError("the source in memory is suspended")
         if self._generation == 0:
             raise SnapshotError("the source in memory has been given nothing yet")
-        return Picture(
+        return RawClusterView(
             wall_ms=self._clock.wall_ms(),
             boot=self._clock.boot(),
             generation=self._generation,

@@ -25,7 +25,7 @@ class MemoryUsageFeed:
         if self._tables.state != "ok":
             return
         known, now, after = (
-            self._tables.heard.get(message.broker, {}),
+            self._tables.latest.get(message.broker, {}),
             self._clock.wall_ms(),
             dict[str, ReceivedUsage](),
         )
@@ -36,7 +36,7 @@ class MemoryUsageFeed:
             if told.dispatch is not None:
                 heard = replace(heard, dispatch=told.dispatch, dispatch_ms=now)
             after[told.group] = heard
-        self._tables = replace(self._tables, heard={**self._tables.heard, message.broker: after})
+        self._tables = replace(self._tables, latest={**self._tables.latest, message.broker: after})
 
     def spoil(self, why: str) -> None:
         """A message that cannot be used."""

@@ -156,7 +156,7 @@ class PageSidecar(FakeSidecar):
             rules=AdoptionRules(),
             every_seconds=1.0,
             interval_seconds=10.0,
-            canary_seconds=3600.0,
+            trial_seconds=3600.0,
             store=lambda: store,
             effective_parameters=self.effective_parameters,
             shared_state=self.shared_state,

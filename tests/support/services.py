@@ -83,7 +83,7 @@ def operator_requests(sidecar: FakeSidecar, *, review: bool = False) -> Operator
         cycle=sidecar.cycle,
         drain_tracker=sidecar.operations,
         manual_moves=sidecar.manual_moves,
-        proposals=Reviews(sidecar.coordination, sidecar.shared_state, sidecar.clock, required=review),
+        review_store=Reviews(sidecar.coordination, sidecar.shared_state, sidecar.clock, required=review),
         metadata=sidecar.cluster.metadata,
         ownership=sidecar.cluster.model,
         journal=sidecar.journal,

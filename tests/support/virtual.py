@@ -11,10 +11,9 @@ from bundlekeel.core.model.load import CapacityOverride, Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.sim.balancers import CYCLE, Bundlekeel, direct_moves
-from bundlekeel.sim.bundles import build
+from bundlekeel.sim.bundles import build, zipf
 from bundlekeel.sim.cluster import VirtualCluster
 from bundlekeel.sim.scenario import ScenarioSettings, Tenant
-from bundlekeel.sim.traffic import zipf
 
 BROKER_BYTES = ScenarioSettings().broker_bytes
 Load = Callable[[float], Floats]

@@ -20,7 +20,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.guard_state import GuardMemory
@@ -274,9 +274,9 @@ class FakeSidecar:
         """How it reaches the brokers."""
         return MemoryAdmin(self.cluster.model)
 
-    def make_executor(self, ports: MovePorts) -> LeaderExecutor:
+    def make_executor(self, ports: MovePorts) -> Executor:
         """What carries its moves out."""
-        return LeaderExecutor(ports, self.leadership, self.shared_state, self.limits, self.gate)
+        return Executor(ports, self.leadership, self.shared_state, self.limits, self.gate)
 
     def _cycle(self, params: Parameters, revert: bool) -> Cycle:
         self.effects = Effects(self.journal.append, self.telemetry, revert=revert)

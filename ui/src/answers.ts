@@ -440,6 +440,8 @@ export interface GroupDetailView {
   planned: (string)[];
   /** why, in the words of who asked */
   reason: string;
+  /** what brokers report to each other; empty where they do not */
+  reported: (ReportedUsageView)[];
   /** its busiest topics */
   rows: (TopicView)[];
   /** sums over topics */
@@ -448,8 +450,6 @@ export interface GroupDetailView {
   since_ms: number;
   /** shares lost because demand sits in too few partitions */
   skew_loss: RatesView | null;
-  /** what brokers report to each other; empty where they do not */
-  told: (ReportedUsageView)[];
   /** how many are in it */
   topics: number | null;
   /** what its topics pass */
@@ -506,14 +506,14 @@ export interface GroupView {
   planned: (string)[];
   /** why, in the words of who asked */
   reason: string;
+  /** what brokers report to each other; empty where they do not */
+  reported: (ReportedUsageView)[];
   /** sums over topics */
   shares: RatesView | null;
   /** when it was set; 0: it is of the settings */
   since_ms: number;
   /** shares lost because demand sits in too few partitions */
   skew_loss: RatesView | null;
-  /** what brokers report to each other; empty where they do not */
-  told: (ReportedUsageView)[];
   /** how many are in it */
   topics: number | null;
   /** what its topics pass */
@@ -1119,7 +1119,7 @@ export interface ReportedUsageView {
   /** false: it is gone, and its last report may still count */
   registered: boolean;
   /** what it reported; null: nothing yet */
-  told: RatesView;
+  reported: RatesView;
 }
 
 /** A broker that is cordoned or warmed. */
@@ -1496,7 +1496,7 @@ export interface TopicView {
   demand: RatesView;
   /** kinds of rate at their limit */
   held_back: (string)[];
-  /** what of the share nobody uses, since demand sits in too few partitions */
+  /** what of the share is not used, since demand sits in too few partitions */
   loss: RatesView;
   /** what each partition may pass now */
   partition_rate: RatesView;

@@ -5,7 +5,7 @@ import type { JournalRecord as Line, WhyView } from "./answers";
 export type {
   BrokerView as Broker,
   BundleView as Bundle,
-  OverviewView as Drawing,
+  OverviewView as Overview,
   LoadView as Load,
   MoveView as Move,
   PlanView as Plan,

@@ -1,7 +1,7 @@
 // Brokers as bars: how much of a broker's capacity is used, with what is on it inside.
 
 import type { OperationsView } from "./answers";
-import type { Broker, Drawing, Load } from "./api";
+import type { Broker, Overview, Load } from "./api";
 import { balanceOf, bundleParts, count, duration, moment, percent, rate, words } from "./words";
 
 /** Namespaces that get a colour and a letter of their own; all others share one. */
@@ -18,8 +18,8 @@ export function scaleEnd(ratios: number[]): number {
   return [0.02, 0.05, 0.1, 0.2, 0.3].find((end) => end > top * 1.1) ?? 1.02;
 }
 
-export function Legend(props: { drawing: Drawing }) {
-  const names = props.drawing.namespaces.filter((row) => row.throughput > 0);
+export function Legend(props: { overview: Overview }) {
+  const names = props.overview.namespaces.filter((row) => row.throughput > 0);
   const others = names.length - NAMED;
   return (
     <ul class="legend" aria-label="Namespaces, by throughput">
@@ -45,7 +45,7 @@ export function Legend(props: { drawing: Drawing }) {
   );
 }
 
-function Segments(props: { row: Drawing["brokers"][number]; width: number }) {
+function Segments(props: { row: Overview["brokers"][number]; width: number }) {
   const { row, width } = props;
   const total = row.other_throughput + row.bundles.reduce((sum, item) => sum + item.throughput, 0);
   if (total <= 0) return <span class="seg rest" style={{ width: "100%" }} />;
@@ -141,13 +141,13 @@ function Line(props: { at: number; end: number; kind: string; title: string }) {
 
 export function BrokerBars(props: {
   brokers: Broker[];
-  drawing: Drawing | null;
+  overview: Overview | null;
   operations: OperationsView | null;
   onOpen: (broker: string) => void;
 }) {
   const { usable, mean, busiest } = balanceOf(props.brokers);
   const end = scaleEnd(usable.map((row) => row.score_ratio!));
-  const drawn = new Map(props.drawing?.brokers.map((row) => [row.broker, row]));
+  const drawn = new Map(props.overview?.brokers.map((row) => [row.broker, row]));
   const shown = [...props.brokers].sort((a, b) => (b.score_ratio ?? -1) - (a.score_ratio ?? -1));
   return (
     <>

@@ -3,7 +3,7 @@
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { OperationsView } from "./answers";
-import type { Broker, Drawing, State, WhoAmI } from "./api";
+import type { Broker, Overview, State, WhoAmI } from "./api";
 import { token } from "./api";
 import { BrokerBars, Legend } from "./bars";
 import { ChannelView } from "./channel";
@@ -40,11 +40,11 @@ function viewOf(hash: string): string {
   return VIEWS.some(([known]) => known === name) ? name : "cluster";
 }
 
-function ClusterView(props: { who: WhoAmI | null; brokers: Answer<Broker[]>; drawing: Answer<Drawing> }) {
-  const { drawing } = props;
+function ClusterView(props: { who: WhoAmI | null; brokers: Answer<Broker[]>; overview: Answer<Overview> }) {
+  const { overview } = props;
   const operations = useAnswer<OperationsView>("operations").data;
   const [open, setOpen] = useState("");
-  const drawn = (props.brokers.data?.length ?? 0) > 0 && drawing.data !== null;
+  const drawn = (props.brokers.data?.length ?? 0) > 0 && overview.data !== null;
   useEffect(() => {
     // When the bars are on the screen; the tests read it.
     if (drawn) requestAnimationFrame(() => performance.mark("bundlekeel-drawn"));
@@ -53,8 +53,8 @@ function ClusterView(props: { who: WhoAmI | null; brokers: Answer<Broker[]>; dra
     <Loaded answer={props.brokers} empty="No broker is known yet.">
       {(rows) => (
         <>
-          {drawing.data && <Legend drawing={drawing.data} />}
-          <BrokerBars brokers={rows} drawing={drawing.data} operations={operations} onOpen={setOpen} />
+          {overview.data && <Legend overview={overview.data} />}
+          <BrokerBars brokers={rows} overview={overview.data} operations={operations} onOpen={setOpen} />
           {open && <BrokerDrawer broker={open} who={props.who} operations={operations} onClose={() => setOpen("")} />}
         </>
       )}
@@ -67,7 +67,7 @@ function Main(props: {
   state: State;
   who: WhoAmI | null;
   brokers: Answer<Broker[]>;
-  drawing: Answer<Drawing>;
+  overview: Answer<Overview>;
 }) {
   const { view, state, who, brokers } = props;
   if (view === "plan") return <PlanView state={state} who={who} />;
@@ -80,7 +80,7 @@ function Main(props: {
   if (view === "settings") return <SettingsView />;
   if (view === "doctor") return <DoctorView />;
   if (view === "api") return <ReferenceView />;
-  return <ClusterView who={who} brokers={brokers} drawing={props.drawing} />;
+  return <ClusterView who={who} brokers={brokers} overview={props.overview} />;
 }
 
 function Page() {
@@ -91,7 +91,7 @@ function Page() {
   const who = useAnswer<WhoAmI>("whoami");
   const brokers = useAnswer<Broker[]>("brokers");
   // Asked for here and not where it is drawn: it need not wait for the others.
-  const drawing = useAnswer<Drawing>(view === "cluster" ? "drawing?largest=24" : null);
+  const overview = useAnswer<Overview>(view === "cluster" ? "overview?largest=24" : null);
   useEffect(() => {
     const follow = () => {
       setView(viewOf(location.hash));
@@ -142,7 +142,7 @@ function Page() {
         <h1 ref={heading} tabIndex={-1}>
           {title}
         </h1>
-        <Main view={view} state={state.data} who={who.data} brokers={brokers} drawing={drawing} />
+        <Main view={view} state={state.data} who={who.data} brokers={brokers} overview={overview} />
       </main>
       <footer>
         <p class="quiet">

@@ -108,7 +108,7 @@ export function ReasonForm(props: {
 }) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);
-  // The button is disabled only with the next drawing: a second click before that must not send again.
+  // The button is disabled only with the next rendering: a second click before that must not send again.
   const sent = useRef(false);
   const [problem, setProblem] = useState<Problem | null>(null);
   const submit = async (event: Event) => {

@@ -156,7 +156,7 @@ class FileJournal:
         except OSError:
             self._telemetry.count("journal_errors_total")
             return
-        # The full one stays locked until the new one is: nobody else may begin in between.
+        # The full one stays locked until the new one is: no other process may begin in between.
         self._fd = None
         try:
             self._open(path)

@@ -183,7 +183,7 @@ METRICS: tuple[Metric, ...] = (
         "quota_skew_loss",
         "gauge",
         ("group", "kind"),
-        "Shares a second that nobody uses, since demand sits in too few partitions of a topic.",
+        "Shares a second that are not used, since demand sits in too few partitions of a topic.",
     ),
     Metric(
         "quota_topic_usage",
@@ -202,7 +202,7 @@ METRICS: tuple[Metric, ...] = (
         "quota_topic_loss",
         "gauge",
         ("group", "topic", "kind"),
-        "What of that share nobody uses, since demand sits in too few partitions of the topic.",
+        "What of that share is not used, since demand sits in too few partitions of the topic.",
     ),
     Metric("quota_topics", "gauge", ("group",), "Topics of a quota group that are served."),
     Metric("quota_held_back_topics", "gauge", ("group",), "Topics of a quota group that are at their limit."),

@@ -114,7 +114,7 @@ class Admission:
         return None
 
     async def unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A path without a route: without the right to read nobody learns which routes there are."""
+        """A path without a route: without the right to read the answer does not show which routes exist."""
         refusal = await self._refusal(scope, "viewer")
         await (refusal or problem(404, "not-found", "Not Found"))(scope, receive, send)
 

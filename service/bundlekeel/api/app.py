@@ -15,7 +15,7 @@ from bundlekeel.api import page, problems
 from bundlekeel.api.admission import ANYBODY, MAX_CONCURRENT, Admission, require_roles
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
-from bundlekeel.api.routes import events, operations, probes, quotas, reads, thresholds
+from bundlekeel.api.routes import events, operations, probes, quotas, reads
 from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
 from bundlekeel.api.shield import Shield
@@ -79,13 +79,11 @@ def create_app(
     app.include_router(events.router, prefix="/api/v1")
     app.include_router(reads.channels, prefix="/api/v1")
     app.include_router(operations.reads, prefix="/api/v1")
-    app.include_router(thresholds.reads, prefix="/api/v1")
     app.include_router(quotas.reads, prefix="/api/v1")
     if mutations:
         app.include_router(mutating.router, prefix="/api/v1")
         app.include_router(mutating.admin, prefix="/api/v1")
         app.include_router(operations.changes, prefix="/api/v1")
-        app.include_router(thresholds.changes, prefix="/api/v1")
         app.include_router(quotas.changes, prefix="/api/v1")
     app.include_router(probes.router)
     app.include_router(page.router)

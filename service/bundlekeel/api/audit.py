@@ -2,7 +2,7 @@
 
 Over TCP the name is the authenticated one: a `by` in the body is replaced by it before any route sees the body. What
 cannot be read here is not passed on: the routes' own parser reads more (UTF-16, a byte order mark), and would take a
-`by` out of it that nobody signed.
+`by` out of it that no credentials prove.
 """
 
 from __future__ import annotations

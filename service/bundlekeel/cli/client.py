@@ -207,7 +207,7 @@ def _shown(answer: httpx.Response) -> Any:
 
 
 def _knock(path: Path) -> None:
-    """Raise OSError when nobody listens there; httpcore would leave its socket open then."""
+    """Raise OSError when no process listens there; httpcore would leave its socket open then."""
     with socketlib.socket(socketlib.AF_UNIX, socketlib.SOCK_STREAM) as knock:
         knock.settimeout(5)
         knock.connect(str(path))

@@ -119,8 +119,7 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         reason: ReasonOption,
         config: ConfigOption = None,
         split: Annotated[
-            Split,
-            typer.Option("--split", help="brokers: they go on splitting bundles; off: only Bundlekeel does."),
+            Split, typer.Option("--split", help="Who splits bundles afterwards: the brokers, or (off) only Bundlekeel.")
         ] = "brokers",
         namespace: Annotated[
             list[str] | None,

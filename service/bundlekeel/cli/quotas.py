@@ -187,26 +187,26 @@ def group(answer: GroupDetailView, layout: TableLayout) -> RenderableType:
                 made.add_row(*once[:3], head, *cells, "yes" if kind in row.held_back else "", once[3])
                 once = [""] * 4
         parts.append(made)
-    if answer.told:
-        parts.append(_told(answer.told))
+    if answer.reported:
+        parts.append(_reported(answer.reported))
     return Group(*parts)
 
 
-def _told(rows: Sequence[ReportedUsageView]) -> RenderableType:
+def _reported(rows: Sequence[ReportedUsageView]) -> RenderableType:
     """What brokers report to each other beside what is measured, and the sums."""
-    made = table("broker", "kind", ">told", ">measured", ">ago")
+    made = table("broker", "kind", ">reported", ">measured", ">ago")
     for row in rows:
         name = f"{row.broker}{'' if row.registered else ' (gone)'}"
         for kind, head in zip(KINDS, _HEADS, strict=True):
             age = row.publish_age_seconds if kind.startswith("publish") else row.dispatch_age_seconds
             form = _form(kind)
-            made.add_row(name, head, form(_of(row.told, kind)), form(_of(row.measured, kind)), units.age(age))
+            made.add_row(name, head, form(_of(row.reported, kind)), form(_of(row.measured, kind)), units.age(age))
             name = ""
     name = "together"
     for kind, head in zip(KINDS, _HEADS, strict=True):
-        told = sum(_of(row.told, kind) or 0.0 for row in rows)
+        reported = sum(_of(row.reported, kind) or 0.0 for row in rows)
         measured = sum(_of(row.measured, kind) or 0.0 for row in rows)
-        made.add_row(name, head, _form(kind)(told), _form(kind)(measured), "")
+        made.add_row(name, head, _form(kind)(reported), _form(kind)(measured), "")
         name = ""
     return made
 

@@ -16,7 +16,7 @@ import structlog
 
 from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.execution.executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
@@ -72,7 +72,7 @@ class RuntimeParts:
     leadership: Leadership
     shared_state: SharedState
     observer: Observer
-    executor: LeaderExecutor
+    executor: Executor
     cycle: Cycle
     executions: Executions
     operations: DrainTracker
@@ -156,7 +156,7 @@ class Runtime:
             await self._pause(1.0)
 
     async def _observe(self) -> None:
-        """Bench sidecars watch only the seats; whoever has a seat keeps full watches and warm averages."""
+        """Bench sidecars watch only the seats; a sidecar with a seat keeps full watches and warm averages."""
         while self._parts.leadership.role == BENCH:
             await self._pause(0.2)
             if self._stop.is_set():
@@ -367,7 +367,7 @@ class Runtime:
 
 async def begin_term(
     epoch: int,
-    executor: LeaderExecutor,
+    executor: Executor,
     shared_state: SharedState,
     outage: OutageWatch,
     observer: Observer,

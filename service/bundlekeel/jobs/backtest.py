@@ -20,8 +20,7 @@ from bundlekeel.jobs.blocks import Block, dense, warm_of
 from bundlekeel.jobs.columns import PERIODS
 from bundlekeel.jobs.periods import open_store
 from bundlekeel.jobs.places import OutputFolder
-from bundlekeel.jobs.read import period_of, spread
-from bundlekeel.jobs.schemas import spark_schema
+from bundlekeel.jobs.read import period_of, spark_schema, spread
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures, Chunk, RecordedTraffic, unbroken
 from bundlekeel.sim.backtest.measures import COLUMNS
 
@@ -45,7 +44,7 @@ DENSE: Final = pa.schema(
         ("why", pa.string()),
     ]
 )
-# `pieces`: blocks that candidates play in one course. `number`: of the first.
+# `pieces`: blocks that candidates run through without a break. `number`: of the first.
 TASKS: Final = pa.schema(
     [
         ("number", pa.int64()),

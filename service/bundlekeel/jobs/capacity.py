@@ -29,9 +29,9 @@ from bundlekeel.core.model.load import (
     TRAFFIC,
     Floats,
 )
-from bundlekeel.jobs import columns, schemas
+from bundlekeel.jobs import columns
 from bundlekeel.jobs.columns import REPORTED
-from bundlekeel.jobs.read import part
+from bundlekeel.jobs.read import CAPACITY, part
 from bundlekeel.jobs.regression import huber
 
 # Which traffic a resource can follow. Direct memory is a cache that fills by itself: it follows none.
@@ -47,7 +47,7 @@ def capacity(digests: DataFrame) -> DataFrame:
     """`DIGEST` -> `CAPACITY`: one row a broker and resource."""
     wanted = ["broker", "start_ms", *(f"usage_{name}" for name in REPORTED), *(f"limit_{name}" for name in REPORTED)]
     slices = part(digests, "slice").select(*wanted, *(f"carried_{name}" for name in TRAFFIC))
-    return slices.groupBy("broker").applyInArrow(_fits_of, schemas.CAPACITY)
+    return slices.groupBy("broker").applyInArrow(_fits_of, CAPACITY)
 
 
 def _fits_of(table: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Schemas of what tasks hand over, as Arrow; `schemas.py` has the same for Spark. No Spark here.
+"""Schemas of what tasks return, as Arrow; `read.py` has the same for Spark. No Spark here.
 
 `DIGEST` is what is left of a period: one row a cycle, one a broker and ten minutes, one a bundle and hour, one an
 unreadable file. `kind` says which of the four parts is there.

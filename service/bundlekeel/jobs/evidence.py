@@ -73,7 +73,7 @@ def _ratio(above: Floats, below: Floats, drawn: object) -> tuple[float, Floats]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceInput:
     """Everything that goes into the document. `blocks`: candidate's key -> its figures on held-out days. `unbroken`:
-    the same of one course over these days, of the present and the chosen one; empty where nothing changes."""
+    the same of one unbroken run over these days, of the present and the chosen one; empty where nothing changes."""
 
     base: Parameters
     chosen: Candidate
@@ -91,30 +91,28 @@ class EvidenceInput:
     cluster: str = ""
 
 
-def thresholds_of(told: EvidenceInput, *, pyspark: str) -> core.Thresholds:
+def thresholds_of(given: EvidenceInput, *, pyspark: str) -> core.Thresholds:
     """The document. `EvidenceInput.tried`: parameter -> values that were looked at."""
-    previous, chosen = told.blocks[told.present.key], told.blocks[told.chosen.key]
-    courses = {key: measures_of({0: found}, seed=told.seed) for key, found in told.unbroken.items()}
+    previous, chosen = given.blocks[given.present.key], given.blocks[given.chosen.key]
+    runs = {key: measures_of({0: found}, seed=given.seed) for key, found in given.unbroken.items()}
     evidence = core.Evidence(
-        held_out=told.held_out,
+        held_out=given.held_out,
         confidence=LEVEL,
-        previous=measures_of(previous, seed=told.seed),
-        chosen=measures_of(chosen, seed=told.seed),
-        difference=measures_of(chosen, seed=told.seed, before=previous),
-        strategies={name: measures_of(told.blocks[key], seed=told.seed) for name, key in told.strategies.items()},
-        unbroken=core.Unbroken(previous=courses[told.present.key], chosen=courses[told.chosen.key])
-        if courses
-        else None,
+        previous=measures_of(previous, seed=given.seed),
+        chosen=measures_of(chosen, seed=given.seed),
+        difference=measures_of(chosen, seed=given.seed, before=previous),
+        strategies={name: measures_of(given.blocks[key], seed=given.seed) for name, key in given.strategies.items()},
+        unbroken=core.Unbroken(previous=runs[given.present.key], chosen=runs[given.chosen.key]) if runs else None,
     )
     return core.Thresholds(
-        created_ms=told.created_ms,
+        created_ms=given.created_ms,
         software=", ".join(f"{name} {release}" for name, release in _software(pyspark).items()),
-        strategy=told.base.strategy,
-        parameters=_proposed(told, evidence),
+        strategy=given.base.strategy,
+        parameters=_proposed(given, evidence),
         evidence=evidence,
-        data=told.data,
-        advice=told.advice,
-        cluster=told.cluster,
+        data=given.data,
+        advice=given.advice,
+        cluster=given.cluster,
     )
 
 
@@ -123,18 +121,18 @@ def _software(pyspark: str) -> dict[str, str]:
     return {"bundlekeel": __version__, "python": python, "numpy": np.__version__, "pyspark": pyspark}
 
 
-def _proposed(told: EvidenceInput, evidence: core.Evidence) -> dict[str, core.Proposed]:
+def _proposed(given: EvidenceInput, evidence: core.Evidence) -> dict[str, core.Proposed]:
     found = {}
-    for name in searched(told.base.strategy):
-        now, limits = getattr(told.base, name), RANGES[name]
-        looked_at = sorted({float(value) for value in (told.tried or {}).get(name, ())} - {float(now)})
-        changed = name in told.chosen.changes
+    for name in searched(given.base.strategy):
+        now, limits = getattr(given.base, name), RANGES[name]
+        looked_at = sorted({float(value) for value in (given.tried or {}).get(name, ())} - {float(now)})
+        changed = name in given.chosen.changes
         # A value in force outside of the range is proposed as it is only if it may be: else it is not this job's.
         if not changed and not limits.minimum <= float(now) <= limits.maximum:
             continue
         if not changed and not looked_at:
             continue
-        value = told.chosen.changes[name] if changed else now
+        value = given.chosen.changes[name] if changed else now
         assert isinstance(value, int | float)
         said = changed_sentence(name, now, value, evidence) if changed else unchanged_sentence(looked_at)
         found[name] = core.Proposed(

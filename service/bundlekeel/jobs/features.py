@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from bundlekeel.jobs import schemas
-from bundlekeel.jobs.read import part
+from bundlekeel.jobs.read import PROFILE, part
 
 _MESSAGES = ("carried_msg_rate_in", "carried_msg_rate_out")
 _BYTES = ("carried_msg_throughput_in", "carried_msg_throughput_out")
@@ -86,7 +85,7 @@ def profile(hours: DataFrame) -> DataFrame:
         .withColumn("volatility", _share("deviation"))
         .withColumn("growth", _share("slope"))
     )
-    return relative.select(*(F.col(item.name).cast(item.dataType).alias(item.name) for item in schemas.PROFILE))
+    return relative.select(*(F.col(item.name).cast(item.dataType).alias(item.name) for item in PROFILE))
 
 
 def _share(name: str) -> Column:

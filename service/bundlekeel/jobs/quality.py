@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from bundlekeel.jobs import columns, schemas
-from bundlekeel.jobs.read import part
+from bundlekeel.jobs import columns
+from bundlekeel.jobs.read import DAYS, LIES, part
 from bundlekeel.jobs.rules import DayFigures, day_of, liars
 
 # A pause of so many usual intervals is a gap; what is shorter counts as recorded.
@@ -36,9 +36,7 @@ def days(digests: DataFrame) -> DataFrame:
     for other in (covered(cycles), missing(cycles), files):
         found = found.join(other, "date", "full")
     told = found.withColumn("why", F.coalesce("file_why", "cycle_why"))
-    return told.select(*(F.col(item.name).cast(item.dataType).alias(item.name) for item in schemas.DAYS)).orderBy(
-        "date"
-    )
+    return told.select(*(F.col(item.name).cast(item.dataType).alias(item.name) for item in DAYS)).orderBy("date")
 
 
 def covered(cycles: DataFrame) -> DataFrame:
@@ -88,7 +86,7 @@ def lies(digests: DataFrame) -> DataFrame:
         (F.col("carried_msg_throughput_in") + F.col("carried_msg_throughput_out")).alias("carried"),
         (F.col("told_msg_throughput_in") + F.col("told_msg_throughput_out")).alias("told"),
     )
-    return slices.groupBy("date").applyInArrow(_lies_of, schemas.LIES)
+    return slices.groupBy("date").applyInArrow(_lies_of, LIES)
 
 
 def _lies_of(table: pa.Table) -> pa.Table:

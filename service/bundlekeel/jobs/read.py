@@ -1,6 +1,7 @@
-"""Recorded history as DataFrames: tasks rebuild the cycles of whole periods and hand over small rows. Loads pyspark.
+"""Recorded history as DataFrames: tasks rebuild the cycles of whole periods and return small rows. Loads pyspark.
 
-The driver only lists files. Which rows a task makes is plain Python (`periods.py`, `digest.py`).
+The driver only lists files. Which rows a task makes is plain Python (`periods.py`, `digest.py`). The schema of every
+DataFrame of the jobs is here, explicitly.
 """
 
 from __future__ import annotations
@@ -11,11 +12,53 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
-from bundlekeel.jobs import columns, schemas
+from bundlekeel.jobs import columns
 from bundlekeel.jobs.digest import digest
 from bundlekeel.jobs.periods import HistoryPeriod, open_store
 from bundlekeel.ports.history import HistoryFile
+
+_PLAIN: dict[pa.DataType, DataType] = {
+    pa.string(): StringType(),
+    pa.bool_(): BooleanType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float64(): DoubleType(),
+}
+
+
+def spark_type(kind: pa.DataType) -> DataType:
+    """The same type for Spark. KeyError for one that the jobs do not use."""
+    if pa.types.is_struct(kind):
+        return StructType([StructField(item.name, spark_type(item.type)) for item in kind])
+    if pa.types.is_list(kind):
+        return ArrayType(spark_type(kind.value_type))
+    return _PLAIN[kind]
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The same columns for Spark, all nullable."""
+    return StructType([StructField(item.name, spark_type(item.type)) for item in schema])
+
+
+PERIODS = spark_schema(columns.PERIODS)
+DIGEST = spark_schema(columns.DIGEST)
+DAYS = spark_schema(columns.DAYS)
+LIES = spark_schema(columns.LIES)
+WEEK = spark_schema(columns.WEEK)
+PROFILE = spark_schema(columns.PROFILE)
+CAPACITY = spark_schema(columns.CAPACITY)
 
 # Tasks a core: enough for all cores to end at about the same time, few enough for a task to be worth its start.
 _TASKS = 8
@@ -33,7 +76,7 @@ def periods(spark: SparkSession, found: Sequence[HistoryPeriod]) -> DataFrame:
         (item.date, item.hour, item.epoch, [(file.first, file.last, file.size) for file in item.files])
         for item in found
     ]
-    return spread(spark, rows, schemas.PERIODS, _TASKS * spark.sparkContext.defaultParallelism)
+    return spread(spark, rows, PERIODS, _TASKS * spark.sparkContext.defaultParallelism)
 
 
 def period_of(row: dict[str, Any]) -> HistoryPeriod:
@@ -51,7 +94,7 @@ def digests(given: DataFrame, uri: str) -> DataFrame:
             for row in batch.to_pylist():
                 yield from digest(store, period_of(row))
 
-    return given.mapInArrow(work, schemas.DIGEST)
+    return given.mapInArrow(work, DIGEST)
 
 
 def of_days(given: DataFrame, dates: Sequence[str]) -> DataFrame:

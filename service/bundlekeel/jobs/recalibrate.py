@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from bundlekeel.core.calibration import thresholds as core
 from bundlekeel.core.calibration.thresholds import HIT_COUNTS
 from bundlekeel.core.calibration.thresholds_json import document_of
-from bundlekeel.core.history.values import restored
+from bundlekeel.core.history.frames import restored
 from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import figure
@@ -215,7 +215,7 @@ class Runs:
         return {item.key: self.found[item.key] for item in candidates}
 
     def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, CandidateMeasures]:
-        """Each in one course over the blocks of these days: a task, and so a core, each."""
+        """Each in one unbroken run over the blocks of these days: a task, and so a core, each."""
         started, whole = time.monotonic(), [block for block in self.blocks if block.date in dates]
         found = {item.key: CandidateMeasures() for item in candidates}
         for row in backtest.tried(self.spark, [whole], candidates, self.work):
@@ -306,7 +306,7 @@ def data_of(kept: HistoryFacts) -> core.Data:
 def written(
     options: Options, told: EvidenceInput, chosen: Selection, shown: ReportInputs, base: Parameters
 ) -> RecalibrationResult:
-    """The report first and the thresholds last: whoever finds these finds the report as well."""
+    """The report first and the thresholds last: where these are found, the report is there as well."""
     document = thresholds_of(told, pyspark=pyspark.__version__)
     objections = core.checked(document, base, options.adoption, document.created_ms)
     shown = replace(

@@ -56,8 +56,8 @@ __all__ = [
     "Owner",
     "Ownership",
     "Peers",
-    "Picture",
     "PolicyRecords",
+    "RawClusterView",
     "RejectedUnit",
     "Telemetry",
     "TopicCounters",
@@ -83,7 +83,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class RawClusterView:
     """What a load source saw at one moment, decoded.
 
     `mode` is `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports` holds the usable ones,
@@ -108,7 +108,7 @@ class LoadSource(Protocol):
     async def start(self) -> None:
         """Begin watching; returns once watches are requested, even if the store is unreachable."""
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> RawClusterView:
         """The latest coalesced picture. Raises SnapshotError before the first, StoreError while suspended."""
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:

@@ -35,11 +35,11 @@ class LoadTables:
 
     `generation` grows with each message. `state`: `ok` while messages can arrive; `stuck`: the client's process does
     not answer; `down`: it ended or cannot connect (it is started again); `detail` says why. `since_ms`: listening
-    since then without a gap; a broker that is not in `heard` may simply have had nothing to report since.
+    since then without a gap; a broker that is not in `latest` may simply have had nothing to report since.
     """
 
     generation: int = 0
-    heard: Mapping[str, LatestLoad] = field(default_factory=dict)
+    latest: Mapping[str, LatestLoad] = field(default_factory=dict)
     state: FeedState = "off"
     detail: str = ""
     since_ms: int = 0

@@ -53,7 +53,7 @@ class UsageTables:
     broker that is gone stays. `state`, `detail`, `since_ms`: as in `LoadTables`. `fault`: why the newest of those
     messages that could not be used could not, "" without one."""
 
-    heard: Mapping[str, Mapping[str, ReceivedUsage]] = field(default_factory=dict)
+    latest: Mapping[str, Mapping[str, ReceivedUsage]] = field(default_factory=dict)
     state: FeedState = "off"
     detail: str = ""
     since_ms: int = 0
@@ -61,7 +61,7 @@ class UsageTables:
 
 
 class UsageFeed(Protocol):
-    """What brokers tell each other of ResourceGroups (`non-persistent://pulsar/system/resource-usage`)."""
+    """What brokers report to each other of ResourceGroups (`non-persistent://pulsar/system/resource-usage`)."""
 
     async def start(self, service_urls: Sequence[str]) -> None:
         """Begin to listen, through any of these brokers; called again when they change. Never waits for a broker."""
@@ -70,4 +70,4 @@ class UsageFeed(Protocol):
         """The newest tables. Never raises: a feed that is down says so in `state`, its last figures stay."""
 
     async def close(self) -> None:
-        """Stop listening, forget what was heard, and end the client's process."""
+        """Stop listening, forget what was received, and end the client's process."""

@@ -245,11 +245,11 @@ class CalibrationSettings(Section):
     max_age: Duration = Field(default=129_600.0, ge=60, description="older proposals do not come into force")
     min_days: int = Field(default=7, ge=1, le=366, description="fewer days of usable history are too few")
     min_coverage: float = Field(default=0.9, ge=0, le=1, description="recorded share of the time, at least")
-    canary: Duration = Field(
+    trial: Duration = Field(
         default=21_600.0,
         ge=0,
         le=86_400,
-        description="trial: how long adopted thresholds are watched; reverted if worse than predicted; 0: no trial",
+        description="how long adopted thresholds are watched; reverted if worse than predicted; 0: no trial",
     )
 
     @property

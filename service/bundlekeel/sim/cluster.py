@@ -99,7 +99,7 @@ class VirtualCluster:
         return START_MS + int(self.now * 1000)
 
     def bundle_loads(self) -> Floats:
-        """Every bundle's load right now, whoever owns it."""
+        """Every bundle's load right now, with or without an owner."""
         return self._rates()[0]
 
     def topic_loads(self) -> Floats:
@@ -197,7 +197,7 @@ class VirtualCluster:
         return done
 
     def _lookup(self, row: int) -> int:
-        """Where brokers place a bundle no broker owns, -1 when nobody may have it."""
+        """Where brokers place a bundle no broker owns, -1 when no broker may have it."""
         bundles, candidates = self.bundles, np.flatnonzero(self.takes)
         namespace = int(bundles.namespace[row])
         if self.allowed is not None:
@@ -362,7 +362,7 @@ def choose(
         score = np.array([_rate(reports[broker]) for broker in candidates.tolist()])
         candidates = candidates[score == score.min()]
     elif settings.lookup == "least_resource_usage":
-        # A broker whose load nobody knows is chosen only where none stands out.
+        # A broker whose load is unknown is chosen only where none stands out.
         usage = np.array([_cpu(reports[broker]) for broker in candidates.tolist()])
         below = usage + BELOW_AVERAGE <= usage[~np.isnan(usage)].sum() / max(1, int((~np.isnan(usage)).sum()))
         candidates = candidates[below] if below.any() else candidates

@@ -33,10 +33,10 @@ class RunMeasures:
 
     max_over_mean: at the end. mean_max_over_mean: over time. std: of the loads, over time, in points of a broker.
     over_minutes: any broker above 85 %. empty_minutes: any living broker below a tenth of the mean. moves: by the
-    balancer. unloads: bundles that left their broker, whoever caused it (splits and restarts too). moved_load: what
+    balancer. unloads: bundles that left their broker, for any cause (splits and restarts too). moved_load: what
     the balancer's moves carried, in brokers' worth. moved_twice: bundles it moved again within an hour.
     thrash_percent: how far loads went up and down beyond their trend, per broker, in percent of the mean.
-    client_seconds: clients times seconds without service, whoever caused it; of which balancer_client_seconds.
+    client_seconds: clients times seconds without service, for any cause; of which balancer_client_seconds.
     balanced_minute: since when max/mean stays at or below the limit asked for (1.15 if none) and no broker is empty;
     None if it does not.
     """
@@ -174,7 +174,7 @@ class ExpectationResult:
 
     name: str
     held: bool
-    told: str
+    detail: str
 
 
 def judge(run: Run, *, still: float, direct: int) -> tuple[ExpectationResult, ...]:
@@ -205,45 +205,47 @@ def _limits(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
     for name, value, limit in most:
         if limit is not None:
             yield ExpectationResult(
-                name=name, held=value <= limit + EPSILON, told=f"{value:.4g}, expected at most {limit:g}"
+                name=name, held=value <= limit + EPSILON, detail=f"{value:.4g}, expected at most {limit:g}"
             )
     for name, value, limit in (
         ("fewest_moves", found.moves, expect.fewest_moves),
         ("fewest_splits", found.splits, expect.fewest_splits),
     ):
         if limit is not None:
-            yield ExpectationResult(name=name, held=value >= limit, told=f"{value}, expected at least {limit:g}")
+            yield ExpectationResult(name=name, held=value >= limit, detail=f"{value}, expected at least {limit:g}")
     if expect.plan_seconds is not None and run.books.timer is not None:
         slowest = run.books.slowest
-        told = f"slowest plan {slowest:.3f} s, at most {expect.plan_seconds:g}"
-        yield ExpectationResult(name="plan_seconds", held=slowest <= expect.plan_seconds, told=told)
+        detail = f"slowest plan {slowest:.3f} s, at most {expect.plan_seconds:g}"
+        yield ExpectationResult(name="plan_seconds", held=slowest <= expect.plan_seconds, detail=detail)
 
 
 def _in_time(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
     found = run.measures
     if expect.balanced_by is not None:
         since = found.balanced_minute
-        told = f"since minute {since:.1f}" if since is not None else "never"
+        detail = f"since minute {since:.1f}" if since is not None else "never"
         held = since is not None and since <= expect.balanced_by + EPSILON
-        yield ExpectationResult(name="balanced_by", held=held, told=f"{told}, wanted by minute {expect.balanced_by:g}")
+        yield ExpectationResult(
+            name="balanced_by", held=held, detail=f"{detail}, wanted by minute {expect.balanced_by:g}"
+        )
     if expect.steady_after is not None:
         last = found.last_move_minute
-        told = "no move" if last is None else f"last move at minute {last:.1f}"
+        detail = "no move" if last is None else f"last move at minute {last:.1f}"
         held = last is None or last <= expect.steady_after + EPSILON
         yield ExpectationResult(
-            name="steady_after", held=held, told=f"{told}, none wanted after {expect.steady_after:g}"
+            name="steady_after", held=held, detail=f"{detail}, none wanted after {expect.steady_after:g}"
         )
     own = [move.at / 60 for move in run.cluster.moved if move.by == "balancer"]
     for start, end in expect.quiet:
         inside = sum(start <= at < end for at in own)
-        told = f"{inside} moves between minutes {start:g} and {end:g}"
-        yield ExpectationResult(name="quiet", held=inside == 0, told=told)
+        detail = f"{inside} moves between minutes {start:g} and {end:g}"
+        yield ExpectationResult(name="quiet", held=inside == 0, detail=detail)
     times, used, takes = run.curves.table()
     if expect.never_over is not None:
         late = times >= 60 * expect.over_from
         highest = 100 * float(np.where(takes, used, 0.0)[late].max())
-        told = f"highest {highest:.1f} % from minute {expect.over_from:g}, at most {expect.never_over:g} %"
-        yield ExpectationResult(name="never_over", held=highest <= expect.never_over + EPSILON, told=told)
+        detail = f"highest {highest:.1f} % from minute {expect.over_from:g}, at most {expect.never_over:g} %"
+        yield ExpectationResult(name="never_over", held=highest <= expect.never_over + EPSILON, detail=detail)
     for item in expect.filled:
         yield _filled(run, item)
 
@@ -253,8 +255,8 @@ def _filled(run: Run, item: Filled) -> ExpectationResult:
     late = times >= 60 * item.by
     mean = np.nanmean(np.where(takes, used, np.nan), axis=1)
     share = float((used[late, item.broker] / mean[late]).min())
-    told = f"broker {item.broker} has at least {share:.2f} of the mean from minute {item.by:g}, wanted {item.share:g}"
-    return ExpectationResult(name="filled", held=share >= item.share - EPSILON, told=told)
+    detail = f"broker {item.broker} has at least {share:.2f} of the mean from minute {item.by:g}, wanted {item.share:g}"
+    return ExpectationResult(name="filled", held=share >= item.share - EPSILON, detail=detail)
 
 
 def _codes(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
@@ -263,41 +265,41 @@ def _codes(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
         ("refusals", expect.refusals, run.books.refusals),
     ):
         for code in wanted:
-            yield ExpectationResult(name=name, held=seen[code] > 0, told=f"{code} seen {seen[code]} times")
+            yield ExpectationResult(name=name, held=seen[code] > 0, detail=f"{code} seen {seen[code]} times")
     if expect.verdicts_any:
         counts = {code: run.books.verdicts[code] for code in expect.verdicts_any}
-        told = ", ".join(f"{code} {count}" for code, count in counts.items())
-        yield ExpectationResult(name="verdicts_any", held=any(counts.values()), told=told)
+        detail = ", ".join(f"{code} {count}" for code, count in counts.items())
+        yield ExpectationResult(name="verdicts_any", held=any(counts.values()), detail=detail)
 
 
 def _moves(run: Run, expect: Expect, direct: int) -> Iterator[ExpectationResult]:
     if expect.gain:
         bad = [move for _, move in run.books.moves if not move.target_after < move.source_before]
         yield ExpectationResult(
-            name="gain", held=not bad, told=f"{len(bad)} of {len(run.books.moves)} moves gained nothing"
+            name="gain", held=not bad, detail=f"{len(bad)} of {len(run.books.moves)} moves gained nothing"
         )
     if expect.within_direct is not None:
         moves = run.measures.moves
-        told = f"{moves} moves, {direct} on true reports, at most {expect.within_direct} more"
-        yield ExpectationResult(name="within_direct", held=moves <= direct + expect.within_direct, told=told)
+        detail = f"{moves} moves, {direct} on true reports, at most {expect.within_direct} more"
+        yield ExpectationResult(name="within_direct", held=moves <= direct + expect.within_direct, detail=detail)
     own = [move for move in run.cluster.moved if move.by == "balancer"]
     if expect.untouched:
         wrong = sum(move.target in expect.untouched for move in own)
         brokers = ", ".join(map(str, expect.untouched))
-        yield ExpectationResult(name="untouched", held=wrong == 0, told=f"{wrong} moves to brokers {brokers}")
+        yield ExpectationResult(name="untouched", held=wrong == 0, detail=f"{wrong} moves to brokers {brokers}")
     for tenant in expect.unmoved:
         place = [item.name for item in run.scenario.tenants].index(tenant)
         bundles = run.cluster.bundles
         wrong = sum(int(bundles.tenant[bundles.index[move.bundle]]) == place for move in own)
-        yield ExpectationResult(name="unmoved", held=wrong == 0, told=f"{wrong} moves of bundles of {tenant}")
+        yield ExpectationResult(name="unmoved", held=wrong == 0, detail=f"{wrong} moves of bundles of {tenant}")
 
 
 def _others(run: Run, expect: Expect, still: float) -> Iterator[ExpectationResult]:
     if expect.no_worse_than_still:
         mean = run.measures.mean_max_over_mean
-        told = f"mean max/mean {mean:.3f}, without a balancer {still:.3f}"
-        yield ExpectationResult(name="no_worse_than_still", held=mean <= still + 1e-3, told=told)
+        detail = f"mean max/mean {mean:.3f}, without a balancer {still:.3f}"
+        yield ExpectationResult(name="no_worse_than_still", held=mean <= still + 1e-3, detail=detail)
     # Always: every bundle is somewhere in the end, unless it was divided or has just left.
     owner = run.cluster.bundles.owner
     lost = int(((owner < 0) & (owner != GONE)).sum()) - run.cluster.under_way()
-    yield ExpectationResult(name="nothing_lost", held=lost == 0, told=f"{lost} bundles without an owner at the end")
+    yield ExpectationResult(name="nothing_lost", held=lost == 0, detail=f"{lost} bundles without an owner at the end")

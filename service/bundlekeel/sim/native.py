@@ -157,7 +157,7 @@ def _index(report: BrokerReport) -> int:
 
 @dataclass(kw_only=True)
 class BrokerSplits:
-    """The brokers' automatic splits, whoever balances: in the middle of the hash range.
+    """The brokers' automatic splits, with any balancer: in the middle of the hash range.
 
     Modular (`BundleSplitterTask`): by long-term averages, and the halves are unloaded. `extensible` (`SplitScheduler`):
     by what the reports say now, seen several minutes in a row, and the halves stay.
@@ -271,7 +271,8 @@ class NativeTransfer:
             )
 
     def _tombstones(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
-        """Whoever gave (also to a split) or took begins anew, and is not in the tables until it publishes again."""
+        """A broker that gave (also to a split) or took begins anew; it is not in the tables until it publishes
+        again."""
         moved, divided = cluster.moved[self._seen[0] :], cluster.divided[self._seen[1] :]
         self._seen = (len(cluster.moved), len(cluster.divided))
         owners = [int(cluster.bundles.owner[cluster.bundles.index[item.children[0]]]) for item in divided]

@@ -77,7 +77,7 @@ class Axis:
 
 
 def svg(body: str, label: str, width: int, height: int) -> str:
-    """A drawing; `label` is for screen readers."""
+    """An SVG image; `label` is for screen readers."""
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
 
 

@@ -16,14 +16,13 @@ from bundlekeel.core.model.load import CapacityOverride, Floats
 from bundlekeel.core.model.parameters import Parameters, coerce, compat_defaults
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.sim.balancers import CYCLE, Balancer, Bundlekeel, NoBalancer, RunBooks, direct_moves
-from bundlekeel.sim.bundles import build
+from bundlekeel.sim.bundles import TrafficModel, build
 from bundlekeel.sim.check import check
 from bundlekeel.sim.cluster import ANYWHERE, VirtualCluster
 from bundlekeel.sim.measures import Curves, ExpectationResult, RunMeasures, judge, measure
 from bundlekeel.sim.native import BrokerSplits, Native, NativeTransfer
 from bundlekeel.sim.reports import START_MS, broker_id
 from bundlekeel.sim.scenario import Event, Lookup, Scenario
-from bundlekeel.sim.traffic import TrafficModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,7 @@ class Contender:
     """
 
     label: str
-    kind: Literal["bundlekeel", "native", "nobody"] = "bundlekeel"
+    kind: Literal["bundlekeel", "native", "none"] = "bundlekeel"
     parameters: Mapping[str, bool | float | str]
     compared: bool = False
 
@@ -52,7 +51,7 @@ _LOOKUPS: dict[str, Lookup] = {
     "avg": "random",
 }
 DEFAULT = Contender(label="avg", parameters={"strategy": "avg"})
-STILL = Contender(label="nobody", kind="nobody", parameters={})
+STILL = Contender(label="no balancer", kind="none", parameters={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +132,7 @@ class Simulation:
 
     def _balancer(self) -> Balancer:
         policies = _policies(self.scenario, self.cluster)
-        if self.contender.kind == "nobody":
+        if self.contender.kind == "none":
             return NoBalancer()
         if self.contender.native and self.params.strategy == "transfer":
             return NativeTransfer(params=self.params, policies=policies, books=self.books)

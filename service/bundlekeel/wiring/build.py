@@ -18,7 +18,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle, CycleListener
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.guard_state import GuardMemory
@@ -140,7 +140,7 @@ class Build:
         )
         for listener in (self.notifications, self.traces):
             if listener is not None:
-                written = ObservedJournal(written, listener.hear)
+                written = ObservedJournal(written, listener.observe)
         return DatedJournal(written, self.outside.clock.stepped_ms)
 
     def _calibration(self) -> Calibration:
@@ -169,7 +169,7 @@ class Build:
         found.on_won = self._on_won
         return found
 
-    def _executor(self, settings: Settings) -> LeaderExecutor:
+    def _executor(self, settings: Settings) -> Executor:
         out = self.outside
         ports = MovePorts(
             admin=out.admin,
@@ -181,7 +181,7 @@ class Build:
             mode=lambda: self.observer.picture.mode if self.observer.picture else "",
         )
         limits = ExecutorLimits(intent_seconds=settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS)
-        return LeaderExecutor(ports, self.leadership, self.shared_state, limits, self.gate)
+        return Executor(ports, self.leadership, self.shared_state, limits, self.gate)
 
     def _manual_moves(self) -> ManualMoves:
         return ManualMoves(
@@ -250,9 +250,9 @@ class Build:
     def _cycle(self) -> Cycle:
         listeners: list[CycleListener] = [self.recorder.take] if self.recorder is not None else []
         if self.shadow_strategies is not None:
-            listeners.append(self.shadow_strategies.heard)
+            listeners.append(self.shadow_strategies.cycle_ended)
         if self.loaded.settings.calibration.mode != "off":
-            listeners.append(self.calibration.heard)
+            listeners.append(self.calibration.cycle_ended)
         return Cycle(
             observer=self.observer,
             admin=self.outside.admin,
@@ -361,7 +361,7 @@ class Build:
             cycle=self.cycle,
             drain_tracker=self.operations,
             manual_moves=self.manual_moves,
-            proposals=self.reviews,
+            review_store=self.reviews,
             metadata=out.metadata,
             ownership=out.ownership,
             journal=self.journal,

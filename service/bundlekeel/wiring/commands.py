@@ -17,8 +17,8 @@ from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.listings import row_of
-from bundlekeel.daemon.operations.deadman import DeadManLimits, judge
 from bundlekeel.daemon.operations.doctor import examine
+from bundlekeel.daemon.operations.failsafe import FailsafeLimits, judge
 from bundlekeel.daemon.operations.takeover import BrokerRow, TakeoverContext, TakeoverResult, handback, takeover
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
@@ -82,8 +82,8 @@ class Bootstrap:
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
         """Restore what `takeover` found when the sidecars are dead."""
-        terms = DeadManLimits(after_seconds=after, confirm_seconds=confirm, by=by)
-        return once(settings, partial(dead_man, settings, terms=terms, dry_run=dry_run))
+        terms = FailsafeLimits(after_seconds=after, confirm_seconds=confirm, by=by)
+        return once(settings, partial(failsafe, settings, terms=terms, dry_run=dry_run))
 
     def doctor(self, settings: LoadedSettings) -> list[Check]:
         """Every connection and permission, tested by this process."""
@@ -188,7 +188,7 @@ async def hand_back(
         return answer | {"warnings": [*answer["warnings"], *quotas]}
 
 
-async def dead_man(loaded: LoadedSettings, *, terms: DeadManLimits, dry_run: bool) -> Json:
+async def failsafe(loaded: LoadedSettings, *, terms: FailsafeLimits, dry_run: bool) -> Json:
     """Judge, and restore when the sidecars are dead. The brokers are asked only then."""
     async with connected(loaded) as out:
         # The configuration store is not needed: that it is away must not keep the brokers from being given back.

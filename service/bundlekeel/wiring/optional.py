@@ -65,7 +65,7 @@ def calibration(
         rules=replace(given.rules, cluster=loaded.settings.cluster),
         every_seconds=given.interval,
         interval_seconds=loaded.settings.cycle.interval,
-        canary_seconds=given.canary,
+        trial_seconds=given.trial,
         store=_proposals(loaded),
         effective_parameters=effective_parameters,
         shared_state=shared_state,

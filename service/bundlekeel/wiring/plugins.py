@@ -1,7 +1,7 @@
 """Third-party shedders and placements: entry points of installed distributions (docs/concepts/plugins.md).
 
 `bundlekeel.shedders` names callables `(Context) -> Decision`, `bundlekeel.placements` callables of
-`core.strategies.placement.Placement`. What they plan passes the laws and the guard like everything else.
+`core.strategies.placement.Placement`. What they plan passes the invariants and the guard like everything else.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ async def listening(kit: FeedKit) -> AsyncIterator[LoadFeed]:
 
 def heard_all(kit: FeedKit, tables: LoadTables) -> bool:
     """Whether all brokers said something in both topics."""
-    found = [tables.heard.get(broker_id) for broker_id in kit.broker_ids]
+    found = [tables.latest.get(broker_id) for broker_id in kit.broker_ids]
     return all(heard is not None and heard.load is not None and heard.bundles is not None for heard in found)
 
 
@@ -83,7 +83,7 @@ class FeedContract:
     async def test_off_before_and_after(self, kit: FeedKit) -> None:
         """A feed that is not started, or closed, is off; asking it does no harm."""
         feed = kit.make()
-        assert (feed.tables().state, feed.tables().heard) == ("off", {})
+        assert (feed.tables().state, feed.tables().latest) == ("off", {})
         await feed.start(kit.service_urls)
         await feed.start(kit.service_urls)
         await tables_where(kit, feed, lambda tables: tables.state == "ok")
@@ -96,7 +96,7 @@ class FeedContract:
             tables = feed.tables()
         assert tables.since_ms > 0
         for broker_id in kit.broker_ids:
-            heard = tables.heard[broker_id]
+            heard = tables.latest[broker_id]
             assert heard.load is not None
             assert heard.load.broker_id == broker_id
             assert heard.load.weighted_max_ema >= 0
@@ -112,17 +112,17 @@ class FeedContract:
                 await kit.withdraw()
                 for _ in range(20):
                     tables = feed.tables()
-                    found.extend(broker for broker, heard in tables.heard.items() if heard.withdrawn_ms)
+                    found.extend(broker for broker, heard in tables.latest.items() if heard.withdrawn_ms)
                     if found:
                         assert heard_all(kit, tables)
-                        assert tables.heard[found[0]].withdrawn_ms >= tables.since_ms
+                        assert tables.latest[found[0]].withdrawn_ms >= tables.since_ms
                         return True
                     await feed.wait_changed(tables.generation, 0.1)
                 return False
 
             await eventually(withdrawn, within=kit.patience)
             await kit.say()
-            await tables_where(kit, feed, lambda tables: not tables.heard[found[0]].withdrawn_ms)
+            await tables_where(kit, feed, lambda tables: not tables.latest[found[0]].withdrawn_ms)
 
     async def test_waiting(self, kit: FeedKit) -> None:
         """`wait_changed` returns for a message, with newer tables, and otherwise runs out."""
@@ -138,14 +138,14 @@ class FeedContract:
         """What was handed out stays as it was."""
         async with listening(kit) as feed:
             before = feed.tables()
-            times = {broker: heard.bundles_ms for broker, heard in before.heard.items()}
+            times = {broker: heard.bundles_ms for broker, heard in before.latest.items()}
             await kit.say()
             await tables_where(
                 kit,
                 feed,
-                lambda tables: all(tables.heard[broker].bundles_ms > times[broker] for broker in kit.broker_ids),
+                lambda tables: all(tables.latest[broker].bundles_ms > times[broker] for broker in kit.broker_ids),
             )
-            assert {broker: heard.bundles_ms for broker, heard in before.heard.items()} == times
+            assert {broker: heard.bundles_ms for broker, heard in before.latest.items()} == times
 
     async def test_a_gap_is_said_and_figures_stay(self, kit: FeedKit) -> None:
         """While it cannot listen its state says so, which wakes who waits; later `since_ms` tells of the gap."""
@@ -163,5 +163,5 @@ class FeedContract:
             await tables_where(
                 kit,
                 feed,
-                lambda tables: all(tables.heard[b].load_ms >= after.since_ms for b in kit.broker_ids),
+                lambda tables: all(tables.latest[b].load_ms >= after.since_ms for b in kit.broker_ids),
             )

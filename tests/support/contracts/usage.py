@@ -58,7 +58,7 @@ async def heard(kit: UsageKit, feed: UsageFeed, message: UsageMessage) -> UsageT
     before = feed.tables()
 
     def shown(tables: UsageTables) -> bool:
-        groups = tables.heard.get(message.broker, {})
+        groups = tables.latest.get(message.broker, {})
         told = {item.group: item for item in message.groups}
         return groups.keys() == told.keys() and all(
             (told[name].publish is None or newer(groups[name].publish_ms, name, "publish_ms"))
@@ -67,7 +67,7 @@ async def heard(kit: UsageKit, feed: UsageFeed, message: UsageMessage) -> UsageT
         )
 
     def newer(at_ms: int, name: str, side: str) -> bool:
-        known = before.heard.get(message.broker, {}).get(name, ReceivedUsage())
+        known = before.latest.get(message.broker, {}).get(name, ReceivedUsage())
         return at_ms > int(getattr(known, side))
 
     async def said() -> bool:
@@ -100,16 +100,16 @@ class UsageContract:
         async with listening(kit) as feed:
             await heard(kit, feed, usage_message(FIRST, acme=(LITTLE, MUCH), other=(MUCH, None)))
             before = await heard(kit, feed, usage_message(SECOND, acme=(None, LITTLE)))
-            assert before.heard.keys() >= {FIRST, SECOND}
-            first, second = before.heard[FIRST], before.heard[SECOND]["acme"]
+            assert before.latest.keys() >= {FIRST, SECOND}
+            first, second = before.latest[FIRST], before.latest[SECOND]["acme"]
             assert (first["acme"].publish, first["acme"].dispatch) == (LITTLE, MUCH)
             assert (first["other"].publish, first["other"].dispatch, first["other"].dispatch_ms) == (MUCH, None, 0)
             assert (second.publish, second.publish_ms, second.dispatch) == (None, 0, LITTLE)
             assert 0 < before.since_ms <= first["acme"].publish_ms <= second.dispatch_ms
-            after = (await heard(kit, feed, usage_message(FIRST, acme=(None, LITTLE)))).heard[FIRST]["acme"]
+            after = (await heard(kit, feed, usage_message(FIRST, acme=(None, LITTLE)))).latest[FIRST]["acme"]
             assert (after.publish, after.dispatch) == (LITTLE, LITTLE)
             assert after.publish_ms == first["acme"].publish_ms < after.dispatch_ms
-            assert before.heard[FIRST] is first and first["acme"].dispatch == MUCH, (
+            assert before.latest[FIRST] is first and first["acme"].dispatch == MUCH, (
                 "what was handed out stays as it was"
             )
 
@@ -124,7 +124,7 @@ class UsageContract:
                 return feed.tables().fault != ""
 
             await eventually(told, within=kit.patience)
-            assert feed.tables().heard[FIRST]["acme"].publish == LITTLE
+            assert feed.tables().latest[FIRST]["acme"].publish == LITTLE
             await heard(kit, feed, usage_message(SECOND, acme=(LITTLE, MUCH)))
 
     async def test_a_gap_is_said_and_figures_stay(self, kit: UsageKit) -> None:
@@ -133,9 +133,9 @@ class UsageContract:
             before = await heard(kit, feed, usage_message(FIRST, acme=(LITTLE, MUCH)))
             await kit.interrupt(feed)
             during = await tables_where(kit, feed, lambda tables: tables.state != "ok")
-            assert during.heard[FIRST]["acme"].publish == LITTLE
+            assert during.latest[FIRST]["acme"].publish == LITTLE
             await kit.mend(feed)
             after = await tables_where(kit, feed, lambda tables: tables.state == "ok")
             assert after.since_ms > before.since_ms
-            assert after.heard[FIRST]["acme"].publish == LITTLE
+            assert after.latest[FIRST]["acme"].publish == LITTLE
             await heard(kit, feed, usage_message(FIRST, acme=(MUCH, MUCH)))

@@ -116,30 +116,30 @@ async def feed(stage: Stage) -> TopicLoadFeed:
 
 async def test_unusable_load_data_leaves_the_figures(feed: TopicLoadFeed) -> None:
     """A message that cannot be used is told by its code; the next good one ends that."""
-    feed.heard(message("load", "a:1", LOAD))
-    good = feed.tables().heard["a:1"]
+    feed.received(message("load", "a:1", LOAD))
+    good = feed.tables().latest["a:1"]
     for data, size, code in ((b"nonsense", 8, Code.NOT_JSON), (None, 9_999_999, Code.REPORT_TOO_LARGE)):
         for topic in ("load", "bundles"):
-            feed.heard(message(topic, "a:1", data, size))
-            heard = feed.tables().heard["a:1"]
+            feed.received(message(topic, "a:1", data, size))
+            heard = feed.tables().latest["a:1"]
             assert heard.fault is not None
             assert heard.fault[0] == code
             assert (heard.load, heard.load_ms) == (good.load, good.load_ms)
-    feed.heard(message("load", "a:1", LOAD))
-    assert feed.tables().heard["a:1"].fault is None
+    feed.received(message("load", "a:1", LOAD))
+    assert feed.tables().latest["a:1"].fault is None
 
 
 async def test_withdrawn_until_both_topics_report(feed: TopicLoadFeed) -> None:
     """Load data and top bundles are withdrawn and told anew one by one; what was said before stays."""
-    feed.heard(message("load", "a:1", LOAD))
-    feed.heard(message("bundles", "a:1", b'{"topBundlesLoadData":[]}'))
+    feed.received(message("load", "a:1", LOAD))
+    feed.received(message("bundles", "a:1", b'{"topBundlesLoadData":[]}'))
     for topic in ("load", "bundles"):
-        feed.heard(message(topic, "a:1", b""))
-    heard = feed.tables().heard["a:1"]
+        feed.received(message(topic, "a:1", b""))
+    heard = feed.tables().latest["a:1"]
     assert heard.withdrawn_ms > 0
     assert heard.load is not None
     assert heard.bundles is not None
-    feed.heard(message("load", "a:1", LOAD))
-    assert feed.tables().heard["a:1"].withdrawn_ms == heard.withdrawn_ms
-    feed.heard(message("bundles", "a:1", b'{"topBundlesLoadData":[]}'))
-    assert feed.tables().heard["a:1"].withdrawn_ms == 0
+    feed.received(message("load", "a:1", LOAD))
+    assert feed.tables().latest["a:1"].withdrawn_ms == heard.withdrawn_ms
+    feed.received(message("bundles", "a:1", b'{"topBundlesLoadData":[]}'))
+    assert feed.tables().latest["a:1"].withdrawn_ms == 0

@@ -114,9 +114,9 @@ async def test_the_longest_silent_brokers_are_dropped() -> None:
     clock = RealClock()
     feed = TopicUsageFeed(TopicsProcess(TopicsOptions(), clock=clock), clock=clock, most_brokers=2)
     for broker in (FIRST, SECOND, FIRST, "pulsar://b3:6650"):
-        feed.heard(message("usage", "", encode_usage(usage_message(broker, acme=(LITTLE, MUCH)))))
-    assert set(feed.tables().heard) == {FIRST, "pulsar://b3:6650"}
-    feed.heard(message("usage", "", None, size=9_999_999))
+        feed.received(message("usage", "", encode_usage(usage_message(broker, acme=(LITTLE, MUCH)))))
+    assert set(feed.tables().latest) == {FIRST, "pulsar://b3:6650"}
+    feed.received(message("usage", "", None, size=9_999_999))
     assert "9999999" in feed.tables().fault
 
 

@@ -54,7 +54,7 @@ async def test_the_page_needs_no_credentials_but_its_data_do(tmp_path_factory: p
         for name in ("", *TYPES):
             assert (await http.get(f"/ui/{name}")).status_code == 200
         assert (await http.post("/ui/", json={})).status_code == 405, "read only, whoever asks"
-        for path in ("/api/v1/state", "/api/v1/events", "/api/v1/drawing", "/ui/../api/v1/state"):
+        for path in ("/api/v1/state", "/api/v1/events", "/api/v1/overview", "/ui/../api/v1/state"):
             assert (await http.get(path)).status_code == 401
 
 

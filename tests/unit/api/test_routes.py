@@ -75,7 +75,7 @@ READS: dict[str, Any] = {
     "where?name=orders": list[Place],
     "where?name=orders&listener=external": list[Place],
     "doctor": list[Check],
-    "drawing?largest=3": OverviewView,
+    "overview?largest=3": OverviewView,
     "channel": ChannelSummary,
     "channel/bundles": list[UnitView],
     "channel/bundles?state=Releasing&limit=1&after=shop": list[UnitView],

@@ -1,4 +1,4 @@
-"""`bundlekeel deadman` and the canary option of `takeover`: sentences, JSON and exit codes."""
+"""`bundlekeel deadman` and the namespaces of `takeover`: sentences, JSON and exit codes."""
 
 from __future__ import annotations
 

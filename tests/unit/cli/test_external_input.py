@@ -326,7 +326,7 @@ async def test_h13_no_record_of_the_journal_holds_an_escape() -> None:
 
 
 async def _successor(bench: Bench) -> MovePorts:
-    """The world of who leads epoch 2."""
+    """The ports of who leads epoch 2."""
     return replace(bench.world, coordination=await bench.depose())
 
 
@@ -334,8 +334,8 @@ def _outcome(bundle: str, error: str) -> MoveOutcome:
     return MoveOutcome(bundle=bundle, source="a", destination="b", outcome="refused", error=error)
 
 
-async def _settled(world: MovePorts, seen: dict[str, float]) -> Any:
-    return await settle_intents(world.coordination, world.ownership, epoch=2, clock=world.clock, seen=seen)
+async def _settled(ports: MovePorts, seen: dict[str, float]) -> Any:
+    return await settle_intents(ports.coordination, ports.ownership, epoch=2, clock=ports.clock, seen=seen)
 
 
 def test_h13_what_the_command_line_prints_holds_no_escape() -> None:

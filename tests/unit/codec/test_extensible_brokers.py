@@ -114,7 +114,7 @@ def test_a_withdrawn_broker_stays_with_what_it_said_last() -> None:
     bench.say(bench.load(A, 0.4))
     bench.poll(A, **{X: BUSY})
     before = bench.reports()[A]
-    bench.heard[A] = replace(bench.heard[A], withdrawn_ms=bench.now.wall_ms)
+    bench.latest[A] = replace(bench.latest[A], withdrawn_ms=bench.now.wall_ms)
     bench.listen()
     after = bench.reports()[A]
     assert (score(after), after.last_update) == (score(before), before.last_update)
@@ -197,7 +197,7 @@ def test_top_bundles_are_news_where_no_statistics_are_asked() -> None:
         bench.poll(A, **{X: BUSY})
         first = bench.reports()[A].last_update
         bench.seconds = 20.0
-        bench.heard[A] = replace(bench.heard[A], bundles=bundle_loads(**{X: BUSY}), bundles_ms=bench.now.wall_ms)
+        bench.latest[A] = replace(bench.latest[A], bundles=bundle_loads(**{X: BUSY}), bundles_ms=bench.now.wall_ms)
         bench.listen()
         stamps[setting] = bench.reports()[A].last_update - first
     assert stamps["all"] == 0
@@ -269,7 +269,7 @@ def test_a_few_failed_polls_change_nothing() -> None:
 def test_what_is_wrong_with_an_excluded_broker_is_said() -> None:
     """The fault of its message, or why it did not answer."""
     bench = Bench("all", A, B, C)
-    bench.heard[A] = LatestLoad(fault=(Code.NOT_JSON, "the record is not JSON"))
+    bench.latest[A] = LatestLoad(fault=(Code.NOT_JSON, "the record is not JSON"))
     bench.listen()
     bench.book.failed(B, "connection refused")
     found = {item.broker_id: (item.code, item.detail) for item in bench.book.reports(bench.now)[1]}

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 
 import pytest
 
-from bundlekeel.core.history.frames import document_of, frame_of, input_of
+from bundlekeel.core.history.frames import document_of, frame_of, input_of, plain, restored
 from bundlekeel.core.history.record import SCHEMA, changed_document, document_changes, dumped
 from bundlekeel.core.history.replay import rebuilt, replay, upgraded
-from bundlekeel.core.history.values import plain, restored
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.engine import PlanInput

@@ -159,7 +159,7 @@ def test_what_is_reported_during_a_turn_begins_the_next_one() -> None:
 
 
 EVERY = {
-    "LeaderExecutor.stop",
+    "Executor.stop",
     "Api.stop",
     "Leadership.stop",
     "Recorder.close",
@@ -183,7 +183,7 @@ def test_the_end_takes_twenty_seconds_when_every_step_hangs() -> None:
     _, seconds, called = stopped(hangs)
     assert seconds <= STOP_SECONDS == 20.0
     assert set(called) == EVERY and len(called) == len(EVERY)
-    assert called[:3] == ["LeaderExecutor.stop", "Api.stop", "Leadership.stop"] and called[-1] == "Journal.close"
+    assert called[:3] == ["Executor.stop", "Api.stop", "Leadership.stop"] and called[-1] == "Journal.close"
 
 
 def test_a_step_that_fails_keeps_no_other_from_being_done() -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.history.values import plain
+from bundlekeel.core.history.frames import plain
 from bundlekeel.core.model.load import BANDWIDTH_IN, CPU
 from bundlekeel.jobs.blocks import blocks_of, dense, start_of, warm_of
 from bundlekeel.jobs.columns import BUNDLES, CYCLES, DIGEST, SLICES

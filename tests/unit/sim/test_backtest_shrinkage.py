@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
-from bundlekeel.sim.backtest.choice import ShrunkEstimate, choose, shrunk
+from bundlekeel.sim.backtest.choice import ShrunkEstimate, choose, shrunk_estimates
 from bundlekeel.sim.backtest.measures import Value
 from bundlekeel.sim.backtest.search import TriedCandidates, present
 
@@ -64,7 +64,7 @@ def test_it_is_nearer_to_the_truth_than_what_was_seen(seed: int) -> None:
     seen = {key: ShrunkEstimate(imbalance=one, moves=other * len(BLOCKS)) for key, (one, other) in lucky.items()}
     whole = {key: (one, other * len(BLOCKS)) for key, (one, other) in truth.items()}
     before = error(seen, whole)
-    after = error(shrunk(tried(given, lucky), BASE, BLOCKS), whole)
+    after = error(shrunk_estimates(tried(given, lucky), BASE, BLOCKS), whole)
     assert after[0] < 0.75 * before[0] and after[1] < 0.75 * before[1]
 
 
@@ -74,7 +74,7 @@ def test_one_lucky_candidate_is_not_believed() -> None:
     says = {item.key: smooth(item) for item in given}
     one = given[10]
     says[one.key] = (says[one.key][0], says[one.key][1] / 10)
-    found = shrunk(tried(given, says), BASE, BLOCKS)
+    found = shrunk_estimates(tried(given, says), BASE, BLOCKS)
     assert 2 < found[one.key].moves / (says[one.key][1] * len(BLOCKS)) < 4
 
 
@@ -82,13 +82,13 @@ def test_each_strategy_and_cycle_has_its_own_surface() -> None:
     """What another strategy came to says nothing about this one; so few that there is no surface keep their figures."""
     given = candidates()
     says = {item.key: smooth(item) for item in given}
-    alone = shrunk(tried(given, says), BASE, BLOCKS)
+    alone = shrunk_estimates(tried(given, says), BASE, BLOCKS)
     others = [
         Candidate(name="threshold", changes={"strategy": "threshold"}),
         Candidate(name="slow", changes={}, cycle_seconds=300),
     ]
     more = {others[0].key: (5.0, 7.0), others[1].key: (0.01, 0.0)}
-    found = shrunk(tried([*given, *others], says | more), BASE, BLOCKS)
+    found = shrunk_estimates(tried([*given, *others], says | more), BASE, BLOCKS)
     assert {key: found[key] for key in alone} == alone
     assert found[others[0].key] == ShrunkEstimate(imbalance=pytest.approx(5.0), moves=7.0 * len(BLOCKS))
     assert found[others[1].key] == ShrunkEstimate(imbalance=pytest.approx(0.01), moves=0.0)
@@ -98,9 +98,9 @@ def test_no_moves_at_all() -> None:
     """Nothing has no logarithm: it stays nothing, and some of it stays at least nothing."""
     given = candidates()
     none = {item.key: (0.1, 0.0) for item in given}
-    assert all(item.moves == 0.0 for item in shrunk(tried(given, none), BASE, BLOCKS).values())
+    assert all(item.moves == 0.0 for item in shrunk_estimates(tried(given, none), BASE, BLOCKS).values())
     some = none | {item.key: (0.1, 5.0) for item in given[:20]}
-    assert all(item.moves >= 0.0 for item in shrunk(tried(given, some), BASE, BLOCKS).values())
+    assert all(item.moves >= 0.0 for item in shrunk_estimates(tried(given, some), BASE, BLOCKS).values())
 
 
 def test_only_the_blocks_that_may_be_looked_at() -> None:
@@ -109,7 +109,7 @@ def test_only_the_blocks_that_may_be_looked_at() -> None:
     made = tried(given, {item.key: smooth(item) for item in given})
     spoilt = {key: {**found, 7: block(9.0, 999.0)} for key, found in made.results.items()}
     other = TriedCandidates(present=made.present, candidates=made.candidates, results=spoilt)
-    assert shrunk(other, BASE, BLOCKS[:6]) == shrunk(made, BASE, BLOCKS[:6])
+    assert shrunk_estimates(other, BASE, BLOCKS[:6]) == shrunk_estimates(made, BASE, BLOCKS[:6])
 
 
 def test_next_to_no_imbalance_is_no_reason_to_fail() -> None:
@@ -121,6 +121,6 @@ def test_next_to_no_imbalance_is_no_reason_to_fail() -> None:
         says = {item.key: (float(rng.choice([0.0, 0.0, 1e-6, 0.3])), float(rng.integers(0, 30))) for item in given}
         says[present().key] = (1e-6, 20.0)
         made = tried(given, says)
-        down += shrunk(made, BASE, BLOCKS)[present().key].imbalance == 0.0
+        down += shrunk_estimates(made, BASE, BLOCKS)[present().key].imbalance == 0.0
         assert choose(made, BASE, train=BLOCKS[:6], held=BLOCKS[6:]).reason
     assert down, "no seed leads there"

@@ -10,7 +10,7 @@ import pytest
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_OUT
-from bundlekeel.sim.bundles import GONE, build
+from bundlekeel.sim.bundles import GONE, TrafficModel, build, factor_of, zipf
 from bundlekeel.sim.cluster import ANYWHERE, SimulatedMove, VirtualCluster
 from bundlekeel.sim.measures import Curves, ExpectationResult, balanced_since, imbalance, measure, moved_twice, thrash
 from bundlekeel.sim.native import BrokerSplits
@@ -31,7 +31,6 @@ from bundlekeel.sim.scenario import (
     Tenant,
     Wave,
 )
-from bundlekeel.sim.traffic import TrafficModel, factor_of, zipf
 
 QUIET = ScenarioSettings(cpu_noise=0.0, cpu_base=0.0)
 
@@ -312,7 +311,7 @@ def test_expectations_can_hold_and_fail(expect: Expect, held: bool) -> None:
     made = scenario(tenants=(Tenant(bundles=9, sizes=(0.1,) * 9, owners=(0,)),), expect=expect)
     found = simulate(made, STILL, 1)
     assert (found.failed == ()) is held
-    assert all(isinstance(item, ExpectationResult) and item.told for item in found.findings)
+    assert all(isinstance(item, ExpectationResult) and item.detail for item in found.findings)
 
 
 def test_fewest_and_most_moves_by_the_balancer() -> None:

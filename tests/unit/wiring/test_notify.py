@@ -144,7 +144,7 @@ async def test_a_real_leaders_moves_are_told(box: Inbox) -> None:
     told = Notifications(
         [sink(box)], sidecar.telemetry, RealClock(), cluster="c", member=lambda: "m", leads=lambda: True
     )
-    sidecar.cycle.journal = ObservedJournal(sidecar.journal, told.hear)
+    sidecar.cycle.journal = ObservedJournal(sidecar.journal, told.observe)
     await sidecar.lead()
     report = await sidecar.cycle.turn()
     await told.close()
@@ -190,7 +190,7 @@ async def test_retries_back_off_and_then_it_is_sent(box: Inbox) -> None:
     told, telemetry = running(clock, sink(box))
     box.answers.extend([500, 0, 429])
     task = asyncio.create_task(told.run())
-    told.hear(PAUSE)
+    told.observe(PAUSE)
     await until(lambda: counted(telemetry, "sent"))
     assert clock.slept == list(BACKOFF[:3]) and len(box.posted) == 4
     assert telemetry.registry.get_sample_value("bundlekeel_notifications_waiting", {"sink": "ops"}) == 0
@@ -204,10 +204,10 @@ async def test_given_up(box: Inbox, status: int, attempts: int) -> None:
     told, telemetry = running(Impatient(), sink(box))
     box.answers.extend([status] * attempts)
     task = asyncio.create_task(told.run())
-    told.hear(PAUSE)
+    told.observe(PAUSE)
     await until(lambda: counted(telemetry, "failed"))
     assert [item.path for item in box.posted] == ["/hook"] * attempts
-    told.hear(PAUSE)
+    told.observe(PAUSE)
     await until(lambda: counted(telemetry, "sent"))
     task.cancel()
     await told.close()
@@ -220,10 +220,10 @@ async def test_a_hanging_receiver_holds_up_nobody_and_its_queue_is_bounded(box: 
         told, telemetry = running(RealClock(), slow, sink(other, name="other"))
         box.answers.append(-1)
         task = asyncio.create_task(told.run())
-        told.hear(PAUSE)
+        told.observe(PAUSE)
         await until(lambda: box.posted and counted(telemetry, "sent", "other"))
         for number in range(QUEUE + 5):
-            told.hear(PAUSE | {"sentence": str(number)})
+            told.observe(PAUSE | {"sentence": str(number)})
         assert len(slow.waiting) == QUEUE and counted(telemetry, "dropped") == 6
         await until(lambda: (counted(telemetry, "sent", "other") or 0) >= QUEUE - 1)
         box.release.set()
@@ -237,9 +237,9 @@ async def test_requests_of_a_sink(box: Inbox) -> None:
     """Only its events, from its severity on."""
     picky = sink(box, events=frozenset({"stops", "findings"}), min_severity="warning")
     told, _ = running(Impatient(), picky)
-    told.hear(PAUSE)
-    told.hear(cycle(outcomes={"unknown": 1}))
-    told.hear({"kind": "external_move", "sentence": "them", "wall_ms": 1})
+    told.observe(PAUSE)
+    told.observe(cycle(outcomes={"unknown": 1}))
+    told.observe({"kind": "external_move", "sentence": "them", "wall_ms": 1})
     await told.close()
     assert [item.body["text"] for item in box.posted] == ["them"]
 
@@ -367,7 +367,7 @@ async def test_the_address_is_found_nowhere(box: Inbox, tmp_path: Path) -> None:
     telemetry = PrometheusTelemetry()
     told = notifications(settings, telemetry, Impatient(), member=lambda: "m", leads=lambda: True)
     assert told is not None
-    journal = ObservedJournal(FileJournal(tmp_path / "j", telemetry=telemetry), told.hear)
+    journal = ObservedJournal(FileJournal(tmp_path / "j", telemetry=telemetry), told.observe)
     with capture_logs() as logs:
         box.answers.extend([500, 404])
         task = asyncio.create_task(told.run())

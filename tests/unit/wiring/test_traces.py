@@ -87,7 +87,7 @@ def tree(*records: dict[str, Any]) -> list[Span]:
     kept = Kept()
     traces = Traces(kept, Clock())
     for record in records:
-        traces.hear(record)
+        traces.observe(record)
     return kept.roots
 
 
@@ -231,10 +231,10 @@ def collector() -> Iterator[Collector]:
 
 
 async def sent(collector: Collector, telemetry: PrometheusTelemetry, journal: Path) -> None:
-    """One cycle with one move, written to a journal that traces hear, then the end."""
+    """One cycle with one move, written to a journal that traces observe, then the end."""
     traces = traces_of(loaded(otlp_endpoint=collector.endpoint), telemetry, Clock(), "keel-0")
     assert traces is not None
-    told = ObservedJournal(FileJournal(journal, telemetry=telemetry), traces.hear)
+    told = ObservedJournal(FileJournal(journal, telemetry=telemetry), traces.observe)
     for record in (moved("t/n/a"), cycle()):
         told.append(record)
     told.close()

@@ -234,7 +234,7 @@ class AdminHttp:
 
     async def _whole(self, request: httpx.Request, call: AdminCall) -> RawAnswer:
         """The answer with its body as it came, as long as that stays below the limit. AdminFault beyond it, and for a
-        body in an encoding: nobody asked for one, and what it unpacks to has no bound. Of an error only the beginning.
+        body in an encoding: none was asked for, and what it unpacks to has no bound. Of an error only the beginning.
         """
         response = await self._client.send(request, stream=True)
         status, url, what = response.status_code, str(request.url), call.route.template
@@ -301,7 +301,7 @@ def _location(answer: RawAnswer, call: AdminCall) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawAnswer:
-    """One answer as it came over the wire: bytes that nobody has decoded. Of an error its first `ERROR_BYTES`."""
+    """One answer as it came over the wire: bytes, not yet decoded. Of an error its first `ERROR_BYTES`."""
 
     status: int
     url: str

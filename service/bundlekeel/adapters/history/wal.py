@@ -64,8 +64,8 @@ class FileWal:
         self._sizes[segment] = before + len(data)
 
     def _take_back(self, fd: int, size: int) -> None:
-        """Cut the segment to this size; where that fails, the next record goes into a new one, since nobody reads
-        past what is not whole."""
+        """Cut the segment to this size; where that fails, the next record goes into a new one, since readers stop
+        at what is not whole."""
         try:
             os.ftruncate(fd, size)
         except OSError:

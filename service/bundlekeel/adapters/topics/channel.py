@@ -73,7 +73,7 @@ class TopicChannel:
         return replace(self._view, wall_ms=self._clock.wall_ms())
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
-        """One bundle's entry, when all published before this call was heard; StoreError otherwise."""
+        """One bundle's entry, when all published before this call was received; StoreError otherwise."""
         await self._process.sync(UNIT_SECONDS)
         if not self._followed:
             # The answer was for the listener before; nothing has been passed to this one yet.
@@ -91,7 +91,7 @@ class TopicChannel:
 
     # --- Listener ----------------------------------------------------------------------------------------
 
-    def heard(self, line: Opened | Live | Lost | Message) -> None:
+    def received(self, line: Opened | Live | Lost | Message) -> None:
         """See Listener."""
         match line:
             case Message():

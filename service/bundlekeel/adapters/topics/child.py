@@ -133,7 +133,7 @@ class TopicReader(threading.Thread):
         """Deliver until the connection has been away for a while, or until it seems to lead nowhere."""
         self._out(Opened(self._topic))
         gone_since: float | None = None
-        heard = time.monotonic()
+        received = time.monotonic()
         while True:
             self.moved = time.monotonic()
             if self._anew:
@@ -150,11 +150,11 @@ class TopicReader(threading.Thread):
                     return
             try:
                 self._deliver(reader.read_next(timeout_millis=POLL_MS))
-                heard = self.moved
+                received = self.moved
             except pulsar.Timeout:
-                # A broker that is leader no more may still hold the topic, and nobody publishes there.
-                if self._topic != "channel" and self.moved - heard > self._quiet_after:
-                    self._lost(f"nothing was heard for {self._quiet_after:g} s, it is opened anew")
+                # A broker that is leader no more may still hold the topic, and no broker publishes there.
+                if self._topic != "channel" and self.moved - received > self._quiet_after:
+                    self._lost(f"nothing was received for {self._quiet_after:g} s, it is opened anew")
                     return
 
     def _settle(self, reader: pulsar.Reader) -> None:

@@ -32,7 +32,7 @@ class TopicLoadFeed:
     def __init__(self, process: TopicsProcess, *, clock: Clock) -> None:
         self._process = process
         self._clock = clock
-        self._heard: dict[str, LatestLoad] = {}
+        self._latest: dict[str, LatestLoad] = {}
         # By broker the topics in which its last word was a tombstone, and when that came.
         self._withdrawn: dict[str, dict[Topic, int]] = {}
         self._live: set[Topic] = set()
@@ -53,7 +53,7 @@ class TopicLoadFeed:
         state, detail = self._state()
         return LoadTables(
             generation=self._generations.newest,
-            heard=dict(self._heard),
+            latest=dict(self._latest),
             state=state,
             detail=detail,
             since_ms=self._since_ms,
@@ -71,7 +71,7 @@ class TopicLoadFeed:
 
     # --- Listener ----------------------------------------------------------------------------------------
 
-    def heard(self, line: Opened | Live | Lost | Message) -> None:
+    def received(self, line: Opened | Live | Lost | Message) -> None:
         """See Listener."""
         match line:
             case Message():
@@ -113,19 +113,19 @@ class TopicLoadFeed:
     def _take(self, message: Message) -> None:
         """Enter one message; one that cannot be used leaves the figures before it."""
         broker_id, now = message.key, self._clock.wall_ms()
-        before = self._heard.get(broker_id, LatestLoad())
+        before = self._latest.get(broker_id, LatestLoad())
         withdrawn = self._withdrawn.setdefault(broker_id, {})
         if message.data == b"":
             withdrawn.setdefault(message.topic, now)
-            self._heard[broker_id] = replace(before, withdrawn_ms=min(withdrawn.values()))
+            self._latest[broker_id] = replace(before, withdrawn_ms=min(withdrawn.values()))
             return
         try:
             after = _entered(before, message, now)
         except CodecError as error:
-            self._heard[broker_id] = replace(before, fault=(error.code, str(error)))
+            self._latest[broker_id] = replace(before, fault=(error.code, str(error)))
             return
         withdrawn.pop(message.topic, None)
-        self._heard[broker_id] = replace(after, fault=None, withdrawn_ms=min(withdrawn.values(), default=0))
+        self._latest[broker_id] = replace(after, fault=None, withdrawn_ms=min(withdrawn.values(), default=0))
 
 
 def _entered(before: LatestLoad, message: Message, now: int) -> LatestLoad:
@@ -141,7 +141,7 @@ def _entered(before: LatestLoad, message: Message, now: int) -> LatestLoad:
 
 
 _USAGE_TOPIC: Final[tuple[Topic, ...]] = ("usage",)
-# Brokers that are gone are kept, as Pulsar does; beyond so many the one not heard for longest is dropped.
+# Brokers that are gone are kept, as Pulsar does; beyond so many the one that has not published for longest is dropped.
 MOST_BROKERS: Final = 1000
 
 
@@ -155,7 +155,7 @@ class TopicUsageFeed:
         self._process = process
         self._clock = clock
         self._most = most_brokers
-        self._heard: dict[str, Mapping[str, ReceivedUsage]] = {}
+        self._latest: dict[str, Mapping[str, ReceivedUsage]] = {}
         self._fault = ""
         self._live = self._started = False
         self._lost = ""
@@ -170,7 +170,7 @@ class TopicUsageFeed:
 
     def tables(self) -> UsageTables:
         """The newest tables; never raises."""
-        found = UsageTables(heard=dict(self._heard), since_ms=self._since_ms, fault=self._fault)
+        found = UsageTables(latest=dict(self._latest), since_ms=self._since_ms, fault=self._fault)
         if not self._started:
             return found
         if self._process.state != "ok":
@@ -184,11 +184,11 @@ class TopicUsageFeed:
         self._started = False
         await self._process.stop(self)
         self.gone()
-        self._heard, self._fault, self._since_ms = {}, "", 0
+        self._latest, self._fault, self._since_ms = {}, "", 0
 
     # --- Listener ----------------------------------------------------------------------------------------
 
-    def heard(self, line: Opened | Live | Lost | Message) -> None:
+    def received(self, line: Opened | Live | Lost | Message) -> None:
         """See Listener."""
         match line:
             case Message():
@@ -219,11 +219,11 @@ class TopicUsageFeed:
         except CodecError as error:
             self._fault = str(error)
             return
-        now, before = self._clock.wall_ms(), self._heard.pop(said.broker, {})
-        # Last in order, so that the first is the one not heard for longest.
-        self._heard[said.broker] = {told.group: _after(before.get(told.group), told, now) for told in said.groups}
-        if len(self._heard) > self._most:
-            del self._heard[next(iter(self._heard))]
+        now, before = self._clock.wall_ms(), self._latest.pop(said.broker, {})
+        # Last in order, so that the first is the one that has not published for longest.
+        self._latest[said.broker] = {told.group: _after(before.get(told.group), told, now) for told in said.groups}
+        if len(self._latest) > self._most:
+            del self._latest[next(iter(self._latest))]
 
 
 def _after(before: ReceivedUsage | None, told: ResourceGroupUsage, now: int) -> ReceivedUsage:

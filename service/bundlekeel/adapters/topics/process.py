@@ -62,9 +62,9 @@ class TopicsOptions:
 
     A token or a file that holds it; what TLS trusts (`verify=False`: anything, for laboratories) and the certificate it
     shows. `stuck_after`: silence after which the process counts as stuck. `renew_after`: once the brokers have changed,
-    time without reading after which a new process tries the new ones. `quiet_after`: a load topic in which nothing was
-    heard for so long, twice as long as a quiet broker is silent, is opened anew (as Pulsar's own load data store is).
-    Messages above `max_bytes` are left out.
+    time without reading after which a new process tries the new ones. `quiet_after`: a load topic from which nothing
+    was received for so long, twice as long as a quiet broker is silent, is opened anew (as Pulsar's own load data store
+    is). Messages above `max_bytes` are left out.
     """
 
     token: str = ""
@@ -108,7 +108,7 @@ class TopicsListener(Protocol):
 
     topics: tuple[Topic, ...]
 
-    def heard(self, line: Opened | Live | Lost | Message) -> None:
+    def received(self, line: Opened | Live | Lost | Message) -> None:
         """One line about one of its topics."""
 
     def gone(self) -> None:
@@ -136,7 +136,7 @@ class TopicsProcess:
         self._task: asyncio.Task[None] | None = None
         self._syncs: dict[int, asyncio.Future[None]] = {}
         self._last_sync = 0
-        self._heard_lines = 0
+        self._lines_read = 0
         self._live: set[Topic] = set()
 
     @property
@@ -169,7 +169,7 @@ class TopicsProcess:
         self.state, self.detail = "off", ""
 
     async def sync(self, timeout: float) -> None:
-        """Return once all that was published to the channel before this call was heard. StoreError if it cannot be
+        """Return once all that was published to the channel before this call was received. StoreError if it cannot be
         had within `timeout` seconds."""
         if self.pid is None or not any("channel" in listener.topics for listener in self._listeners):
             raise StoreError(f"the channel is not being read: {self.detail or self.state}")
@@ -253,11 +253,11 @@ class TopicsProcess:
                 _kill(child)
                 return
             self._take(line)
-            if self._heard_lines % _LINES_IN_A_ROW == 0:
+            if self._lines_read % _LINES_IN_A_ROW == 0:
                 await asyncio.sleep(0)
 
     def _take(self, line: FromChild) -> None:
-        self._heard_lines += 1
+        self._lines_read += 1
         match line:
             case Beat():
                 self._set_state("ok", "")
@@ -275,7 +275,7 @@ class TopicsProcess:
                 topic = line.topic
         for listener in self._listeners:
             if topic in listener.topics:
-                listener.heard(line)
+                listener.received(line)
 
     async def _watch(self, child: asyncio.subprocess.Process, reasons: list[str]) -> None:
         """Kill a child that says nothing, or one that gets nowhere.
@@ -283,12 +283,12 @@ class TopicsProcess:
         Rounds are counted, not seconds: after a pause of this process itself its lines wait to be read.
         """
         tick = min(BEAT_SECONDS, self._options.stuck_after / 4)
-        silent = heard = 0
+        silent = read = 0
         not_live = outdated = 0.0
         while True:
             await self._clock.sleep(tick)
-            silent = silent + 1 if heard == self._heard_lines else 0
-            heard = self._heard_lines
+            silent = silent + 1 if read == self._lines_read else 0
+            read = self._lines_read
             if silent * tick >= self._options.stuck_after:
                 reasons.append(f"did not answer for {self._options.stuck_after:g} s and was killed")
                 self._set_state("stuck", f"has not answered for {self._options.stuck_after:g} s")

@@ -25,7 +25,7 @@ class _Line(msgspec.Struct, frozen=True, tag_field="t", tag=str.lower, omit_defa
 
 class Setup(_Line, frozen=True, kw_only=True):
     """The first line. `url` may name several brokers. Payloads above `max_bytes` are not passed on. Any other
-    topic than the channel in which nothing was heard for `quiet_after` seconds is opened anew."""
+    topic than the channel from which nothing was received for `quiet_after` seconds is opened anew."""
 
     url: str
     token: str = ""

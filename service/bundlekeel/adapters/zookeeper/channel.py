@@ -6,7 +6,7 @@ single task waits one batch window and reads what was noted: thousands of bundle
 that only those that changed. Parents are read before their children (requests of a session are served in the order
 sent), so a node that goes and comes back between two reads is either in the next listing or announced by its watch.
 
-A node is the truth as it stands: whoever writes it has asked the conflict resolver and writes with the version read,
+A node is the truth as it stands: its writer has asked the conflict resolver and writes with the version read,
 so nothing is resolved here and nothing is ever `rejected`.
 
 Source: Pulsar `ServiceUnitStateMetadataStoreTableViewImpl`.

@@ -341,7 +341,7 @@ class ZkClient:
             future.set_result(result.value)
 
     def _watcher(self, watch: Watch | None) -> Callable[[Any], None] | None:
-        """Bring a watch to the loop. Connection events are left out: listeners hear of those."""
+        """Bring a watch to the loop. Connection events are left out: listeners get those."""
         if watch is None:
             return None
 
@@ -361,7 +361,7 @@ class ZkClient:
             self._loop.call_later(RECONNECT_MAX_SECONDS, self._revive)
 
     def _revive(self) -> None:
-        """Start kazoo again when an exception nobody expected has ended its thread."""
+        """Start kazoo again when an unexpected exception has ended its thread."""
         if not self._closing and self._kazoo._connection.connection_stopped.is_set():
             threading.Thread(target=self._kazoo.start_async, daemon=True).start()
 

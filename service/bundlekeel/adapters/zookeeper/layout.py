@@ -119,7 +119,7 @@ class WatchSet:
         client.add_listener(self._on_connection)
 
     def close(self) -> None:
-        """Stop listening and wake whoever waits."""
+        """Stop listening and wake those that wait."""
         self._client.remove_listener(self._on_connection)
         self._changed.set()
 

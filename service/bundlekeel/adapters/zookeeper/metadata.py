@@ -43,7 +43,7 @@ class ZkOwnership:
         self._client = metadata
 
     async def owner(self, bundle: str) -> Owner | None:
-        """Who owns the bundle now; None when nobody does. Raises StoreError, CodecError.
+        """Who owns the bundle now; None when no broker does. Raises StoreError, CodecError.
 
         Reads after a `sync`: a follower that lags would name the broker from before a move.
         """

@@ -26,7 +26,7 @@ from bundlekeel.codec import (
 from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker
 from bundlekeel.core.model.names import namespace_of
-from bundlekeel.ports import Clock, Picture
+from bundlekeel.ports import Clock, RawClusterView
 from bundlekeel.ports.generations import Generations
 from bundlekeel.work import bounded
 
@@ -55,7 +55,7 @@ class ZkLoadSource:
         self._registry_changed = True
         self._changed: set[str] = set()
         self._unwatched: set[str] = set()
-        self._picture: Picture | None = None
+        self._picture: RawClusterView | None = None
         self._generations = Generations()
         self._news = True
 
@@ -65,7 +65,7 @@ class ZkLoadSource:
         """Connect and watch in the background; never raises for an unreachable store."""
         self._rereader.start()
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> RawClusterView:
         """The picture as of now: watches stand, so an old generation is still the truth and is stamped anew.
 
         SnapshotError before the first; StoreError while disconnected and until all is read again after that.
@@ -268,10 +268,10 @@ def mode_of(records: Mapping[str, BrokerRecord]) -> str:
     return kinds.pop() if kinds else "modular"
 
 
-def make_picture(records: Mapping[str, BrokerRecord], *, generation: int) -> Picture:
+def make_picture(records: Mapping[str, BrokerRecord], *, generation: int) -> RawClusterView:
     """The picture of all registered brokers, sorted by id; the source stamps the time when it hands it out."""
     ordered = [records[broker_id] for broker_id in sorted(records)]
-    return Picture(
+    return RawClusterView(
         wall_ms=0,
         boot=0.0,
         generation=generation,
@@ -282,6 +282,6 @@ def make_picture(records: Mapping[str, BrokerRecord], *, generation: int) -> Pic
     )
 
 
-def stamped(picture: Picture, *, wall_ms: int, boot: float) -> Picture:
+def stamped(picture: RawClusterView, *, wall_ms: int, boot: float) -> RawClusterView:
     """The same picture as of now."""
     return replace(picture, wall_ms=wall_ms, boot=boot)

@@ -21,7 +21,7 @@ from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.answers.service import Service
 
 MAX_STREAMS = 16
-# Shorter than the shield's limit for a request: whoever listens asks again, and shows its credentials again.
+# Shorter than the shield's limit for a request: a listener asks again, and shows its credentials again.
 STREAM_SECONDS = 100.0
 LOOK_SECONDS = 0.5
 HEARTBEAT_SECONDS = 10.0
@@ -78,7 +78,7 @@ class EventStreams:
 
 @router.get(
     "/events",
-    tags=["picture"],
+    tags=["cluster"],
     response_class=StreamingResponse,
     responses={200: {"description": "server-sent events", "content": {"text/event-stream": {}}}},
 )

@@ -1,4 +1,5 @@
-"""`/api/v1`: brokers drained, cordoned and warmed, bundles moved by hand, pins, exclusions, tasks, reviews.
+"""`/api/v1`: brokers drained, cordoned and warmed, bundles moved by hand, pins, exclusions, tasks, reviews,
+and what the nightly job proposes.
 
 What moves something is a dry run unless the body says `execute`.
 """
@@ -18,6 +19,7 @@ from bundlekeel.api.routes.mutations import REFUSALS
 from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.operations import (
+    AdoptionView,
     CordonedView,
     ExcludedView,
     IncludedView,
@@ -25,6 +27,8 @@ from bundlekeel.daemon.answers.operations import (
     PausedScopeView,
     PinnedView,
     ResumedScopeView,
+    ReversionView,
+    ThresholdsView,
     UncordonedView,
     UnpinnedView,
 )
@@ -129,6 +133,17 @@ class LastingBody(schemas.ReasonBody):
 
     seconds: float | None = Field(
         default=None, gt=0, le=365 * 86400, strict=True, description="absent: until a person ends it", examples=[86400]
+    )
+
+
+class AdoptBody(schemas.ReasonBody):
+    """Which proposal."""
+
+    digest: str | None = Field(
+        default=None, min_length=1, max_length=64, description="only if the newest proposal is still this one"
+    )
+    force: bool = Field(
+        default=False, strict=True, description="override objections that are a matter of judgement, such as NotBetter"
     )
 
 
@@ -255,3 +270,22 @@ async def approve(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> R
 async def discard(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
     """Discard what somebody proposed: it is not carried out."""
     return reply(await service.requests.discard(id, reason=body.reason, by=body.by))
+
+
+@reads.get("/thresholds", response_model=ThresholdsView)
+async def thresholds(service: Backend) -> Response:
+    """The newest proposal, its difference to what is in force, what speaks against it, and what is adopted."""
+    return reply(service.thresholds.view())
+
+
+@changes.post("/thresholds/adopt", response_model=AdoptionView)
+async def adopt_thresholds(service: Backend, body: AdoptBody) -> Response:
+    """Let the newest proposal come into force."""
+    made = await service.thresholds.adopt(digest=body.digest, force=body.force, reason=body.reason, by=body.by)
+    return reply(made)
+
+
+@changes.post("/thresholds/revert", response_model=ReversionView)
+async def revert_thresholds(service: Backend, body: schemas.ReasonBody) -> Response:
+    """Take the last adoption back; it is not adopted again by itself."""
+    return reply(await service.thresholds.revert(reason=body.reason, by=body.by))

@@ -67,13 +67,13 @@ dry_runs = router_for("operator", responses=PROBLEMS)
 channels = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["channel"])
 
 
-@router.get("/state", response_model=State, tags=["picture"])
+@router.get("/state", response_model=State, tags=["cluster"])
 async def state(service: Backend) -> Response:
     """Who leads, in which mode, how the last cycle went."""
     return reply(service.state())
 
 
-@router.get("/whoami", response_model=WhoAmI, tags=["picture"])
+@router.get("/whoami", response_model=WhoAmI, tags=["cluster"])
 async def whoami(service: Backend, request: Request) -> Response:
     """Which sidecar answers, who you are to it, and whether this address takes your mutations."""
     known = service.state()
@@ -90,7 +90,7 @@ async def whoami(service: Backend, request: Request) -> Response:
     return reply(answer)
 
 
-@router.get("/brokers", response_model=list[BrokerView], tags=["picture"])
+@router.get("/brokers", response_model=list[BrokerView], tags=["cluster"])
 async def brokers(service: Backend) -> Response:
     """Every registered broker with its load, averages, preallocated bundles and verdict."""
     return reply(service.brokers())
@@ -102,7 +102,7 @@ async def why_broker(service: Backend, broker: schemas.BrokerId) -> Response:
     return reply(await service.why(broker))
 
 
-@router.get("/bundles", response_model=list[BundleView], responses=NOT_FOUND, tags=["picture"])
+@router.get("/bundles", response_model=list[BundleView], responses=NOT_FOUND, tags=["cluster"])
 async def bundles(
     service: Backend,
     broker: schemas.OfBroker = None,
@@ -143,7 +143,7 @@ async def summary(service: Backend, since_ms: SinceMs = 0, until_ms: UntilMs = 0
     return reply(await service.summary(Period(since_ms=since_ms, until_ms=until_ms)))
 
 
-@router.get("/settings", response_model=list[Setting], tags=["picture"])
+@router.get("/settings", response_model=list[Setting], tags=["cluster"])
 async def settings(service: Backend) -> Response:
     """Effective settings with their origin; secrets hidden."""
     return reply(service.settings())
@@ -173,7 +173,7 @@ async def tasks(service: Backend) -> Response:
     return reply(await service.tasks())
 
 
-@router.get("/where", response_model=list[Place], responses=NOT_FOUND, tags=["picture"])
+@router.get("/where", response_model=list[Place], responses=NOT_FOUND, tags=["cluster"])
 async def where(
     service: Backend,
     name: Annotated[
@@ -200,7 +200,7 @@ async def openapi(request: Request) -> Response:
     return reply(request.app.openapi())
 
 
-@router.get("/doctor", response_model=list[Check], tags=["picture"])
+@router.get("/doctor", response_model=list[Check], tags=["cluster"])
 async def doctor(
     service: Backend,
     for_act: Annotated[bool, Query(description="also what must hold before the sidecars act")] = False,
@@ -209,7 +209,7 @@ async def doctor(
     return reply(await service.doctor(for_act=for_act))
 
 
-@router.get("/drawing", response_model=OverviewView, tags=["picture"])
+@router.get("/overview", response_model=OverviewView, tags=["cluster"])
 async def overview(
     service: Backend, largest: Annotated[int, Query(ge=1, le=1000, description="bundles of each broker")] = 20
 ) -> Response:

@@ -19,7 +19,7 @@ from bundlekeel.cli.session import OutputOption, login, seconds_of
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.model.errors import BundlekeelError
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.operations.deadman import CONFIRM_SECONDS
+from bundlekeel.daemon.operations.failsafe import CONFIRM_SECONDS
 from bundlekeel.settings.load import LoadedSettings, load_settings
 
 # A leader that is a little slow is not dead.

@@ -104,10 +104,10 @@ def _measures(evidence: Json, layout: TableLayout) -> RenderableType:
     title = f"on {numbered(len(evidence.get('held_out') or []), 'held-out day')}"
     made = table("", ">in force", ">proposed", ">difference", ">unbroken", title=title)
     gap = "\n" if layout.stacked else " "
-    course = evidence.get("unbroken") or {}
+    unbroken = evidence.get("unbroken") or {}
     for name in evidence.get("chosen") or {}:
         cells = [_interval((evidence.get(kind) or {}).get(name), gap) for kind in ("previous", "chosen", "difference")]
-        ends = [((course.get(kind) or {}).get(name) or {}).get("mean") for kind in ("previous", "chosen")]
+        ends = [((unbroken.get(kind) or {}).get(name) or {}).get("mean") for kind in ("previous", "chosen")]
         cells.append(" → ".join(f"{end:.4g}" for end in ends if end is not None) or units.DASH)
         made.add_row(name.replace("_", " "), *cells)
     return made

@@ -63,7 +63,7 @@ from bundlekeel.core.planning.memory import CompatMemory, StrategyMemory
 
 UNLIMITED = 2**31
 
-# The bare decision: no budgets, and no splits that nobody would carry out.
+# The bare decision: no budgets, and no splits, which would not be carried out.
 _BUDGETS: dict[str, Any] = {
     **dict.fromkeys(
         ("max_moves_per_cycle", "max_moves_per_source", "max_moves_per_target", "max_moves_per_namespace"), UNLIMITED

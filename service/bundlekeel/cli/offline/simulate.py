@@ -119,7 +119,7 @@ def _scenarios(files: list[str], *, suite: bool, of_pairs: bool) -> list[Scenari
 
 
 def _contenders(strategies: list[str], given: list[str], against: Literal["native"] | None) -> list[Contender]:
-    """Who runs, in the order asked for; avg when nobody is named, and beside pairs to compare with."""
+    """Who runs, in the order asked for; avg when none is named, and beside pairs to compare with."""
     found = [contender(item) for item in strategies or ["avg"]]
     for item in given:
         found += pairs(item)

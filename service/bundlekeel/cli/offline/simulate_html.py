@@ -95,7 +95,7 @@ def _figures(rows: list[tuple[str, list[Run]]]) -> str:
 def _findings(rows: list[tuple[str, list[Run]]]) -> str:
     """What did not hold, and by how much."""
     lines = [
-        f"<li>{escape(label)}, seed {run.seed}: {escape(item.name)}: {escape(item.told)}</li>"
+        f"<li>{escape(label)}, seed {run.seed}: {escape(item.name)}: {escape(item.detail)}</li>"
         for label, runs in rows
         for run in runs
         for item in run.failed

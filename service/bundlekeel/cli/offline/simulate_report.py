@@ -46,14 +46,14 @@ COLUMNS = (
     Column("over 85 % min", lambda m: m.over_minutes, ".1f", "minutes in which some broker is above 85 %"),
     Column("empty min", lambda m: m.empty_minutes, ".1f", "minutes in which some broker has under a tenth of the mean"),
     Column("moves", lambda m: float(m.moves), ".0f", "bundles moved by the balancer"),
-    Column("unloads", lambda m: float(m.unloads), ".0f", "bundles that left their broker, whoever caused it"),
+    Column("unloads", lambda m: float(m.unloads), ".0f", "bundles that left their broker, for any cause"),
     Column("moved load", lambda m: m.moved_load, ".2f", "what they carried, in brokers' worth"),
     Column("twice", lambda m: float(m.moved_twice), ".0f", "bundles moved again within an hour"),
     Column("splits", lambda m: float(m.splits), ".0f", "bundles divided"),
     Column(
         "thrash %", lambda m: m.thrash_percent, ".0f", "ups and downs of loads beyond their trend, share of the mean"
     ),
-    Column("client s", lambda m: m.client_seconds, ".0f", "clients times seconds without service, whoever caused it"),
+    Column("client s", lambda m: m.client_seconds, ".0f", "clients times seconds without service, for any cause"),
 )
 
 
@@ -104,7 +104,7 @@ def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bo
         cells.append((label, state, *(figure(runs, column) for column in COLUMNS)))
         for run, item in failed[:6]:
             seed = f" (seed {run.seed})" if len(runs) > 1 else ""
-            notes.append(Text(f"  {label}{seed}: {item.name}: {item.told}", style="red" if counts(run) else "yellow"))
+            notes.append(Text(f"  {label}{seed}: {item.name}: {item.detail}", style="red" if counts(run) else "yellow"))
     names = ("strategy", "expected", *(column.title for column in COLUMNS))
     turned = list(zip(names, *cells, strict=True))[1:]
     for row in cells if wide else turned:

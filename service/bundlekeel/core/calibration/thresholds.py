@@ -391,7 +391,7 @@ def _not_better(evidence: Evidence) -> list[Objection]:
 
 
 def _worse_unbroken(found: Unbroken | None) -> list[Objection]:
-    """Blocks begin at the recorded placement, so that what goes wrong within days shows in one course only."""
+    """Blocks begin at the recorded placement, so that what goes wrong within days shows in one unbroken run only."""
     where = "evidence.unbroken"
     if found is None:
         detail = "there is no unbroken run over the held-out days; run bundlekeel-recalibrate of this release"

@@ -180,7 +180,7 @@ class _Watch:
         object.__setattr__(self, "ranges", Ranges(self.units))
 
     def states(self) -> Iterator[ChannelFinding]:
-        """What one entry tells by itself."""
+        """What one entry shows by itself."""
         limits = self.deadlines
         for bundle, unit in self.units.items():
             state = unit.state
@@ -356,7 +356,7 @@ class _Watch:
             if self._is_bundle(bundle) is False and self._is_bundle(other):
                 return f"restart {broker}, which gives {bundle} up: it is not a bundle of the namespace any more"
         return (
-            f"pulsar-admin namespaces bundles {parse_bundle(first).namespace} tells which of the two exists; "
+            f"pulsar-admin namespaces bundles {parse_bundle(first).namespace} shows which of the two exists; "
             "restart the broker that owns the other"
         )
 

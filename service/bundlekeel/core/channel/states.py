@@ -179,7 +179,7 @@ class ChannelTable:
         self._store = store
 
     def apply(self, bundle: str, unit: ServiceUnit | None, wall_ms: int) -> bool:
-        """Take one message in (None: a tombstone); False when it lost, which `rejected` tells."""
+        """Take one message in (None: a tombstone); False when it lost, which `rejected` shows."""
         current = self.units.get(bundle)
         if unit is not None and should_keep_left(current, unit, store=self._store):
             # An entry that is read again after a reader restarted is not a conflict.

@@ -109,7 +109,7 @@ def _advance(picture: CompatPicture, params: Parameters, memory: CompatMemory, u
 
 
 def _remember(picture: CompatPicture, memory: CompatMemory, history: Floats) -> CompatMemory:
-    # Brokers that left are forgotten: the manager tells the class who is there.
+    # Brokers that left are forgotten: the manager gives the class those that are there.
     return replace(memory, usage=dict(zip(picture.brokers, history.tolist(), strict=True)))
 
 

@@ -94,7 +94,7 @@ class TransferOutcome:
 
 
 def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> TransferOutcome:
-    """`TransferShedder.findBundlesForUnloading`. `params.compat` tells the release, `hits` is the last call's."""
+    """`TransferShedder.findBundlesForUnloading`. `params.compat` names the release, `hits` is the last call's."""
     cycle = _Cycle(picture, params)
     obstacle = cycle.obstacle()
     if obstacle is not None:

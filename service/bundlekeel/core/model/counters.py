@@ -182,7 +182,7 @@ def _bundles(reading: CounterReading, boundaries: Mapping[str, Sequence[int]]) -
 
 
 def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad]) -> float:
-    """The share of the CPU that others on the host use at least: what a report tells beyond the most that the broker's
+    """The share of the CPU that others on the host use at least: what a report shows beyond the most that the broker's
     process used. Without a container's limit a modular broker reports the CPU of the whole host."""
     if report.cores is not None or report.limit[CPU] <= 0:
         return 0.0

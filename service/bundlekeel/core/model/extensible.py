@@ -1,6 +1,6 @@
 """What an extensible broker says of itself (PIP-192), and how that becomes a report and a snapshot.
 
-**How a given score gets into a snapshot.** An extensible broker tells its score itself (`weightedMaxEMA`: weighted,
+**How a given score gets into a snapshot.** An extensible broker reports its score itself (`weightedMaxEMA`: weighted,
 smoothed, over heap too), and its capacity in absolute terms cannot be told from it. So the score is entered as CPU, in
 percent of a limit of 100 on every broker, the other resources are blind, and a snapshot of mode `extensible` is scored
 without weights (core/planning/draft.py). A bundle then takes its share of the giver's score with it, which is the

@@ -92,7 +92,7 @@ class BundleAverages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLoad:
-    """One topic of a bundle as its owner tells it: hash, traffic (columns of `TRAFFIC`), producers plus consumers."""
+    """One topic of a bundle as its owner reports it: hash, traffic (columns of `TRAFFIC`), producers plus consumers."""
 
     topic: str
     hash: int

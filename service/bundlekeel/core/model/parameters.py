@@ -142,7 +142,7 @@ class Parameters(StrategyParameters):
 
     @staticmethod
     def recorded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Members as an earlier release recorded them (core/history/values.py), as members of today: one figure stood
+        """Members as an earlier release recorded them (core/history/frames.py), as members of today: one figure stood
         for the ledger's time-out, and with `compat: none` the absolute minima meant nothing."""
         if "ledger_timeout_seconds" not in values:
             return values

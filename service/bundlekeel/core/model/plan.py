@@ -80,7 +80,7 @@ class Refusal(NamedTuple):
     """A candidate that does not move: bundle, or the broker when none of its bundles was looked at.
 
     What the guard refuses says when that ends: `frees_ms`, wall milliseconds; 0: with the next cycle, or not known.
-    A budget tells its `limit` and what is `used` of it as well (moves, or a share of traffic), both None otherwise.
+    A budget has its `limit` and what is `used` of it as well (moves, or a share of traffic), both None otherwise.
     A tuple, because a large cluster's plan has tens of thousands of them.
     """
 

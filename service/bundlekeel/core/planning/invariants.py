@@ -4,7 +4,7 @@ A move is dropped, with a typed refusal, when it goes to its own source, to an u
 policies or the guard forbid or that is or would be overloaded; when its bundle may not move (idle, system, cooling
 down, under way, excluded, ...) or is not where the move says; and when it would lift its target above the highest
 score there was.
-So no plan, nor any part of it, makes the predicted maximum worse. The corrected strategies keep these laws by
+So no plan, nor any part of it, makes the predicted maximum worse. The corrected strategies keep these invariants by
 themselves; nothing of theirs is ever dropped (tests/property/test_strategy_laws.py).
 """
 
@@ -128,7 +128,7 @@ def _figures(draft: Draft, source: int, row: int) -> tuple[tuple[float, ...], Tr
 def _obstacle(
     draft: Draft, eligible: Eligibility, books: _Books, move: Move, row: int, pressure: Sequence[float]
 ) -> Code | None:
-    """The law that the move breaks, or None."""
+    """The invariant that the move breaks, or None."""
     if not eligible.mask[row]:
         return eligible.codes[row]
     if move.target == move.source:
@@ -136,9 +136,9 @@ def _obstacle(
     target = books.index.get(move.target, -1)
     if target < 0:
         return Code.NO_LEGAL_TARGET
-    barred = draft.bans.code(row, books.index[move.source], target) if draft.bans is not None else None
-    if barred is not None:
-        return barred
+    banned = draft.bans.code(row, books.index[move.source], target) if draft.bans is not None else None
+    if banned is not None:
+        return banned
     if draft.permitted is not None and not draft.permitted[draft.snapshot.bundles.namespace[row], target]:
         return Code.POLICY_FORBIDS
     after = books.score(target, pressure)

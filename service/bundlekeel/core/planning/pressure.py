@@ -38,7 +38,7 @@ def learn_idle(
 
     Seen at a broker that is nearly idle; remembered for when no broker is idle any more, since a plan that charges
     idle CPU to bundles expects too much of each move, and two plans that charge it differently undo each other.
-    `known`: what was seen before, forgotten with the broker; `unsettled`: brokers whose CPU still tells of bundles that
+    `known`: what was seen before, forgotten with the broker; `unsettled`: brokers whose CPU still includes bundles that
     have left. A broker that has just started is busy with that, and its CPU may still tell of the process before; when
     it has been up for both intervals and its report is older than that, its silence says that nothing has changed.
     """

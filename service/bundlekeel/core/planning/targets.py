@@ -81,8 +81,8 @@ class TargetBans:
     def forbidden_targets(self, row: int, source: int, targets: Ints) -> Bools:
         """Which of these targets the bundle may not go to."""
         left = self.back.get(row, (-1, 0))[0]
-        barred = (item == left or item in self.closed or (source, item) in self.pairs for item in targets.tolist())
-        return np.fromiter(barred, dtype=bool, count=len(targets))
+        banned = (item == left or item in self.closed or (source, item) in self.pairs for item in targets.tolist())
+        return np.fromiter(banned, dtype=bool, count=len(targets))
 
     def code(self, row: int, source: int, target: int) -> Code | None:
         """Why this bundle may not go there, or None."""

@@ -26,8 +26,8 @@ _SPARE_NAMES: Final = 10_000
 
 
 class TopicRates(NamedTuple):
-    """What one broker tells: of each topic or partition it serves, by full name and sorted, its rates averaged over the
-    last report cycle; shape (names, 4), columns `KINDS`."""
+    """What one broker reports: of each topic or partition it serves, by full name and sorted, its rates averaged over
+    the last report cycle; shape (names, 4), columns `KINDS`."""
 
     broker: str
     names: tuple[str, ...]

@@ -48,7 +48,7 @@ def split_bundle(
     """Positions that divide a bundle's load as evenly as its topics allow, or why there are none.
 
     `topic_hashes`: one a topic, in [lower, upper) (the last bundle of a namespace is closed at `upper`).
-    `topic_rates`: what each topic carries in any one unit; negative and non-finite values count as 0, and when nobody
+    `topic_rates`: what each topic carries in any one unit; negative and non-finite values count as 0, and when none
     carries anything all topics count alike. Of equally good cuts the one with the more even number of topics is
     taken, then the lowest. With more than two `pieces` the heaviest piece is cut again; there may be fewer in the end.
     """

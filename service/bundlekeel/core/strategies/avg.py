@@ -114,7 +114,7 @@ def _fresh(context: Context, row: int) -> bool:
     """Whether this broker says something new since its last hit, by a report or by an interval's silence.
 
     Two reports within one interval may tell the same figures twice (traffic and CPU are refreshed apart). A broker
-    looks every few seconds whether it has changed enough to report, so its silence tells as much as a report would.
+    looks every few seconds whether it has changed enough to report, so its silence says as much as a report would.
     """
     brokers, params = context.snapshot.brokers, context.params
     known = context.memory.hits.get(brokers.ids[row])

@@ -98,7 +98,7 @@ class Candidates:
 def measured_since(context: Context, row: int, reported: int) -> bool:
     """Whether a broker's figures were measured (`BrokerReport.interval_ms`) and are not those of `reported`, in ms:
     they are of a time that was mostly not over then. Figures that ended before it are of another source: a report has
-    the moment at which it was heard. False while figures of any broker are its own: those may be minutes older."""
+    the moment at which it was received. False while figures of any broker are its own: those may be minutes older."""
     if not context.all_measured:
         return False
     last = int(context.snapshot.brokers.last_update[row])
@@ -181,7 +181,8 @@ class TriedTarget:
 
 
 def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[TriedTarget]) -> list[Refusal]:
-    """One refusal for each of these bundles after all attempts failed; the first target that policies allow tells.
+    """One refusal for each of these bundles after all attempts failed; the first target that policies allow decides the
+    code.
 
     TargetOverloaded: it is the overload threshold that stands in the way, either because the bundle is small enough
     for the difference, or because the target's room is smaller still than the difference (a split would not help).
@@ -194,8 +195,8 @@ def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[T
         after, relief = attempt.offer.target_after, before - attempt.offer.source_after
         small = relief <= attempt.want + EPSILON
         over = (after >= ceiling) & (small | (ceiling - attempt.other < attempt.want))
-        told = np.where(over, 2, np.where(small | (relief <= EPSILON), 1, 3))
-        chosen = np.where((chosen == 0) & np.isfinite(after), told, chosen)
+        level = np.where(over, 2, np.where(small | (relief <= EPSILON), 1, 3))
+        chosen = np.where((chosen == 0) & np.isfinite(after), level, chosen)
     widest = max((attempt.want for attempt in attempts), default=0.0)
     details = {Code.TOO_BIG: f"only {widest:.1%} may move", Code.TARGET_OVERLOADED: f"limit {ceiling:.0%}"}
     refusals: list[Refusal] = []

@@ -28,7 +28,7 @@ class ReportedUsageView(Answer):
 
     broker: Annotated[str, Doc("its service URL if no broker of that address was seen")]
     registered: Annotated[bool, Doc("false: it is gone, and its last report may still count")]
-    told: Annotated[RatesView, Doc("what it reported; null: nothing yet")]
+    reported: Annotated[RatesView, Doc("what it reported; null: nothing yet")]
     measured: Annotated[RatesView | None, Doc("what its topics of the group pass; null: none was seen there")]
     publish_age_seconds: Annotated[float | None, Doc("since it reported what is published; null: never")]
     dispatch_age_seconds: Annotated[float | None, Doc("since it reported what is delivered; null: never")]
@@ -61,8 +61,8 @@ class GroupView(Answer):
     defects: Annotated[list[CodeView], Doc("what Pulsar does to it that its limits do not ask for")] = field(
         default_factory=list
     )
-    told: Annotated[list[ReportedUsageView], Doc("what brokers report to each other; empty where they do not")] = field(
-        default_factory=list
+    reported: Annotated[list[ReportedUsageView], Doc("what brokers report to each other; empty where they do not")] = (
+        field(default_factory=list)
     )
     planned: Annotated[list[str], Doc("what was, or is to be, written of its ResourceGroup and its namespaces")] = (
         field(default_factory=list)
@@ -87,7 +87,7 @@ class TopicView(Answer):
     usage: Annotated[RatesView, Doc("what it passes")]
     demand: Annotated[RatesView, Doc("what it is known to want, as a share: its busiest partition times their number")]
     share: Annotated[RatesView, Doc("what it may pass")]
-    loss: Annotated[RatesView, Doc("what of the share nobody uses, since demand sits in too few partitions")]
+    loss: Annotated[RatesView, Doc("what of the share is not used, since demand sits in too few partitions")]
     partition_rate: Annotated[RatesView, Doc("what each partition may pass now")]
     held_back: Annotated[list[str], Doc("kinds of rate at their limit")]
     change: Annotated[dict[str, WrittenRate | None], Doc("what was, or would be, written, by side; null: taken away")]

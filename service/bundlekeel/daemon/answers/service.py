@@ -83,11 +83,11 @@ class PlanRequest:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> PlanRequest:
-        """Out of JSON: what `told` gave, or a body of the API. TypeError, ValueError for what is no such thing."""
+        """Out of JSON: what `to_json` gave, or a body of the API. TypeError, ValueError for what is no such thing."""
         brokers = {name: tuple(values.get(name, ())) for name in ("remove_brokers", "add_brokers")}
         return cls(**{**values, **brokers})
 
-    def told(self) -> Json:
+    def to_json(self) -> Json:
         """As JSON, for another sidecar or the store. Added brokers only where there are some: a sidecar of the release
         before refuses what it does not know."""
         values = asdict(self)
@@ -169,7 +169,7 @@ class OperationsService(Protocol):
         """What is, or was, to be approved, oldest first."""
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Let a proposal be carried out; Forbidden for whoever proposed it. One that is approved without a task,
+        """Let a proposal be carried out; Forbidden for the person who proposed it. One that is approved without a task,
         because the store failed, may be approved again."""
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
@@ -201,7 +201,8 @@ class QuotasService(Protocol):
         """One of the groups, with its busiest topics."""
 
     async def why(self, name: str, *, here: bool = False) -> QuotaWhyView:
-        """`name`: a group or a topic. The leader knows every topic, and others ask it; `here`: nobody else is asked."""
+        """`name`: a group or a topic. The leader knows every topic, and others ask it; `here`: no other sidecar is
+        asked."""
 
     async def put(self, group: QuotaGroup, *, reason: str, by: str) -> GroupSetView:
         """Set a group, new or over the one of the settings. ConfigError when it cannot be kept: names, limits, unknown
@@ -239,7 +240,7 @@ class Service(Protocol):
     def bundles(
         self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
     ) -> list[BundleView]:
-        """Sorted by short-term throughput, largest first. NotFound for a broker nobody knows."""
+        """Sorted by short-term throughput, largest first. NotFound for an unknown broker."""
 
     def overview(self, largest: int) -> OverviewView:
         """The cluster in few rows: of each broker the `largest` bundles."""

@@ -44,7 +44,7 @@ class ShadowStrategies:
         self._news: dict[str, Any] = {}
         self._thread = ThreadPoolExecutor(1, "shadow")
 
-    def heard(
+    def cycle_ended(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
         """A cycle is over (`daemon.cycle.cycle.CycleListener`). Returns at once."""

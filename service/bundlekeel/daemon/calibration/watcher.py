@@ -95,7 +95,7 @@ class Calibration:
     rules: AdoptionRules
     every_seconds: float
     interval_seconds: float
-    canary_seconds: float
+    trial_seconds: float
     store: Callable[[], CalibrationStore]
     effective_parameters: EffectiveParameters
     shared_state: SharedState
@@ -107,7 +107,7 @@ class Calibration:
 
     def __post_init__(self) -> None:
         self.inbox = ThresholdInbox(self.store, self.telemetry, self.clock)
-        self._told: tuple[str, tuple[str, ...]] | None = None
+        self._recorded: tuple[str, tuple[str, ...]] | None = None
 
     # --- watching ---
 
@@ -132,10 +132,10 @@ class Calibration:
         """Stop reading proposals."""
         self.inbox.close()
 
-    def heard(
+    def cycle_ended(
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """A cycle is over (`daemon.cycle.cycle.CycleListener`). Only what we balance ourselves tells how good the
+        """A cycle is over (`daemon.cycle.cycle.CycleListener`). Only what we balance ourselves shows how good the
         thresholds are: not a follower's cycles, none that something stopped, none while brokers are drained."""
         if epoch is None or result is None or record["obstacle"] is not None or record.get("operations"):
             return
@@ -185,7 +185,7 @@ class Calibration:
         except Conflict as error:
             _log.info("thresholds left alone", digest=digest, reason=str(error))
             return
-        self._tell(what, digest, sentence)
+        self._record(what, digest, sentence)
 
     async def _consider(self) -> None:
         seen, adopted = self.inbox, self.shared_state.desired.adopted
@@ -202,14 +202,14 @@ class Calibration:
             await self._by_ourselves(change, "adopted", seen.digest, sentence)
             return
         codes = tuple(item.code.value for item in objections)
-        if self._told == (known_by, codes):
+        if self._recorded == (known_by, codes):
             return
-        self._told = (known_by, codes)
+        self._recorded = (known_by, codes)
         if objections:
             said = "; ".join(f"{item.code.value}: {item.detail}" for item in objections)
-            self._tell("refused", seen.digest, said, codes=codes)
+            self._record("refused", seen.digest, said, codes=codes)
         elif seen.document is not None:
-            self._tell("recommended", seen.digest, _changes_text(self.effective_parameters.current, seen.document))
+            self._record("recommended", seen.digest, _changes_text(self.effective_parameters.current, seen.document))
 
     def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
         """What speaks against the newest proposal; empty also when there is none. `person`: somebody asks for it, so it
@@ -298,7 +298,7 @@ class Calibration:
         change = self._adopting(seen.document, seen.digest, by=by, reason=reason, force=force)
         await self.shared_state.change_desired(change)
         sentence = f"{by} adopted {seen.digest}: {said} ({reason})"
-        self._tell("adopted", seen.digest, sentence, by=by, reason=reason)
+        self._record("adopted", seen.digest, sentence, by=by, reason=reason)
         return AdoptionView(digest=seen.digest, changes=changes, sentence=sentence)
 
     async def revert(self, *, reason: str, by: str) -> ReversionView:
@@ -329,7 +329,7 @@ class Calibration:
                 by=by,
                 reason=reason,
                 now_ms=now,
-                trial_seconds=self.canary_seconds,
+                trial_seconds=self.trial_seconds,
             )
             return msgspec.structs.replace(desired, adopted=made)
 
@@ -353,12 +353,12 @@ class Calibration:
             await self._by_ourselves(change, "reverted", digest, sentence)
         else:
             await self.shared_state.change_desired(change)
-            self._tell("reverted", digest, sentence, by=by, reason=reason)
+            self._record("reverted", digest, sentence, by=by, reason=reason)
         return ReversionView(digest=digest, sentence=sentence)
 
     # --- reporting ---
 
-    def _tell(
+    def _record(
         self,
         what: str,
         digest: str,

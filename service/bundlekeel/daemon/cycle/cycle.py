@@ -29,7 +29,7 @@ from bundlekeel.daemon.cycle import transitions
 from bundlekeel.daemon.cycle.effects import Effects
 from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, SplitWatch
 from bundlekeel.daemon.cycle.report import CycleReport, publish_plan
-from bundlekeel.daemon.execution.executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion, Obstacle
@@ -40,7 +40,7 @@ from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.daemon.state.takeover_record import namespaces_of
-from bundlekeel.ports import BrokerAdmin, Clock, Journal, Picture, Telemetry
+from bundlekeel.ports import BrokerAdmin, Clock, Journal, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class BrokerRequests(Protocol):
     def owned(self) -> Mapping[str, frozenset[str]]:
         """What draining brokers own by their own lists, as last read."""
 
-    async def complete(self, snapshot: Snapshot, picture: Picture) -> Snapshot:
+    async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
         """The snapshot with every bundle that a draining broker owns, reported or not. Never raises."""
 
     def guard(self, state: GuardState, now_ms: int) -> GuardState:
@@ -87,7 +87,7 @@ class Cycle:
     admin: BrokerAdmin
     config: BrokerConfig
     policies: PolicyCache
-    executor: LeaderExecutor
+    executor: Executor
     shared_state: SharedState
     journal: Journal
     telemetry: Telemetry
@@ -104,7 +104,7 @@ class Cycle:
     cycle_state: CycleState = field(default_factory=CycleState, init=False)
     epoch: int | None = field(default=None, init=False)
     snapshot: Snapshot | None = field(default=None, init=False)
-    picture: Picture | None = field(default=None, init=False)
+    picture: RawClusterView | None = field(default=None, init=False)
     report: CycleReport | None = field(default=None, init=False)
     busy: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
@@ -151,7 +151,7 @@ class Cycle:
             try:
                 seen = await self._observe()
                 decided = await self._plan(seen)
-                report, moves, splits = await self._allow(*decided, seconds=self.clock.boot() - began)
+                report, moves, splits = await self._check_gate(*decided, seconds=self.clock.boot() - began)
                 report = await self._execute(report, moves, splits, seen)
             except WrongCluster:
                 raise
@@ -191,7 +191,7 @@ class Cycle:
         await self._note_external_moves(snapshot, picture)
         return snapshot
 
-    async def _note_external_moves(self, snapshot: Snapshot, picture: Picture) -> None:
+    async def _note_external_moves(self, snapshot: Snapshot, picture: RawClusterView) -> None:
         """Bundles that something else moved are left alone for their cool-down, and a second balancer is noticed. Only
         where we would act: while brokers or operators are expected to move bundles, no move counts as external."""
         now, params = snapshot.wall_ms, self.params
@@ -247,7 +247,7 @@ class Cycle:
             return await asyncio.to_thread(plan, given)
         return plan(given)
 
-    async def _allow(
+    async def _check_gate(
         self, given: PlanInput, result: PlanResult, *, seconds: float
     ) -> tuple[CycleReport, tuple[Move, ...], tuple[Split, ...]]:
         """What the gate lets through. Outside the maintenance windows that is only what an operator requested."""
@@ -257,7 +257,7 @@ class Cycle:
         await self.requests.planned(result.ready, made.refusals, acting=relocates)
         restarted = self.guard_memory.rolled_out(snapshot.wall_ms, self.params.rollout_quiet_seconds)
         if restarted and closed is None:
-            # Brokers have stopped restarting: those that did are filled gently (warm), by whoever leads then.
+            # Brokers have stopped restarting: those that did are filled gently (warm), by the leader of then.
             await self.requests.warm_up(restarted)
         verdict = self.gate.cluster_obstacle() or made.verdict
         report = CycleReport(
@@ -317,7 +317,7 @@ class Cycle:
 
         async def ended(outcome: SplitOutcome) -> None:
             self.book_split(outcome)
-            # Whoever leads next has to know the children, and brokers do not report them yet.
+            # The next leader has to know the children, and brokers do not report them yet.
             await self._store(report.record(epoch), epoch)
 
         report.splits = await self.executor.split(

@@ -20,7 +20,7 @@ from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.takeover_record import SPLITTING, TakeoverRecord
-from bundlekeel.ports import Ownership, Picture, Telemetry
+from bundlekeel.ports import Ownership, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class ExternalMoveWatch:
     async def look(
         self,
         snapshot: Snapshot,
-        picture: Picture,
+        picture: RawClusterView,
         *,
         moves: Iterable[Mapping[str, Any]],
         unsettled: Collection[str],
@@ -138,7 +138,7 @@ class SplitWatch:
         self._since: dict[str, int] = {}
         self._reported: dict[str, int] = {}
 
-    def look(self, picture: Picture, takeover: TakeoverRecord | None) -> None:
+    def look(self, picture: RawClusterView, takeover: TakeoverRecord | None) -> None:
         """Compare what the brokers run with, as last read, with what was taken over. Never raises."""
         known = {broker: self._config.splits(broker) for broker in picture.endpoints}
         for broker, on in known.items():

@@ -82,7 +82,7 @@ class Planner:
 
     def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
         """Remember a plan made here or by another sidecar, with its request: to carry it out it is planned again."""
-        kept = replace(answer, request=replace(request, forwarded=False).told())
+        kept = replace(answer, request=replace(request, forwarded=False).to_json())
         self._kept[kept.hash] = (kept, request)
         self._kept.move_to_end(kept.hash)
         while len(self._kept) > _KEPT:

@@ -1,7 +1,7 @@
 """Carries out what a leader decided: several moves at a time within caps, splits one after the other; intents before
 calls, outcomes recorded behind them.
 
-`LeaderExecutor` outlives terms; each term has an `Executor` of its own, which begins nothing once the term is over.
+`Executor` outlives terms; each term has an `TermExecutor` of its own, which begins nothing once the term is over.
 What one move does, in either load manager, is in `move`.
 """
 
@@ -90,7 +90,7 @@ class ExecutorHooks:
     confirm_seconds: Callable[[float], float] = _as_set
 
 
-class Executor:
+class TermExecutor:
     """Carries out the moves of one term, until it is stopped or that term is over."""
 
     def __init__(
@@ -311,7 +311,7 @@ class _Slots:
         )
 
 
-class LeaderExecutor:
+class Executor:
     """`begin` starts a term and `stop` ends it; in between moves and splits of that term may be carried out."""
 
     def __init__(
@@ -323,7 +323,7 @@ class LeaderExecutor:
         self._leadership = leadership
         self._shared_state = shared_state
         self._limits = limits
-        self._executor: Executor | None = None
+        self._executor: TermExecutor | None = None
         self._splitter: Splitter | None = None
         self._epoch = -1
         self._seen: FirstSeen = {}
@@ -345,7 +345,7 @@ class LeaderExecutor:
         hooks = ExecutorHooks(
             policy=self._policy, on_outcome=self._ended, changes=self._changes, confirm_seconds=self._confirm_seconds
         )
-        self._executor = Executor(self._ports, term, limits=self._limits, hooks=hooks)
+        self._executor = TermExecutor(self._ports, term, limits=self._limits, hooks=hooks)
         self._splitter = Splitter(ports=self._ports, term=term, limits=self._limits, policy=self._not_now)
 
     async def carry_out(

@@ -66,7 +66,7 @@ def _modular() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovePorts:
-    """The ports a move needs, and which load manager the brokers run now (`Picture.mode`)."""
+    """The ports a move needs, and which load manager the brokers run now (`RawClusterView.mode`)."""
 
     admin: BrokerAdmin
     commands: BrokerCommands

@@ -7,7 +7,7 @@ Not here, because it is no question of now: which bundles may move where and how
 proposed thresholds are any good (core/calibration/thresholds.py). Taking over, handing back and the failsafe job ask no
 gate: they run
 without a sidecar, at the word of a person or because every sidecar failed, and go by the takeover record alone
-(daemon/operations/takeover.py, daemon/operations/deadman.py).
+(daemon/operations/takeover.py, daemon/operations/failsafe.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of
-from bundlekeel.ports import Clock, Picture
+from bundlekeel.ports import Clock, RawClusterView
 
 # Load managers that are acted on; the others (Simple, Noop) are observed.
 ACTED_ON: Final = ("modular", "extensible")
@@ -74,7 +74,7 @@ CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
     Action.SUBMISSION: frozenset({GateCheck.MODE, GateCheck.PAUSE}),
     Action.ORDER: frozenset({GateCheck.MODE}),
     Action.QUOTAS: frozenset({GateCheck.MODE, GateCheck.PAUSE, GateCheck.LEASE, GateCheck.OUTAGE}),
-    # Where nothing is carried out nobody sees whether it helps. Only the leader's task adopts
+    # Where nothing is carried out it is not seen whether it helps. Only the leader's task adopts
     # (daemon/calibration/watcher.py).
     Action.ADOPTION: frozenset({GateCheck.MODE, GateCheck.PAUSE, GateCheck.PUT_ASIDE}),
 }
@@ -122,11 +122,11 @@ class Gate:
     shared: SharedStateView
     config: BrokerConfig
     clock: Clock
-    outage: Callable[[Picture | None], Obstacle | None]
+    outage: Callable[[RawClusterView | None], Obstacle | None]
     second_balancer: Callable[[], Obstacle | None]
     channel: Callable[[], str]
     windows: Callable[[int], Obstacle | None]
-    _picture: Picture | None = field(default=None, init=False)
+    _picture: RawClusterView | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._made: Mapping[GateCheck, Callable[[GateQuestion], Obstacle | None]] = {
@@ -149,7 +149,7 @@ class Gate:
             GateCheck.TARGET: self._target,
         }
 
-    def see(self, picture: Picture) -> None:
+    def see(self, picture: RawClusterView) -> None:
         """A new picture of the cluster: from now on actions are judged by it."""
         self._picture = picture
         self.outage(picture)

@@ -15,7 +15,7 @@ from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.text_format import HOUR_MS
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.daemon.gate.windows import Calendar
-from bundlekeel.ports import Picture
+from bundlekeel.ports import RawClusterView
 
 # Changes of brokers older than any window are forgotten.
 KEPT_MS: Final = 24 * HOUR_MS
@@ -48,7 +48,7 @@ class GuardMemory:
         # Changes up to then belong to roll-outs that are over.
         self._rolled_ms = 0
 
-    def see(self, picture: Picture, now_ms: int) -> None:
+    def see(self, picture: RawClusterView, now_ms: int) -> None:
         """Compare a picture with the one before: who came, went or restarted."""
         here = {broker: endpoint.start_timestamp for broker, endpoint in picture.endpoints.items()}
         if self._here is None:

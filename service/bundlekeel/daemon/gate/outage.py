@@ -1,7 +1,7 @@
-"""One sidecar's watch for outages of the metadata store (`core.guard.outage`), and what the sidecars tell each other
-of them.
+"""One sidecar's watch for outages of the metadata store (`core.guard.outage`), and what the sidecars publish to each
+other of them.
 
-Whoever saw an outage says so in the shared document `outage`: a leader that started only after it would else not know.
+A sidecar that saw an outage writes it to the shared document `outage`: a later leader would else not know of it.
 A leader that saw the store answer all the while closes that document again: then its author alone was cut off.
 """
 
@@ -21,7 +21,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
 from bundlekeel.daemon.answers.picture import SettlingView
 from bundlekeel.daemon.gate.gate import Obstacle
-from bundlekeel.ports import Clock, Coordination, LoadSource, Member, Picture, Telemetry
+from bundlekeel.ports import Clock, Coordination, LoadSource, Member, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -86,8 +86,8 @@ class OutageWatch:
         self._settle = settle
         self._state = core.begin(clock.boot())
         # Whether there is a notice of the outage that we hold.
-        self._told = False
-        # The last notice that was heard or written, and the one about the outage that we hold.
+        self._published = False
+        # The last notice that was read or written, and the one about the outage that we hold.
         self._handled: tuple[str, int] | None = None
         self._about: tuple[str, int] | None = None
 
@@ -114,7 +114,7 @@ class OutageWatch:
         left = self.waiting()
         self._telemetry.gauge("settling_after_outage_seconds", left.seconds if left is not None else 0.0)
 
-    def obstacle(self, picture: Picture | None = None) -> Obstacle | None:
+    def obstacle(self, picture: RawClusterView | None = None) -> Obstacle | None:
         """Why nothing may move yet, or None. With the picture that is about to be acted on: it counts as a look."""
         if picture is not None:
             now = self._clock.boot()
@@ -163,7 +163,7 @@ class OutageWatch:
         before, after, self._state = self._state.outage, state.outage, state
         if after is not None and before is None:
             # A closed notice of an earlier outage says nothing of this one.
-            self._told, self._about = False, None
+            self._published, self._about = False, None
             self._begun(after)
         elif after is None and before is not None:
             _log.info("settled after an outage", why=before.why)
@@ -194,19 +194,19 @@ class OutageWatch:
     async def _exchange(self, found: tuple[OutageRecord | None, int | None]) -> None:
         notice, version = found
         if notice is not None and not notice.over:
-            await self._hear(notice, version)
+            await self._handle(notice, version)
         elif notice is not None and self._about == (notice.by, notice.since_ms):
             self._state = core.leave(self._state, self._clock.boot())
-        await self._tell(notice, version)
+        await self._publish(notice, version)
 
-    async def _hear(self, notice: OutageRecord, version: int | None) -> None:
+    async def _handle(self, notice: OutageRecord, version: int | None) -> None:
         """Somebody saw an outage. If we saw none because we watched all the while, it was theirs alone."""
         key, boot, held = (notice.by, notice.since_ms), self._clock.boot(), self._state.outage
-        unheard, self._handled = self._handled != key, key
-        if held is not None and not unheard:
+        is_new, self._handled = self._handled != key, key
+        if held is not None and not is_new:
             return
         missed = self._wall(self._state.calm_since) >= notice.since_ms - SKEW_MS and self._fresh(notice)
-        if held is not None or (unheard and missed):
+        if held is not None or (is_new and missed):
             joined = Outage(why=notice.why, since=boot, expected=frozenset(notice.expected), back=boot)
             self._state, self._about = core.join(self._state, joined), key
         elif self._leadership.leading:
@@ -214,12 +214,12 @@ class OutageWatch:
         if held is None and self._state.outage is not None:
             self._begun(self._state.outage)
 
-    async def _tell(self, notice: OutageRecord | None, version: int | None) -> None:
-        """Say what we saw, once the store answers again; one notice is enough for all."""
+    async def _publish(self, notice: OutageRecord | None, version: int | None) -> None:
+        """Publish what we saw, once the store answers again; one notice is enough for all."""
         outage = self._state.outage
-        if outage is None or outage.back is None or self._told or (notice is not None and not notice.over):
+        if outage is None or outage.back is None or self._published or (notice is not None and not notice.over):
             return
-        self._told = True
+        self._published = True
         made = OutageRecord(
             by=self._leadership.member.id,
             why=outage.why,
@@ -252,7 +252,7 @@ class OutageWatch:
         return f"{left.why}; all brokers are back, quiet for {left.quiet:.0f} of {wanted}, until {until}"
 
 
-def _registrations(picture: Picture) -> frozenset[core.Registration]:
+def _registrations(picture: RawClusterView) -> frozenset[core.Registration]:
     return frozenset((broker, endpoint.start_timestamp) for broker, endpoint in picture.endpoints.items())
 
 

@@ -1,6 +1,6 @@
 """`doctor`: every connection and permission, what is wrong, and how to fix it. Reads only, in every mode.
 
-The one exception is a write below our own root, which every sidecar needs and which nobody else reads.
+The one exception is a write below our own root, which every sidecar needs and which only sidecars read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of
-from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, Picture
+from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, RawClusterView
 from bundlekeel.settings.parameters import STOCK
 
 _SKEW_LIMIT_SECONDS = 30.0
@@ -153,7 +153,7 @@ async def _members(context: DoctorContext) -> Check:
     return Check.passed("sidecars", text)
 
 
-async def _picture(context: DoctorContext, within: float) -> tuple[Picture | None, Check]:
+async def _picture(context: DoctorContext, within: float) -> tuple[RawClusterView | None, Check]:
     waited = 0.0
     while True:
         try:
@@ -174,7 +174,7 @@ async def _picture(context: DoctorContext, within: float) -> tuple[Picture | Non
     return picture, Check(name="brokers", ok=count > 0, detail=f"{count} registered, mode {picture.mode}", fix=fix)
 
 
-async def _listening(context: DoctorContext, picture: Picture, within: float) -> LoadTables:
+async def _listening(context: DoctorContext, picture: RawClusterView, within: float) -> LoadTables:
     """The load topics, once they are followed: a process that has just started is still connecting."""
     deadline = context.clock.boot() + within
     tables = context.feed()
@@ -184,18 +184,18 @@ async def _listening(context: DoctorContext, picture: Picture, within: float) ->
     return tables
 
 
-def _reports(context: DoctorContext, picture: Picture, tables: LoadTables) -> list[Check]:
+def _reports(context: DoctorContext, picture: RawClusterView, tables: LoadTables) -> list[Check]:
     if not picture.excluded:
         return [Check.passed("reports", f"{len(picture.reports)} usable")]
     return [
-        _unheard(context, item, tables)
+        _not_received(context, item, tables)
         if picture.mode in _PUBLISHING and item.code == Code.NO_LOAD_DATA
         else _unusable(item)
         for item in picture.excluded
     ]
 
 
-def _unheard(context: DoctorContext, item: ExcludedBroker, tables: LoadTables) -> Check:
+def _not_received(context: DoctorContext, item: ExcludedBroker, tables: LoadTables) -> Check:
     """A broker that has not published since we began to listen. That is wrong only after its longest silence."""
     longest = context.used(context.config.values(item.broker_id) or {})[0].report_max_interval_seconds
     listened = (context.clock.wall_ms() - tables.since_ms) / 1000
@@ -218,7 +218,7 @@ def _unusable(item: ExcludedBroker) -> Check:
     )
 
 
-def _admin(context: DoctorContext, picture: Picture) -> list[Check]:
+def _admin(context: DoctorContext, picture: RawClusterView) -> list[Check]:
     failed = context.config.errors
     checks = []
     for broker, text in sorted(failed.items()):
@@ -235,22 +235,22 @@ def _admin(context: DoctorContext, picture: Picture) -> list[Check]:
     return checks
 
 
-def _reporting(context: DoctorContext, picture: Picture) -> list[Check]:
+def _reporting(context: DoctorContext, picture: RawClusterView) -> list[Check]:
     """How each broker measures and reports; a plan uses the largest of each figure (`BrokerConfig`)."""
     alike: dict[str, list[str]] = {}
     for broker in sorted(picture.endpoints):
         params, origins = context.used(context.config.values(broker) or {})
-        told = []
+        texts = []
         for key in STOCK:
             (spec,) = BY_PULSAR_KEY[key]
             origin = "default of its release" if origins[spec.name] == "default" else origins[spec.name]
-            told.append(f"{key} {getattr(params, spec.name) / spec.factor:g} ({origin})")
-        alike.setdefault(", ".join(told), []).append(broker)
+            texts.append(f"{key} {getattr(params, spec.name) / spec.factor:g} ({origin})")
+        alike.setdefault(", ".join(texts), []).append(broker)
     name = "load reports of brokers"
     return [Check.passed(name, f"{', '.join(who)}: {text}") for text, who in alike.items()]
 
 
-def _load_manager(picture: Picture) -> Check:
+def _load_manager(picture: RawClusterView) -> Check:
     kinds = sorted({endpoint.load_manager.rpartition(".")[2] or "unknown" for endpoint in picture.endpoints.values()})
     ok = picture.mode in ACTED_ON
     fix = (
@@ -261,13 +261,13 @@ def _load_manager(picture: Picture) -> Check:
     return Check(name="load manager", ok=ok, detail=", ".join(kinds), fix=fix, severity="error" if ok else "warning")
 
 
-def _load_topics(picture: Picture, tables: LoadTables) -> list[Check]:
+def _load_topics(picture: RawClusterView, tables: LoadTables) -> list[Check]:
     """Whether the topics are followed on which extensible brokers publish their load."""
     if picture.mode not in _PUBLISHING:
         return []
-    heard = sum(1 for broker in picture.endpoints if (item := tables.heard.get(broker)) and item.load is not None)
+    reporting = sum(1 for broker in picture.endpoints if (item := tables.latest.get(broker)) and item.load is not None)
     if tables.state == "ok":
-        detail = f"followed; {heard} of {len(picture.endpoints)} brokers heard"
+        detail = f"followed; {reporting} of {len(picture.endpoints)} brokers have published their load"
         return [Check.passed("load topics", detail)]
     fix = "let this host reach the brokers' service ports; its identity must be allowed to consume in pulsar/system"
     return [Check.failed("load topics", f"{tables.state} {tables.detail}".strip(), fix)]
@@ -282,7 +282,7 @@ async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
     return found[0] if found is not None else None
 
 
-def _shedding(context: DoctorContext, picture: Picture, partial_takeover: tuple[str, ...]) -> Check:
+def _shedding(context: DoctorContext, picture: RawClusterView, partial_takeover: tuple[str, ...]) -> Check:
     on = sorted(broker for broker in picture.endpoints if context.config.sheds(broker))
     if not on:
         return Check.passed("brokers' own shedding", "off on every broker that answered")
@@ -297,7 +297,7 @@ def _shedding(context: DoctorContext, picture: Picture, partial_takeover: tuple[
     )
 
 
-def _splitting(context: DoctorContext, picture: Picture, record: TakeoverRecord | None) -> Check:
+def _splitting(context: DoctorContext, picture: RawClusterView, record: TakeoverRecord | None) -> Check:
     name = "brokers' own splits"
     on = sorted(broker for broker in picture.endpoints if context.config.splits(broker))
     if not on:
@@ -319,14 +319,14 @@ async def _leader(context: DoctorContext) -> Check:
     return Check(name="Pulsar's leader broker", ok=leader is not None, detail=leader or "none", fix=fix)
 
 
-def _blind(context: DoctorContext, picture: Picture) -> Check:
+def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
     if picture.mode == "extensible":
         return Check.passed("bandwidth", "extensible brokers report a score, no limits")
     blind = []
     for report in picture.reports:
         override = match_capacity(context.capacity, report.broker_id)
-        told = override is not None and (override.nic_gbps is not None or override.throughput is not None)
-        if not told and not (report.limit[BANDWIDTH_IN] > 0 and report.limit[BANDWIDTH_OUT] > 0):
+        given = override is not None and (override.nic_gbps is not None or override.throughput is not None)
+        if not given and not (report.limit[BANDWIDTH_IN] > 0 and report.limit[BANDWIDTH_OUT] > 0):
             blind.append(report.broker_id)
     if not blind:
         return Check.passed("bandwidth", "every broker has a bandwidth limit")
@@ -337,7 +337,7 @@ def _blind(context: DoctorContext, picture: Picture) -> Check:
     )
 
 
-def _shared_machine(context: DoctorContext, picture: Picture) -> Check:
+def _shared_machine(context: DoctorContext, picture: RawClusterView) -> Check:
     """Brokers on one machine without cgroups of their own all report the whole machine's CPU: nearly the same
     figures, however differently they are loaded."""
     reports = []
@@ -358,7 +358,7 @@ def _shared_machine(context: DoctorContext, picture: Picture) -> Check:
     )
 
 
-def _clock(context: DoctorContext, picture: Picture) -> Check:
+def _clock(context: DoctorContext, picture: RawClusterView) -> Check:
     now = context.clock.wall_ms()
     ahead = {r.broker_id: (r.last_update - now) / 1000 for r in picture.reports}
     worst = max(ahead, key=lambda broker: ahead[broker], default="")
@@ -367,7 +367,7 @@ def _clock(context: DoctorContext, picture: Picture) -> Check:
     return Check.warned("clocks", f"{worst} is {ahead[worst]:.0f} s ahead of us", "synchronise the clocks (NTP)")
 
 
-async def _policies(context: DoctorContext, picture: Picture) -> Check:
+async def _policies(context: DoctorContext, picture: RawClusterView) -> Check:
     """Whether all that narrows where bundles may live could be read: what cannot stops moves."""
     named = sorted({namespace_of(bundle) for report in picture.reports for bundle in report.bundle_names})
     book = PolicyCache(context.metadata, context.config)
@@ -397,7 +397,7 @@ async def _policies(context: DoctorContext, picture: Picture) -> Check:
     return Check.passed("policies", f"{len(found.isolation)} isolation policies, {grouped} in groups")
 
 
-def _placement(context: DoctorContext, picture: Picture) -> Check:
+def _placement(context: DoctorContext, picture: RawClusterView) -> Check:
     if picture.mode == "extensible":
         detail = "the extensible load manager has its own placement and ignores loadBalancerLoadPlacementStrategy"
         return Check.passed("placement of new bundles", detail)

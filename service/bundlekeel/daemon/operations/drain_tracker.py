@@ -27,7 +27,7 @@ from bundlekeel.daemon.gate.in_force import scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import BrokerAdmin, Clock, Picture, Telemetry
+from bundlekeel.ports import BrokerAdmin, Clock, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -77,7 +77,7 @@ class DrainTracker:
         """What draining brokers own by their own lists, as last read."""
         return {broker: watch.left for broker, watch in self._watches.items() if watch.left is not None}
 
-    async def complete(self, snapshot: Snapshot, picture: Picture) -> Snapshot:
+    async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
         """The snapshot with every bundle that a draining broker owns, reported or not. Never raises."""
         self._endpoints = tuple(picture.endpoints)
         await self._list()

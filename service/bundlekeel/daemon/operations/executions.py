@@ -16,7 +16,7 @@ from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.executor import LeaderExecutor
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.operations.manual_moves import UNREADABLE, ManualMoves
@@ -25,7 +25,7 @@ from bundlekeel.daemon.state.shared_state import SharedState
 
 _log = structlog.get_logger(__name__)
 
-# What was asked for longer ago is not carried out any more: nobody expects it then.
+# What was asked for longer ago is not carried out any more: it is not expected then.
 REQUEST_MAX_AGE_MS: Final = 10 * 60 * 1000
 
 
@@ -39,7 +39,7 @@ class Executions:
         planner: Planner,
         gate: Gate,
         *,
-        executor: LeaderExecutor,
+        executor: Executor,
         manual_moves: ManualMoves,
         reviews: Reviews,
     ) -> None:
@@ -146,8 +146,8 @@ class Executions:
             try:
                 outcomes = await self._cycle.execute_split(partial(self._split_of_plan, task, body, split))
             except BundlekeelError as error:
-                told = "; ".join([f"{before}{done} of {len(splits)} split", *failed, str(error)])
-                raise Conflict(told, difference=[str(error)]) from error
+                text = "; ".join([f"{before}{done} of {len(splits)} split", *failed, str(error)])
+                raise Conflict(text, difference=[str(error)]) from error
             done += sum(outcome.outcome == "done" for outcome in outcomes)
             failed += [
                 f"{item.bundle}: {item.code} {item.error}".strip() for item in outcomes if item.outcome != "done"
@@ -215,8 +215,8 @@ class Executions:
         left = body.get("left_ms")
         waited = self._wall_ms() - left if isinstance(left, int) else 0
         if waited > REQUEST_MAX_AGE_MS:
-            told = f"{waited / 60_000:.0f} min, {REQUEST_MAX_AGE_MS // 60_000} min are the limit"
-            raise Conflict(f"not carried out: too old, it waited for {told}; ask again", difference=[told])
+            text = f"{waited / 60_000:.0f} min, {REQUEST_MAX_AGE_MS // 60_000} min are the limit"
+            raise Conflict(f"not carried out: too old, it waited for {text}; ask again", difference=[text])
 
     async def _split_still_wanted(self, task: dict[str, Any], body: Mapping[str, Any]) -> Split:
         await self._may_begin(task, body)
@@ -333,7 +333,7 @@ class PlannedActions(NamedTuple):
         return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
 
     @classmethod
-    def told(cls, plan: PlanView) -> PlannedActions:
+    def of_view(cls, plan: PlanView) -> PlannedActions:
         """Of a plan as people see it (daemon/cycle/planner.py)."""
         moves = [(move.bundle, move.source, move.target) for move in plan.moves]
         return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])

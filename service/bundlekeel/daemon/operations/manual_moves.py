@@ -296,7 +296,7 @@ class ManualMoves:
             raise SplitRefused(found.codes[row])
         known = (self.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
         if known is not None:
-            # What the broker is asked for, and what a person asked for: whoever runs it may have left that out.
+            # What the broker is asked for, and what a person asked for: the broker's settings may leave either out.
             sent = SplitAlgorithm.RANGE if algorithm is SplitAlgorithm.RANGE else SplitAlgorithm.POSITIONS
             supported = [item.strip() for item in known.strip("[]").split(",")]
             missing = [item for item in dict.fromkeys((algorithm or sent, sent)) if item not in supported]

@@ -74,7 +74,7 @@ class OperatorRequests:
     cycle: Cycle
     drain_tracker: DrainTracker
     manual_moves: ManualMoves
-    proposals: Reviews
+    review_store: Reviews
     metadata: Metadata
     ownership: Ownership
     journal: Journal
@@ -106,9 +106,9 @@ class OperatorRequests:
 
     async def task(self, task: str) -> TaskView:
         """One task."""
-        return msgspec.convert(await self._told(task), TaskView)
+        return msgspec.convert(await self._task_json(task), TaskView)
 
-    async def _told(self, task: str) -> Json:
+    async def _task_json(self, task: str) -> Json:
         found = self._task(task)
         if found is None:
             asked = dict(await self.shared_state.take_requests())
@@ -282,7 +282,7 @@ class OperatorRequests:
         if not operator_request:
             said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
             raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
-        left = await self.proposals.submit(
+        left = await self.review_store.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
         what = answer.bundle if isinstance(answer, ManualMoveView) else answer.namespace
@@ -291,7 +291,7 @@ class OperatorRequests:
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
         """A plan for the leader: left at once, or proposed where a second person has to approve it."""
-        left = await self.proposals.submit(id_, "plan", title, body)
+        left = await self.review_store.submit(id_, "plan", title, body)
         self._record(title, str(body.get("reason", "")), str(body.get("by", "")))
         return left
 
@@ -317,18 +317,18 @@ class OperatorRequests:
 
     async def reviews(self) -> list[ReviewView]:
         """What is, or was, to be approved."""
-        return await self.proposals.all()
+        return await self.review_store.all()
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
         """Let a proposal be carried out."""
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
-        answer = await self.proposals.approve(id_, reason=reason, by=by)
+        answer = await self.review_store.approve(id_, reason=reason, by=by)
         self._record(f"approval of {id_}", reason, by)
         return answer
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
         """Discard a proposal: it is not carried out."""
-        answer = await self.proposals.discard(id_, reason=reason, by=by)
+        answer = await self.review_store.discard(id_, reason=reason, by=by)
         self._record(f"discard of {id_}", reason, by)
         return answer
 
@@ -386,7 +386,7 @@ class OperatorRequests:
         moves = [move for move in made.moves if move.rule in RULES]
         refusals = [item for item in made.refusals if draining and item.broker == broker and item.bundle]
         count = len(owned.get(broker, ())) if owned else len(moves) + len(refusals)
-        told = numbered(len(moves), "bundle", "leave") if draining else f"{numbered(len(moves), 'bundle', 'come')} to"
+        moved = numbered(len(moves), "bundle", "leave") if draining else f"{numbered(len(moves), 'bundle', 'come')} to"
         return RelocationView(
             broker=broker,
             dry_run=dry_run,
@@ -396,7 +396,7 @@ class OperatorRequests:
             refusal_counts=counted(refusals),
             # A drain with nothing but bound bundles never ends by itself.
             eta_seconds=None if count and not moves else self.drain_tracker.eta(len(moves)),
-            sentence=f"{told} {broker}, {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now",
+            sentence=f"{moved} {broker}, {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now",
             detail=detail,
         )
 

@@ -51,7 +51,7 @@ class Plans:
         if leader is None:
             return None
         try:
-            answer = await self.peers.make_plan(leader.url, replace(request, forwarded=True).told())
+            answer = await self.peers.make_plan(leader.url, replace(request, forwarded=True).to_json())
             return msgspec.convert(answer, PlanView)
         except (StoreError, msgspec.ValidationError):
             return None
@@ -60,7 +60,7 @@ class Plans:
         """What the same request would do now; nothing of it is kept."""
         answer = await self._by_leader(request)
         return (
-            PlannedActions.told(answer)
+            PlannedActions.of_view(answer)
             if answer is not None
             else PlannedActions.of(await self.planner.compute(request))
         )
@@ -73,14 +73,14 @@ class Plans:
         """Leave the plan for the leader to carry out; Conflict when it would not be the same plan any more."""
         answer, request = await self._found(hash_)
         self._may_be_carried_out(request)
-        wanted = PlannedActions.told(answer)
+        wanted = PlannedActions.of_view(answer)
         if not any(wanted):
             raise Conflict("the plan has no moves and no splits", difference=["nothing to carry out"])
         # The leader plans again right before it acts. Planned now as well, the answer says at once what is different.
         changed = difference(wanted, await self._wanted_now(request))
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
-        body = {"hash": hash_, "reason": reason, "by": by, **wanted._asdict(), "request": request.told()}
+        body = {"hash": hash_, "reason": reason, "by": by, **wanted._asdict(), "request": request.to_json()}
         splits = f", {len(wanted.splits)} splits" if wanted.splits else ""
         left = await self.operator_requests.submit(hash_, f"plan {hash_}: {len(wanted.moves)} moves{splits}", body)
         return Submitted(hash=hash_, moves=len(wanted.moves), splits=len(wanted.splits), **left)

@@ -68,7 +68,7 @@ class Reload:
             _ = fresh.settings.store_url  # refused: a file that is empty for a moment, or half written
         except ConfigError as error:
             text = f"the settings file is refused, what ran goes on: {error}"
-            self._tell("refused", text, {"problems": str(error).splitlines()})
+            self._record("refused", text, {"problems": str(error).splitlines()})
             return
         changed = differences(self._last, fresh)
         live = [key for key in changed if _is_live(key)]
@@ -83,9 +83,9 @@ class Reload:
         parts = [f"from the next cycle: {', '.join(said)}"] if said else []
         parts += [f"a restart is needed for {', '.join(later)}"] if later else []
         text = f"the settings file was read; {'; '.join(parts) or 'nothing changed'}"
-        self._tell("applied" if changed else "unchanged", text, {"applied": live, "restart_needed": later})
+        self._record("applied" if changed else "unchanged", text, {"applied": live, "restart_needed": later})
 
-    def _tell(self, outcome: str, sentence: str, more: dict[str, Any]) -> None:
+    def _record(self, outcome: str, sentence: str, more: dict[str, Any]) -> None:
         self._telemetry.count("settings_read_total", outcome=outcome)
         self._journal.append(
             {"kind": "settings", "wall_ms": self._clock.wall_ms(), "outcome": outcome, "sentence": sentence, **more}

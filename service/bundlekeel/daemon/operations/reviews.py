@@ -94,8 +94,8 @@ class Reviews:
         return [self._shown(item) for item in (await self._read())[0]]
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Let it be carried out. Forbidden for whoever proposed it; Conflict unless it is proposed, or approved without
-        a task, or when somebody discards it at the same moment. StoreError: it may be approved again."""
+        """Let it be carried out. Forbidden for the person who proposed it; Conflict unless it is proposed, or approved
+        without a task, or when somebody discards it at the same moment. StoreError: it may be approved again."""
 
         def approved(item: ReviewProposal) -> ReviewProposal:
             if _same_person(item.by, by):
@@ -137,7 +137,7 @@ class Reviews:
         await self._decide(id_, begun)
 
     async def settle(self) -> None:
-        """Store how proposals ended whose task is over, or is known to nobody any more. Only the leader may ask: it
+        """Store how proposals ended whose task is over, or is no longer known. Only the leader may ask: it
         alone takes requests. StoreError when the store does not answer, or we no longer lead."""
         items, _ = await self._read()
         if not any(_carried_out(item) for item in items):

@@ -114,7 +114,7 @@ async def takeover(
         brokers=rows,
         overrides=record.overrides,
         warnings=tuple(warnings),
-        splits_by=_who_splits(rows, otherwise="Bundlekeel, in mode act"),
+        splits_by=_who_splits(rows),
     )
 
 
@@ -188,7 +188,7 @@ async def handback(
         brokers=rows,
         overrides=record.overrides,
         warnings=tuple(warnings),
-        splits_by=_who_splits(rows, otherwise="no broker"),
+        splits_by=_who_splits(rows),
     )
 
 
@@ -357,13 +357,12 @@ def _partial_takeover_warnings(record: TakeoverRecord) -> list[str]:
     ]
 
 
-def _who_splits(rows: tuple[BrokerRow, ...], *, otherwise: str) -> str:
-    """`otherwise`: who does where no broker splits by itself."""
+def _who_splits(rows: tuple[BrokerRow, ...]) -> str:
     known = [row for row in rows if row.values]
     on = [row for row in known if _is_true(row.values, SPLITTING)]
     if not known:
         return "unknown"
-    return "brokers" if len(on) == len(known) else otherwise if not on else "some brokers"
+    return "brokers" if len(on) == len(known) else "none" if not on else "some brokers"
 
 
 def _is_true(values: Mapping[str, str], key: str) -> bool:

@@ -46,7 +46,7 @@ from bundlekeel.daemon.quotas.usage import UsageAnswers, UsageListener, UsageSur
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Picture, Telemetry
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, RawClusterView, Telemetry
 from bundlekeel.ports.commands import QuotaCommands
 from bundlekeel.ports.quotas import QuotaAdmin
 from bundlekeel.settings.quotas import QuotaSettings
@@ -74,7 +74,7 @@ class QuotaParts:
     config: BrokerConfig
     coordination: Coordination
     shared_state: SharedState
-    picture: Callable[[], Picture | None]
+    picture: Callable[[], RawClusterView | None]
     snapshot: Callable[[], Snapshot | None]
     arriving: Callable[[], Iterable[tuple[str, str]]]
     gate: Gate
@@ -193,28 +193,28 @@ class Quotas:
         await p.usage_listener.follow(bool(found.groups), picture.endpoints)
         table, claims, shares = await self._share(membership, survey, picture)
         outcome = await self._enforce(shares, membership, epoch)
-        native, told = p.settings.enforcer == "native", p.usage_listener.told(membership, table, picture.endpoints)
-        seen = QuotaCycleReport(
+        reported = p.usage_listener.reported(membership, table, picture.endpoints)
+        native = p.settings.enforcer == "native"
+        self.seen = seen = QuotaCycleReport(
             membership=membership,
             table=table,
             claims=claims,
             shares=shares,
             demand=np.maximum(self._memory.known, self._memory.usage),
             plan=outcome.plan,
-            defects=self.native.defects(membership, table, picture.endpoints, told) if native else (),
-            told=told,
+            defects=self.native.defects(membership, table, picture.endpoints, reported) if native else (),
+            reported=reported,
         )
-        self.seen = seen
-        await self._tell(seen, outcome, survey, epoch)
+        await self._publish(seen, outcome, survey, epoch)
         return True
 
     async def _survey(
-        self, found: DeclaredGroups, picture: Picture, snapshot: Snapshot | None
+        self, found: DeclaredGroups, picture: RawClusterView, snapshot: Snapshot | None
     ) -> tuple[Membership, UsageAnswers]:
         membership = await self.usage.membership(found.groups, snapshot)
         membership = replace(membership, problems=(*found.problems, *membership.problems))
         if not membership.group_of:
-            return membership, UsageAnswers(told=(), asked=(), unresponsive={})
+            return membership, UsageAnswers(measured=(), asked=(), unresponsive={})
         serving = self._lines.speaking()
         return membership, await self.usage.survey(membership, picture, snapshot, self._p.arriving(), serving)
 
@@ -231,16 +231,16 @@ class Quotas:
         self.epoch = epoch
 
     async def _share(
-        self, membership: Membership, survey: UsageAnswers, picture: Picture
+        self, membership: Membership, survey: UsageAnswers, picture: RawClusterView
     ) -> tuple[UsageTable, TopicClaims, Shares]:
         """What was measured, shared out; in a thread: 100,000 topics take a while."""
-        table = await asyncio.to_thread(self._catalogue.table, survey.told, membership)
+        table = await asyncio.to_thread(self._catalogue.table, survey.measured, membership)
         partitions = await self.usage.partitions(self._counted(table, picture))
         claims, shares = await asyncio.to_thread(self._shared, membership, table, picture, partitions)
         return table, claims, shares
 
-    def _counted(self, table: UsageTable, picture: Picture) -> Mapping[str, int]:
-        """Topics whose partitions are to be counted: those seen and, while a broker was never heard, those held."""
+    def _counted(self, table: UsageTable, picture: RawClusterView) -> Mapping[str, int]:
+        """Topics whose partitions are to be counted: those seen and, while a broker has never answered, those held."""
         if self._heard.issuperset(picture.endpoints):
             return table.seen
         return {place.topic: 1 for place in self.rates.owned} | dict(table.seen)
@@ -249,7 +249,7 @@ class Quotas:
         self,
         membership: Membership,
         table: UsageTable,
-        picture: Picture,
+        picture: RawClusterView,
         partitions: Mapping[str, int],
     ) -> tuple[TopicClaims, Shares]:
         """Of a broker that did not answer the last figures count as long as it is registered: it serves what it did."""
@@ -316,7 +316,7 @@ class Quotas:
 
     # --- reporting ---
 
-    async def _tell(self, seen: QuotaCycleReport, outcome: _Outcome, survey: UsageAnswers, epoch: int) -> None:
+    async def _publish(self, seen: QuotaCycleReport, outcome: _Outcome, survey: UsageAnswers, epoch: int) -> None:
         p, now = self._p, self._p.clock.boot()
         rows = await asyncio.to_thread(group_rows, seen, self.rates.rate_of)
         add_held_back(rows, self.report, now - self._looked_boot)

@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 # Read again after this: so late it is noticed what people change.
 KEPT_SECONDS: Final = 60.0
-# What nobody asks for any more, and what could not be read for so long, is forgotten.
+# What is not asked for any more, and what could not be read for so long, is forgotten.
 _FORGOTTEN_SECONDS: Final = 600.0
 _NOT_FOUND: Final = 404
 

@@ -220,10 +220,10 @@ class NativeKeeper:
         membership: Membership,
         table: UsageTable,
         endpoints: Mapping[str, BrokerEndpoint],
-        told: Mapping[str, Sequence[Json]],
+        reported: Mapping[str, Sequence[Json]],
     ) -> list[Defect]:
         """What bites now. A broker that is gone counts until all that were there have restarted, unless its last word
-        was that nothing passes. `told`: what was heard, see `UsageListener.told`."""
+        was that nothing passes. `reported`: see `UsageListener.reported`."""
         names = {group.name for group in membership.groups} | set(self.kept)
         self._serving = {name: item for name, item in self._serving.items() if name in names}
         exchanged = all((self._config.values(broker) or {}).get(TRANSPORT_KEY, "") for broker in endpoints)
@@ -231,7 +231,7 @@ class NativeKeeper:
         for row, group in enumerate(membership.groups):
             usage = table.by_broker(row)
             serving = [name for name, rates in zip(table.brokers, usage, strict=True) if rates.any()]
-            gone = self._departed(group.name, serving, endpoints) - uncounted(told.get(group.name, ()))
+            gone = self._departed(group.name, serving, endpoints) - uncounted(reported.get(group.name, ()))
             found += defects(group, usage, table.brokers, gone, exchanged=exchanged)
         return found
 
@@ -292,9 +292,9 @@ def add_planned(rows: Sequence[Json], plan: NativePlan) -> None:
         row["planned"] = _first(said.get(row["name"], ()), MOST_CHANGES)
 
 
-def _first(told: Sequence[str], most: int = _MOST_SAID) -> list[str]:
-    more = len(told) - most
-    return [*told[:most], *([f"and {more} more"] if more > 0 else [])]
+def _first(texts: Sequence[str], most: int = _MOST_SAID) -> list[str]:
+    more = len(texts) - most
+    return [*texts[:most], *([f"and {more} more"] if more > 0 else [])]
 
 
 def _limits(group: ResourceGroup | None) -> Json | None:

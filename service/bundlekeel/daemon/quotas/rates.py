@@ -141,8 +141,8 @@ class RateKeeper:
     def left_of(
         self, limits: Floats, groups: Sequence[str], seen: Collection[str], partitions: Mapping[str, int]
     ) -> Floats:
-        """Limits (groups, 4) without what topics may pass that we hold and nobody has told of in this term: they may be
-        served by a broker that does not answer."""
+        """Limits (groups, 4) without what topics may pass that we hold and no broker has reported in this term: they
+        may be served by a broker that does not answer."""
         found, row = limits.copy(), {name: number for number, name in enumerate(groups)}
         for place, owned in self.owned.items():
             if place.topic not in seen and owned.group in row:
@@ -168,7 +168,7 @@ class RateKeeper:
         if not ask:
             in_force = {place: self._in_force(place) for place in places if _namespace(place.topic) in self._namespaces}
             self._fresh |= set(in_force)
-            return self._told(
+            return self._only_fresh(
                 await asyncio.to_thread(plan_writes, shares, membership, in_force, self.owned, write_budget)
             )
         concerned = set(_concerned(shares))
@@ -182,16 +182,16 @@ class RateKeeper:
             await self._read([place for place in self._order(again) if self._idle(place)], _AGAIN_PART * seconds)
             known = self._known(wanted - (again - self._fresh), concerned)
             made = await asyncio.to_thread(plan_writes, shares, membership, known, self.owned, write_budget)
-        return self._told(made)
+        return self._only_fresh(made)
 
     async def plan_back(self, most: int, seconds: float | None = None) -> EnforcerPlan:
         """How to give everything back. `seconds`: how long a cycle lasts (None: all of it is read, however long)."""
         self._turn += 1
         due = [place for place in self._order(self.owned) if self._idle(place)][: 2 * most]
         await self._read(due, None if seconds is None else (_DUE_PART + _AGAIN_PART) * seconds)
-        return self._told(give_back(self.owned, self._known(self._fresh & set(self.owned), ()), most))
+        return self._only_fresh(give_back(self.owned, self._known(self._fresh & set(self.owned), ()), most))
 
-    def _told(self, plan: EnforcerPlan) -> EnforcerPlan:
+    def _only_fresh(self, plan: EnforcerPlan) -> EnforcerPlan:
         """The plan without what was not read recently; what there was no time for is kept apart from what failed."""
         fresh, self._fresh = self._fresh, set()
         changes = tuple(change for change in plan.changes if change.place in fresh)

@@ -36,8 +36,8 @@ _TOPIC_GAUGES: Final = ("quota_topic_usage", "quota_topic_limit", "quota_topic_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaCycleReport:
-    """What one cycle saw and decided. `demand`: what each topic of the shares is known to want, as a share. `told`: by
-    group, what brokers tell each other of it (`UsageListener.told`)."""
+    """What one cycle saw and decided. `demand`: what each topic of the shares is known to want, as a share. `reported`:
+    by group, what brokers report to each other of it (`UsageListener.reported`)."""
 
     membership: Membership
     table: UsageTable
@@ -46,7 +46,7 @@ class QuotaCycleReport:
     demand: Floats
     plan: EnforcerPlan
     defects: Sequence[Defect] = ()
-    told: Mapping[str, list[Json]] = field(default_factory=dict)
+    reported: Mapping[str, list[Json]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _group_row(seen: QuotaCycleReport, row: int, group: QuotaGroup, mine: Ints, 
         "shares": _named(share.tolist()),
         "used_ratio": _named(ratios),
         "excess": _named(seen.shares.excess[row].tolist()),
-        "told": seen.told.get(group.name, []),
+        "reported": seen.reported.get(group.name, []),
         "defects": [
             {"code": item.code.value, "detail": item.detail, "explanation": EXPLANATIONS[item.code]}
             for item in seen.defects
@@ -134,7 +134,7 @@ def _group_row(seen: QuotaCycleReport, row: int, group: QuotaGroup, mine: Ints, 
 
 
 def losses(seen: QuotaCycleReport, rows: Ints | None = None) -> Floats:
-    """What of each topic's share, a second, nobody uses because the demand sits in too few of its partitions: each of
+    """What of each topic's share, a second, is not used because the demand sits in too few of its partitions: each of
     them may pass share / partitions only. Shape (topics of the claims, or `rows` of them, 4)."""
     claims = seen.claims
     if rows is None:

@@ -41,7 +41,7 @@ async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: 
     if await coordination.read(TAKEOVER) is not None:
         return []
     now = clock.wall_ms()
-    # Nobody took over: `by` is empty.
+    # There was no takeover: `by` is empty.
     ended = TakeoverEnd(by=by, reason=reason, wall_ms=now)
     record = TakeoverRecord(by="", reason="", wall_ms=now, overrides={}, runtime={}, active=False, ended=ended)
     try:

@@ -230,7 +230,7 @@ class QuotaService:
 
         def changed(desired: Desired) -> Desired:
             requests = change(desired.quotas)
-            seen[:] = [_told(name, self.quotas.register.with_requests(item)) for item in (desired.quotas, requests)]
+            seen[:] = [_in_force(name, self.quotas.register.with_requests(item)) for item in (desired.quotas, requests)]
             return msgspec.structs.replace(desired, quotas=requests)
 
         await self._p.shared_state.change_desired(changed)
@@ -242,7 +242,7 @@ def _limits(group: QuotaGroup) -> RatesView:
     return RatesView(**asdict(group.limits))
 
 
-def _told(name: str, found: DeclaredGroups) -> Json | None:
+def _in_force(name: str, found: DeclaredGroups) -> Json | None:
     """A group as it is in force, for the journal."""
     group = next((item for item in found.groups if item.name == name), None)
     if group is None:

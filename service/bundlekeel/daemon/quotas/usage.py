@@ -18,7 +18,7 @@ from bundlekeel.core.quotas.groups import KINDS, Membership, QuotaGroup, resolve
 from bundlekeel.core.quotas.native import PassedUsage
 from bundlekeel.core.quotas.usage import TopicRates, UsageTable
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.ports import BrokerEndpoint, Clock, Metadata, Picture
+from bundlekeel.ports import BrokerEndpoint, Clock, Metadata, RawClusterView
 from bundlekeel.ports.quotas import QuotaAdmin, ReceivedUsage, UsageFeed
 from bundlekeel.work import bounded
 
@@ -36,7 +36,7 @@ class UsageAnswers:
     reason.
     """
 
-    told: tuple[TopicRates, ...]
+    measured: tuple[TopicRates, ...]
     asked: tuple[str, ...]
     unresponsive: Mapping[str, str]
 
@@ -76,7 +76,7 @@ class UsageSurvey:
     async def survey(
         self,
         membership: Membership,
-        picture: Picture,
+        picture: RawClusterView,
         snapshot: Snapshot | None,
         arriving: Iterable[tuple[str, str]],
         serving: Collection[str] = (),
@@ -95,7 +95,7 @@ class UsageSurvey:
         answers = await asyncio.gather(*(self._ask(broker, members) for broker in names))
         told = [answer for answer in answers if not isinstance(answer, str)]
         unresponsive = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, str)}
-        return UsageAnswers(told=tuple(told), asked=tuple(names), unresponsive=unresponsive)
+        return UsageAnswers(measured=tuple(told), asked=tuple(names), unresponsive=unresponsive)
 
     async def _ask(self, broker: str, members: Collection[str]) -> TopicRates | str:
         try:
@@ -134,7 +134,7 @@ def _owners(snapshot: Snapshot, members: Collection[str]) -> set[str]:
 
 Json = dict[str, Any]
 TRANSPORT_KEY: Final = "resourceUsageTransportClassName"
-# The only transport there is in Pulsar; another one's messages are nobody's to know.
+# The only transport there is in Pulsar; the messages of another one are unknown.
 BY_TOPIC: Final = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTransportManager"
 _PERIOD_KEY: Final = "resourceUsageTransportPublishIntervalInSecs"
 _PERIOD_DEFAULT: Final = 60.0
@@ -179,34 +179,34 @@ class UsageListener:
         tables = self.feed.tables()
         return {"state": tables.state, "detail": tables.detail, "since_ms": tables.since_ms, "fault": tables.fault}
 
-    def told(
+    def reported(
         self, membership: Membership, table: UsageTable, endpoints: Mapping[str, BrokerEndpoint]
     ) -> dict[str, list[Json]]:
         """By group, a row for each broker that said something of it or serves it; those that said most first."""
         if not self._listens:
             return {}
-        heard = self.feed.tables().heard
+        received = self.feed.tables().latest
         most = max(1, _ALL_ROWS // max(1, len(membership.groups)))
         found: dict[str, list[Json]] = {}
         for number, group in enumerate(membership.groups):
             rates = zip(table.brokers, table.by_broker(number).tolist(), strict=True)
             measured = {broker: row for broker, row in rates if any(row)}
-            said = {self._broker(url): groups[group.name] for url, groups in heard.items() if group.name in groups}
+            said = {self._broker(url): groups[group.name] for url, groups in received.items() if group.name in groups}
             rows = [
                 {"registered": broker in endpoints, **self._row(broker, said.get(broker), measured.get(broker))}
                 for broker in {**said, **measured}
             ]
-            rows.sort(key=lambda row: (-(row["told"]["publish_messages"] or 0.0), row["broker"]))
+            rows.sort(key=lambda row: (-(row["reported"]["publish_messages"] or 0.0), row["broker"]))
             found[group.name] = rows[:most]
         return found
 
-    def _row(self, broker: str, heard: ReceivedUsage | None, measured: Sequence[float] | None) -> Json:
-        said = heard or ReceivedUsage()
+    def _row(self, broker: str, received: ReceivedUsage | None, measured: Sequence[float] | None) -> Json:
+        said = received or ReceivedUsage()
         now, period = self.clock.wall_ms(), self._period(broker)
         rates = (*_per_second(said.publish, period), *_per_second(said.dispatch, period))
         return {
             "broker": broker,
-            "told": dict(zip(KINDS, rates, strict=True)),
+            "reported": dict(zip(KINDS, rates, strict=True)),
             "measured": None if measured is None else dict(zip(KINDS, map(_rounded, measured), strict=True)),
             "publish_age_seconds": _age(said.publish_ms, now),
             "dispatch_age_seconds": _age(said.dispatch_ms, now),
@@ -223,7 +223,9 @@ class UsageListener:
 
 def uncounted(rows: Sequence[Json]) -> set[str]:
     """Brokers whose last word was that they publish nothing: gone or not, no part of the limit is theirs."""
-    return {row["broker"] for row in rows if row["told"]["publish_messages"] == row["told"]["publish_bytes"] == 0}
+    return {
+        row["broker"] for row in rows if row["reported"]["publish_messages"] == row["reported"]["publish_bytes"] == 0
+    }
 
 
 def _url(url: str) -> str:

@@ -1,8 +1,8 @@
 """Notifications: observes the journal, makes notifications of its records, and sends them beside the cycles.
 
-Nothing here can delay or fail a cycle: a record is heard at once, its notice waits in a bounded queue of each receiver,
-and one task a receiver sends. What does not fit, or is not taken after some attempts, is counted and forgotten; the
-journal has it all.
+Nothing here can delay or fail a cycle: a record is taken at once, its notification waits in a bounded queue of each
+receiver, and one task a receiver sends. What does not fit, or is not taken after some attempts, is counted and
+forgotten; the journal has it all.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Notifications:
         self._clock = clock
         self._notices = NotificationTexts(cluster=cluster, member=member, leads=leads)
 
-    def hear(self, record: Mapping[str, Any]) -> None:
+    def observe(self, record: Mapping[str, Any]) -> None:
         """A journal record was written. Returns at once and never raises."""
         for notice in self._notices.of(record):
             for sink in self._sinks:
@@ -129,15 +129,15 @@ class Notifications:
 class ObservedJournal:
     """`ports.Journal` of whose records are passed to an observer as well, after they are written."""
 
-    def __init__(self, journal: Journal, hear: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, journal: Journal, observe: Callable[[Mapping[str, Any]], None]) -> None:
         self._journal = journal
-        self._hear = hear
+        self._observe = observe
         self.tail, self.since, self.close = journal.tail, journal.since, journal.close
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record, then pass it to the observer."""
         self._journal.append(record)
-        self._hear(record)
+        self._observe(record)
 
 
 class DatedJournal:

@@ -31,7 +31,7 @@ class Traces:
         self._clock = clock
         self._parts: deque[tuple[str, Span]] = deque(maxlen=KEPT)
 
-    def hear(self, record: Mapping[str, Any]) -> None:
+    def observe(self, record: Mapping[str, Any]) -> None:
         """A journal record was written. Returns at once and never raises."""
         kind = record.get("kind")
         if kind in ("move", "split") and record["started_ms"]:  # else an earlier leader began it: it is unknown when

@@ -21,7 +21,7 @@ from bundlekeel.daemon.answers.channel import ChannelSummary, DeadlinesView, Fin
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.ownership import WITH_CHANNEL, ChannelByVariant, channel_brokers
-from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Metadata, Picture, Telemetry
+from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Metadata, RawClusterView, Telemetry
 
 Key = tuple[str, str, tuple[str, ...]]
 
@@ -142,7 +142,7 @@ class ChannelWatch:
             self.telemetry.retain(name, label, set())
         self.telemetry.gauge("channel_in_flight_oldest_seconds", 0.0)
 
-    async def _look(self, view: ChannelView, picture: Picture) -> None:
+    async def _look(self, view: ChannelView, picture: RawClusterView) -> None:
         if self.view is None or self.view.variant != view.variant:
             self._watched_ms = view.wall_ms or self.clock.wall_ms()
         self._forced.note(self.view, view, self.clock.wall_ms())
@@ -155,7 +155,7 @@ class ChannelWatch:
         self._tell_health()
         self._measure(view)
 
-    async def _findings(self, view: ChannelView, picture: Picture) -> list[ChannelFinding]:
+    async def _findings(self, view: ChannelView, picture: RawClusterView) -> list[ChannelFinding]:
         now = self.clock.wall_ms()
         gone = self._absences.note(picture.endpoints, now)
 
@@ -416,8 +416,8 @@ class UnreachableOwners:
     def __init__(self) -> None:
         self._since: dict[str, int] = {}
 
-    def rows(self, picture: Picture, units: Mapping[str, ServiceUnit], now_ms: int) -> list[FindingView]:
-        """One finding a broker that owns bundles by the channel, as `channel_watch` tells them; by broker."""
+    def rows(self, picture: RawClusterView, units: Mapping[str, ServiceUnit], now_ms: int) -> list[FindingView]:
+        """One finding a broker that owns bundles by the channel, as `channel_watch` says; by broker."""
         dead = {item.broker_id: item.detail for item in picture.excluded if item.code == Code.ADMIN_UNREACHABLE}
         self._since = {broker: self._since.get(broker, now_ms) for broker in dead}
         if not dead:

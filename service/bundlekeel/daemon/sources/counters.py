@@ -30,7 +30,7 @@ from bundlekeel.core.model.counters import (
 from bundlekeel.core.model.errors import AdminApiError, CodecError, StoreError
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, Floats
 from bundlekeel.core.model.names import FULL_UPPER, parse_bundle
-from bundlekeel.ports import Clock, Metadata, Picture, TopicCounters
+from bundlekeel.ports import Clock, Metadata, RawClusterView, TopicCounters
 
 _log = structlog.get_logger(__name__)
 
@@ -109,7 +109,7 @@ class LiveLoads:
         options: CounterOptions,
         closing: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`closing`: awaited at the end, where nobody else closes what counters are read by."""
+        """`closing`: awaited at the end, where nothing else closes what counters are read by."""
         self._closing = closing
         self.wanted: Callable[[], bool] = bool
         self.moving: Callable[[], bool] = bool
@@ -172,7 +172,7 @@ class LiveLoads:
         if self._closing is not None:
             await self._closing()
 
-    def fused(self, picture: Picture) -> Picture:
+    def fused(self, picture: RawClusterView) -> RawClusterView:
         """The picture, a broker's figures by its counters where those are newer than what it reported."""
         self._count(sum(report.num_topics for report in picture.reports))
         for report in picture.reports:

@@ -31,8 +31,8 @@ TTL_SECONDS: Final = 1800.0
 # their leader, or a pause of one broker, is no reason to plan without it.
 GRACE_POLLS: Final = 3
 GRACE_SECONDS: Final = 30.0
-# How often the CPU of a broker is asked for that was not heard, at first and later. The answer is 100 KB and costs the
-# broker 0.2 s: over six seconds an eighth of a quarter core, and the next answers count less and less of it.
+# How often the CPU of a broker that did not report it is asked for, at first and later. The answer is 100 KB and costs
+# the broker 0.2 s: over six seconds an eighth of a quarter core, and the next answers count less and less of it.
 CPU_FIRST_SECONDS: Final = 6.0
 CPU_SECONDS: Final = 30.0
 _DETAIL_CHARACTERS: Final = 256
@@ -49,12 +49,12 @@ class Instant(NamedTuple):
 class KnownBroker:
     """One registered broker in its present life. `stats`: its newest answer, at `stats_boot`; `news_boot`: when an
     answer counted as news; `last_update`: see `ExtensibleBrokers`; `cpu`: used share of its CPU, asked for at
-    `cpu_boot` while its score is not heard, and `cpu_awaited` until it can be told; `asked`: an answer or an error was
+    `cpu_boot` while it reports no score, and `cpu_awaited` until it can be told; `asked`: an answer or an error was
     had.
     """
 
     endpoint: BrokerEndpoint
-    heard: LatestLoad = field(default_factory=LatestLoad)
+    latest: LatestLoad = field(default_factory=LatestLoad)
     stats: BundleLoads | None = None
     stats_boot: float = float("-inf")
     news_boot: float = float("-inf")
@@ -68,7 +68,7 @@ class KnownBroker:
 
 
 class ScoreScale(NamedTuple):
-    """What scores are imputed by: score per byte/s of the brokers that were heard, and the least score of them."""
+    """What scores are imputed by: score per byte/s of the brokers that reported one, and the least score of them."""
 
     per_byte: float
     least: float
@@ -107,20 +107,20 @@ class ExtensibleBrokers:
             kept[broker] = known
         self.brokers = kept
 
-    def hear(self, tables: LoadTables, now: Instant) -> None:
+    def take_in(self, tables: LoadTables, now: Instant) -> None:
         """Take in the load topics' tables."""
         self._feed_ok = tables.state == "ok"
         if self._feed_ok:
             self._feed_ok_boot = now.boot
         for broker, known in self.brokers.items():
-            heard = tables.heard.get(broker, LatestLoad())
-            if heard.load is not None and heard.load.updated_at < known.endpoint.start_timestamp:
+            latest = tables.latest.get(broker, LatestLoad())
+            if latest.load is not None and latest.load.updated_at < known.endpoint.start_timestamp:
                 continue  # said before it restarted
-            before, known.heard = known.heard, heard
-            if heard.load is not None and heard.load_ms != before.load_ms:
-                _advance(known, min(heard.load.updated_at, heard.load_ms))
-            if heard.bundles_ms != before.bundles_ms and not self._uses_stats(known, now):
-                _advance(known, heard.bundles_ms)
+            before, known.latest = known.latest, latest
+            if latest.load is not None and latest.load_ms != before.load_ms:
+                _advance(known, min(latest.load.updated_at, latest.load_ms))
+            if latest.bundles_ms != before.bundles_ms and not self._uses_stats(known, now):
+                _advance(known, latest.bundles_ms)
 
     def polled(self, broker: str, loads: BundleLoads, now: Instant) -> bool:
         """Take in a broker's statistics; True when they are news."""
@@ -189,7 +189,7 @@ class ExtensibleBrokers:
 
     def unasked(self) -> list[str]:
         """Brokers of which neither statistics nor load data were had yet, nor an error."""
-        return [broker for broker, known in self.brokers.items() if not known.asked and known.heard.load is None]
+        return [broker for broker, known in self.brokers.items() if not known.asked and known.latest.load is None]
 
     def awaited(self, now: Instant) -> list[str]:
         """Brokers without load data whose JVM will soon answer how busy they are. Until then they are shown by
@@ -213,12 +213,12 @@ class ExtensibleBrokers:
     def _report(self, known: KnownBroker, scale: ScoreScale | None, now: Instant) -> BrokerReport | ExcludedBroker:
         if known.unreachable:
             return _left_out(known, Code.ADMIN_UNREACHABLE, known.error)
-        load, stats = known.heard.load, known.stats
+        load, stats = known.latest.load, known.stats
         scored = load is not None and self._scored(known, now)
         if stats is not None and self._uses_stats(known, now):
             if load is not None and scored:
-                heard = self._feed_ok or now.boot - self._feed_ok_boot <= self._fresh_seconds
-                marks = () if heard else ((Code.STALE_SCORE.value, "weightedMaxEMA"),)
+                fresh = self._feed_ok or now.boot - self._feed_ok_boot <= self._fresh_seconds
+                marks = () if fresh else ((Code.STALE_SCORE.value, "weightedMaxEMA"),)
                 return _made(known, _with_traffic(load, stats), stats, marks)
             score = self._guess(known, stats, scale)
             if score is not None:
@@ -228,10 +228,10 @@ class ExtensibleBrokers:
             )
         if load is not None and scored and now.boot - self._feed_ok_boot <= self._fresh_seconds:
             marks = ((Code.TOP_BUNDLES_ONLY.value, "bundles"),) if self._bundles == "all" else ()
-            return _made(known, load, known.heard.bundles or NO_BUNDLES, marks)
+            return _made(known, load, known.latest.bundles or NO_BUNDLES, marks)
         if load is not None or stats is not None:
             return _left_out(known, Code.OUT_DATED_DATA, known.error or "its load data are too old")
-        code, detail = known.heard.fault or (Code.NO_LOAD_DATA.value, known.error or "no load data and no answer yet")
+        code, detail = known.latest.fault or (Code.NO_LOAD_DATA.value, known.error or "no load data and no answer yet")
         return _left_out(known, code, detail)
 
     def _uses_stats(self, known: KnownBroker, now: Instant) -> bool:
@@ -240,11 +240,11 @@ class ExtensibleBrokers:
 
     def _scored(self, known: KnownBroker, now: Instant) -> bool:
         """Whether the broker's own score is known and not too old (measured by when it came in: clocks differ)."""
-        load = known.heard.load
+        load = known.latest.load
         if load is None or load_unknown(load) is not None:
             return False
         ttl = self._number(known.endpoint.broker_id, TTL_SECONDS_KEY, TTL_SECONDS)
-        return now.wall_ms - known.heard.load_ms <= 1000 * ttl
+        return now.wall_ms - known.latest.load_ms <= 1000 * ttl
 
     def _guess(self, known: KnownBroker, stats: BundleLoads, scale: ScoreScale | None) -> float | None:
         """The score of a broker without load data: by its JVM's CPU, weighted as the broker does; where it
@@ -259,15 +259,15 @@ class ExtensibleBrokers:
         return by_traffic if known.cpu_awaited else max(scale.least, by_traffic)
 
     def _scale(self, now: Instant) -> ScoreScale | None:
-        """None while nobody with traffic was heard. Sums, not the mean of quotients: what an idle broker's score
-        comes from is not its traffic, and would count for most of such a mean."""
-        heard = [k.heard.load for k in self.brokers.values() if k.heard.load is not None and self._scored(k, now)]
-        carried = sum(_size(load.traffic) for load in heard)
+        """None while no broker with traffic has reported a load. Sums, not the mean of quotients: what an idle broker's
+        score comes from is not its traffic, and would count for most of such a mean."""
+        loads = [k.latest.load for k in self.brokers.values() if k.latest.load is not None and self._scored(k, now)]
+        carried = sum(_size(load.traffic) for load in loads)
         if not carried > 0:
             return None
         return ScoreScale(
-            per_byte=sum(load.weighted_max_ema for load in heard) / carried,
-            least=min(load.weighted_max_ema for load in heard),
+            per_byte=sum(load.weighted_max_ema for load in loads) / carried,
+            least=min(load.weighted_max_ema for load in loads),
         )
 
     def _number(self, broker: str, key: str, default: float) -> float:

@@ -26,7 +26,7 @@ from bundlekeel.daemon.sources.extensible_brokers import (
     ExtensibleBrokers,
     Instant,
 )
-from bundlekeel.ports import BrokerAdmin, Clock, FeedState, LoadFeed, LoadSource, LoadTables, Picture, Telemetry
+from bundlekeel.ports import BrokerAdmin, Clock, FeedState, LoadFeed, LoadSource, LoadTables, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -39,14 +39,14 @@ _FIRST_ANSWERS_SECONDS: Final = 3.0
 _FIRST_SCORES_SECONDS: Final = _FIRST_ANSWERS_SECONDS + CPU_FIRST_SECONDS + 3.0
 # After its first answer a JVM is asked again.
 _SECOND_ANSWER_SECONDS: Final = 2.0
-# Reports are made anew after this long without news: what was heard grows old.
+# Reports are made anew after this long without news: what was received grows old.
 _MADE_ANEW_SECONDS: Final = 1.0
 
 
 class _Made(NamedTuple):
     """Reports, what they were made of and when: a picture is asked for at each move, and 100,000 bundles take time."""
 
-    told: tuple[int, int, FeedState]
+    versions: tuple[int, int, FeedState]
     boot: float
     reports: list[BrokerReport]
     excluded: list[ExcludedBroker]
@@ -131,7 +131,7 @@ class ClusterSource:
             self.live.share_of = self._share_of
             self._tasks.append(asyncio.create_task(self.live.run(), name="cluster-source-counters"))
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> RawClusterView:
         """The registry's picture; extensible brokers in it have reports, or are excluded with a code. Figures by
         counters stand in place of older ones.
 
@@ -141,7 +141,7 @@ class ClusterSource:
         picture = await self._reported()
         return picture if self.live is None else self.live.fused(picture)
 
-    async def _reported(self) -> Picture:
+    async def _reported(self) -> RawClusterView:
         self._check_tasks()
         base = await self._registry.picture()
         if self._options.force_mixed and base.mode == "mixed":
@@ -155,9 +155,9 @@ class ClusterSource:
         tables = self._feed.tables()
         self._take_in(tables, now)
         since = self._await_first_answers(now)
-        told = (generation, tables.generation, tables.state)
-        if self._made is None or self._made.told != told or now.boot - self._made.boot >= _MADE_ANEW_SECONDS:
-            self._made = _Made(told, now.boot, *self._book.reports(now))
+        versions = (generation, tables.generation, tables.state)
+        if self._made is None or self._made.versions != versions or now.boot - self._made.boot >= _MADE_ANEW_SECONDS:
+            self._made = _Made(versions, now.boot, *self._book.reports(now))
         return replace(
             base,
             generation=generation,
@@ -220,7 +220,7 @@ class ClusterSource:
             self._registered = generation
             self._publish()
 
-    async def _attend(self, picture: Picture) -> None:
+    async def _attend(self, picture: RawClusterView) -> None:
         """Listen to and ask exactly the extensible brokers of this picture."""
         endpoints = extensible_endpoints(picture)
         self._book.register(endpoints)
@@ -315,7 +315,7 @@ class ClusterSource:
     # --- small parts -----------------------------------------------------------------------------------------
 
     def _take_in(self, tables: LoadTables, now: Instant) -> None:
-        self._book.hear(tables, now)
+        self._book.take_in(tables, now)
         for state in FEED_STATES:
             self._telemetry.gauge("feed_up", float(state == tables.state), state=state)
 
@@ -342,7 +342,7 @@ class ClusterSource:
         return Instant(self._clock.wall_ms(), self._clock.boot())
 
 
-def of_newest_class(picture: Picture) -> Picture:
+def of_newest_class(picture: RawClusterView) -> RawClusterView:
     """A mixed cluster as if it were one of the load manager that started last, by which brokers decide too whom they
     send lookups to; the others are registered, but take no part."""
     newest = max(picture.endpoints.values(), key=lambda item: (item.start_timestamp, item.broker_id)).load_manager
@@ -361,13 +361,13 @@ def of_newest_class(picture: Picture) -> Picture:
     )
 
 
-def extensible_endpoints(picture: Picture) -> dict[str, BrokerEndpoint]:
+def extensible_endpoints(picture: RawClusterView) -> dict[str, BrokerEndpoint]:
     """The brokers of a registry's picture that run the extensible load manager and have a readable record."""
     if picture.mode not in ("extensible", "mixed"):
         return {}
-    told = {item.broker_id for item in picture.reports} | {item.broker_id for item in picture.excluded}
+    known = {item.broker_id for item in picture.reports} | {item.broker_id for item in picture.excluded}
     return {
         broker: endpoint
         for broker, endpoint in picture.endpoints.items()
-        if broker not in told and (picture.mode == "extensible" or _EXTENSIONS in endpoint.load_manager)
+        if broker not in known and (picture.mode == "extensible" or _EXTENSIONS in endpoint.load_manager)
     }

@@ -19,7 +19,7 @@ from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.splitting.children import RecentSplit, SplitChildren, inherited, with_children
-from bundlekeel.ports import Clock, LoadSource, Picture, Telemetry
+from bundlekeel.ports import Clock, LoadSource, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ class Observer:
         self._telemetry = telemetry
         self._capacity = tuple(capacity)
         self.averages = Averages()
-        self.picture: Picture | None = None
+        self.picture: RawClusterView | None = None
         self._all_read_ms = 0
         self.in_transit: frozenset[str] = frozenset()
         self._measured: dict[str, int] = {}
@@ -70,7 +70,7 @@ class Observer:
             return -1
         return picture.generation
 
-    async def absorb(self, picture: Picture) -> bool:
+    async def absorb(self, picture: RawClusterView) -> bool:
         """Add what is new in a picture to the averages; True when some broker had reported afresh."""
         reports = self._reports_to_read(picture)
         await self._seed(reports)
@@ -88,14 +88,14 @@ class Observer:
             for item in picture.excluded:
                 self._telemetry.count("excluded_reports_total", code=item.code)
         self.picture = picture
-        # The averages may know a later moment: a report's is the one at which it was heard.
+        # The averages may know a later moment: a report's is the one at which it was received.
         measured = {report.broker_id: report.last_update for report in picture.reports if report.interval_ms}
         if changed or not measured.items() <= self._measured.items():
             self.fresh.set()
         self._measured = measured
         return changed
 
-    def _reports_to_read(self, picture: Picture) -> Sequence[BrokerReport]:
+    def _reports_to_read(self, picture: RawClusterView) -> Sequence[BrokerReport]:
         """Those that were not in the last picture; all of them now and then, to note that their bundles are there."""
         if self.picture is None or abs(picture.wall_ms - self._all_read_ms) >= ALL_READ_SECONDS * 1000:
             return picture.reports
@@ -120,7 +120,7 @@ class Observer:
                 self.expect_children(item.split)
                 self.recent_splits[parent] = item
 
-    def _with_children(self, picture: Picture) -> Picture:
+    def _with_children(self, picture: RawClusterView) -> RawClusterView:
         """The picture with the children of recent splits in their parents' places."""
         if not self.recent_splits:
             return picture
@@ -156,7 +156,7 @@ class Observer:
             self.averages.touch((item.bundle for item in part), now_ms)
             await asyncio.sleep(0)
 
-    async def snapshot(self) -> tuple[Snapshot, Picture]:
+    async def snapshot(self) -> tuple[Snapshot, RawClusterView]:
         """The newest picture as a snapshot. SnapshotError or StoreError when there is none to be had."""
         picture = self._with_children(await self._source.picture())
         await self.absorb(picture)

@@ -24,7 +24,7 @@ from bundlekeel.ports import (
     LoadSource,
     Owner,
     Ownership,
-    Picture,
+    RawClusterView,
 )
 
 VARIANT_KEY: Final = "loadManagerServiceUnitStateTableViewClassName"
@@ -86,7 +86,7 @@ class OwnershipByMode:
         return await self._channel.owner(bundle) if owner is None and mode == "mixed" else owner
 
 
-async def _newest(source: LoadSource) -> Picture:
+async def _newest(source: LoadSource) -> RawClusterView:
     try:
         return await source.picture()
     except SnapshotError as error:
@@ -137,7 +137,7 @@ def _syncer(values: Mapping[str, str]) -> str:
     return "" if syncer in ("", "None", "null") else syncer
 
 
-def channel_brokers(picture: Picture) -> dict[str, BrokerEndpoint]:
+def channel_brokers(picture: RawClusterView) -> dict[str, BrokerEndpoint]:
     """The brokers that take part in the channel."""
     if picture.mode == "mixed":
         return {b: item for b, item in picture.endpoints.items() if item.load_manager.endswith(EXTENSIBLE)}
@@ -178,7 +178,7 @@ class ChannelByVariant:
         """Whether there is a channel that is followed."""
         return self._channel is not None
 
-    async def follow(self, picture: Picture) -> None:
+    async def follow(self, picture: RawClusterView) -> None:
         """Start, switch or stop, by the brokers of this picture and what they run with; cheap when nothing changed."""
         async with self._following:
             brokers = channel_brokers(picture)
@@ -201,7 +201,7 @@ class ChannelByVariant:
                 self._started_with = urls
                 await self._channel.start(urls)
 
-    async def _ask(self, picture: Picture) -> None:
+    async def _ask(self, picture: RawClusterView) -> None:
         """What brokers run with, not waiting for one that hangs: what it said before holds on."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._config.refresh(picture.endpoints))

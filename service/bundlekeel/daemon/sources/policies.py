@@ -69,7 +69,7 @@ class PolicyCache:
             return Refusal(code=Code.POLICY_UNREADABLE, bundle=bundle, detail=self.current.unknown)
         snapshot = self._snapshot
         if namespace_of(bundle) not in snapshot.bundles.namespaces and snapshot.brokers.ids:
-            # Nobody reports any bundle of its namespace: idle, moved because a person wants it.
+            # No broker reports any bundle of its namespace: idle, moved because a person wants it.
             snapshot = with_owned(snapshot, {snapshot.brokers.ids[0]: [bundle]})
         limits = limits_of(snapshot, await self.refresh(snapshot))
         if limits is None:

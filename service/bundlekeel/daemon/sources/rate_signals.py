@@ -14,7 +14,7 @@ import structlog
 
 from bundlekeel.core.guard.rate import ClientSigns, RateMemory, advance, without
 from bundlekeel.core.model.errors import AdminApiError
-from bundlekeel.ports import BrokerAdmin, Clock, Picture
+from bundlekeel.ports import BrokerAdmin, Clock, RawClusterView
 
 _log = structlog.get_logger(__name__)
 
@@ -32,7 +32,7 @@ class RateSignals:
         admin: BrokerAdmin,
         clock: Clock,
         *,
-        picture: Callable[[], Picture | None],
+        picture: Callable[[], RawClusterView | None],
         concerned: Callable[[], Collection[str]],
         ceiling: Callable[[], int],
         every_seconds: float,

@@ -157,7 +157,7 @@ class Leadership:
         self.leader = await self._coordination.leader()
         self._become(FOLLOWER)
         # A leader node that is ours although we do not lead: the answer to our campaign was lost, or our deadline
-        # passed while the session lived on. Nobody else can lead until we campaign anew.
+        # passed while the session lived on. No other sidecar can lead until we campaign anew.
         ours_still = self.leader is not None and self.leader.id == self.member.id
         if (self.leader is None or ours_still) and not self._stopping:
             await self._campaign()
@@ -222,7 +222,7 @@ class Lease:
     """The right to act in one term. `deadline`: seconds on the boot clock of this machine; renewing makes a new lease.
 
     The deadline counts from the moment the last confirmed request was *sent*: the store refreshed the session no
-    earlier than that, so nobody else can lead before the deadline.
+    earlier than that, so no other sidecar can lead before the deadline.
     """
 
     epoch: int

@@ -75,7 +75,7 @@ class SharedState:
         self._clock = clock
         self.desired = Desired()
         self.takeover: TakeoverRecord | None = None
-        # Hears of takeovers and their ends that others make while we run.
+        # Observes takeovers and their ends that others make while we run.
         self.on_takeover: Callable[[TakeoverRecord], None] = lambda _record: None
         self._takeover_seen = False
         self.frozen: frozenset[str] = frozenset()
@@ -253,7 +253,8 @@ class SharedState:
             if entry.landed_ms or entry.bundle in self.frozen:
                 continue
             record = ended.get(entry.bundle)
-            # When it was begun is no help: whoever announced it may have had another clock than who stored the state.
+            # When it was begun is no help: the sidecar that announced it may have another clock than the one that
+            # stored the state.
             earlier = record is None or (record["epoch"], record["wall_ms"]) < (epoch, entry.opened_ms)
             if record is None or earlier or record["outcome"] in NOT_BOOKED:
                 ledger = dropped(ledger, entry.bundle)
@@ -371,7 +372,7 @@ class SharedState:
             self.moves.append(record)
         elif unknown is not None:
             self.moves = deque((record if item is unknown else item for item in self.moves), maxlen=self._kept_moves)
-        # Whoever wrote first into a new chunk makes it; the others fail until that has come through.
+        # The first writer of a new chunk makes it; the others fail until that has come through.
         create = place == 0 and not self._chunk_stored
         path = f"{MOVES}/{self._open_index:08d}"
         changes = [DocumentChange(path=path, data=data, create=create)]
@@ -441,7 +442,7 @@ def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two records are of one move. Whoever settles an intent knows its id, but not when its move was begun."""
+    """Whether two records are of one move. The leader that settles an intent knows its id, not when its move began."""
     keys = ("bundle", "intent") if one.get("intent") else ("bundle", "intent", "started_ms")
     return all(one.get(key) == other.get(key) for key in keys)
 

@@ -29,7 +29,8 @@ def name_set(value: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverEnd:
-    """Who returned the shedding to the brokers, why and when. `deadman`: nobody decided it, the sidecars failed."""
+    """Who returned the shedding to the brokers, why and when. `deadman`: the failsafe did, because the sidecars
+    failed."""
 
     by: str
     reason: str
@@ -39,7 +40,7 @@ class TakeoverEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverRecord:
-    """The shared document. `by`: "" when nobody took over, and a handback only put quotas aside. `overrides`: what each
+    """The shared document. `by`: "" without a takeover, when a handback only put quotas aside. `overrides`: what each
     key's dynamic override was, None for none. `runtime`: what each broker ran with then, by broker id and key, with its
     start. `namespaces`: the only ones taken over, () for all. `active` is False once handed back, and `ended` says by
     whom: the port for what any replica may write has no delete.

@@ -18,7 +18,7 @@ from bundlekeel.sim.backtest.search import PAIRS, TriedCandidates, changes_to, o
 Day = TypeVar("Day", int, str)
 TOLERANCE: Final = 0.01
 # How often other days must say yes, each time as many as are held out. A proposal is to hold for weeks, and one that is
-# refused tonight helps nobody: a sure gain goes before a larger one that is on the edge.
+# refused tonight does not help: a sure gain goes before a larger one that is on the edge.
 TIMES: Final = 3
 
 
@@ -92,10 +92,10 @@ def choose(
 def _likely_best(
     tried: TriedCandidates, base: Parameters, train: Sequence[int], size: int, tolerance: float, seed: int
 ) -> str:
-    """The key of what is likely best: the share of moves that is expected to go (`shrunk`), times the chance that it
-    is confirmed `TIMES` times, each time by `size` other blocks. Only what was not overloaded for longer; the present
-    itself when nothing saves any. Equals by balance, fewer changes, key."""
-    expected, before = shrunk(tried, base, train), tried.results[tried.present]
+    """The key of what is likely best: the share of moves that is expected to go (`shrunk_estimates`), times the chance
+    that it is confirmed `TIMES` times, each time by `size` other blocks. Only what was not overloaded for longer; the
+    present itself when nothing saves any. Equals by balance, fewer changes, key."""
+    expected, before = shrunk_estimates(tried, base, train), tried.results[tried.present]
     now, then = expected[tried.present], total(before, train)
     if not then.moves:
         # There is nothing to save, whatever the surroundings let expect.
@@ -108,7 +108,7 @@ def _likely_best(
         own = total(after, train)
         if overloaded(then, own, tolerance):
             return 0.0
-        # What is next to nothing may be drawn down to nothing (`shrunk`).
+        # What is next to nothing may be drawn down to nothing (`shrunk_estimates`).
         level = min(then.imbalance, now.imbalance) > 0
         luck = (
             _quotient(own.imbalance / then.imbalance, found.imbalance / now.imbalance) if level else 1.0,
@@ -140,7 +140,7 @@ def _no_gain(moves: Interval) -> str:
 
 
 # What candidates likely come to on other blocks: half of what they came to, half of what their surroundings did.
-# A course is chaotic: one move more or less, and all later ones are others. Of a hundred candidates the best by its
+# A run is chaotic: one move more or less, and all later ones are others. Of a hundred candidates the best by its
 # own blocks was also lucky, and on other blocks it is not. Luck differs from one candidate to the next, what a
 # threshold does changes slowly along it: a smooth surface through all candidates has little of the luck, but cannot
 # follow every bend. Half-way between the two is nearer to what other blocks say than either (Stein's shrinkage,
@@ -166,7 +166,7 @@ class ShrunkEstimate:
     moves: float
 
 
-def shrunk(tried: TriedCandidates, base: Parameters, blocks: Collection[int]) -> dict[str, ShrunkEstimate]:
+def shrunk_estimates(tried: TriedCandidates, base: Parameters, blocks: Collection[int]) -> dict[str, ShrunkEstimate]:
     """By key, what is to be expected of every candidate by these blocks. Candidates of one strategy and cycle have a
     surface of their own; so few that there is none keep their figures."""
     groups: dict[tuple[str, float], list[str]] = {}

@@ -128,7 +128,7 @@ def layout_of(
 ) -> OwnershipLayout:
     """The layout of a period."""
     here = np.flatnonzero(period.present)
-    row_of = np.full(len(brokers) + 1, NO_BROKER, dtype=np.int64)  # the last one: of nobody
+    row_of = np.full(len(brokers) + 1, NO_BROKER, dtype=np.int64)  # the last one: without a broker
     row_of[here] = np.arange(len(here))
     recorded = period.owner[pieces.column]
     told = pieces.alive & (recorded >= 0)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.history.values import restored
+from bundlekeel.core.history.frames import restored
 from bundlekeel.core.model.load import RESOURCES, ExcludedBroker, Floats, Ints
 from bundlekeel.core.model.names import is_system_bundle, namespace_of, parse_bundle
 from bundlekeel.core.model.parameters import Parameters

@@ -71,7 +71,7 @@ def unbroken(
     seen: Callable[[Candidate, CandidateStep], None] | None = None,
     digests: bool = False,
 ) -> list[DayMeasures]:
-    """Every candidate in one course through pieces of history that follow one another, as it would run: each goes on
+    """Every candidate in one run through pieces of history that follow one another, as it would run: each goes on
     with the ownership it came to, not with the recorded one. Periods that an earlier piece had are passed over.
 
     Results, `seen`, `digests` and errors as of `backtest`.
@@ -177,7 +177,7 @@ class CandidateRun:
 
     def onto(self, traffic: RecordedTraffic, traits: StaticTraits, first: int) -> None:
         """Go on in the stretch of history that follows, from its period `first`: with the ownership, memory, books and
-        guard state that this course has come to."""
+        guard state that this run has come to."""
         row = {broker: row for row, broker in enumerate(traffic.brokers)}
         brokers = np.array([*(row.get(broker, NO_BROKER) for broker in self._row), NO_BROKER], dtype=np.int64)
         self._pieces = self._pieces.onto(traffic.bundles, traffic.owner[first].astype(np.int64), brokers)
@@ -220,7 +220,7 @@ class CandidateRun:
         self._shape = period.shape
         pieces = self._pieces
         for column, parent in period.arrived:
-            # One that the course came with is only reported again.
+            # One that the run came with is only reported again.
             if pieces.owner[column] < 0:
                 pieces.appear(column, parent, int(period.owner[column]))
         gone = ~period.present
@@ -296,7 +296,7 @@ class CandidateRun:
         )
 
     def _owned(self, state: GuardState) -> dict[str, frozenset[str]]:
-        """By draining broker, what it has in this course."""
+        """By draining broker, what it has in this run."""
         rows = {broker: self._row[broker] for broker in state.draining if broker in self._row}
         pieces = self._pieces
         return {

@@ -209,8 +209,8 @@ def saving(
 ) -> float:
     """Which share of the present's moves a candidate saves, times the chance that other blocks confirm it; 0: none.
 
-    A course is chaotic: one move more or less, and all later ones are others. The mean alone flatters whoever was
-    lucky, and the more candidates, the luckier the first; a certainty asked of each would refuse them all. Counting
+    A run is chaotic: one move more or less, and all later ones are others. The mean alone flatters a lucky
+    candidate, and the more candidates, the luckier the first; a certainty asked of each would refuse them all. Counting
     the chance in takes a sure small gain before a large one by luck.
     """
     before, after = tried.results[tried.present], tried.results[key]

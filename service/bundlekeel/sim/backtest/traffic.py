@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.history.values import restored
+from bundlekeel.core.history.frames import restored
 from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.load import Floats, Ints
@@ -28,8 +28,8 @@ _HEADER: Final = "header"
 class RecordedTraffic:
     """T periods of N bundles on B brokers. Units and columns as in `core.model.load`.
 
-    wall_ms (T,). rates (T, N, 4), float32 or float64: what each bundle carried, 0 where nobody reported it. counts
-    (T or 1, N, 3): topics, consumers, producers. owner (T, N): the recorded one as a place in `brokers`, -1: nobody
+    wall_ms (T,). rates (T, N, 4), float32 or float64: what each bundle carried, 0 where no broker reported it. counts
+    (T or 1, N, 3): topics, consumers, producers. owner (T, N): the recorded one as a place in `brokers`, -1: none
     reported the bundle. usage (T, B, 6), limit (T or 1, B, 6), carried (T, B, 4), topics (T, B): as brokers reported
     them. present (T, B): whether the broker was in the picture. reported, started (T, B): stamps of the report and of
     the broker's start. per_unit (B, 6, 4): what a message or byte a second adds to a broker's usage of a resource.

@@ -25,7 +25,7 @@ from tests.support.world import FakeCluster, FakeSidecar, WallClock
 LOW = "avg_low_threshold_percent"
 PATH = "2026-09-15/thresholds.json"
 NEXT = "2026-09-16/thresholds.json"
-CANARY_SECONDS = 3600.0
+TRIAL_SECONDS = 3600.0
 
 
 class Calibrated(FakeSidecar):
@@ -47,7 +47,7 @@ class Calibrated(FakeSidecar):
             rules=AdoptionRules(),
             every_seconds=0.01,
             interval_seconds=10.0,
-            canary_seconds=CANARY_SECONDS,
+            trial_seconds=TRIAL_SECONDS,
             store=lambda: store,
             effective_parameters=self.effective_parameters,
             shared_state=self.shared_state,
@@ -62,7 +62,7 @@ class Calibrated(FakeSidecar):
         self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
         """As wiring connects it."""
-        self.calibration.heard(epoch, given, result, record)
+        self.calibration.cycle_ended(epoch, given, result, record)
 
     def told(self) -> list[str]:
         """What the journal says of thresholds."""
@@ -144,12 +144,12 @@ async def test_cycles_are_noted_while_we_balance() -> None:
 
 
 async def test_worse_than_promised_is_reverted_by_itself() -> None:
-    """After a quarter of the canary's time, said with figures, and never adopted again."""
+    """After a quarter of the trial, said with figures, and never adopted again."""
     store = MemoryCalibration()
     sidecar = await ready(store)
-    sidecar.live_on(2 * CANARY_SECONDS, 0.10)
+    sidecar.live_on(2 * TRIAL_SECONDS, 0.10)
     await sidecar.calibration.check()
-    sidecar.live_on(CANARY_SECONDS / 2, 0.30)
+    sidecar.live_on(TRIAL_SECONDS / 2, 0.30)
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted", "reverted", "refused"]
     reverted = sidecar.journal.tail(10, kind="adoption")[1]
@@ -176,21 +176,21 @@ async def test_more_moves_than_promised_are_reverted() -> None:
     sidecar = await ready(MemoryCalibration())
     await sidecar.calibration.check()
     sidecar.clock.offset += 700
-    sidecar.live_on(CANARY_SECONDS / 2, 0.10, moves=30)
+    sidecar.live_on(TRIAL_SECONDS / 2, 0.10, moves=30)
     await sidecar.calibration.check()
     assert sidecar.told()[:2] == ["adopted", "reverted"]
     assert "moves an hour" in sidecar.journal.tail(10, kind="adoption")[1]["sentence"]
 
 
 async def test_as_good_as_promised_is_kept() -> None:
-    """When the canary's time is over; the next proposal may follow a night later."""
+    """When the trial is over; the next proposal may follow a night later."""
     store = MemoryCalibration()
     sidecar = await ready(store)
     await sidecar.calibration.check()
-    sidecar.live_on(CANARY_SECONDS / 2, 0.10)
+    sidecar.live_on(TRIAL_SECONDS / 2, 0.10)
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted"]
-    sidecar.live_on(CANARY_SECONDS, 0.10)
+    sidecar.live_on(TRIAL_SECONDS, 0.10)
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted", "kept"]
     assert sidecar.calibration.view().adopted.trial is None
@@ -212,7 +212,7 @@ async def test_it_survives_a_change_of_leader() -> None:
     store, cluster = MemoryCalibration(), FakeCluster(clock=WallClock())
     first = await ready(store, cluster)
     await first.calibration.check()
-    first.live_on(CANARY_SECONDS / 2, 0.30)
+    first.live_on(TRIAL_SECONDS / 2, 0.30)
     await first.cycle.turn()
     await first.leadership.stop()
     second = await Calibrated(cluster, store, "b").lead()
@@ -353,7 +353,7 @@ async def test_a_store_that_does_not_answer_changes_nothing() -> None:
     sidecar = await ready(store)
     await sidecar.calibration.check()
     store.away = True
-    sidecar.live_on(CANARY_SECONDS / 2, 0.30)
+    sidecar.live_on(TRIAL_SECONDS / 2, 0.30)
     await sidecar.calibration.check()
     view = sidecar.calibration.view()
     assert view.error == "the store of calibrations does not answer" and view.document is not None

@@ -14,7 +14,7 @@ from bundlekeel.settings.parameters import MergedParameters
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import as_bytes, document, proposed
 from tests.support.world import FakeCluster, WallClock
-from tests.unit.daemon.calibration.test_calibration import CANARY_SECONDS, LOW, NEXT, PATH, Calibrated, proposal, ready
+from tests.unit.daemon.calibration.test_calibration import LOW, NEXT, PATH, TRIAL_SECONDS, Calibrated, proposal, ready
 
 
 class Erring(MemoryCalibration):
@@ -52,7 +52,7 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
     sidecar.effective_parameters.merge = lambda _: MergedParameters(replace(before, avg_low_threshold_percent=12.5), {})
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 12.5
-    sidecar.live_on(CANARY_SECONDS, 0.9)
+    sidecar.live_on(TRIAL_SECONDS, 0.9)
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted"] and sidecar.shared_state.desired.reverted == {}
     view = sidecar.calibration.view()

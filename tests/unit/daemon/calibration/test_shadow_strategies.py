@@ -11,7 +11,7 @@ import pytest
 
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.operations.drain import RULE as DRAIN
+from bundlekeel.core.operations.relocation import DRAIN
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
@@ -35,7 +35,7 @@ class Playing(FakeSidecar):
         if given is not None and result is not None:
             self.given.append(given)
             self.results.append(result)
-        self.shadow_strategies.heard(epoch, given, result, record)
+        self.shadow_strategies.cycle_ended(epoch, given, result, record)
 
     def shadow(self) -> Mapping[str, Any]:
         """For the next record."""

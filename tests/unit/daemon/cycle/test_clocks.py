@@ -24,7 +24,7 @@ from tests.support.executor_bench import BUNDLE, B, C, VirtualClock
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.world import FakeCluster, FakeSidecar, TestClock, with_params
-from tests.unit.daemon.operations.test_deadman import AFTER, Watchman, taken_over
+from tests.unit.daemon.operations.test_failsafe import AFTER, Watchman, taken_over
 
 HOUR_MS = 3_600_000
 
@@ -277,7 +277,7 @@ async def test_h08_the_next_intent_of_a_bundle_has_its_own_first_sight() -> None
         assert not found.frozen
 
 
-async def test_h22_the_dead_man_looks_again_before_each_write() -> None:
+async def test_h22_the_failsafe_looks_again_before_each_write() -> None:
     """A cycle is completed while the brokers are asked what they run with: nothing is written."""
     cluster, watchman = await taken_over()
     sidecar = await FakeSidecar(cluster).lead()

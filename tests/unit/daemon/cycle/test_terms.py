@@ -18,7 +18,7 @@ from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.state import shared_state
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.documents import Desired, decode
-from bundlekeel.ports import DocumentChange, Picture
+from bundlekeel.ports import DocumentChange, RawClusterView
 from tests.support.builders import bundle_name, stored
 from tests.support.services import runtime_parts
 from tests.support.world import FakeCluster, FakeSidecar
@@ -33,9 +33,9 @@ class _SlowSource:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> RawClusterView:
         await self._meanwhile()
-        found: Picture = await self._inner.picture()
+        found: RawClusterView = await self._inner.picture()
         return found
 
 

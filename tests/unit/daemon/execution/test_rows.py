@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from bundlekeel.adapters.admin import AdminOptions
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.daemon.execution.executor import Executor
+from bundlekeel.daemon.execution.executor import TermExecutor
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.ports import Member
@@ -102,7 +102,7 @@ class HttpBench:
         self.coordination = MemoryCoordination(MemoryStore())
         metadata = MemoryMetadata()
         metadata.leader = brokers.ids[0]
-        world = MovePorts(
+        ports = MovePorts(
             admin=self.kit.admin,
             commands=self.kit.admin,
             coordination=self.coordination,
@@ -111,7 +111,7 @@ class HttpBench:
             clock=RealClock(),
         )
         limits = ExecutorLimits(confirm_seconds=0.3, poll_first_seconds=0.01)
-        self.executor = Executor(world, LeaderTerm(epoch=1, member="m", permit=lambda: None), limits=limits)
+        self.executor = TermExecutor(ports, LeaderTerm(epoch=1, member="m", permit=lambda: None), limits=limits)
 
     async def move(self, bundle: str = BUNDLE) -> MoveOutcome:
         """From the second broker to the third."""

@@ -266,7 +266,7 @@ async def test_what_is_left_to_the_brokers_is_not_moved(sidecar: FakeSidecar) ->
         (ASIDE, True),
     ],
 )
-async def test_only_what_the_dead_man_ended_is_put_aside(
+async def test_only_what_the_failsafe_ended_is_put_aside(
     sidecar: FakeSidecar, record: TakeoverRecord | None, aside: bool
 ) -> None:
     """Not what a person handed back, nor what was taken over anew."""

@@ -16,19 +16,19 @@ from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.state.documents import OperatorRequest
-from bundlekeel.ports import Picture
+from bundlekeel.ports import RawClusterView
 from bundlekeel.settings.sections import WindowSettings
 from tests.support.builders import NOW_MS, bundle_name
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 
-def picture(**starts: int) -> Picture:
+def picture(**starts: int) -> RawClusterView:
     """These brokers are registered, with the starts of their processes."""
     endpoints = {name: BrokerEndpoint(broker_id=name, web_url="", start_timestamp=at) for name, at in starts.items()}
-    return Picture(wall_ms=NOW_MS, boot=0.0, generation=1, mode="modular", reports=(), endpoints=endpoints)
+    return RawClusterView(wall_ms=NOW_MS, boot=0.0, generation=1, mode="modular", reports=(), endpoints=endpoints)
 
 
-def seen(*pictures: Picture) -> dict[str, int]:
+def seen(*pictures: RawClusterView) -> dict[str, int]:
     """What changed over these pictures, a second apart: broker -> index of the picture."""
     guard_memory = GuardMemory(deque[dict[str, Any]])
     for index, item in enumerate(pictures):

@@ -317,7 +317,7 @@ async def test_a_sidecar_of_the_release_before_reads_a_plan_without_added_broker
     await replicas.plans["http://b"].execute(made.hash, **WHO)
     ((_, body),) = await leader.shared_state.take_requests()
     assert "add_brokers" not in made.request and "add_brokers" not in body["request"]
-    assert "add_brokers" not in AT_ONCE.told() and PlanRequest(add_brokers=("x",)).told()["add_brokers"] == ("x",)
+    assert "add_brokers" not in AT_ONCE.to_json() and PlanRequest(add_brokers=("x",)).to_json()["add_brokers"] == ("x",)
 
 
 async def test_a_what_if_in_another_form_begins_with_its_defaults() -> None:

@@ -22,7 +22,7 @@ from bundlekeel.daemon.operations.takeover import (
     read_record,
     takeover,
 )
-from bundlekeel.daemon.state import takeover_record as canary
+from bundlekeel.daemon.state import takeover_record as records
 from bundlekeel.daemon.state.takeover_record import (
     EXCLUDED,
     SPLITTING,
@@ -84,7 +84,7 @@ async def test_round_trip_restores_exactly(office: Office, before: str | None, s
     assert told[-1] == f"{len(IDS)} of {len(IDS)} brokers verified"
     assert taken.complete
     assert taken.unverified == ()
-    assert taken.splits_by == ("Bundlekeel, in mode act" if split else "brokers")
+    assert taken.splits_by == ("none" if split else "brokers")
     assert await sheds_itself(office.admin, office.context.endpoints) == dict.fromkeys(IDS, False)
     assert office.model.dynamic == {SHEDDING: "false"} | ({SPLITTING: "false"} if split else {})
     back = await handback(office.context)
@@ -329,7 +329,7 @@ async def test_what_the_brokers_file_excludes_stays_excluded(cluster: FakeCluste
 
 
 async def test_more_namespaces_then_everything(cluster: FakeCluster) -> None:
-    """The canary grows, becomes a whole takeover, and all of it is undone at once."""
+    """A partial takeover grows, becomes a whole takeover, and all of it is undone at once."""
     context = await desk_of(cluster)
     await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
     await takeover(context, split=False, reason="more", by="bob", namespaces=("t/other",))
@@ -353,7 +353,7 @@ async def test_older_brokers_are_refused_before_anything_changes(cluster: FakeCl
 
 
 async def test_acts_on_the_named_ones_while_the_brokers_shed(cluster: FakeCluster) -> None:
-    """Without the canary nothing moves; with it, bundles of the namespace do."""
+    """Without the partial takeover nothing moves; with it, bundles of the namespace do."""
     context = await desk_of(cluster)
     sidecar = await FakeSidecar(cluster).lead()
     held = await sidecar.cycle.turn()
@@ -396,14 +396,14 @@ async def test_one_broker_that_sheds_them_stops_us(cluster: FakeCluster, spoil: 
 def test_scope_of_the_parameters() -> None:
     """What the settings include is narrowed, never widened; what the brokers leave to us is not adopted as excluded."""
     params = Parameters()
-    assert canary.scoped(params, ()) is params
-    assert canary.scoped(params, NAMES).included_namespaces == NAMES
+    assert records.scoped(params, ()) is params
+    assert records.scoped(params, NAMES).included_namespaces == NAMES
     some = replace(params, included_namespaces=("t/*", "u/x"))
-    assert canary.scoped(some, ("t/ns", "v/w")).included_namespaces == ("t/ns",)
-    assert canary.scoped(some, ("v/w",)).included_namespaces == (canary.NOTHING,)
+    assert records.scoped(some, ("t/ns", "v/w")).included_namespaces == ("t/ns",)
+    assert records.scoped(some, ("v/w",)).included_namespaces == (records.NOTHING,)
     values = {EXCLUDED: "[t/ns]", "other": "1"}
-    assert canary.adopted(values, NAMES) == {"other": "1"}
-    assert canary.adopted(values, ()) == values
+    assert records.adopted(values, NAMES) == {"other": "1"}
+    assert records.adopted(values, ()) == values
 
 
 def test_records_of_earlier_versions_are_read() -> None:
@@ -416,4 +416,4 @@ def test_records_of_earlier_versions_are_read() -> None:
         record, namespaces=NAMES, active=False, ended=TakeoverEnd(by="b", reason="x", wall_ms=2, deadman=True)
     )
     assert decode_takeover(ended.encode()) == ended
-    assert canary.namespaces_of(ended) == ()
+    assert records.namespaces_of(ended) == ()

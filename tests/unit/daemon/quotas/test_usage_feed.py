@@ -42,7 +42,7 @@ async def listening(cluster: QuotaCluster | None = None, **more: Any) -> QuotaSi
 
 async def told(sidecar: QuotaSidecar) -> dict[str, Any]:
     """The rows of the group acme, by broker."""
-    return {row.broker: row for row in (await sidecar.service.group("acme")).told}
+    return {row.broker: row for row in (await sidecar.service.group("acme")).reported}
 
 
 async def test_told_beside_measured() -> None:
@@ -56,9 +56,9 @@ async def test_told_beside_measured() -> None:
     await sidecar.turn()
     rows = await told(sidecar)
     assert list(rows) == [BROKERS[0], BROKERS[1], BROKERS[2]], "those that told most first"
-    assert list(asdict(rows[BROKERS[0]].told).values()) == [50.0, 2500.0, 100.0, 4500.0]
-    assert list(asdict(rows[BROKERS[1]].told).values()) == [None, None, 2.0, 20.0]
-    assert set(asdict(rows[BROKERS[2]].told).values()) == {None}
+    assert list(asdict(rows[BROKERS[0]].reported).values()) == [50.0, 2500.0, 100.0, 4500.0]
+    assert list(asdict(rows[BROKERS[1]].reported).values()) == [None, None, 2.0, 20.0]
+    assert set(asdict(rows[BROKERS[2]].reported).values()) == {None}
     assert rows[BROKERS[0]].publish_age_seconds >= 7 and rows[BROKERS[1]].publish_age_seconds is None
     assert all(row.registered for row in rows.values())
     usage = (await sidecar.service.group("acme")).usage
@@ -76,7 +76,7 @@ async def test_without_the_transport_nothing_is_read(transport: str) -> None:
     await sidecar.turn(2)
     view = await sidecar.service.view()
     assert (sidecar.usage_feed.urls, view.transport.state, view.problems) == ([], "off", [])
-    assert view.groups[0].told == []
+    assert view.groups[0].reported == []
 
 
 @pytest.mark.parametrize("enforcer", ["off", "policies", "native"])
@@ -108,7 +108,7 @@ async def test_a_broken_connection_changes_nothing_else() -> None:
     view = await sidecar.service.view()
     assert (view.transport.state, view.transport.detail) == ("down", "not allowed")
     assert view.transport.fault == "broker is missing" and view.problems == []
-    assert (await told(sidecar))[BROKERS[0]].told.publish_messages == 50
+    assert (await told(sidecar))[BROKERS[0]].reported.publish_messages == 50
 
 
 async def test_brokers_that_do_not_answer_for_a_moment() -> None:
@@ -120,7 +120,7 @@ async def test_brokers_that_do_not_answer_for_a_moment() -> None:
     sidecar.cluster.source.put(*(report(name, {}, start_timestamp=9, service_url=url) for name, url in urls))
     await sidecar.turn()
     assert sidecar.config.values(BROKERS[0]) is None
-    assert FIRST in sidecar.usage_feed.tables().heard
+    assert FIRST in sidecar.usage_feed.tables().latest
 
 
 async def test_a_dead_broker_that_told_nothing_does_not_count() -> None:
@@ -142,4 +142,4 @@ async def test_an_unknown_broker_is_shown_by_its_address() -> None:
     sidecar.usage_feed.say(usage_message("pulsar://b9:6650", acme=(PassedUsage(20, 20), None)))
     await sidecar.turn()
     row = (await told(sidecar))["pulsar://b9:6650"]
-    assert (row.registered, row.measured, row.told.publish_messages) == (False, None, 1)
+    assert (row.registered, row.measured, row.reported.publish_messages) == (False, None, 1)

@@ -16,7 +16,7 @@ from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminFault, CodecError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, BrokerEndpoint, BrokerReport
 from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterOptions, LiveLoads
-from bundlekeel.ports import Clock, Picture
+from bundlekeel.ports import Clock, RawClusterView
 from tests.support.memory_source import MemoryMetadata
 from tests.support.virtual_time import LoopClock, run_virtually, staged
 
@@ -119,7 +119,7 @@ class Stage:
             )
             for name, endpoint in self.endpoints.items()
         )
-        picture = Picture(
+        picture = RawClusterView(
             wall_ms=self.clock.wall_ms(),
             boot=self.clock.boot(),
             generation=1,
@@ -421,7 +421,7 @@ async def test_a_division_that_is_told_while_a_reading_is_made(stage: Stage) -> 
     told = replace(stage.shown()["b:8080"], bundle_names=("t/n/0x00000000_0x80000000",))
     other = replace(told, bundle_names=(BUNDLE,))
     for turn in range(100):
-        picture = Picture(
+        picture = RawClusterView(
             wall_ms=0,
             boot=0.0,
             generation=turn,
@@ -545,7 +545,9 @@ async def test_a_divided_namespace_is_looked_up_anew(stage: Stage) -> None:
         bundle_traffic=np.zeros((1, 4)),
         bundle_counts=np.zeros((1, 3), dtype=np.int64),
     )
-    picture = Picture(wall_ms=0, boot=0.0, generation=2, mode="modular", reports=(told,), endpoints=stage.endpoints)
+    picture = RawClusterView(
+        wall_ms=0, boot=0.0, generation=2, mode="modular", reports=(told,), endpoints=stage.endpoints
+    )
     stage.live.fused(picture)
     await asyncio.sleep(5.0)
     assert stage.shown()["a:8080"].bundle_names == (lower,)

@@ -43,7 +43,7 @@ def pictured(owned: Sequence[Sequence[float]], scores: Sequence[float], *, bundl
         heard[broker(row)] = LatestLoad(load=load, bundles=top, load_ms=NOW_MS, bundles_ms=NOW_MS)
         answers[broker(row)] = stats
     moment = Instant(NOW_MS, 0.0)
-    book.hear(LoadTables(heard=heard, state="ok"), moment)
+    book.take_in(LoadTables(latest=heard, state="ok"), moment)
     if bundles == "all":
         for name, stats in answers.items():
             book.polled(name, stats, moment)

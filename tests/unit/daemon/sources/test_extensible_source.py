@@ -15,7 +15,7 @@ from bundlekeel.core.model.load import THROUGHPUT_IN, BrokerEndpoint, TopicLoad
 from bundlekeel.core.model.names import FULL_UPPER, bundle_for_hash, parse_topic
 from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
-from bundlekeel.ports import Picture
+from bundlekeel.ports import RawClusterView
 from tests.support.builders import bundle_name, report, stored
 from tests.support.contracts.admin import Recorder
 from tests.support.contracts.coordination import eventually
@@ -112,9 +112,9 @@ class Stage:
 
         await eventually(seen, within=30.0)
 
-    async def until(self, holds: Callable[[Picture], bool]) -> Picture:
+    async def until(self, holds: Callable[[RawClusterView], bool]) -> RawClusterView:
         """The first picture of which this holds, waiting for pictures as the daemon does."""
-        found: list[Picture] = []
+        found: list[RawClusterView] = []
 
         async def seen() -> bool:
             try:
@@ -139,7 +139,7 @@ async def stage() -> AsyncIterator[Stage]:
     await made.source.close()
 
 
-def brokers(picture: Picture) -> list[str]:
+def brokers(picture: RawClusterView) -> list[str]:
     """Those with a report."""
     return [item.broker_id for item in picture.reports]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.load import BrokerReport, BundleAverages
 from bundlekeel.daemon.sources.observer import FORGET_SECONDS, RESTORED_AT_ONCE, Observer
-from bundlekeel.ports import Picture
+from bundlekeel.ports import RawClusterView
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster
 from tests.support.memory_source import MemoryLoadSource, RealClock
 
@@ -20,7 +20,7 @@ async def test_a_quiet_brokers_bundles_are_kept_and_those_of_a_gone_broker_are_f
     quiet, gone = cluster([[0.2], [0.3]])
     for at_ms in range(0, 2000 * int(FORGET_SECONDS), 20_000):
         reports = (quiet, gone) if at_ms == 0 else (quiet,)
-        seen = Picture(
+        seen = RawClusterView(
             wall_ms=NOW_MS + at_ms, boot=0.0, generation=at_ms, mode="modular", reports=reports, endpoints={}
         )
         assert await observer.absorb(seen) == (at_ms == 0)
@@ -55,7 +55,7 @@ async def test_what_was_measured_begins_a_cycle_once() -> None:
     async def news(report: BrokerReport) -> bool:
         observer.fresh.clear()
         await observer.absorb(
-            Picture(wall_ms=NOW_MS, boot=0.0, generation=1, mode="modular", reports=(report,), endpoints={})
+            RawClusterView(wall_ms=NOW_MS, boot=0.0, generation=1, mode="modular", reports=(report,), endpoints={})
         )
         return observer.fresh.is_set()
 

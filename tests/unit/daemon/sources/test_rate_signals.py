@@ -16,7 +16,7 @@ from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.sources.rate_signals import MOST, RateSignals
-from bundlekeel.ports import Picture
+from bundlekeel.ports import RawClusterView
 from tests.support.builders import NOW_MS
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_source import RealClock
@@ -94,10 +94,10 @@ class Looking:
             every_seconds=30.0,
         )
 
-    def picture(self) -> Picture:
+    def picture(self) -> RawClusterView:
         """All of them are registered."""
         endpoints: dict[str, BrokerEndpoint] = dict(self.model.endpoints())
-        return Picture(wall_ms=NOW_MS, boot=0.0, generation=1, mode=self.mode, reports=(), endpoints=endpoints)
+        return RawClusterView(wall_ms=NOW_MS, boot=0.0, generation=1, mode=self.mode, reports=(), endpoints=endpoints)
 
     async def look(self, times: int = 1) -> None:
         """Looks, half a minute apart."""

@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
-from bundlekeel.daemon.operations.deadman import DeadManLimits, DeadManResult, judge, read_activity
+from bundlekeel.daemon.operations.failsafe import FailsafeLimits, FailsafeResult, judge, read_activity
 from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, takeover
 from bundlekeel.daemon.state.takeover_record import SPLITTING, TAKEOVER
 from tests.support.memory_admin import Fault, MemoryAdmin
@@ -64,9 +64,9 @@ class Watchman:
             verify_seconds=0.0,
         )
 
-    async def judge(self, *, dry: bool = False, confirm: float = 60.0) -> DeadManResult:
+    async def judge(self, *, dry: bool = False, confirm: float = 60.0) -> FailsafeResult:
         """One run."""
-        terms = DeadManLimits(after_seconds=AFTER, confirm_seconds=confirm, by="deadman (test)")
+        terms = FailsafeLimits(after_seconds=AFTER, confirm_seconds=confirm, by="deadman (test)")
         return await judge(self.coordination, self.clock, terms, None if dry else self.context)
 
     def changes(self) -> list[tuple[str, ...]]:

@@ -32,7 +32,7 @@ State = Literal["not_taken_over", "alive", "dead", "restored", "incomplete"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadManLimits:
+class FailsafeLimits:
     """When the sidecars count as dead. `by`: who says so, for the record."""
 
     after_seconds: float
@@ -57,7 +57,7 @@ class ClusterActivity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadManResult:
+class FailsafeResult:
     """What came of it. `dead` without a restoration is a dry run's. `result`: the handback, when there was one."""
 
     state: State
@@ -97,15 +97,15 @@ async def read_activity(coordination: Coordination, clock: Clock) -> ClusterActi
 async def judge(
     coordination: Coordination,
     clock: Clock,
-    terms: DeadManLimits,
+    terms: FailsafeLimits,
     context: Callable[[], Awaitable[TakeoverContext]] | None,
-) -> DeadManResult:
+) -> FailsafeResult:
     """Look, watch, and restore through `context` (None: a dry run). It is asked for only when there is something to
     do.
     """
     activity = await read_activity(coordination, clock)
     if activity.record is None:
-        return DeadManResult(state="not_taken_over", sentence="there is no takeover to undo", activity=activity)
+        return FailsafeResult(state="not_taken_over", sentence="there is no takeover to undo", activity=activity)
     if not activity.dead(terms.after_seconds):
         return _alive(activity)
     deadline = clock.boot() + terms.confirm_seconds
@@ -116,7 +116,7 @@ async def judge(
             return called_off
     why = _why(activity)
     if context is None:
-        return DeadManResult(
+        return FailsafeResult(
             state="dead", sentence=f"{why}; the brokers' shedding would be restored", activity=activity
         )
 
@@ -134,15 +134,15 @@ async def judge(
 class _CalledOff(Exception):
     """A cycle was completed during the restoration."""
 
-    def __init__(self, judgement: DeadManResult) -> None:
+    def __init__(self, judgement: FailsafeResult) -> None:
         super().__init__(judgement.sentence)
         self.judgement = judgement
 
 
-def _changed(activity: ClusterActivity, now: ClusterActivity) -> DeadManResult | None:
+def _changed(activity: ClusterActivity, now: ClusterActivity) -> FailsafeResult | None:
     """What calls a restoration off, if anything has changed since it was read."""
     if activity.record is None or now.record is None or now.record.wall_ms != activity.record.wall_ms:
-        return DeadManResult(
+        return FailsafeResult(
             state="not_taken_over", sentence="somebody else ended the takeover meanwhile", activity=now
         )
     if (now.completed_ms, now.record) != (activity.completed_ms, activity.record):
@@ -154,24 +154,24 @@ async def _restore(
     context: TakeoverContext,
     activity: ClusterActivity,
     why: str,
-    terms: DeadManLimits,
+    terms: FailsafeLimits,
     look_again: Callable[[], Awaitable[None]],
-) -> DeadManResult:
+) -> FailsafeResult:
     result = await handback(context, reason=why, by=terms.by, deadman=True, look_again=look_again)
     if result is None:
-        return DeadManResult(state="not_taken_over", sentence="somebody else restored it meanwhile", activity=activity)
+        return FailsafeResult(state="not_taken_over", sentence="somebody else restored it meanwhile", activity=activity)
     if result.complete:
         count = len(result.brokers)
         text = f"{why}; the brokers' own shedding is back, verified on {numbered(count, 'broker')}"
-        return DeadManResult(state="restored", sentence=text, activity=activity, result=result)
+        return FailsafeResult(state="restored", sentence=text, activity=activity, result=result)
     missing = ", ".join(result.unverified) or "the stored overrides"
     text = f"{why}; not verified at {missing}: the record stays, and the next run goes on"
-    return DeadManResult(state="incomplete", sentence=text, activity=activity, result=result)
+    return FailsafeResult(state="incomplete", sentence=text, activity=activity, result=result)
 
 
-def _alive(activity: ClusterActivity) -> DeadManResult:
+def _alive(activity: ClusterActivity) -> FailsafeResult:
     text = f"a cycle was completed {_ago(activity.seconds)}" if activity.completed_ms else "the takeover is recent"
-    return DeadManResult(state="alive", sentence=text, activity=activity)
+    return FailsafeResult(state="alive", sentence=text, activity=activity)
 
 
 def _why(activity: ClusterActivity) -> str:
