@@ -208,7 +208,8 @@ class _Fetcher:
         part.unlink(missing_ok=True)
         raise ClusterError(
             f"{jar.name} could not be fetched from {self._host}: {why or 'its hash is not that of the lock file'}; "
-            f"a mirror is named by {REPOSITORY_VARIABLE} or in Maven's settings.xml, a proxy by HTTPS_PROXY"
+            f"a mirror is named by {REPOSITORY_VARIABLE} or in Maven's settings.xml, a proxy by HTTPS_PROXY, "
+            "the file of certificates to trust by REQUESTS_CA_BUNDLE"
         )
 
     def _attempt(self, jar: Jar) -> str:

@@ -152,12 +152,14 @@ def test_a_jar_that_is_not_the_locked_one_is_refused(repository: Repository, tmp
 
 
 def test_a_jar_that_is_not_there_is_named_without_the_password(repository: Repository, tmp_path: Path) -> None:
-    """A mirror's address may hold one."""
+    """A mirror's address may hold one. What may help is named: mirror, proxy and certificates."""
     jar = Jar("org.a", "one", "", "1.0", "0" * 64)
     address = repository.address.replace("://", "://someone:secret@")
     with pytest.raises(ClusterError, match=r"one-1\.0\.jar could not be fetched") as refused:
         fetch([jar], tmp_path, Source(address), tmp_path / "parts")
     assert "secret" not in str(refused.value)
+    named = ("MAVEN_REPOSITORY", "HTTPS_PROXY", "REQUESTS_CA_BUNDLE")
+    assert [word for word in named if word not in str(refused.value)] == []
 
 
 def test_maven_s_own_repository_is_looked_into_first(repository: Repository, tmp_path: Path) -> None:
