@@ -88,8 +88,17 @@ async def _on_known(_: Request, error: Exception) -> Response:
     for kind, status, slug in STATUSES:
         if isinstance(error, kind):
             retry = {"Retry-After": "5"} if status == 503 else None
-            return problem(status, slug, str(error), headers=retry, **_members(error))
+            return problem(status, slug, _detail(error), headers=retry, **_members(error))
     raise error
+
+
+def _detail(error: Exception) -> str:
+    """The message; of a value that is refused with its field and the value, unless the message has them."""
+    text = str(error)
+    if not isinstance(error, ConfigError) or not error.field or error.field.rpartition(".")[2] in text:
+        return text
+    value = "" if error.value is None or str(error.value) in text else f" = {reprlib.repr(error.value)}"
+    return f"{error.field}{value}: {text}"
 
 
 def _members(error: Exception) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def most_of_one_address(max_connections: int) -> int:
 
 
 STOP_SECONDS = 5.0
-_WILDCARDS = ("", "0.0.0.0", "::")
+_WILDCARDS = ("0.0.0.0", "::")
 
 
 class _Server(uvicorn.Server):
@@ -231,7 +231,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
     """A listening socket. ConfigError says which setting to change."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, kind, protocol)
     except OSError as error:

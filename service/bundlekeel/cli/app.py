@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -66,6 +67,10 @@ _WIRED: Final = frozenset({"run", "local", "intervene.deadman", "offline.history
 PLANNING = ("run", "decide", "config", "simulate")
 
 
+# "Input should be a valid number, unable to parse string as a number"
+_EXPECTED: Final = re.compile(r"Input should be ([^,]+)")
+
+
 def _shown_type(label: str | None, _ctx: Any) -> str:
     """The type of a value in words: `<text>` for `<str>` and for `<list[str]>`."""
     plain = re.sub(r"list\[(.*)\]", r"\1", label or "")
@@ -82,11 +87,16 @@ class _Flags:
         super().__init__(*args, help=whole, **more)  # type: ignore[call-arg]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Messages without the prefix that pydantic puts before those of a choice."""
+        """Messages in our words instead of pydantic's, with the value."""
+        given = [part for arg in args for part in arg.split("=", 1)]
         try:
             parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")
+            if (found := _EXPECTED.match(error.message)) and error.param is not None:
+                value = next((after for name, after in itertools.pairwise(given) if name in error.param.opts), "")
+                wanted = {"a valid integer": "a whole number", "a valid number": "a number"}.get(found[1], found[1])
+                error.message = f"{value!r}: expected {wanted}"
             raise
         return parsed
 

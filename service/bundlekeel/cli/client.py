@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket as socketlib
 import ssl
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from bundlekeel.codec.external_input import clean_lines, cleaned
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.uris import credentials_fault
 from bundlekeel.settings.load import load_settings
+from bundlekeel.settings.types import InvalidSetting, http_address
 from bundlekeel.tls import ClientTls
 
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
@@ -35,6 +37,7 @@ _CODES = {
     429: REFUSED,
 }
 _NO_ROUTE = ("Not Found", "Method Not Allowed")
+_ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +63,10 @@ class CredentialFiles:
             return {}
         try:
             token = self.token_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            raise CliError(f"--token-file {self.token_file} cannot be read", USAGE) from None
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            text = f"--token-file {self.token_file} cannot be read: {why}; `bundlekeel token new` makes a token"
+            raise CliError(text, USAGE) from None
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise CliError(
                 f"--token-file {self.token_file} holds no valid token: expected one word of printable ASCII", USAGE
@@ -88,8 +93,10 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
     if url:
         if fault := credentials_fault(url):
             raise CliError(f"--url: {fault}; a token is given with --token-file", USAGE)
-        if not url.startswith(("http://", "https://")):
-            raise CliError(f"--url {url!r}: expected http://host:port", USAGE)
+        try:
+            http_address(url)
+        except InvalidSetting:
+            raise CliError(f"--url {url!r}: expected http://host:port, with a port from 1 to 65535", USAGE) from None
         return ApiAddress(url=url.rstrip("/"))
     if socket:
         return ApiAddress(socket=socket)
@@ -158,8 +165,8 @@ class Client:
             raise CliError(f"the sidecar at {self.address} did not answer in time", UNREACHABLE) from None
         except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
             raise CliError(
-                f"no sidecar answers at {self.address} ({error}); start one with `bundlekeel run -c …`, "
-                "or name it with --url, --socket or -c",
+                f"no sidecar answers at {self.address} ({_ERRNO.sub('', str(error))}); start one with "
+                "`bundlekeel run -c …`, or name it with --url, --socket or -c",
                 UNREACHABLE,
             ) from None
 
@@ -180,7 +187,10 @@ class Client:
         if answer.request.method != "GET" and detail in _NO_ROUTE and self.address.absent_socket:
             text = f"no sidecar of these settings runs here: there is no socket {self.address.absent_socket}"
             return CliError(f"{text}; what answers at {self.address} takes no changes", UNREACHABLE)
-        if answer.request.method != "GET" and detail in _NO_ROUTE:
+        if answer.request.method == "GET" and detail in _NO_ROUTE:
+            path = answer.request.url.path
+            return CliError(f"{self.address} has no {path}: expected the address of a sidecar, http://host:port", USAGE)
+        if detail in _NO_ROUTE:
             hint = f"{self.address} accepts no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
             return CliError(hint, REFUSED)
         if answer.status_code == 401:

@@ -53,9 +53,12 @@ class CliError(Exception):
 
 
 def as_cli_error(error: BundlekeelError) -> CliError:
-    """The same as text and exit code; a conflict lists its differences."""
+    """The same as text and exit code; a conflict lists its differences. Each problem of settings has its line."""
     code = next(code for kind, code in _CODES if isinstance(error, kind))
-    lines = [str(error), *(f"  - {item}" for item in getattr(error, "difference", ()))]
+    problems = "\nerror: ".join(map(str, getattr(error, "problems", (error,))))
+    if isinstance(error, ConfigError) and error.allowed not in problems:
+        problems += f" (allowed: {error.allowed})"
+    lines = [problems, *(f"  - {item}" for item in getattr(error, "difference", ()))]
     return CliError("\n".join(lines), code)
 
 

@@ -106,6 +106,8 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
     del answer["broken"]
     if found.broken is not None:
         return answer | {"why": found.broken.why, "where": f"{found.broken.name}:{found.broken.line}"}
+    if not (found.lines or found.unsealed or found.unfinished):
+        return answer | {"why": "there is no line: the journal was emptied, or nothing was recorded yet"}
     if found.unsealed and not old_lines:
         if not found.lines:
             return answer | {"why": "no line has a hash: this is not a journal, or one of a release before hashes"}

@@ -13,7 +13,7 @@ from bundlekeel import __version__
 from bundlekeel.cli import completion, tables, text_views
 from bundlekeel.cli.client import connect
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, guarded
-from bundlekeel.cli.output import Output, decoded, tell, typed
+from bundlekeel.cli.output import Output, ProgressLine, decoded, tell, typed
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import (
     ByOption,
@@ -138,8 +138,9 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         settings, who = load_settings(config), by or login()
         named = _namespaces(namespace or [])
 
-        def change(dry: bool) -> Json:
-            return wiring().takeover(settings, split=split, reason=reason, by=who, dry_run=dry, namespaces=named)
+        def change(dry: bool, tell: Callable[[str], None]) -> Json:
+            how: Json = {"split": split, "reason": reason, "by": who, "dry_run": dry, "namespaces": named}
+            return wiring().takeover(settings, tell=tell, **how)
 
         question = f"Take over {', '.join(named)}?" if named else "Turn the brokers' own shedding off?"
         _change(change, settings, question, yes=yes, dry_run=dry_run, output=output)
@@ -159,8 +160,8 @@ def _register_handback(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         """Undo `takeover`: restore the brokers' own shedding as it was."""
         settings, who = load_settings(config), by or login()
 
-        def change(dry: bool) -> Json:
-            return wiring().handback(settings, reason=reason, by=who, dry_run=dry)
+        def change(dry: bool, tell: Callable[[str], None]) -> Json:
+            return wiring().handback(settings, reason=reason, by=who, dry_run=dry, tell=tell)
 
         _change(change, settings, "Restore the brokers' own shedding?", yes=yes, dry_run=dry_run, output=output)
 
@@ -174,19 +175,31 @@ def _namespaces(names: list[str]) -> tuple[str, ...]:
 
 
 def _change(
-    change: Callable[[bool], Json], settings: LoadedSettings, question: str, *, yes: bool, dry_run: bool, output: Output
+    change: Callable[[bool, Callable[[str], None]], Json],
+    settings: LoadedSettings,
+    question: str,
+    *,
+    yes: bool,
+    dry_run: bool,
+    output: Output,
 ) -> None:
     """Show what would change, ask, change it, show the result. Exit code 1 when a broker is not verified."""
+
+    def shown(dry: bool, form: Output) -> Json:
+        with ProgressLine() as line:
+            answer = change(dry, line.tell)
+        tell(answer, text_views.change, form)
+        return answer
+
     if dry_run:
-        tell(change(True), text_views.change, output)
+        shown(True, output)
         return
     if not yes:
-        tell(change(True), text_views.change, Output.TABLE)
+        shown(True, Output.TABLE)
         asked = f"{question} (cluster {settings.settings.cluster})"
         if not _confirmed(asked):
             raise CliError("nothing was changed; in scripts confirm with --yes", REFUSED)
-    answer = change(False)
-    tell(answer, text_views.change, output)
+    answer = shown(False, output)
     if not (answer.get("done", True) and all(row["ok"] for row in answer["brokers"])):
         raise typer.Exit(BAD_NEWS)
 

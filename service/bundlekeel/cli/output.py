@@ -179,13 +179,14 @@ def table(*columns: str, title: str = "", caption: str = "", lines: bool = False
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):
     """Progress on standard error: on a terminal one line that is rewritten, with the time so far; into a file or a pipe
-    a line for each change."""
+    a line for each change, at most one in so many seconds (`pause`)."""
 
-    def __init__(self, screen: Console | None = None) -> None:
+    def __init__(self, screen: Console | None = None, *, pause: float = 0.0) -> None:
         self._screen = screen or Console(stderr=True, soft_wrap=True, highlight=False)
         self._live = Live(console=self._screen, auto_refresh=False, transient=True)
         self._begun = time.monotonic()
-        self._told = ""
+        self._told, self._pause = "", pause
+        self._next = self._begun + pause
 
     def __enter__(self) -> ProgressLine:
         if self._screen.is_terminal:
@@ -199,9 +200,10 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
 
     def tell(self, text: str) -> None:
         """Show how far it is."""
+        now = time.monotonic()
         if self._live.is_started:
-            seconds = time.monotonic() - self._begun
+            seconds = now - self._begun
             self._live.update(Text(f"{text} · {seconds:.0f} s", style="dim"), refresh=True)
-        elif text != self._told:
+        elif text != self._told and now >= self._next:
             self._screen.print(text, markup=False)
-        self._told = text
+            self._told, self._next = text, now + self._pause

@@ -17,7 +17,7 @@ from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, Cli
 from bundlekeel.cli.output import ProgressLine, TableLayout, decoded, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login, seconds_of
 from bundlekeel.cli.tables import coded, split_name
-from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.model.text_format import how_far, numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.plans import (
     FinishView,
@@ -87,7 +87,10 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
         ),
     ] = False,
     keep_hit_counts: Annotated[
-        bool, typer.Option("--keep-hit-counts", help="Wait for hit counts; the default without.")
+        bool,
+        typer.Option(
+            "--keep-hit-counts", help="Wait for hit counts; the default with brokers and traffic as they are."
+        ),
     ] = False,
 ) -> None:
     """Show what would move now, and why. A dry run: nothing is changed. Moves, load before and after, refusals."""
@@ -155,7 +158,7 @@ def execute(
 
 def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
     """The task once it has ended; CliError when it has not by then (monotonic seconds). `moves`: how many it has."""
-    task = TaskView(task=name, state="waiting")
+    task, begun = TaskView(task=name, state="waiting"), time.monotonic()
     with ProgressLine() as line:
         while True:
             for answer in client.get("tasks"):
@@ -163,7 +166,8 @@ def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
                     if found.state in _ENDED:
                         return dict(answer)
                     task = found
-            line.tell(f"task {name}: {task.state}, {len(task.moves)} of {numbered(moves, 'move')} ended")
+            far = how_far(len(task.moves), moves, "move", time.monotonic() - begun)
+            line.tell(f"task {name}: {task.state}, {far}")
             if time.monotonic() > deadline:
                 raise CliError(f"task {name} is still {task.state}; see `bundlekeel plan tasks`", UNREACHABLE)
             time.sleep(0.5)
@@ -197,7 +201,7 @@ def _finished(row: FinishView) -> str:
     about = f"{max(1, round(row.seconds / 60))} min" if row.seconds < 7200 else units.age(row.seconds)
     counts = f"{numbered(row.moves, 'move')}, {numbered(row.cycles, 'cycle')}"
     end = f"max/mean {units.multiple(row.max_mean)}, {counts}, about {about}"
-    return f"when finished: {end}" if row.complete else f"not finished by then: {end}"
+    return f"when finished: {end}" if row.complete else f"not finished yet after that: {end}"
 
 
 def _loads(answer: PlanView, layout: TableLayout) -> RenderableType:

@@ -19,7 +19,10 @@ from bundlekeel.cli.output import Output, Render, Watch, show, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.settings.types import parse_duration
 
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print the answer.")]
+OutputOption = Annotated[
+    Output,
+    typer.Option("-o", "--output", metavar="FORM", help="How to print the answer: table, wide, json or yaml."),
+]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.")]
 ReasonToActOption = Annotated[str, typer.Option("--reason", help="Why; needed with --yes, and kept in the journal.")]
 ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; the login name by default.")]

@@ -6,6 +6,7 @@ run their own event loop. They raise errors of `core.model.errors` only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 from bundlekeel.daemon.answers.doc import Json
@@ -32,14 +33,18 @@ class Wiring(Protocol):
         by: str,
         dry_run: bool,
         namespaces: tuple[str, ...] = (),
+        tell: Callable[[str], None],
     ) -> Json:
-        """Turn the brokers' own shedding off and verify it on each of them; with `namespaces` only for those.
+        """Turn the brokers' own shedding off and verify it on each of them; with `namespaces` only for those. `tell` is
+        told how far that is.
 
         {brokers: [{broker, before, after, ok, detail}], warnings: [text], split: text, done: bool}. With `dry_run`
         `after` is what it would become and nothing is changed.
         """
 
-    def handback(self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
+    def handback(
+        self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]
+    ) -> Json:
         """Restore what `takeover` found; the same answer as `takeover`."""
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:

@@ -15,7 +15,7 @@ from bundlekeel.codec.records import (
     decode_leader_broker,
     decode_resource_quota,
 )
-from bundlekeel.codec.report import MAX_REPORT_BYTES, decode_report, load_fault
+from bundlekeel.codec.report import MAX_REPORT_BYTES, decode_report, load_fault, unreadable_figure
 
 __all__ = [
     "MAX_REPORT_BYTES",
@@ -31,4 +31,5 @@ __all__ = [
     "decode_report",
     "decode_resource_quota",
     "load_fault",
+    "unreadable_figure",
 ]

@@ -31,6 +31,7 @@ _USUAL_BUNDLES = re.compile(r"(?:[!-.0-~]++/[!-.0-~]++/(?:[!-.0-~]++/)?+0x[0-9a-
 _USAGES: Final = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 COUNTS: Final = ("topics", "consumerCount", "producerCount")
+_READ: Final = frozenset((*_USAGES, *RATES, *COUNTS, "usage", "limit", "lastStats", "lastUpdate", "numTopics"))
 _TELLING_FIELDS: Final = frozenset((*_USAGES, *RATES, "lastStats", "lastUpdate"))
 
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
@@ -246,3 +247,14 @@ _LOAD_FIELDS = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut", "lastUpdat
 def load_fault(report: BrokerReport) -> tuple[str, str] | None:
     """The first (code, field) fault that makes the report's load unknown, or None when it can be trusted."""
     return next((fault for fault in report.faults if fault[1].split(".")[0] in _LOAD_FIELDS), None)
+
+
+def unreadable_figure(report: BrokerReport) -> tuple[str, str] | None:
+    """The first (code, field) fault of a figure that is there and is no number, or of what holds figures; None without.
+    Figures that are missing, negative ones, and names that are no bundles are none."""
+    wrong = (fault for fault in report.faults if fault[0] in (Code.WRONG_TYPE, Code.NOT_A_NUMBER))
+    return next((fault for fault in wrong if _holds_figures(fault[1])), None)
+
+
+def _holds_figures(field: str) -> bool:
+    return field.rpartition(".")[2] in _READ or is_bundle(field.removeprefix("lastStats."))

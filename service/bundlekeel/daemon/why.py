@@ -43,7 +43,16 @@ _ACTIONS: dict[Code, str] = {
     Code.SOLE_BUNDLE: "split it: `bundlekeel split`",
     Code.TARGET_OVERLOADED: "add a broker, or take load off those there are",
     Code.NO_LEGAL_TARGET: "add a broker, or take load off those there are",
+    **dict.fromkeys((Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY), "set mode `act`; first `bundlekeel doctor --for act`"),
+    Code.BROKERS_SHED_THEMSELVES: "turn the brokers' own shedding off: `bundlekeel takeover`",
+    Code.PUT_ASIDE: "turn the brokers' own shedding off again: `bundlekeel takeover`",
+    Code.OUTSIDE_WINDOW: "wait for the window, or move bundles by hand: `bundlekeel transfer`",
+    Code.SETTLING_AFTER_OUTAGE: "wait until the brokers have settled",
 }
+# Told otherwise: each pause with its end, and who leads (the leader's answer has what holds it back).
+_NOT_CLOSED = (Code.PAUSED, Code.NOT_LEADER)
+# They prevent only what is planned.
+_SHOWING = (Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY)
 _EVERYTHING = "everything"
 _WAIT = "nothing to do: it is planned anew with every cycle"
 # When a code ends, where no time is known. What is not here ends when the load changes.
@@ -108,7 +117,12 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     plan = given.cycle.report.plan if given.cycle.report else None
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
     verdict = next((item for item in plan.brokers if item.broker == name), None) if plan else None
-    blocks = [*_paused(snapshot, given, broker=name), *_asked(name, given.desired)]
+    moves = [move.sentence for move in plan.moves if name in (move.source, move.target)] if plan else []
+    blocks = [
+        *_paused(snapshot, given, broker=name),
+        *_closed(given, planned=bool(moves)),
+        *_asked(name, given.desired),
+    ]
     codes, change = list(blocks), _broker_change(plan)
     if excluded is not None:
         sentence = f"{name} is left out: its report cannot be used ({excluded.code} {excluded.detail})"
@@ -128,7 +142,6 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
         row = snapshot.bundles.names.index(items[0].bundle) if items[0].bundle in snapshot.bundles.names else -1
         end = _end(code, items[0].bundle, name, found.frees_ms.get(row) or items[0].frees_ms, snapshot, given)
         codes.append(_code(code, _joined(_example(items), end)))
-    moves = [move.sentence for move in plan.moves if name in (move.source, move.target)] if plan else []
     touched = [item for item in given.records if name in (item.get("source"), item.get("destination"))]
     return WhyView(
         kind="broker",
@@ -159,7 +172,7 @@ def _unblocked(blocks: list[CodeView]) -> str:
     scope = blocks[0].detail.partition(",")[0]
     if blocks[0].code == Code.PAUSED:
         return "end the pause: `bundlekeel resume`" + (f" --scope {scope}" if scope != _EVERYTHING else "")
-    return _ACTIONS[Code(blocks[0].code)]
+    return _ACTIONS.get(Code(blocks[0].code), "`bundlekeel doctor` tells how to fix it")
 
 
 def _example(refusals: list[Refusal]) -> str:
@@ -184,16 +197,21 @@ def _broker_change(plan: Plan | None) -> str:
 
 def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     broker, sentence, codes, change = _stands(bundle, snapshot, given)
-    paused = _paused(snapshot, given, bundle=bundle)
+    plan = given.cycle.report.plan if given.cycle.report else None
+    planned = plan is not None and bundle in (
+        *(item.bundle for item in plan.moves),
+        *(item.bundle for item in plan.splits),
+    )
+    blocks = [*_paused(snapshot, given, bundle=bundle), *_closed(given, planned=planned)]
     return WhyView(
         kind="bundle",
         name=bundle,
         broker=broker,
         bundle=bundle,
         sentence=sentence,
-        codes=[*codes, *paused],
+        codes=[*codes, *blocks],
         history=[item for item in given.records if item.get("bundle") == bundle][-20:],
-        what_would_change_it=_unblocked(paused) or change,
+        what_would_change_it=_unblocked(blocks) or change,
     )
 
 
@@ -297,6 +315,14 @@ def _paused(snapshot: Snapshot, given: WhyInput, *, bundle: str = "", broker: st
             until = f"until {clock_text(pause.until_ms)}" if pause.until_ms else "until resumed"
             found.append(_code(Code.PAUSED, f"{scope or _EVERYTHING}, {until}, by {pause.by}: {pause.reason}"))
     return found
+
+
+def _closed(given: WhyInput, *, planned: bool) -> list[CodeView]:
+    """What keeps the last plan of the whole cluster from being carried out: a window, an outage, the mode."""
+    found = given.cycle.report.obstacle if given.cycle.report else None
+    if found is None or found.code in _NOT_CLOSED or (found.code in _SHOWING and not planned):
+        return []
+    return [_code(found.code, found.detail)]
 
 
 def _code(code: Code, detail: str) -> CodeView:

@@ -56,7 +56,8 @@ def newest(options: Options) -> list[HistoryPeriod]:
     found = periods_of(open_store(options.history).files())
     if not found:
         figures = {"good_days": 0, "min_days": options.rules.min_days, "span_days": 0, "cycles": 0, "bad_days": {}}
-        raise TooLittleHistory(f"nothing is recorded; {options.rules.min_days} good days are needed", figures=figures)
+        needed = f"{options.rules.min_days} good days are needed; another place: --history"
+        raise TooLittleHistory(f"nothing is recorded in {options.history}: {needed}", figures=figures)
     # There may be more days asked for than there have been.
     first = date.fromordinal(max(1, date.fromisoformat(found[-1].date).toordinal() - options.days + 1)).isoformat()
     return [item for item in found if item.date >= first]

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import bundlekeel
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.model.text_format import how_far
 
 # Times are UTC everywhere. The UI is off because a nightly job has no spectators and every run would need a port.
 _SETTINGS: Final = {
@@ -114,20 +114,7 @@ def _watch(tracker: StatusTracker, show: Callable[[str], None], every: float, en
             info = tracker.getStageInfo(stage)
             since = begun.setdefault(stage, time.monotonic() - every)
             if info is not None:
-                show(far(info.numCompletedTasks, info.numTasks, time.monotonic() - since))
-
-
-def far(done: int, total: int, seconds: float) -> str:
-    """How far a step is: `31 of 96 tasks, 2.4 a second, 27 s left`."""
-    counted = f"{done} of {numbered(total, 'task')}"
-    if not done:
-        return counted
-    left = (total - done) * seconds / done
-    return (
-        f"{counted}, {done / seconds:.1f} a second, "
-        + (f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min")
-        + " left"
-    )
+                show(how_far(info.numCompletedTasks, info.numTasks, "task", time.monotonic() - since))
 
 
 def _told(error: Exception) -> str:

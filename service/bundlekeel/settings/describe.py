@@ -122,41 +122,46 @@ def warnings_of(settings: Settings) -> list[str]:
 def _of_cluster(settings: Settings) -> list[str]:
     if "cluster" in settings.model_fields_set:
         return []
-    return [f"cluster is not set, so it is {settings.cluster!r}: give the brokers' clusterName"]
+    return [_warning("cluster", settings.cluster, "the default", "the brokers' clusterName")]
+
+
+def _warning(key: str, value: object, what: str, better: str) -> str:
+    """In the form of a problem; nothing is refused."""
+    return f"{key}{'' if value is None else f' = {value!r}'}: {what} (better: {better})"
 
 
 def _of_security(settings: Settings) -> list[str]:
     api, found = settings.api, []
     if api.auth.on and not api.tls.on and api.host not in LOOPBACK:
-        found.append(f"api.auth without api.tls on {api.host}: tokens are sent unencrypted; set api.tls.cert_file")
-    if api.auth.on and api.auth.peer_token_file is None:
         found.append(
-            "api.auth without api.auth.peer_token_file: a follower cannot pass a dry run on to the leader and makes it "
-            "from its own snapshot"
+            _warning(
+                "api.tls.cert_file", None, f"not set, so tokens are sent unencrypted on {api.host}", "a certificate"
+            )
         )
+    if api.auth.on and api.auth.peer_token_file is None:
+        what = "not set, so a follower cannot pass a dry run on to the leader and makes it from its own snapshot"
+        found.append(_warning("api.auth.peer_token_file", None, what, "a file with a token of role operator"))
     for section, name in (("admin", "brokers"), ("store", "ZooKeeper")):
         if not getattr(settings, section).tls_verify:
-            found.append(f"{section}.tls_verify is false: an attacker in between can pose as {name}")
+            found.append(_warning(f"{section}.tls_verify", False, f"an attacker in between can pose as {name}", "true"))
     if settings.store.sasl_username is not None and not settings.store.tls:
-        found.append("store.sasl_username without store.tls: data is sent unencrypted and unsigned")
+        what = "with store.sasl_username alone data is sent unencrypted and unsigned"
+        found.append(_warning("store.tls", False, what, "true"))
     return found
 
 
 def _of_strategy(settings: Settings) -> list[str]:
     compat = settings.compat
     if compat == "none" and settings.placement == _AVG and settings.strategy != _AVG:
-        return [
-            f"placement avg goes with strategy avg only, and the strategy is {settings.strategy}: bundles would be "
-            "placed by the hash of their names, whatever the load; take least_resource_usage"
-        ]
+        what = f"with strategy {settings.strategy} it places by the hash of bundles' names, whatever the load"
+        return [_warning("placement", _AVG, what, "least_resource_usage")]
     given = to_parameters(settings).values
     if compat == "none" and given.avg_low_threshold_percent > given.avg_high_threshold_percent:
-        return [
-            f"parameters.avg_low_threshold_percent ({given.avg_low_threshold_percent:g}) is above "
-            f"avg_high_threshold_percent ({given.avg_high_threshold_percent:g}), which then has no effect"
-        ]
+        low, high = given.avg_low_threshold_percent, f"{given.avg_high_threshold_percent:g}"
+        what = f"above avg_high_threshold_percent ({high}), which then has no effect"
+        return [_warning("parameters.avg_low_threshold_percent", low, what, f"at most {high}")]
     if settings.strategy == "deviation" and compat != "none":
-        return [f"Pulsar ships no class for strategy deviation: compat {compat} changes nothing about it"]
+        return [_warning("compat", compat, "Pulsar ships no class for strategy deviation: it changes nothing", "none")]
     return []
 
 
@@ -164,8 +169,8 @@ def _without_effect(settings: Settings) -> list[str]:
     """Parameters that only Pulsar's own classes read."""
     if settings.compat != "none":
         return []
-    given = [spec for name in settings.parameters if (spec := BY_NAME[name]).instead]
+    given = [(spec, value) for name, value in settings.parameters.items() if (spec := BY_NAME[name]).instead]
     return [
-        f"parameters.{spec.name} ({spec.pulsar_keys[0]}) has no effect with compat none; set instead: {spec.instead}"
-        for spec in given
+        _warning(f"parameters.{spec.name}", value, "has no effect with compat none", spec.instead)
+        for spec, value in given
     ]

@@ -57,12 +57,14 @@ def from_pydantic(error: ValidationError, origins: Mapping[tuple[str, ...], str]
 
 
 def origin_of(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str:
-    """Where a key was written: its own origin, else that of anything below or around it."""
+    """Where a key was written: its own origin, else that of anything below or around it, or of all that is written."""
     if path in origins:
         return origins[path]
     below = [origin for key, origin in origins.items() if key[: len(path)] == path]
     around = [origins[path[:n]] for n in range(len(path) - 1, 0, -1) if path[:n] in origins]
-    return (*around, *below, "")[0]
+    everywhere = set(origins.values())
+    found = [*around, *below, *(everywhere if len(everywhere) == 1 else ())]
+    return found[0] if found else ""
 
 
 def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError:
@@ -174,10 +176,16 @@ class LoadedSettings:
             return file
         return self.path.resolve().parent / file
 
-    def unreadable_files(self) -> list[str]:
-        """A sentence for every file that is named (tokens, certificates, keys) and that this process cannot read."""
+    def unreadable_files(self) -> list[ConfigError]:
+        """A problem for every file that is named (tokens, certificates, keys) and that this process cannot read."""
         return [
-            f"{key} = {str(file)!r}: {self.located(file)} is not a readable file"
+            problem(
+                f"{place} is not a readable file",
+                path=tuple(key.split(".")),
+                origin=self.origins.get(key, ""),
+                value=str(file),
+                allowed="a file that can be read here; where the sidecar runs on another host: --elsewhere",
+            )
             for key, file in _named_files(self.settings.__dict__, "")
             if (place := self.located(file)) is None or not place.is_file() or not os.access(place, os.R_OK)
         ]
@@ -234,7 +242,8 @@ def _file_layer(path: Path | None) -> _Layer:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigErrors([problem(f"cannot be read: {reason}", path=(), origin=origin)]) from None
+        allowed = f"a settings file; `bundlekeel config init --file {path}` writes one" if not path.exists() else ""
+        raise ConfigErrors([problem(f"cannot be read: {reason}", path=(), origin=origin, allowed=allowed)]) from None
     return _flatten(read_mapping(text, origin=origin), origin)
 
 
@@ -266,7 +275,7 @@ def misnamed_variables(environ: Mapping[str, str]) -> list[str]:
     known = {key.replace(".", "_"): key for key in by_key()}
     given = {name: name.removeprefix("BUNDLEKEEL").strip("_").replace("__", "_").lower() for name in sorted(environ)}
     return [
-        f"{name} is not read; did you mean {ENV_PREFIX}{known[words].replace('.', '__').upper()}?"
+        f"env:{name}: not read; did you mean {ENV_PREFIX}{known[words].replace('.', '__').upper()}?"
         for name, words in given.items()
         if name.startswith("BUNDLEKEEL_") and not name.startswith(ENV_PREFIX) and words in known
     ]

@@ -37,11 +37,13 @@ from bundlekeel.settings.types import (
     Duration,
     InvalidSetting,
     Listed,
+    Listening,
     Placement,
     Section,
     Shown,
     StoreAddress,
     Strategy,
+    check_ports,
 )
 
 # Heartbeats that fit into a session: one may be late and one may be lost before leadership is.
@@ -152,6 +154,7 @@ class ExtensibleSettings(Section):
     def _is_service_url(cls, value: str | None) -> str | None:
         if value is not None and re.fullmatch(r"pulsar(\+ssl)?://[^\s/,]+(,[^\s/,]+)*/?", value) is None:
             raise InvalidSetting("not a service URL of brokers")
+        check_ports(value or "")
         return value.rstrip("/") if value else None
 
 
@@ -232,7 +235,9 @@ class LeadershipSettings(Section):
 class ApiSettings(Section):
     """The HTTP interface and the local socket."""
 
-    host: str = Field(default="127.0.0.1", description="address to listen on; metrics and probes need a reachable one")
+    host: Listening = Field(
+        default="127.0.0.1", description="address to listen on; metrics and probes need a reachable one"
+    )
     port: int = Field(default=8090, ge=0, le=65535, description="0 takes any free port")
     socket: Path | None = Field(
         default=Path("bundlekeel.sock"),
@@ -261,6 +266,7 @@ class ApiSettings(Section):
     def _is_url(cls, value: str | None) -> str | None:
         if value is not None and re.fullmatch(r"https?://[^\s/]+/?", value) is None:
             raise InvalidSetting("not an address of a web server")
+        check_ports(value or "")
         return value.rstrip("/") if value else None
 
 
@@ -427,8 +433,8 @@ class Settings(Section):
     def store_url(self) -> str:
         """`metadata_store`. ConfigError when it is not set: there is no default that could be meant."""
         if self.metadata_store is None:
-            text = "metadata_store is not set: give the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar"
-            raise ConfigError(text, field="metadata_store")
+            allowed = "the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar; settings file: -c FILE"
+            raise ConfigError(f"metadata_store: it is missing (allowed: {allowed})", field="metadata_store")
         return self.metadata_store
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Annotated
@@ -80,7 +81,24 @@ def _store_address(value: str) -> str:
         raise InvalidSetting("holds credentials; give store.sasl_username and store.sasl_password", hidden=True)
     if _STORE.fullmatch(value) is None or not (value.startswith("zk:") or ":" in value):
         raise InvalidSetting("not an address of a metadata store")
+    check_ports(value.partition("/")[0])
     return value if value.startswith("zk:") else f"zk:{value}"
+
+
+def check_ports(addresses: str) -> None:
+    """InvalidSetting for a port that there is not."""
+    for port in re.findall(r":(\d+)(?=[,/]|$)", addresses):
+        if not 1 <= int(port) <= 65_535:
+            raise InvalidSetting(f"there is no port {port}", allowed="ports from 1 to 65535")
+
+
+def _listening(value: str) -> str:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", value) is None:
+            raise InvalidSetting("not an address to listen on") from None
+    return value
 
 
 def _place(value: str) -> str:
@@ -100,6 +118,7 @@ def http_address(value: str) -> str:
     try:
         parts = urlsplit(value)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and value.isascii() and " " not in value
+        usable = usable and parts.port != 0  # reading it refuses those above 65535
     except ValueError:
         usable = False
     if not usable:
@@ -131,6 +150,11 @@ Place = Annotated[
     str,
     AfterValidator(_place),
     AllowedWords("a folder, or file://, s3://, gs://, hdfs://, abfss:// and so on, no credentials"),
+]
+Listening = Annotated[
+    str,
+    AfterValidator(_listening),
+    AllowedWords("an IP address (0.0.0.0 or :: is every interface) or a host name, without a port"),
 ]
 # An address that is shown.
 Shown = AfterValidator(_web_address)

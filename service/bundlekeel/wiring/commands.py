@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TypeVar
 
@@ -68,14 +68,17 @@ class Bootstrap:
         by: str,
         dry_run: bool,
         namespaces: tuple[str, ...] = (),
+        tell: Callable[[str], None],
     ) -> Json:
         """Turn the brokers' own shedding off and verify it on each of them; with `namespaces` only for those."""
-        body = partial(take_over, settings, split=split, reason=reason, by=by, dry_run=dry_run, namespaces=namespaces)
-        return once(settings, body)
+        how: Json = {"split": split, "reason": reason, "by": by, "dry_run": dry_run, "namespaces": namespaces}
+        return once(settings, partial(take_over, settings, tell=tell, **how))
 
-    def handback(self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
+    def handback(
+        self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]
+    ) -> Json:
         """Restore what `takeover` found."""
-        return once(settings, partial(hand_back, settings, reason=reason, by=by, dry_run=dry_run))
+        return once(settings, partial(hand_back, settings, reason=reason, by=by, dry_run=dry_run, tell=tell))
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
         """Restore what `takeover` found when the sidecars are dead."""
@@ -138,7 +141,8 @@ async def take_over(
     reason: str,
     by: str,
     dry_run: bool,
-    namespaces: tuple[str, ...] = (),
+    namespaces: tuple[str, ...],
+    tell: Callable[[str], None],
 ) -> Json:
     async with connected(loaded) as out:
         endpoints = await endpoints_of(loaded.settings, out)
@@ -150,14 +154,14 @@ async def take_over(
                 for broker, value in before.items()
             ]
             return {"brokers": rows, "warnings": [], "split": split, "done": False}
-        context = TakeoverContext(
-            admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
-        )
+        context = replace(_context(out, endpoints), tell=tell)
         result = await takeover(context, split=split == "off", reason=reason, by=by, namespaces=namespaces)
         return _json_result(result, before)
 
 
-async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bool) -> Json:
+async def hand_back(
+    loaded: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]
+) -> Json:
     async with connected(loaded) as out:
         endpoints = await endpoints_of(loaded.settings, out)
         before = await _shedding_now(out, endpoints)
@@ -168,9 +172,7 @@ async def hand_back(loaded: LoadedSettings, *, reason: str, by: str, dry_run: bo
             ]
             held = await quotas_owned(out.coordination)
             return {"brokers": rows, "warnings": held, "split": "", "done": False}
-        context = TakeoverContext(
-            admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
-        )
+        context = replace(_context(out, endpoints), tell=tell)
         result = await handback(context, reason=reason, by=by)
         aside: list[str] = []
         if result is None and (loaded.settings.quotas.enforcer != "off" or await quotas_owned(out.coordination)):
@@ -196,13 +198,17 @@ async def failsafe(loaded: LoadedSettings, *, terms: FailsafeLimits, dry_run: bo
         async def context() -> TakeoverContext:
             endpoints = await endpoints_of(loaded.settings, out)
             before.update(await _shedding_now(out, endpoints))
-            return TakeoverContext(
-                admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
-            )
+            return _context(out, endpoints)
 
         found = await judge(out.coordination, out.clock, terms, None if dry_run else context)
         empty: Json = {"brokers": [], "warnings": [], "split": "", "done": found.state != "dead"}
         return found.view() | (_json_result(found.result, before) if found.result is not None else empty)
+
+
+def _context(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -> TakeoverContext:
+    return TakeoverContext(
+        admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
+    )
 
 
 async def _shedding_now(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -> dict[str, str]:

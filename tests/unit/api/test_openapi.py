@@ -12,6 +12,7 @@ import pytest
 
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
+from bundlekeel.api.problems import STATUSES
 from dev.api_page import examples_page
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
@@ -54,6 +55,13 @@ def test_a_summary_is_a_sentence_for_people(document: dict[str, Any]) -> None:
     summaries = {name: operation["summary"] for name, operation in operations(document)}
     assert [name for name, summary in summaries.items() if " " not in summary or len(summary) > 120] == []
     assert len(set(summaries.values())) == len(summaries)
+
+
+def test_each_route_names_every_status_that_errors_have(document: dict[str, Any]) -> None:
+    """Those of the error tree and of what nobody expected; 404 and 409 only where a name or a state is asked about."""
+    told = {name: set(item["responses"]) for name, item in operations(document) if "/api/v1/" in name}
+    needed = {str(status) for _, status, _ in STATUSES} - {"404", "409"} | {"500"}
+    assert told and {name: needed - found for name, found in told.items() if needed - found} == {}
 
 
 def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:

@@ -48,15 +48,17 @@ class FakeWiring:
         return 0
 
     def takeover(
-        self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, namespaces: tuple[str, ...] = ()
+        self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, tell: Any, namespaces: Any = ()
     ) -> Json:
         """One broker."""
         self.calls.append(("takeover", (split, reason, by, dry_run)))
+        if not dry_run:
+            tell("1 of 1 broker verified")
         self.namespaces = namespaces
         row = {"broker": BROKERS[0], "before": True, "after": False, "ok": self.verified, "detail": ""}
         return {"brokers": [row], "warnings": ["placement is random"], "split": "the brokers", "done": not dry_run}
 
-    def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool) -> Json:
+    def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool, tell: Any) -> Json:
         """One broker."""
         self.calls.append(("handback", (reason, by, dry_run)))
         return {"brokers": [{"broker": BROKERS[0], "before": False, "after": True, "ok": True, "detail": ""}]}
@@ -375,6 +377,38 @@ def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
     sidecar.service.findings = sidecar.service.findings[::2]
     found = sidecar.run("doctor", "--for", "act")
     assert found.exit_code == 0 and found.stdout.splitlines()[-1] == "go; look at the warnings first"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        (["journal", "--limit", "x"], 2, "'x': expected a whole number"),
+        (["journal", "--limit=0"], 2, "'0': expected greater than or equal to 1"),
+        (["plan", "--scale", "x"], 2, "'x': expected a number"),
+        (["status", "--url", "http://127.0.0.1:99999"], 2, "with a port from 1 to 65535"),
+        (["status", "--token-file", "none"], 2, "No such file or directory; `bundlekeel token new` makes a token"),
+        (["token", "new", "a b"], 2, "(allowed: letters, digits, _ - @, up to 64)"),
+    ],
+)
+def test_a_wrong_value_is_told_with_what_is_allowed(sidecar: Sidecar, command: list[str], code: int, told: str) -> None:
+    """In words of the command line, not in pydantic's."""
+    own = command[0] == "token" or "--url" in command
+    answer = CliRunner().invoke(make_app(FakeWiring), command) if own else sidecar.run(*command, to="url")
+    assert answer.exit_code == code and told in " ".join(answer.stderr.replace("│", "").split())
+    assert "Input should be" not in answer.stderr
+
+
+def test_forms_of_output_do_not_break_at_80_columns(sidecar: Sidecar) -> None:
+    """Beside the longest option that a command has."""
+    told = CliRunner(env={"COLUMNS": "80"}).invoke(make_app(FakeWiring), ["transfer", "--help"]).stdout
+    assert "table, wide, json or yaml" in " ".join(told.replace("│", "").split())
+    assert sidecar.run("status", "-o", "json").exit_code == 0
+
+
+def test_an_address_with_a_path_is_no_sidecars(sidecar: Sidecar) -> None:
+    """Instead of "Not Found"."""
+    answer = CliRunner().invoke(make_app(FakeWiring), ["status", "--url", f"{sidecar.url}/x"])
+    assert answer.exit_code == 2 and "expected the address of a sidecar, http://host:port" in answer.stderr
 
 
 CHANGES: list[tuple[list[str], str, Any]] = [

@@ -109,6 +109,36 @@ def test_unreadable_records_are_left_out_and_named() -> None:
     assert all(item["code"] == "WrongType" for item in answer["excluded"])
 
 
+@pytest.mark.parametrize("figure", ["x", [], True, "NaN", 1e300])
+@pytest.mark.parametrize("place", ["cpu.usage", "directMemory.limit", "msgRateIn", "lastUpdate"])
+def test_a_broker_with_a_figure_that_cannot_be_read_is_left_out(place: str, figure: object) -> None:
+    """The figure does not count as 0: the broker takes no bundle, and the field is named."""
+    given = turn(1)
+    section, _, name = f"{place}".rpartition(".")
+    held = given["brokers"]["b1:8080"]
+    (held[section] if section else held)[name] = figure
+    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, given)
+    assert [(item["broker"], item["detail"]) for item in answer["excluded"]] == [("b1:8080", f"{place} cannot be read")]
+    assert set(answer["to"].values()) == {"b2:8080"}
+
+
+@pytest.mark.parametrize(("value", "left_out"), [("x", True), ({"msgRateIn": "x"}, True), ({}, False), (None, False)])
+def test_a_bundles_figures_in_a_report_are_read_or_missing(value: object, left_out: bool) -> None:
+    """A missing one is 0 by contract; one of a wrong type leaves its broker out, as Pulsar's mapper does."""
+    given = turn(1)
+    given["brokers"]["b1:8080"]["lastStats"][bundle("b", 0)] = value
+    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, given)
+    assert ("b1:8080" not in answer["to"].values()) == left_out == ("excluded" in answer)
+
+
+def test_figures_that_are_missing_are_zero() -> None:
+    """As the class's defaults: a broker that gives its CPU alone is decided on."""
+    given = turn(1)
+    given["brokers"]["b1:8080"] = {"cpu": {"usage": 4.0, "limit": 400.0}, "lastUpdate": MINUTE}
+    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, given)
+    assert "excluded" not in answer and "b1:8080" in answer["to"].values()
+
+
 @pytest.mark.parametrize(
     ("line", "field", "reason"),
     [

@@ -193,6 +193,15 @@ def test_a_file_without_any_hash_is_no_journal(tmp_path: Path) -> None:
     assert "ok: 1 line in 1 file, the hash chain" in invoke(str(tmp_path / "j.jsonl")).stdout
 
 
+def test_an_emptied_file_is_not_ok(tmp_path: Path) -> None:
+    """Neither by itself nor where it is all there is of a journal; an empty file beside rotated ones may be new."""
+    path = tmp_path / "j.jsonl"
+    path.touch()
+    assert "there is no line" in follow_chain([path], "")["why"]
+    written(tmp_path / "j.jsonl.1")
+    assert follow_chain(rotated([path, tmp_path / "j.jsonl.1"]), "")["why"] == ""
+
+
 def test_the_command_names_the_first_broken_line(tmp_path: Path) -> None:
     """`bundlekeel journal verify`: 0 and the newest hash, or 1 and file:line."""
     path = tmp_path / "j.jsonl"

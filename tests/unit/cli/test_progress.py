@@ -29,3 +29,11 @@ def test_a_terminal_has_one_line_that_is_gone_at_the_end() -> None:
     written = told(terminal=True)
     assert written.count("2 [left] · 0 s") == 2 and written.count("\n") == 1
     assert written.endswith("\x1b[1A\x1b[2K")
+
+
+def test_a_long_run_tells_a_pipe_now_and_then() -> None:
+    """A short one nothing; the terminal has its line all the same."""
+    file = io.StringIO()
+    with ProgressLine(Console(file=file, width=60), pause=3600) as line:
+        line.tell("1 of 9 runs")
+    assert file.getvalue() == ""

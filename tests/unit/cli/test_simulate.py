@@ -237,11 +237,14 @@ def test_shipped_scenarios_say_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("text", "warned"),
     [
-        ("strategy: threshold\nplacement: avg\n", "placement avg goes with strategy avg only"),
+        ("strategy: threshold\nplacement: avg\n", "placement = 'avg': with strategy threshold it places by the hash"),
         ("parameters: {compat: '4.2'}\n", ""),
         ("compat: '4.2'\nstrategy: avg\n", ""),
         ("parameters: {minUnloadMessage: 500}\n", ""),
-        ("parameters: {loadBalancerAverageResourceUsageDifferenceThresholdPercentage: 5}\n", "set instead: nothing"),
+        (
+            "parameters: {loadBalancerAverageResourceUsageDifferenceThresholdPercentage: 5}\n",
+            "has no effect with compat none (better: nothing",
+        ),
         ("compat: '4.2'\nparameters: {minUnloadMessage: 0}\n", ""),
         ("", ""),
     ],

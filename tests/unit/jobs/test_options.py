@@ -82,7 +82,7 @@ def test_an_empty_history_is_refused_before_spark_starts(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     (tmp_path / "history").mkdir()
     assert main(["--history", str(tmp_path / "history"), "--out", str(tmp_path / "out")]) == REFUSED
-    assert "TooLittleHistory: nothing is recorded" in capsys.readouterr().err
+    assert f"TooLittleHistory: nothing is recorded in {tmp_path}" in capsys.readouterr().err
 
 
 def test_no_java_is_told_in_a_sentence(

@@ -11,9 +11,10 @@ import pytest
 from py4j.protocol import Py4JError
 
 from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.text_format import how_far
 from bundlekeel.jobs.__main__ import Screen
 from bundlekeel.jobs.places import OutputFolder
-from bundlekeel.jobs.session import crash_told, far, watched
+from bundlekeel.jobs.session import crash_told, watched
 
 
 class Terminal(io.StringIO):
@@ -30,9 +31,10 @@ class Terminal(io.StringIO):
 
 def test_a_step_tells_count_rate_and_time_left() -> None:
     """Nothing is reckoned before the first task has ended."""
-    assert far(0, 96, 12.0) == "0 of 96 tasks"
-    assert far(31, 96, 12.4) == "31 of 96 tasks, 2.5 a second, 26 s left"
-    assert far(1, 1000, 2.0) == "1 of 1000 tasks, 0.5 a second, 33 min left"
+    assert how_far(0, 96, "task", 12.0) == "0 of 96 tasks"
+    assert how_far(31, 96, "task", 12.4) == "31 of 96 tasks, 2.5 a second, 26 s left"
+    assert how_far(1, 1000, "task", 2.0) == "1 of 1000 tasks, 0.5 a second, 33 min left"
+    assert how_far(2, 4, "move", 60.0) == "2 of 4 moves, 2.0 a minute, 60 s left"
 
 
 def test_on_a_terminal_one_line_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,10 +40,14 @@ class TestCommand:
         assert (good.exit_code, good.stdout, good.stderr) == (0, "ok\n", "")
         misnamed = CliRunner(env={"BUNDLEKEEL_MODE": "act", "BUNDLEKEEL_CYCLE_INTERVAL": "1m", "BUNDLEKEEL_PORT": "1"})
         warned = misnamed.invoke(config_app, ["check", str(file)]).stderr
-        assert "BUNDLEKEEL_MODE is not read; did you mean BUNDLEKEEL__MODE?" in warned and warned.count("\n") == 2
+        assert (
+            "warning: env:BUNDLEKEEL_MODE: not read; did you mean BUNDLEKEEL__MODE?" in warned
+            and warned.count("\n") == 2
+        )
         file.write_text("mode: x\nzzz: 1")
         bad = self.invoke("check", str(file))
-        assert (bad.exit_code, bad.stdout, bad.stderr.count("\n")) == (2, "", 2)
+        assert (bad.exit_code, bad.stdout, bad.stderr.count(f"error: file:{file}: ")) == (2, "", 2)
+        assert bad.stderr.count("\n") == 2
         assert self.invoke("check", str(tmp_path / "none")).exit_code == 2
 
     def test_the_metadata_store_has_no_default(self, tmp_path: Path) -> None:
@@ -51,10 +56,10 @@ class TestCommand:
         file.write_text("mode: act")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout) == (2, "")
-        assert "metadata_store is not set: give the brokers' metadataStoreUrl" in bad.stderr
+        assert "error: metadata_store: it is missing (allowed: the brokers' metadataStoreUrl" in bad.stderr
         given = {"BUNDLEKEEL__METADATA_STORE": "zk:127.0.0.1:2181"}
         assert CliRunner(env=given).invoke(config_app, ["check", str(file)]).exit_code == 0
-        with pytest.raises(ConfigError, match="metadata_store is not set"):
+        with pytest.raises(ConfigError, match="metadata_store: it is missing"):
             open_outside(load_settings(file, environ={}))
 
     def test_files_that_are_named_must_be_there(self, tmp_path: Path) -> None:
@@ -64,7 +69,8 @@ class TestCommand:
         file.write_text(f"metadata_store: zk:127.0.0.1:2181\n{admin}\n")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout) == (2, "")
-        assert f"admin.token_file = 'token': {tmp_path / 'token'} is not a readable file" in bad.stderr
+        assert f"admin.token_file = 'token': {tmp_path / 'token'} is not a readable file (allowed: " in bad.stderr
+        assert bad.stderr.count(f"error: file:{file}: admin.") == 2
         assert "admin.tls_trust_certs_file = '/none/ca.pem'" in bad.stderr and "--elsewhere" in bad.stderr
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
         (tmp_path / "token").write_text("x")
@@ -83,11 +89,13 @@ class TestCommand:
         assert (checked.exit_code, checked.stdout, checked.stderr) == (0, "ok\n", "")
         again = self.invoke(*least, "--file", str(file))
         assert again.exit_code == 2 and "exists already; another name: --file" in again.stderr
+        (tmp_path / "token").write_text("x")
         more = ["--token-file", "token", "--nic-gbps", "10", "--api-host", "0.0.0.0", "--file", str(tmp_path / "all")]
         assert self.invoke(*least, *more).exit_code == 0
         settings = load_settings(tmp_path / "all", environ={}).settings
         assert (settings.admin.token_file, settings.api.host) == (Path("token"), "0.0.0.0")
         assert settings.capacity["*"].nic_gbps == 10
+        assert self.invoke("check", str(tmp_path / "all"), "--elsewhere").exit_code == 0
 
     @pytest.mark.parametrize(
         ("arguments", "said"),
@@ -96,6 +104,8 @@ class TestCommand:
             (["--cluster", "a b", "--metadata-store", "zk:a:1"], "cluster = 'a b'"),
             (["--cluster", "a", "--metadata-store", "foo"], "metadata_store = 'foo'"),
             (["--cluster", "a", "--metadata-store", "zk:a:1", "--nic-gbps", "ten"], "nic_gbps = 'ten'"),
+            (["--cluster", "a", "--metadata-store", "zk:a:1", "--api-host", ""], "api.host = ''"),
+            (["--cluster", "a", "--metadata-store", "zk:a:1", "--token-file", "none.txt"], "token_file = 'none.txt'"),
         ],
     )
     def test_init_refuses_what_cannot_be(self, tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -104,6 +114,25 @@ class TestCommand:
         refused = self.invoke("init", *arguments, "--file", str(file))
         assert refused.exit_code == 2 and said in refused.stderr and "cli:" not in refused.stderr
         assert not file.exists()
+
+    def test_init_for_another_host(self, tmp_path: Path) -> None:
+        """A token that is only there is not looked for here, as in `check`."""
+        file = tmp_path / "made.yaml"
+        given = ["--cluster", "a", "--metadata-store", "zk:a:1", "--token-file", "/none/token", "--file", str(file)]
+        assert self.invoke("init", *given, "--elsewhere").exit_code == 0
+        assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "counters: {source: prometheus}", "admin: {token_file: /none}", "mode: 5", "a: [", "zzz: 1", "[]"],
+    )
+    def test_every_problem_has_one_form(self, tmp_path: Path, text: str) -> None:
+        """Where it was written, the key with its value, what is wrong; and what is allowed, if it is a key."""
+        file = tmp_path / "c.yaml"
+        file.write_text(text if text in ("", "[]") else f"cluster: c\nmetadata_store: zk:a:1\n{text}\n")
+        told = self.invoke("check", str(file)).stderr.replace(f"file:{file}: ", "")
+        form = r"(error|warning): [\w.]+( = .+?)?: .+ \((allowed|better): .+\)|error: (line \d+, column|holds) .+"
+        assert told and all(re.fullmatch(form, line) for line in told.splitlines()), told
 
     def test_init_asks_again_after_a_value_that_is_refused(self, tmp_path: Path) -> None:
         """On a terminal, at once: not after the last question."""

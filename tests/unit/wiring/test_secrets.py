@@ -315,7 +315,7 @@ def test_nodes_belong_to_whoever_has_an_identity(given: dict[str, Any], owned: b
     ("given", "word"),
     [
         ({}, ""),
-        ({"cluster": None}, "cluster is not set"),
+        ({"cluster": None}, "cluster = 'standalone'"),
         ({"parameters.avg_low_threshold_percent": 60, "parameters.avg_high_threshold_percent": 20}, "no effect"),
         ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p"}, ""),
         ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p", "api.host": "0.0.0.0"}, "unencrypted"),

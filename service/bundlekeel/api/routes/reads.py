@@ -42,6 +42,8 @@ PROBLEMS = documented(
         421: "the Host header names another server",
         422: "a value is unknown, of the wrong type or out of range",
         429: "too many wrong credentials from this address; `Retry-After` says when again",
+        500: "something failed unexpectedly; the sidecar's log has the traceback",
+        502: "a broker refused the admin request, or did not answer it",
         503: "no picture of the cluster yet, the metadata store does not answer, or too many requests at once",
         504: "no answer in time",
     }

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -20,6 +21,7 @@ from bundlekeel.cli.client import CredentialFiles, connect
 from bundlekeel.cli.exit_codes import USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, console, dump
 from bundlekeel.cli.session import (
+    OutputOption,
     SocketOption,
     TlsCaOption,
     TlsCertOption,
@@ -30,41 +32,38 @@ from bundlekeel.cli.session import (
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import new_token
 from bundlekeel.settings.describe import as_tree, describe, parameter_rows, warnings_of
-from bundlekeel.settings.load import LoadedSettings, load_settings, misnamed_variables
+from bundlekeel.settings.load import ConfigErrors, load_settings, misnamed_variables
 
-EXIT_CONFIG = 2
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
 TABLES = (Output.TABLE, Output.WIDE)
 
 
 config_app = typer.Typer(no_args_is_help=True, help="Check settings, show what is in effect, list the parameters.")
 
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print it.")]
+
+ElsewhereOption = Annotated[
+    bool, typer.Option("--elsewhere", help="Tokens and certificates are on another host: do not look for them.")
+]
 
 
 @config_app.command()
 @guarded
 def check(
     file: Annotated[Path, typer.Argument(help="The settings file (YAML).")],
-    elsewhere: Annotated[
-        bool, typer.Option("--elsewhere", help="Tokens and certificates are on another host: do not look for them.")
-    ] = False,
+    elsewhere: ElsewhereOption = False,
 ) -> None:
     """Check a settings file together with the environment. Exit code 2 and every problem if it cannot be used.
 
     Files of tokens and certificates that it names must exist. A shedder and a placement that do not fit together give a
     warning.
     """
-    loaded = _load(file)
+    loaded = load_settings(file)
     settings = loaded.settings
     for text in (*warnings_of(settings), *misnamed_variables(os.environ)):
         typer.echo(f"warning: {text}", err=True)
     _ = settings.store_url  # raises without one
     if missing := [] if elsewhere else loaded.unreadable_files():
-        raise CliError(
-            "\n".join([*missing, "if the sidecar runs on another host: --elsewhere does not look for these files"]),
-            USAGE,
-        )
+        raise ConfigErrors(missing)
     typer.echo("ok")
 
 
@@ -91,6 +90,7 @@ def init(
     file: Annotated[Path, typer.Option("--file", help="Where to write; an existing file is not overwritten.")] = Path(
         "bundlekeel.yaml"
     ),
+    elsewhere: ElsewhereOption = False,
 ) -> None:
     """Write a settings file of few lines from five answers, in mode `recommend`: it changes nothing in the cluster.
 
@@ -103,13 +103,14 @@ def init(
     ask = cluster is None or metadata_store is None
     if ask and not sys.stdin.isatty():
         raise CliError("--cluster and --metadata-store are required where standard input is not a terminal", USAGE)
+    setting = partial(_setting, file=None if elsewhere else file)
     parts: dict[str, Any] = {}
     for key, (question, default) in _QUESTIONS.items():
         value = given[key]
         if value is not None:
-            parts |= _setting(key, value)
+            parts |= setting(key, value)
         elif ask:
-            parts |= typer.prompt(question, default=default, value_proc=partial(_setting, key))
+            parts |= typer.prompt(question, default=default, value_proc=partial(setting, key))
     values = {"cluster": parts.pop("cluster"), "mode": "recommend", **parts}
     try:
         with file.open("x", encoding="utf-8") as stream:
@@ -119,9 +120,9 @@ def init(
     typer.echo(f"{file} was written; next: bundlekeel doctor -c {file}")
 
 
-def _setting(key: tuple[str, ...], text: str) -> dict[str, Any]:
+def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str, Any]:
     """An answer as it stands in the settings file; nothing for a default. BadParameter for a value that is refused,
-    after which a terminal is asked again."""
+    after which a terminal is asked again. `file`: the settings file, beside which a file that is named has to be."""
     if text == _QUESTIONS[key][1]:
         return {}
     part: Any = text
@@ -131,7 +132,9 @@ def _setting(key: tuple[str, ...], text: str) -> dict[str, Any]:
     for name in reversed(key):
         part = {name: part}
     try:
-        load_settings(None, part, environ={})
+        loaded = replace(load_settings(None, part, environ={}), path=file)
+        if missing := [] if file is None else loaded.unreadable_files():
+            raise missing[0]
     except ConfigError as error:
         raise typer.BadParameter(str(error).removeprefix("cli: ")) from None
     return dict(part)
@@ -163,7 +166,7 @@ def show(  # noqa: PLR0913, PLR0917 - the options of one command
         with connect(url, socket, file, credentials) as client:
             rows = client.get("settings")
     else:
-        rows = describe(_load(file))
+        rows = describe(load_settings(file))
     if output in TABLES:
         _print_settings(rows, origin=origin)
     elif origin:
@@ -200,14 +203,6 @@ def parameters(output: OutputOption = Output.TABLE) -> None:
 
 # Below this width Pulsar's keys stand below ours.
 _KEYS_BESIDE = 140
-
-
-def _load(file: Path | None) -> LoadedSettings:
-    try:
-        return load_settings(file)
-    except ConfigError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(EXIT_CONFIG) from None
 
 
 def _print_settings(rows: list[dict[str, Any]], *, origin: bool) -> None:

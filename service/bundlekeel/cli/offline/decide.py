@@ -6,7 +6,8 @@ What the corrected strategies (`compat: none`) make of a turn:
 * a bundle that `bundles` does not name is taken at what its broker reports of it now, as if sampled once;
 * bundles under `recent` are cooling down; guard budgets and splits are off, so that the bare decision shows;
 * `policies` (see `parse_policies`) narrows where bundles may go;
-* a broker or bundle whose record cannot be read is left out, as in the daemon, and listed under `excluded`.
+* a broker or bundle whose record, or a figure of it, cannot be read is left out, as in the daemon, and listed under
+  `excluded`; a figure that is missing is 0.
 
 A turn adds no sample; only strategy memory survives it.
 """
@@ -44,7 +45,7 @@ from bundlekeel.cli.offline.decide_lines import (
     parse_policies,
     parse_reset,
 )
-from bundlekeel.codec import decode_bundle_data, decode_report
+from bundlekeel.codec import decode_bundle_data, decode_report, unreadable_figure
 from bundlekeel.core.compat import CompatPicture
 from bundlekeel.core.compat.transfer import TransferPicture
 from bundlekeel.core.guard.state import GuardState, RecentMove
@@ -244,7 +245,11 @@ def read_reports(brokers: dict[str, msgspec.Raw]) -> tuple[list[BrokerReport], l
     unread: list[ExcludedBroker] = []
     for broker, raw in brokers.items():
         try:
-            reports.append(decode_report(broker, raw, max_bytes=MAX_RECORD_BYTES))
+            report = decode_report(broker, raw, max_bytes=MAX_RECORD_BYTES)
+            if fault := unreadable_figure(report):
+                # Pulsar's mapper refuses such a record. As 0 it would attract bundles.
+                raise CodecError(f"{fault[1]} cannot be read", code=fault[0])
+            reports.append(report)
         except CodecError as error:
             unread.append(ExcludedBroker(broker_id=broker, code=str(error.code), detail=str(error)))
     return reports, unread

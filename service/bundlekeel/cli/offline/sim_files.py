@@ -60,10 +60,10 @@ def load(given: str) -> Scenario:
         near = difflib.get_close_matches(given, texts, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(
-            f"no scenario {given!r}{hint} (`bundlekeel simulate --list` names them; a path works too)",
+            f"no scenario {given!r}{hint}",
             field="scenario",
             value=given,
-            allowed=", ".join(texts),
+            allowed="one of `bundlekeel simulate --list`, or the path of a file",
         )
     try:
         text = path.read_text(encoding="utf-8")

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bundlekeel.cli import completion
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
@@ -23,9 +21,9 @@ from bundlekeel.cli.offline.simulate_report import (
     pairs_json,
     pairs_table,
 )
-from bundlekeel.cli.output import Output, TableLayout, table, tell
+from bundlekeel.cli.output import Output, ProgressLine, TableLayout, table, tell
 from bundlekeel.cli.session import OutputOption
-from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.model.text_format import how_far, numbered
 from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
 from bundlekeel.sim.run import Contender, Run
 from bundlekeel.sim.run import simulate as run_scenario
@@ -51,6 +49,9 @@ PairOption = Annotated[
         "scenario: measures PIP-364's table of five properties.",
     ),
 ]
+
+# Into a pipe the progress of a long comparison is told so often.
+_LINE_SECONDS = 30.0
 
 
 @guarded
@@ -141,24 +142,14 @@ def _seeds(text: str) -> list[int]:
 
 
 def _run(scenarios: list[Scenario], contenders: list[Contender], seeds: list[int]) -> list[Run]:
-    screen = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=screen,
-        transient=True,
-        disable=not screen.is_terminal,
-    )
     work = [(scenario, who, seed) for scenario in scenarios for who in contenders for seed in seeds]
-    with bar:
-        task = bar.add_task("", total=len(work))
-        runs = []
+    runs: list[Run] = []
+    begun = time.monotonic()
+    with ProgressLine(pause=_LINE_SECONDS) as line:
         for scenario, who, seed in work:
-            bar.update(task, description=f"{scenario.name} {who.label} seed {seed}")
+            far = how_far(len(runs), len(work), "run", time.monotonic() - begun)
+            line.tell(f"{far}; now {scenario.name}, {who.label}, seed {seed}")
             runs.append(run_scenario(scenario, who, seed, timer=time.perf_counter))
-            bar.advance(task)
     return runs
 
 

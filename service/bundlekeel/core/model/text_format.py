@@ -26,6 +26,16 @@ def numbered(count: int, noun: str, verb: str = "") -> str:
     return f"{said} {verb}{'s' if one else ''}" if verb else said
 
 
+def how_far(done: int, total: int, noun: str, seconds: float) -> str:
+    """How far work is that began so many seconds ago: `31 of 96 tasks, 2.4 a second, 27 s left`."""
+    counted = f"{done} of {numbered(total, noun)}"
+    if not done or not seconds:
+        return counted
+    rate, left = done / seconds, (total - done) * seconds / done
+    pace = f"{rate:.1f} a second" if rate >= 0.1 else f"{60 * rate:.1f} a minute"
+    return f"{counted}, {pace}, {f'{left:.0f} s' if left < 120 else f'{left / 60:.0f} min'} left"
+
+
 def unknown_broker(name: str, known: Iterable[str]) -> str:
     """That there is no such broker, with the nearest ones there are, or some of all."""
     ids = sorted(known)

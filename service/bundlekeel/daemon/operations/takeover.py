@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from bundlekeel.core.model.errors import AdminApiError, Conflict, StaleWrite
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.state.takeover_record import (
     EXCLUDED,
     SPLITTING,
@@ -63,7 +64,8 @@ class TakeoverResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverContext:
-    """What both ways need: the brokers registered now, how to ask and to change them, the shared state."""
+    """What both ways need: the brokers registered now, how to ask and to change them, the shared state. `tell`: is told
+    how many brokers are verified."""
 
     admin: BrokerAdmin
     commands: BrokerCommands
@@ -71,6 +73,7 @@ class TakeoverContext:
     endpoints: Mapping[str, BrokerEndpoint]
     clock: Clock
     verify_seconds: float = VERIFY_SECONDS
+    tell: Callable[[str], None] = lambda _: None
 
 
 async def takeover(
@@ -298,6 +301,8 @@ async def _verify(context: TakeoverContext, wanted: Mapping[str, Mapping[str, st
         pending = {b: e for b, e in context.endpoints.items() if b not in rows or not rows[b].verified}
         for broker, answer in (await _ask_all(context.admin, pending)).items():
             rows[broker] = _row(broker, answer, wanted[broker])
+        verified = sum(row.verified for row in rows.values())
+        context.tell(f"{verified} of {numbered(len(context.endpoints), 'broker')} verified")
         if all(row.verified for row in rows.values()) or context.clock.boot() >= deadline:
             return tuple(rows[broker] for broker in sorted(rows))
         await context.clock.sleep(_POLL_SECONDS)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.core.guard.state import RecentMove
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import AdvertisedListener
 from bundlekeel.core.model.text_format import clock_text
@@ -16,6 +17,7 @@ from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from bundlekeel.ports import Owner
@@ -470,6 +472,26 @@ async def test_every_block_of_a_bundle_tells_its_end() -> None:
     closed = await sidecar.service.why(BROKERS[2])
     assert closed.codes[0].detail == "cordoned until somebody ends it, by ann: disks"
     assert closed.what_would_change_it == "end the cordon or drain: `bundlekeel uncordon`"
+
+
+async def test_what_holds_the_whole_cluster_is_told_with_its_action() -> None:
+    """Of a bundle and of a broker; that the plan is only shown is told only of what is planned."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    plan = (await sidecar.cycle.turn()).plan
+    assert plan is not None and plan.moves and sidecar.cycle.report is not None
+    move, names = plan.moves[0], {item.bundle for item in plan.moves}
+    stays = next(name for name in sidecar.cluster.shares if name not in names)
+    for asked in (move.bundle, move.source):
+        told = await sidecar.why(asked)
+        assert "RecommendOnly" in {item.code for item in told.codes}
+        assert told.what_would_change_it == "set mode `act`; first `bundlekeel doctor --for act`"
+    assert "RecommendOnly" not in {item.code for item in (await sidecar.why(stays)).codes}
+    closed = Obstacle(code=Code.OUTSIDE_WINDOW, detail="the next one opens at 2026-11-25 22:00 UTC")
+    sidecar.cycle.report.obstacle = closed
+    for asked in (move.bundle, stays, move.source):
+        told = await sidecar.why(asked)
+        assert {item.code: item.detail for item in told.codes}["OutsideWindow"] == closed.detail
+        assert told.what_would_change_it.startswith("wait for the window")
 
 
 @pytest.mark.parametrize(("code", "most"), [("BudgetPerHour", 1), ("Quarantined", 60)])

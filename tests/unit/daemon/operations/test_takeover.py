@@ -78,7 +78,10 @@ async def test_round_trip_restores_exactly(office: Office, before: str | None, s
     if before is not None:
         office.model.dynamic[SHEDDING] = before
     original = dict(office.model.dynamic)
-    taken = await takeover(office.context, split=split, reason="we balance now", by="ann")
+    told: list[str] = []
+    context = replace(office.context, tell=told.append)
+    taken = await takeover(context, split=split, reason="we balance now", by="ann")
+    assert told[-1] == f"{len(IDS)} of {len(IDS)} brokers verified"
     assert taken.complete
     assert taken.unverified == ()
     assert taken.splits_by == ("none" if split else "brokers")
