@@ -482,14 +482,14 @@ async def test_what_holds_the_whole_cluster_is_told_with_its_action() -> None:
     move, names = plan.moves[0], {item.bundle for item in plan.moves}
     stays = next(name for name in sidecar.cluster.shares if name not in names)
     for asked in (move.bundle, move.source):
-        told = await sidecar.why(asked)
+        told = await sidecar.service.why(asked)
         assert "RecommendOnly" in {item.code for item in told.codes}
         assert told.what_would_change_it == "set mode `act`; first `bundlekeel doctor --for act`"
-    assert "RecommendOnly" not in {item.code for item in (await sidecar.why(stays)).codes}
+    assert "RecommendOnly" not in {item.code for item in (await sidecar.service.why(stays)).codes}
     closed = Obstacle(code=Code.OUTSIDE_WINDOW, detail="the next one opens at 2026-11-25 22:00 UTC")
     sidecar.cycle.report.obstacle = closed
     for asked in (move.bundle, stays, move.source):
-        told = await sidecar.why(asked)
+        told = await sidecar.service.why(asked)
         assert {item.code: item.detail for item in told.codes}["OutsideWindow"] == closed.detail
         assert told.what_would_change_it.startswith("wait for the window")
 
