@@ -1608,9 +1608,9 @@ export interface VerdictView {
   broker: string;
   /** a code of docs/reference/codes.md */
   code: string;
-  /** fresh reports in a row with a large difference */
+  /** fresh readings in a row with a large difference */
   hits_high: number;
-  /** fresh reports in a row with a small difference */
+  /** fresh readings in a row with a small difference */
   hits_low: number;
   /** the same as a sentence */
   sentence: string;

@@ -1,4 +1,5 @@
-"""The service of a running sidecar: `answers.service.Service` over its parts. Every replica answers alike."""
+"""The service of a running sidecar: `answers.service.Service` over its parts. Every replica answers; what stands on
+counters is older on followers."""
 
 from __future__ import annotations
 

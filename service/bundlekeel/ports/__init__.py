@@ -103,7 +103,7 @@ class RawClusterView:
 
 
 class LoadSource(Protocol):
-    """Where brokers' load comes from (design section 6)."""
+    """Where brokers' load comes from."""
 
     async def start(self) -> None:
         """Begin watching; returns once watches are requested, even if the store is unreachable."""
@@ -204,7 +204,7 @@ class DocumentChange:
 
 
 class Coordination(Protocol):
-    """Seats, leadership and shared state under `/bundlekeel/{cluster}` (design section 7).
+    """Seats, leadership and shared state under `/bundlekeel/{cluster}`.
 
     Paths are relative to that root, e.g. `state/ledger`. While the connection is suspended every call raises
     StoreError at once instead of waiting in the library's queue.

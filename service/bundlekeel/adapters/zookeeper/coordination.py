@@ -1,4 +1,4 @@
-"""Seats, leadership and shared state below our root in ZooKeeper (design section 7).
+"""Seats, leadership and shared state below our root in ZooKeeper.
 
     {root}/seats/{n}   ephemeral, JSON Member: who may contend for leadership
     {root}/leader      ephemeral, JSON Member with its epoch

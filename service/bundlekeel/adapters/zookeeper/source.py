@@ -1,4 +1,4 @@
-"""The modular load manager's picture: `/loadbalance/brokers/*` under watches, coalesced (design section 6).
+"""The modular load manager's picture: `/loadbalance/brokers/*` under watches, coalesced.
 
 One children watch and one data watch per broker, left by plain reads. An event only notes what is to be read
 again; a single task waits one batch window, reads what was noted and publishes at most one new picture. Notes are

@@ -1,1 +1,1 @@
-"""What may move: eligibility, budgets, holds, scope, windows, outages."""
+"""What may move: eligibility, budgets, rate, holds, scope, outages, external moves."""

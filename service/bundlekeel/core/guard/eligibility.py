@@ -1,4 +1,4 @@
-"""The guard's pure part: which bundles may move at all.
+"""Which bundles may move at all.
 
 Forbidden targets and what all brokers wait for are in `holds`, budgets in `budgets`.
 """

@@ -1,7 +1,7 @@
 """What one broker reports of itself, as columns. Made by the codec, read by averages and snapshot.
 
-Source: Pulsar `LocalBrokerData`, `NamespaceBundleStats`, `ResourceUsage` (pulsar.md 1.2 of our notes:
-CPU in percent of one core, direct memory in MiB, bandwidth in kilobit/s, rates in msg/s and bytes/s).
+Source: Pulsar `LocalBrokerData`, `NamespaceBundleStats`, `ResourceUsage`: CPU in percent of one core, direct
+memory in MiB, bandwidth in kilobit/s, rates in msg/s and bytes/s.
 """
 
 from __future__ import annotations

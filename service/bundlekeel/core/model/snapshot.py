@@ -1,6 +1,6 @@
 """The snapshot: what one cycle saw, columnar and frozen. Brokers are rows sorted by id; bundles are grouped by owner.
 
-Values are quantised here, before planning, so that what is recorded replays to the same plan (design section 9).
+Values are quantised here, before planning, so that what is recorded replays to the same plan.
 """
 
 from __future__ import annotations

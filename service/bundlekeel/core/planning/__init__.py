@@ -1,1 +1,1 @@
-"""How a plan is made: draft, ledger, scores, invariants."""
+"""How a plan is made: engine, draft, ledger, pressure, invariants, effects."""

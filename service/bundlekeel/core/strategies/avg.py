@@ -1,8 +1,8 @@
 """`avg`: pairs the most with the least loaded broker and moves bundles straight to the partner (PIP-364, AvgShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md lists each difference):
-* hits advance only with fresh reports of both brokers (or after an interval of silence, which means "unchanged"),
-  belong to a broker's side (hot or cold) and lapse when the difference does;
+* hits advance only with fresh readings (reports or counters) of both brokers, or after an interval of silence
+  ("unchanged"); they belong to a broker's side (hot or cold) and lapse when the difference does;
 * a difference counts as high in points, and also when the hot broker has a multiple of the mean score, idle usage
   left out: everything on one of many half-idle brokers is no small difference;
 * the low threshold scales with the mean score, so that a half-full cluster is balanced as tightly as a full one;

@@ -34,8 +34,8 @@ class VerdictView(Answer):
     code: Annotated[str, Doc("a code of docs/reference/codes.md")]
     sentence: Sentence
     broker: Annotated[str, Doc("the broker it is about; empty: the whole cycle")] = ""
-    hits_low: Annotated[int, Doc("fresh reports in a row with a small difference")] = 0
-    hits_high: Annotated[int, Doc("fresh reports in a row with a large difference")] = 0
+    hits_low: Annotated[int, Doc("fresh readings in a row with a small difference")] = 0
+    hits_high: Annotated[int, Doc("fresh readings in a row with a large difference")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

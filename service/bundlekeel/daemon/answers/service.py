@@ -1,5 +1,6 @@
-"""What the API and the CLI may ask of a running sidecar. Every replica answers alike; what only the leader can do is
-passed on to it, or left for it in the shared state.
+"""What the API and the CLI may ask of a running sidecar. Every replica answers (what stands on counters, which
+only the leader reads, is older on followers); what only the leader can do is passed on to it, or left for it in the
+shared state.
 
 Raises NotFound, Conflict, Forbidden, ConfigError, StoreError, SnapshotError of `core.model.errors`; nothing else.
 """

@@ -1,7 +1,7 @@
 """Carries out what a leader decided: several moves at a time within caps, splits one after the other; intents before
 calls, outcomes recorded behind them.
 
-`Executor` outlives terms; each term has an `TermExecutor` of its own, which begins nothing once the term is over.
+`Executor` outlives terms; each term has a `TermExecutor` of its own, which begins nothing once the term is over.
 What one move does, in either load manager, is in `move`.
 """
 

@@ -4,10 +4,9 @@ Which checks apply depends on what kind of action asks (`CHECKS`). They are made
 first one that fails is the answer, with its code. The gate reads what it is given and changes nothing.
 
 Not here, because it is no question of now: which bundles may move where and how many (core/guard), and whether the
-proposed thresholds are any good (core/calibration/thresholds.py). Taking over, handing back and the failsafe job ask no
-gate: they run
-without a sidecar, at the word of a person or because every sidecar failed, and go by the takeover record alone
-(daemon/operations/takeover.py, daemon/operations/failsafe.py).
+proposed thresholds are any good (core/calibration/thresholds.py). Taking over, handing back and the failsafe job do not
+ask the gate: they run without a sidecar, because a person asks or because every sidecar failed, and go by the takeover
+record alone (daemon/operations/takeover.py, daemon/operations/failsafe.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turning the brokers' own shedding off, and back on exactly as it was (pulsar.md 7.3).
+"""Turning the brokers' own shedding off, and back on exactly as it was.
 
 Dynamic overrides are cluster-wide and survive restarts, so what was there before is written into the shared document
 `takeover` before anything is changed; that record stays until every broker is seen to run as before. A person asks

@@ -1,4 +1,4 @@
-"""Records every cycle of the leader: what `plan()` saw and what came of it (design section 9).
+"""Records every cycle of the leader: what `plan()` saw and what came of it.
 
 The cycle only puts its input on a short queue. One thread finds what changed and writes it to the local log; another
 one publishes finished minutes and keeps the store tidy. A store that is slow, full or away costs neither the cycle nor

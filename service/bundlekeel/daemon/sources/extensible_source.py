@@ -2,7 +2,8 @@
 
 Modular brokers tell everything in their registry node, and the registry's picture is handed on as it is. Extensible
 ones (PIP-192) leave their addresses there, publish their load to two topics, and their bundles' figures are asked of
-each over REST; what comes of that is `extensible_book`. Nothing of this is begun before such a broker is registered.
+each over REST; `extensible_brokers` makes
+reports of that. Nothing of this is begun before such a broker is registered.
 """
 
 from __future__ import annotations

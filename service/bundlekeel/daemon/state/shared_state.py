@@ -1,7 +1,7 @@
 """Shared state: what a new leader takes over, what followers show, what people want, and requests left for the leader.
 
 Leader state is epoch-fenced; desired state may be written by any replica with compare-and-set, so that an emergency
-stop never waits for a leader (design section 7).
+stop never waits for a leader.
 """
 
 from __future__ import annotations
