@@ -294,7 +294,7 @@ def _number(raw: object) -> float:
     return float(raw) if 0 < raw <= MAX_NUMBER else 0.0
 
 
-# What a broker's JVM says of its CPU (`/admin/v2/broker-stats/mbeans`), for brokers whose own score was not receivd.
+# What a broker's JVM says of its CPU (`/admin/v2/broker-stats/mbeans`), for brokers whose own score was not received.
 
 
 _BEAN: Final = "java.lang:type=OperatingSystem"

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import MAX_INTEGER, MAX_NUMBER, Faults, Fields, clean, load_object
+from bundlekeel.codec.external_input import MAX_FAULTS, MAX_INTEGER, MAX_NUMBER, Faults, Fields, clean, load_object
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import BrokerReport, Floats, Ints
@@ -253,7 +253,9 @@ def unreadable_figure(report: BrokerReport) -> tuple[str, str] | None:
     """The first (code, field) fault of a figure that is there and is no number, or of what holds figures; None without.
     Figures that are missing, negative ones, and names that are no bundles are none."""
     wrong = (fault for fault in report.faults if fault[0] in (Code.WRONG_TYPE, Code.NOT_A_NUMBER))
-    return next((fault for fault in wrong if _holds_figures(fault[1])), None)
+    # A list that was cut off may hide one.
+    hidden = report.faults[-1] if len(report.faults) > MAX_FAULTS else None
+    return next((fault for fault in wrong if _holds_figures(fault[1])), hidden)
 
 
 def _holds_figures(field: str) -> bool:

@@ -131,6 +131,15 @@ def test_a_bundles_figures_in_a_report_are_read_or_missing(value: object, left_o
     assert ("b1:8080" not in answer["to"].values()) == left_out == ("excluded" in answer)
 
 
+def test_a_figure_behind_many_other_faults_does_not_count_as_zero() -> None:
+    """Faults beyond the hundredth are only counted: one of them may be a figure that cannot be read."""
+    given = turn(1)
+    given["brokers"]["b1:8080"]["lastStats"] = {f"no bundle {number}": {} for number in range(150)}
+    given["brokers"]["b1:8080"]["lastStats"][bundle("b", 0)] = {"msgRateIn": "x"}
+    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, given)
+    assert [item["broker"] for item in answer["excluded"]] == ["b1:8080"]
+
+
 def test_figures_that_are_missing_are_zero() -> None:
     """As the class's defaults: a broker that gives its CPU alone is decided on."""
     given = turn(1)

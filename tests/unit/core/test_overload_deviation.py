@@ -108,6 +108,15 @@ def test_deviation_equal_brokers_and_noise() -> None:
     assert not made.moves and made.verdict.code is Code.BALANCED
 
 
+def test_deviation_refuses_a_broker_that_the_plan_does_not_reach() -> None:
+    """The plan looks ten cycles' budget ahead: the first broker stands out last and is told why it gives nothing."""
+    made = eager(
+        cluster([[0.001] * 950, [0.001] * 852, [0.01], [0.01], [0.01]]), strategy="deviation", max_moves_per_cycle=10
+    ).plan
+    whole = [item.broker for item in made.refusals if not item.bundle and item.code is Code.BUDGET_PER_CYCLE]
+    assert len(whole) == 1 and whole[0] not in {move.source for move in made.moves}
+
+
 def test_deviation_leaves_out_a_donor_without_a_suitable_bundle() -> None:
     """Rule: where Pulsar's loop drops the broker and may run empty, the next one is asked, and the refusals tell."""
     reports = cluster([[0.84], [0.05] * 12, [0.05], [0.05], [0.05], [0.05]])

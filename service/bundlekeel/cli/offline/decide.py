@@ -6,8 +6,8 @@ What the corrected strategies (`compat: none`) make of a turn:
 * a bundle that `bundles` does not name is taken at what its broker reports of it now, as if sampled once;
 * bundles under `recent` are cooling down; guard budgets and splits are off, so that the bare decision shows;
 * `policies` (see `parse_policies`) narrows where bundles may go;
-* a broker or bundle whose record, or a figure of it, cannot be read is left out, as in the daemon, and listed under
-  `excluded`; a figure that is missing is 0.
+* a broker or bundle whose record, or a figure of it, cannot be read is left out and listed under `excluded`; a figure
+  that is missing is 0. (The daemon leaves out a broker whose load is not known, and imputes its traffic.)
 
 A turn adds no sample; only strategy memory survives it.
 """

@@ -153,7 +153,7 @@ def accounted(
     """Refusals that, with the moves, name every bundle of every donor exactly once.
 
     Our strategies' own do; of others, what is dropped here wins over what the strategy says, and a donor's bundle that
-    that the strategy does not mention has its own obstacle, or was simply not chosen (`Balanced`).
+    the strategy does not mention has its own obstacle, or was simply not chosen (`Balanced`).
     """
     bundles, ids = draft.snapshot.bundles, draft.snapshot.brokers.ids
     told = [item for item in refusals if item.bundle]

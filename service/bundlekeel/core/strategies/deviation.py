@@ -66,8 +66,8 @@ def shed(context: Context) -> Decision:
             refusals += failed
             finished.add(source)
             can_give[source] = False
-    for source in donors.keys() - finished:
-        refusals += refuse_rest(context, source, donors[source], end)
+    for row in donors.keys() - finished:
+        refusals += refuse_rest(context, row, donors[row], end)
     if end is Code.BUDGET_PER_CYCLE and source not in donors:
         refusals.append(Refusal(code=end, broker=ids[source]))
     refusals.sort(key=lambda item: (item.broker, item.bundle))

@@ -253,7 +253,7 @@ class Cycle:
         await self.requests.planned(result.ready, made.refusals, acting=relocates)
         restarted = self.guard_memory.rolled_out(snapshot.wall_ms, self.params.rollout_quiet_seconds)
         if restarted and closed is None:
-            # Brokers have stopped restarting: those that did are filled gently (warm), by the leader of then.
+            # Brokers have stopped restarting: those that did are filled gently (warm), by the leader at that time.
             await self.requests.warm_up(restarted)
         verdict = self.gate.cluster_obstacle() or made.verdict
         report = CycleReport(
