@@ -221,6 +221,8 @@ class ApiServer:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+            for connection in list(server.server_state.connections):
+                connection.transport.abort()  # taken while the server stopped, or not ended in its time
         for app in (self._tcp_app, self._unix_app):
             app.state.admission.audit.write_late()
         if running and self._socket_path is not None:

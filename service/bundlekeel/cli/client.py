@@ -189,7 +189,8 @@ class Client:
             return CliError(f"{text}; what answers at {self.address} takes no changes", UNREACHABLE)
         if answer.request.method == "GET" and detail in _NO_ROUTE:
             path = answer.request.url.path
-            return CliError(f"{self.address} has no {path}: expected the address of a sidecar, http://host:port", USAGE)
+            hint = "expected the address of a sidecar of this release, http://host:port"
+            return CliError(f"{self.address} has no {path}: {hint}", USAGE)
         if detail in _NO_ROUTE:
             hint = f"{self.address} accepts no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
             return CliError(hint, REFUSED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -10,9 +11,10 @@ from bundlekeel.core.guard.scope import matching_bundles, pattern_for
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.names import bundle_for_hash, parse_bundle
-from bundlekeel.core.model.plan import Plan, Refusal
+from bundlekeel.core.model.plan import Move, Plan, Refusal, Split
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import clock_text, numbered, unknown_broker
+from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView, WhyView
@@ -117,10 +119,10 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     plan = given.cycle.report.plan if given.cycle.report else None
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
     verdict = next((item for item in plan.brokers if item.broker == name), None) if plan else None
-    moves = [move.sentence for move in plan.moves if name in (move.source, move.target)] if plan else []
+    moves = [move for move in plan.moves if name in (move.source, move.target)] if plan else []
     blocks = [
         *_paused(snapshot, given, broker=name),
-        *_closed(given, planned=bool(moves)),
+        *_closed(given, moves),
         *_asked(name, given.desired),
     ]
     codes, change = list(blocks), _broker_change(plan)
@@ -149,7 +151,7 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
         broker=name,
         sentence=sentence,
         codes=codes,
-        planned=moves,
+        planned=[move.sentence for move in moves],
         history=touched[-20:],
         what_would_change_it=_unblocked(blocks) or change,
     )
@@ -198,11 +200,9 @@ def _broker_change(plan: Plan | None) -> str:
 def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     broker, sentence, codes, change = _stands(bundle, snapshot, given)
     plan = given.cycle.report.plan if given.cycle.report else None
-    planned = plan is not None and bundle in (
-        *(item.bundle for item in plan.moves),
-        *(item.bundle for item in plan.splits),
-    )
-    blocks = [*_paused(snapshot, given, bundle=bundle), *_closed(given, planned=planned)]
+    both: tuple[Move | Split, ...] = (*plan.moves, *plan.splits) if plan else ()
+    planned = [item for item in both if item.bundle == bundle]
+    blocks = [*_paused(snapshot, given, bundle=bundle), *_closed(given, planned)]
     return WhyView(
         kind="bundle",
         name=bundle,
@@ -317,10 +317,14 @@ def _paused(snapshot: Snapshot, given: WhyInput, *, bundle: str = "", broker: st
     return found
 
 
-def _closed(given: WhyInput, *, planned: bool) -> list[CodeView]:
-    """What keeps the last plan of the whole cluster from being carried out: a window, an outage, the mode."""
+def _closed(given: WhyInput, planned: Sequence[Move | Split]) -> list[CodeView]:
+    """What keeps the last plan of the whole cluster from being carried out: a window, an outage, the mode. What was
+    planned for a drain or a warm waits for no window."""
     found = given.cycle.report.obstacle if given.cycle.report else None
     if found is None or found.code in _NOT_CLOSED or (found.code in _SHOWING and not planned):
+        return []
+    requested = [item for item in planned if isinstance(item, Move) and item.rule in RULES]
+    if found.code == Code.OUTSIDE_WINDOW and planned and len(requested) == len(planned):
         return []
     return [_code(found.code, found.detail)]
 

@@ -408,7 +408,8 @@ def test_forms_of_output_do_not_break_at_80_columns(sidecar: Sidecar) -> None:
 def test_an_address_with_a_path_is_no_sidecars(sidecar: Sidecar) -> None:
     """Instead of "Not Found"."""
     answer = CliRunner().invoke(make_app(FakeWiring), ["status", "--url", f"{sidecar.url}/x"])
-    assert answer.exit_code == 2 and "expected the address of a sidecar, http://host:port" in answer.stderr
+    assert answer.exit_code == 2
+    assert "expected the address of a sidecar of this release, http://host:port" in answer.stderr
 
 
 CHANGES: list[tuple[list[str], str, Any]] = [

@@ -94,7 +94,8 @@ async def takeover(
     known = known if known is not None and known.active else None
     values = _wanted(known, stored, before, split=split, namespaces=namespaces)
     made = _record(context, known, tuple(values), stored, before)
-    record = replace(made, namespaces=_scope(known, namespaces))
+    ours = {*made.excluded_by_us, *namespaces}
+    record = replace(made, namespaces=_scope(known, namespaces), excluded_by_us=tuple(sorted(ours)))
     record = replace(record, by=by, reason=reason, wall_ms=context.clock.wall_ms()) if known is None else record
     version = document.version if document is not None else None
     await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
@@ -168,10 +169,10 @@ async def handback(
     record, version = found
     warnings, overrides = [], dict(record.overrides)
     for key in record.overrides:
-        await look_again()
         try:
             if key == EXCLUDED:
                 overrides[key] = _without_ours(record, (await context.admin.dynamic_configuration()).get(key, ""))
+            await look_again()
             if (value := overrides[key]) is None:
                 await context.commands.delete_dynamic(key, permit=by_person)
             else:
@@ -198,11 +199,9 @@ async def handback(
 def _without_ours(record: TakeoverRecord, stored: str) -> str | None:
     """What to restore of the exclusions: what was there before, and what others have added since."""
     before = record.overrides[EXCLUDED]
-    if not record.namespaces:
-        return before  # which of them are ours is not known any more: the whole cluster was taken over since
     of_files = frozenset[str]().union(*(name_set(values.get(EXCLUDED, "")) for values in record.runtime.values()))
     there = of_files if before is None else name_set(before)
-    added = name_set(stored) - there - of_files - frozenset(record.namespaces)
+    added = name_set(stored) - there - of_files - frozenset(record.excluded_by_us)
     # An override takes the place of a file's value, so it has to hold that too.
     return ",".join(sorted(there | added)) if added else before
 

@@ -220,7 +220,7 @@ class LiveLoads:
         """A term begins or ends."""
         for known in self._brokers.values():
             known.forget()
-            known.asked = float("-inf")
+            known.asked, known.refused, known.state = float("-inf"), "", "waiting"
         self._traffic = {}
         self._together_until = self._clock.boot() + _TOGETHER_SECONDS
         self._quicken()

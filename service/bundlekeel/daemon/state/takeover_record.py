@@ -42,8 +42,9 @@ class TakeoverEnd:
 class TakeoverRecord:
     """The shared document. `by`: "" without a takeover, when a handback only put quotas aside. `overrides`: what each
     key's dynamic override was, None for none. `runtime`: what each broker ran with then, by broker id and key, with its
-    start. `namespaces`: the only ones taken over, () for all. `active` is False once handed back, and `ended` says by
-    whom: the port for what any replica may write has no delete.
+    start. `namespaces`: the only ones taken over, () for all. `excluded_by_us`: what a partial takeover added to the
+    brokers' exclusions, also once the whole cluster is taken over. `active` is False once handed back, and `ended` says
+    by whom: the port for what any replica may write has no delete.
     """
 
     by: str
@@ -52,6 +53,7 @@ class TakeoverRecord:
     overrides: Mapping[str, str | None]
     runtime: Mapping[str, Mapping[str, str]]
     namespaces: tuple[str, ...] = field(default=())
+    excluded_by_us: tuple[str, ...] = field(default=())
     active: bool = True
     ended: TakeoverEnd | None = None
 
@@ -64,6 +66,7 @@ class TakeoverRecord:
             "overrides": dict(self.overrides),
             "runtime": {broker: dict(values) for broker, values in self.runtime.items()},
             "namespaces": list(self.namespaces),
+            "excluded_by_us": list(self.excluded_by_us),
             "active": self.active,
             "ended": asdict(self.ended) if self.ended is not None else None,
         }
@@ -106,12 +109,18 @@ def decode_takeover(data: bytes) -> TakeoverRecord:
             wall_ms=int(record["wall_ms"]),
             overrides={str(k): None if v is None else str(v) for k, v in record["overrides"].items()},
             runtime={str(b): {str(k): str(v) for k, v in values.items()} for b, values in record["runtime"].items()},
-            namespaces=tuple(str(item) for item in record.get("namespaces") or ()),
+            namespaces=_names(record, "namespaces"),
+            # A record of an earlier release has its namespaces only.
+            excluded_by_us=_names(record, "excluded_by_us") or _names(record, "namespaces"),
             active=bool(record["active"]),
             ended=_ended(record.get("ended")),
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise CodecError(f"the document {TAKEOVER} cannot be read: {error}", code=Code.WRONG_TYPE) from error
+
+
+def _names(record: Mapping[str, Any], field_name: str) -> tuple[str, ...]:
+    return tuple(str(item) for item in record.get(field_name) or ())
 
 
 def _ended(found: dict[str, Any] | None) -> TakeoverEnd | None:

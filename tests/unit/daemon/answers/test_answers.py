@@ -494,6 +494,18 @@ async def test_what_holds_the_whole_cluster_is_told_with_its_action() -> None:
         assert told.what_would_change_it.startswith("wait for the window")
 
 
+async def test_a_drain_waits_for_no_window() -> None:
+    """Its moves go on outside of windows, so the drain alone is told."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    asked = OperatorRequest(by="ann", reason="disks", since_ms=1)
+    sidecar.shared_state.desired = Desired(drains={BROKERS[0]: asked})
+    plan = (await sidecar.cycle.turn()).plan
+    assert plan is not None and plan.moves and sidecar.cycle.report is not None
+    sidecar.cycle.report.obstacle = Obstacle(code=Code.OUTSIDE_WINDOW, detail="the next one opens tomorrow")
+    for name in (BROKERS[0], plan.moves[0].bundle):
+        assert "OutsideWindow" not in {item.code for item in (await sidecar.service.why(name)).codes}
+
+
 @pytest.mark.parametrize(("code", "most"), [("BudgetPerHour", 1), ("Quarantined", 60)])
 async def test_a_full_hour_and_rested_pairs_tell_their_end(code: str, most: int) -> None:
     """With the moment that the guard knows, in the answers of a bundle and of its broker."""

@@ -172,6 +172,7 @@ async def test_fresh_state_survives_a_change_of_leader() -> None:
     cluster.publish()
     later = await second.cycle.turn()
     assert not moved & {outcome.bundle for outcome in later.outcomes}
+    assert set(second.cycle.cycle_state.recent) >= moved and second.cycle.epoch == second.leadership.epoch
     assert [item["bundle"] for item in second.shared_state.moves][: len(moved)] == [
         item["bundle"] for item in first.shared_state.moves
     ][: len(moved)]

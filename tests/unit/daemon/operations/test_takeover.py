@@ -334,6 +334,33 @@ async def test_what_others_excluded_meanwhile_stays_excluded(
     assert cluster.model.dynamic == {EXCLUDED: kept}
 
 
+async def test_what_others_excluded_stays_excluded_after_the_whole_cluster_was_taken_over(cluster: FakeCluster) -> None:
+    """The record knows which exclusions are ours, although the takeover is no longer limited to them."""
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    cluster.model.dynamic[EXCLUDED] += ",k/l"
+    await takeover(context, split=False, reason="all", by="ann")
+    back = await handback(context)
+    assert back is not None and back.complete
+    assert cluster.model.dynamic == {EXCLUDED: "k/l"}
+
+
+async def test_nothing_is_read_between_the_last_look_and_a_write(cluster: FakeCluster) -> None:
+    """What the failsafe job sees right before a write calls the write off; a read between them takes its time."""
+    context = await desk_of(cluster)
+    await takeover(context, split=True, reason="r", by="ann", namespaces=NAMES)
+    admin = MemoryAdmin(cluster.model)
+    admin.set_endpoints(cluster.model.endpoints())
+
+    async def look_again() -> None:
+        admin.calls.append(("look",))
+
+    assert await handback(replace(context, admin=admin, commands=admin), look_again=look_again) is not None
+    steps = [call[0] for call in admin.calls]
+    written = [number for number, step in enumerate(steps) if step in ("set_dynamic", "delete_dynamic")]
+    assert len(written) == 2 and {steps[number - 1] for number in written} == {"look"}
+
+
 async def test_what_the_brokers_file_excludes_stays_excluded(cluster: FakeCluster) -> None:
     """An override takes the place of the file's value, so it has to hold that too."""
     cluster.model.static[BROKERS[1]][EXCLUDED] = "[a/b, c/d]"
@@ -428,8 +455,10 @@ def test_records_of_earlier_versions_are_read() -> None:
     known = {"by": "a", "reason": "r", "wall_ms": 1, "overrides": {SHEDDING: None}, "runtime": {}, "active": True}
     old = json.dumps(known).encode()
     assert decode_takeover(old) == record
+    partly = json.dumps(known | {"namespaces": NAMES}).encode()
+    assert decode_takeover(partly) == replace(record, namespaces=NAMES, excluded_by_us=NAMES)
     ended = replace(
-        record, namespaces=NAMES, active=False, ended=TakeoverEnd(by="b", reason="x", wall_ms=2, deadman=True)
+        record, excluded_by_us=NAMES, active=False, ended=TakeoverEnd(by="b", reason="x", wall_ms=2, deadman=True)
     )
     assert decode_takeover(ended.encode()) == ended
-    assert records.namespaces_of(ended) == ()
+    assert records.namespaces_of(replace(ended, namespaces=NAMES)) == ()

@@ -47,6 +47,20 @@ async def test_a_broker_that_cannot_be_read_holds_up_no_other_for_long(stage: St
 
 
 @played()
+async def test_the_next_term_knows_nothing_of_the_last_ones_readings(stage: Stage) -> None:
+    """Until its own readings are there, all brokers are shown by their reports, and are said to wait."""
+    stage.counting.faults = {"a:8080"}
+    await asyncio.sleep(5.0)
+    stage.shown()
+    assert stage.live.states() == {"a:8080": "refused", "b:8080": "live"}
+    stage.leads, stage.counting.faults = False, set()
+    await asyncio.sleep(1.0)
+    stage.leads = True
+    await asyncio.sleep(0.6)
+    assert stage.live.states() == dict.fromkeys(BROKERS, "waiting")
+
+
+@played()
 async def test_what_each_broker_is_seen_by(stage: Stage) -> None:
     """For metrics and doctor: live with the age of the reading, or why not; nothing at a follower."""
     stage.counting.faults = {"a:8080"}
