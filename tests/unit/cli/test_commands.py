@@ -255,6 +255,11 @@ def test_a_what_if_ends_with_how_it_ends(sidecar: Sidecar) -> None:
     (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
     assert (request.traffic_scale, request.ignore_hit_counts) == (2.0, False)
 
+    made = sidecar.service.made[HASH]
+    assert made.finished is not None
+    sidecar.service.made[HASH] = replace(made, finished=replace(made.finished, complete=False))
+    assert sidecar.run("plan", "--scale", "2").stdout.splitlines()[-1].startswith("not finished by then: max/mean 1.10")
+
 
 def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:
     """Taken out and added ones, each option as often as wanted."""
