@@ -61,6 +61,18 @@ async def test_the_next_term_knows_nothing_of_the_last_ones_readings(stage: Stag
 
 
 @played()
+async def test_a_broker_that_left_the_picture_is_not_live(stage: Stage) -> None:
+    """Nothing is shown of it, so nothing comes from its counters."""
+    await asyncio.sleep(5.0)
+    stage.shown()
+    assert stage.live.states() == dict.fromkeys(BROKERS, "live")
+    del stage.endpoints["b:8080"]
+    stage.shown()
+    assert stage.live.states() == {"a:8080": "live", "b:8080": "waiting"}
+    assert list(stage.live.ages()) == ["a:8080"]
+
+
+@played()
 async def test_what_each_broker_is_seen_by(stage: Stage) -> None:
     """For metrics and doctor: live with the age of the reading, or why not; nothing at a follower."""
     stage.counting.faults = {"a:8080"}
