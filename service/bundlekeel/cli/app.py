@@ -94,9 +94,10 @@ class _Flags:
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")
             if (found := _EXPECTED.match(error.message)) and error.param is not None:
-                value = next((after for name, after in itertools.pairwise(given) if name in error.param.opts), "")
+                values = [after for name, after in itertools.pairwise(given) if name in error.param.opts]
                 wanted = {"a valid integer": "a whole number", "a valid number": "a number"}.get(found[1], found[1])
-                error.message = f"{value!r}: expected {wanted}"
+                # The last one counts where an option is given twice.
+                error.message = "".join(f"{value!r}: " for value in values[-1:]) + f"expected {wanted}"
             raise
         return parsed
 

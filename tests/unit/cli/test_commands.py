@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import structlog
+import typer
 import yaml
 from click.testing import Result
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from bundlekeel.api import ApiServer
@@ -254,6 +256,10 @@ def test_a_what_if_ends_with_how_it_ends(sidecar: Sidecar) -> None:
     assert "plan execute" not in text
     (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
     assert (request.traffic_scale, request.ignore_hit_counts) == (2.0, False)
+    made = sidecar.service.made[HASH]
+    assert made.finished is not None
+    sidecar.service.made[HASH] = replace(made, finished=replace(made.finished, complete=False))
+    assert sidecar.run("plan", "--scale", "2").stdout.splitlines()[-1].startswith("not finished by then: max/mean 1.10")
 
 
 def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:
@@ -383,6 +389,7 @@ def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
     ("command", "code", "told"),
     [
         (["journal", "--limit", "x"], 2, "'x': expected a whole number"),
+        (["journal", "--limit=-1", "--limit", "x"], 2, "'x': expected a whole number"),
         (["journal", "--limit=0"], 2, "'0': expected greater than or equal to 1"),
         (["plan", "--scale", "x"], 2, "'x': expected a number"),
         (["status", "--url", "http://127.0.0.1:99999"], 2, "with a port from 1 to 65535"),
@@ -396,6 +403,18 @@ def test_a_wrong_value_is_told_with_what_is_allowed(sidecar: Sidecar, command: l
     answer = CliRunner().invoke(make_app(FakeWiring), command) if own else sidecar.run(*command, to="url")
     assert answer.exit_code == code and told in " ".join(answer.stderr.replace("│", "").split())
     assert "Input should be" not in answer.stderr
+
+
+def test_a_wrong_value_that_is_not_found_is_left_out() -> None:
+    """As that of `-n5` or of an argument; `'': expected …` would blame what nobody wrote."""
+    app = typer.Typer()
+
+    @app.command(cls=type(get_command(make_app(FakeWiring)).commands["bundles"]))  # type: ignore[attr-defined]
+    def show(count: int, size: Annotated[int, typer.Option("-n")] = 1) -> None: ...
+
+    for command in (["x"], ["1", "-nx"]):
+        told = " ".join(CliRunner().invoke(app, command).stderr.split())
+        assert ": expected a whole number" in told and "''" not in told
 
 
 def test_forms_of_output_do_not_break_at_80_columns(sidecar: Sidecar) -> None:

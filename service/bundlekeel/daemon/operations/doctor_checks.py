@@ -209,6 +209,15 @@ def _would_do(day: SummaryView, plan: Plan | None) -> Check:
     return Check(name="what acting would do", ok=not often, detail=detail, fix=fix if often else "", severity="warning")
 
 
+# By state of a broker, for those that last until somebody does something.
+_LIVE_FIXES = {
+    "too_many_topics": "set `counters.source: prometheus`, or raise `counters.max_topics`",
+    "no_topics": "set exposeTopicLevelMetricsInPrometheus=true, and let Prometheus drop no topics",
+    "no_cpu": "let the metrics have process_cpu_seconds_total; reports are used until then",
+    "outdated": "compare the clocks of this host, the brokers and Prometheus, and read or scrape more often",
+}
+
+
 def live_loads_check(live: LiveLoads) -> Check:
     """Which brokers are seen by their counters. Only the leader reads them."""
     name, states, refused = "live loads", live.states(), live.refusals()
@@ -223,6 +232,5 @@ def live_loads_check(live: LiveLoads) -> Check:
             "let this host read /metrics/ of the brokers with topics in it (exposeTopicLevelMetricsInPrometheus=true), "
             "or set `counters.source` to prometheus or off; reports are used until then",
         )
-    if "too_many_topics" in states.values():
-        return Check.warned(name, detail, "set `counters.source: prometheus`, or raise `counters.max_topics`")
-    return Check.passed(name, detail)
+    fixes = [fix for state, fix in _LIVE_FIXES.items() if state in states.values()]
+    return Check.warned(name, detail, fixes[0]) if fixes else Check.passed(name, detail)

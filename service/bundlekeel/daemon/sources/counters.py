@@ -187,6 +187,8 @@ class LiveLoads:
             if not all(self._answered(broker, known) for broker, known in self._brokers.items()):
                 return picture
             self._together_until = float("-inf")
+        for known in self._brokers.values():
+            known.state = "waiting"  # one that the picture lacks is shown by nothing
         reports = tuple(self._newer(report) for report in picture.reports)
         return replace(picture, reports=reports)
 

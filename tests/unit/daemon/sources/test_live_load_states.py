@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -58,6 +59,40 @@ async def test_the_next_term_knows_nothing_of_the_last_ones_readings(stage: Stag
     stage.leads = True
     await asyncio.sleep(0.6)
     assert stage.live.states() == dict.fromkeys(BROKERS, "waiting")
+
+
+@played()
+async def test_a_broker_that_left_the_picture_is_not_live(stage: Stage) -> None:
+    """Nothing is shown of it, so nothing comes from its counters."""
+    await asyncio.sleep(5.0)
+    stage.shown()
+    assert stage.live.states() == dict.fromkeys(BROKERS, "live")
+    del stage.endpoints["b:8080"]
+    stage.shown()
+    assert stage.live.states() == {"a:8080": "live", "b:8080": "waiting"}
+    assert list(stage.live.ages()) == ["a:8080"]
+
+
+@pytest.mark.parametrize("state", ["outdated", "no_topics", "no_cpu"])
+@played()
+async def test_doctor_warns_of_figures_that_are_no_use(stage: Stage, state: str) -> None:
+    """The brokers are read, and still shown by their reports: the check would look passed."""
+    if state == "outdated":
+        stage.reported_ms += 600_000
+    elif state == "no_topics":
+        stage.topics, stage.counting.rates["a:8080"] = 3, -1.0
+    else:
+        read = stage.counting.counters
+
+        async def without(broker: BrokerEndpoint) -> list[CounterReading]:
+            return [replace(item, cpu_seconds=None) for item in await read(broker)]
+
+        stage.counting.counters = without  # type: ignore[method-assign]
+    await asyncio.sleep(20.0)
+    stage.shown()
+    assert stage.live.states()["a:8080"] == state
+    check = live_loads_check(stage.live)
+    assert not check.ok and check.severity == "warning" and state in check.detail and check.fix
 
 
 @played()
