@@ -1,11 +1,13 @@
 """Counters, fusion and planner in one loop: a load that goes up and down is not followed, one that stays is.
 
-The promise: while a broker's load swings, moves are made for the first swing, which nobody can tell from a step; what
-these moves did to the mean is evened out once, with as many moves or two more (a bundle does not return so soon to
-where it came from); beside that there are no more moves than by reports alone.
+The promise: while a broker's load swings, moves are made for the first swing, which nobody can tell from a step, and no
+more than its excess takes; what these moves did to the mean is evened out once, with as many moves or two more (a
+bundle does not return so soon to where it came from); beside that there are no more moves than by reports alone.
 """
 
 from __future__ import annotations
+
+from math import ceil
 
 import pytest
 
@@ -22,6 +24,8 @@ def check_wave(half: float, usage: float, amplitude: float, *, seed: int, minute
     moves = play(wave, seed, counters=True)
     reported = len(play(wave, seed, counters=False))
     first = sum(move.at < 60 * wave.events[1].at + FOLLOWED_SECONDS for move in moves)
+    # What the broker has above the mean of four while its load is high, in bundles of average size: it has twelve.
+    assert first <= ceil(12 * 0.75 * amplitude / (1 + amplitude))
     assert len(moves) - first <= first + reported + 2
 
 
