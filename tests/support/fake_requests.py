@@ -41,14 +41,14 @@ from tests.support.fake_places import BROKERS, BUNDLE, NOW_MS, move, refusal
 
 
 class FakeWishes:
-    """Implements `OperationsService`. `left` bundles are on a draining broker, one less each time it is asked, and
-    `coming` to one that is warmed. `unseen`: how many times it is asked before it knows of either, as a follower may.
-    `ended`: somebody ends the warm with the next time it is asked."""
+    """Implements `OperationsService`. `left` bundles are on a draining broker, one less each time it is asked;
+    `coming` come to a broker that is warmed, None before. `unseen`: how many times it is asked before it knows of the
+    drain, as a follower may. `ended`: somebody ends a warm before it is asked."""
 
     def __init__(self, called: Callable[[str, Any], None]) -> None:
         self._called = called
         self.left = 2
-        self.coming = 1
+        self.coming: int | None = None
         self.ended = False
         self.unseen = 0
         self.refused: Code | None = None
@@ -59,8 +59,9 @@ class FakeWishes:
         self._called("operations", None)
         self.unseen -= 1
         self.left = max(0, self.left - 1)
-        warmed = [BROKERS[1]] if self.coming and self.unseen < 0 and not self.ended else []
-        self.coming -= len(warmed)
+        warmed = []
+        if self.coming and not self.ended:
+            self.coming, warmed = self.coming - 1, [BROKERS[1]]
         who: Json = {"by": "ann", "reason": "disks", "since_ms": NOW_MS}
         drain = DrainView(
             broker=BROKERS[1],
@@ -104,8 +105,9 @@ class FakeWishes:
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """As a drain."""
         self._called("warm", (broker, dry_run, reason, by))
+        self.coming = self.coming if dry_run else 1
         made = self._relocation(broker, dry_run=dry_run)
-        return made if self.coming else replace(made, moves=[], sentence=f"0 bundles come to {broker}")
+        return made if self.coming != 0 else replace(made, moves=[], sentence=f"0 bundles come to {broker}")
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
         self._called("cordon", (broker, reason, by))
