@@ -210,9 +210,9 @@ class HttpBrokerAdmin:
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         """Unload, following 307s by hand from broker `at` (the leader broker if known).
 
-        The chain is followed to its end: stopping after the leader would leave its affinity armed. A permit that ends
-        between the two does so all the same: the last hop unloads, so it is asked again there, and no request of
-        Pulsar's disarms an affinity. Until the next unload of the bundle it has no effect.
+        The chain is followed to its end: stopping after the leader would leave its affinity armed. Where the permit is
+        refused before the last hop, which unloads, the affinity stays armed: brokers have no request that disarms it.
+        It decides where the bundle goes after its next unload, unless that has a destination of its own.
         """
         query = {} if destination is None else {"destinationBroker": destination}
         target = with_query(bundle_path(routes.UNLOAD, bundle), query)

@@ -74,7 +74,7 @@ class _Known:
     `load`: what is shown of it; `topics_ms`: when its counters were of topics last.
     `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
     process does not use. `refused`: why it gave none. `state`: `live`, or why its report is shown instead; `timely`:
-    when it was last no `outdated`, by the boot clock."""
+    when it was last another than `outdated`, by the boot clock."""
 
     endpoint: BrokerEndpoint
     reading: CounterReading | None = None
