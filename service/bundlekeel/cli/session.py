@@ -15,8 +15,9 @@ import typer
 
 from bundlekeel.cli.client import Client, CredentialFiles, connect
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
-from bundlekeel.cli.output import Output, Render, Watch, show, tell
+from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
+from bundlekeel.daemon.answers.picture import State
 from bundlekeel.settings.types import parse_duration
 
 OutputOption = Annotated[
@@ -75,6 +76,10 @@ class Session:
     def show(self, fetch: Callable[[Client], Any], render: Render) -> Any:
         """Fetch and print, once or with `--watch`; returns the last answer."""
         return show(lambda: fetch(self.client), render, self.output, self.watch)
+
+    def state(self) -> State:
+        """Of the sidecar: what may be carried out now."""
+        return decoded(State, self.client.get("state"))
 
     def tell(self, answer: Any, render: Render) -> None:
         """Print an answer that is there already."""

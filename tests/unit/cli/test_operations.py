@@ -99,6 +99,7 @@ def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: Any)
 
 def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar) -> None:
     """The bundle first, then the move, and what every other broker says."""
+    sidecar.service.mode = "act"
     text = " ".join(sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], *WHO).stdout.split())
     assert text.startswith(f"{BUNDLE} moves with its 3 known topics")
     for part in ("82.0% -> 52.0%", "PolicyForbids:", "takes it", "dry run: nothing was done; --yes"):
@@ -129,11 +130,32 @@ def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
     """A script must not take it for a yes."""
     sidecar.service.requests.refused = Code.PINNED
     result = sidecar.run("unload", BUNDLE, *WHO)
-    assert result.exit_code == 4 and "Pinned" in result.stdout and "nothing can be done" in result.stdout
+    assert result.exit_code == 4 and "Pinned" in result.stdout and "refused" in result.stdout
+    assert "--override-cool-down" not in result.stdout
+
+
+def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:
+    """Of a bundle that moved lately; a split has no such option."""
+    sidecar.service.requests.refused = Code.COOL_DOWN
+    for command in DRY[:2]:
+        assert "refused; --override-cool-down allows it" in sidecar.run(*command, *WHO).stdout
+    assert "--override-cool-down" not in sidecar.run("split", BUNDLE, *WHO).stdout
+
+
+@pytest.mark.parametrize("command", DRY, ids=lambda item: item[0])
+def test_a_dry_run_names_no_option_that_would_be_refused(sidecar: Sidecar, command: list[str]) -> None:
+    """In another mode than act, or paused, it says what has to change first."""
+    last = sidecar.run(*command).stdout.splitlines()[-1]
+    assert last.endswith("the mode is recommend; first `bundlekeel mode act`") and "--yes" not in last
+    sidecar.service.mode = "act"
+    assert sidecar.run(*command).stdout.splitlines()[-1].endswith("; --yes carries it out")
+    sidecar.run("pause", *WHO)
+    assert sidecar.run(*command).stdout.splitlines()[-1].endswith("is paused; first `bundlekeel resume`")
 
 
 def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(sidecar: Sidecar) -> None:
     """Exit code 0 while something moves; 4 when all of it stays; its task is waited for."""
+    sidecar.service.mode = "act"
     text = " ".join(sidecar.run("unload", "shop/orders").stdout.split())
     assert text.startswith("1 of 2 bundles of shop/orders leave their brokers") and "82" in text
     assert "Pinned" in text and "dry run: nothing was done; --yes" in text
@@ -141,7 +163,7 @@ def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(sidecar: 
     assert result.exit_code == 0 and "task t-1: done" in result.stdout
     sidecar.service.requests.refused = Code.PINNED
     result = sidecar.run("unload", "shop/orders")
-    assert result.exit_code == 4 and "nothing can be done" in result.stdout
+    assert result.exit_code == 4 and "refused" in result.stdout
 
 
 def test_waiting_for_a_task_and_for_a_second_person(sidecar: Sidecar) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -10,8 +10,9 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, split_name
+from bundlekeel.core.model.codes import overridable
 from bundlekeel.daemon.answers.operations import DrainView, OperationsView, ResumedScopeView
-from bundlekeel.daemon.answers.picture import Resumed
+from bundlekeel.daemon.answers.picture import Resumed, State
 from bundlekeel.daemon.answers.plans import (
     ManualMoveView,
     MoveView,
@@ -22,10 +23,31 @@ from bundlekeel.daemon.answers.plans import (
     TaskView,
 )
 
-_DRY_RUN = "dry run: nothing was done; --yes carries it out"
+
+def carried_out(command: str, state: State) -> str:
+    """The command that carries out what was only looked at, or what has to change before it would."""
+    first = []
+    if state.mode_ceiling != "act":
+        first.append(
+            "set `mode: act` in the settings file of every sidecar and restart it (`bundlekeel doctor --for act`)"
+        )
+    if state.mode != state.mode_ceiling:
+        first.append("`bundlekeel mode act`")
+    if state.paused:
+        first.append("`bundlekeel resume`")
+    if not first:
+        return command
+    paused = ", everything is paused" if state.paused else ""
+    return f"nothing is carried out now: the mode is {state.mode}{paused}; first {', then '.join(first)}"
 
 
-def manual_move(answer: ManualMoveView, ended: TaskView | None, layout: TableLayout) -> RenderableType:
+def _dry_run(state: Callable[[], State]) -> str:
+    return f"dry run: nothing was done; {carried_out('--yes carries it out', state())}"
+
+
+def manual_move(
+    answer: ManualMoveView, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
+) -> RenderableType:
     """The bundle first, then the move or its children, what every other broker says, and what to do next."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.move:
@@ -43,18 +65,20 @@ def manual_move(answer: ManualMoveView, ended: TaskView | None, layout: TableLay
             shares = map(units.share, (child.topics_ratio, child.msg_rate_ratio, child.throughput_ratio))
             made.add_row(split_name(child.bundle) if layout.stacked else child.bundle, *shares)
         parts.append(made)
-    parts.append(_next(answer, ended, blocked=bool(answer.refusals)))
+    parts.append(_next(answer, ended, state, blocked=bool(answer.refusals)))
     return Group(*parts)
 
 
-def unload(answer: NamespaceUnloadView, ended: TaskView | None, layout: TableLayout) -> RenderableType:
+def unload(
+    answer: NamespaceUnloadView, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
+) -> RenderableType:
     """What the unload of a namespace moves, what stays, and what to do next."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     parts += _relocated(answer.moves, answer.refusals, layout)
     if answer.eta_seconds:
         parts.append(_remaining(answer.eta_seconds))
     blocked = bool(answer.refusals) and not answer.moves and not answer.waiting
-    return Group(*parts, _next(answer, ended, blocked=blocked))
+    return Group(*parts, _next(answer, ended, state, blocked=blocked))
 
 
 def _refusal(item: RefusalView) -> Text:
@@ -62,7 +86,9 @@ def _refusal(item: RefusalView) -> Text:
     return Text("  ").append(coded(item.code)).append(f": {item.explanation}{detail}", style="yellow")
 
 
-def _next(answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, *, blocked: bool) -> Text:
+def _next(
+    answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, state: Callable[[], State], *, blocked: bool
+) -> Text:
     if ended:
         style = "green" if ended.state == "done" else "red"
         return Text(f"task {ended.task}: {ended.state}, {ended.detail}", style=style)
@@ -70,10 +96,13 @@ def _next(answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, 
         return Text(f"proposed; another person approves it: bundlekeel review approve {answer.review}")
     if answer.task:
         return Text(f"the leader carries it out as task {answer.task}; see `bundlekeel plan tasks`")
-    return Text("nothing can be done", style="red") if blocked else Text(_DRY_RUN, style="dim")
+    if not blocked:
+        return Text(_dry_run(state), style="dim")
+    allowed = overridable({item.code for item in answer.refusals}) and answer.kind != "split"
+    return Text(f"refused{'; --override-cool-down allows it' if allowed else ''}", style="red")
 
 
-def relocation(answer: RelocationView, layout: TableLayout, ended: str) -> RenderableType:
+def relocation(answer: RelocationView, ended: str, state: Callable[[], State], layout: TableLayout) -> RenderableType:
     """What a drain or a warm moves, and what stays for now. `ended`: how it ended, "" where it was not waited for."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.detail:
@@ -81,7 +110,7 @@ def relocation(answer: RelocationView, layout: TableLayout, ended: str) -> Rende
     parts += _relocated(answer.moves, answer.refusals, layout)
     if answer.eta_seconds and not ended:
         parts.append(_remaining(answer.eta_seconds))
-    done = _DRY_RUN if answer.dry_run else ended or "requested; the next cycle begins it"
+    done = _dry_run(state) if answer.dry_run else ended or "requested; the next cycle begins it"
     return Group(*parts, Text(done, style="dim"))
 
 

@@ -108,7 +108,7 @@ def drain(
             raise CliError(f"{broker} is not drained any more: somebody ended it", BAD_NEWS)
         drained = decoded(DrainView, answer["progress"])
     ended = operation_tables.progress(drained) if drained else ""
-    session.tell(answer, lambda _, layout: operation_tables.relocation(found, layout, ended))
+    session.tell(answer, lambda _, layout: operation_tables.relocation(found, ended, session.state, layout))
     if drained and drained.state != "empty":
         raise typer.Exit(BAD_NEWS)
 
@@ -163,7 +163,7 @@ def warm(
         ended = f"{_filling(session.client, broker)}; {left.sentence}"
         if left.moves:
             raise CliError(f"{broker} is not warmed any more, somebody ended it: {ended}", BAD_NEWS)
-    session.tell(answer, lambda _, layout: operation_tables.relocation(found, layout, ended))
+    session.tell(answer, lambda _, layout: operation_tables.relocation(found, ended, session.state, layout))
 
 
 def _filling(client: Client, broker: str) -> str:

@@ -6,6 +6,7 @@ Pulsar's own reason words come first, then ours in the same spelling.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Self
 
@@ -182,3 +183,10 @@ class Code(StrEnum):
 
 
 EXPLANATIONS = {code: code.explanation for code in Code}
+
+_COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
+
+
+def overridable(codes: Collection[str]) -> bool:
+    """Whether a move by hand that is refused for these is not, with `override_cool_down`."""
+    return bool(codes) and _COOLING.issuperset(codes)

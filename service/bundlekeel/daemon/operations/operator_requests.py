@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from bundlekeel.core.model.codes import overridable
 from bundlekeel.core.model.errors import (
     AdminApiError,
     ConfigError,
@@ -281,7 +282,9 @@ class OperatorRequests:
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
         if not operator_request:
             said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
-            raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
+            allowed = verb != "split" and overridable({item.code for item in answer.refusals})
+            way = "; override_cool_down (--override-cool-down) allows it" if allowed else ""
+            raise Conflict(f"not carried out: {'; '.join(said)}{way}", difference=said)
         left = await self.review_store.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
