@@ -471,6 +471,7 @@ CHANGES: list[tuple[list[str], str, Any]] = [
 def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: Any) -> None:
     """Over the socket they reach the service; over TCP they are refused with the way out."""
     sidecar.run("plan")
+    sidecar.run("pause", "--reason", "r")
     assert sidecar.run(*command).exit_code == 0
     assert (name, expected) in sidecar.service.calls
     refused = sidecar.run(*command, to="url")

@@ -234,8 +234,34 @@ def test_what_has_no_end_says_so(sidecar: Sidecar, command: list[str], said: str
 )
 def test_resume_says_what_it_did(sidecar: Sidecar, scope: list[str], said: str) -> None:
     """Not only who asked, and why; JSON stays the answer of the API."""
-    assert sidecar.run("resume", *scope, *WHO).stdout.startswith(said)
+    sidecar.run("pause", *WHO)
+    result = sidecar.run("resume", *scope, *WHO)
+    assert result.exit_code == 0 and result.stdout.startswith(said)
+    assert ("still paused, until `resume --scope`: tenant:shop" in result.stderr) is not scope
+    sidecar.run("pause", *WHO)
     assert json.loads(sidecar.run("resume", *scope, *WHO, "-o", "json").stdout)["by"] == "ann"
+
+
+def test_resume_without_a_pause_is_exit_code_1(sidecar: Sidecar) -> None:
+    """As with --scope; it is sent all the same, since this sidecar may not know of a pause yet."""
+    result = sidecar.run("resume", *WHO)
+    assert (result.exit_code, result.stdout) == (1, "") and "there was no pause of everything" in result.stderr
+    assert ("resume", ("r", "ann")) in sidecar.service.calls
+
+
+def test_a_scope_that_matches_nothing_warns(sidecar: Sidecar) -> None:
+    """A typing error is legal: the namespace may come later."""
+    result = sidecar.run("pause", "--scope", "tenant:shopp", *WHO)
+    assert result.exit_code == 0 and "warning: it matches no bundle" in result.stderr
+    assert sidecar.run("exclude", "t:shop", *WHO).stderr == ""
+
+
+@pytest.mark.parametrize("command", [["pause"], ["pin", BUNDLE], ["exclude", "t:shop"]], ids=lambda item: item[0])
+def test_how_long_has_a_unit(sidecar: Sidecar, command: list[str]) -> None:
+    """Who types `5` means minutes or hours."""
+    result = sidecar.run(*command, "--for", "5", *WHO)
+    assert result.exit_code == 2 and "--for '5': expected a unit, such as 90s, 30m, 2h or 1d" in result.stderr
+    assert not sidecar.service.calls
 
 
 FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]] = [
