@@ -153,7 +153,7 @@ def gate_page() -> str:
         "",
         "Whatever changes a cluster asks one gate first. The checks are made in the order of the second table; the",
         "first that fails is the answer, with its [code](codes.md). Before each single move and split the",
-        "same question is asked again, after reading from the store what people want.",
+        "same question is asked again, after reading from the store what people asked for.",
         "",
         *table(["action", "what is meant"], [[_words(action.name), action.value] for action in Action]),
         "",

@@ -299,7 +299,7 @@ def page(results: dict[str, Result], given: argparse.Namespace, copy: Copy) -> s
         "group have to fail. A mutant is also killed where its tests need more than four times the CPU time of the",
         "unchanged code (and 30 s), or where for a minute none of their processes runs or waits for a processor; how",
         "busy the machine is does not matter. Where a wall-clock limit ends the tests, the mutant is not judged: it",
-        "counts as tried and not as killed. Some survivors make no difference that anybody could see; the aim is",
+        "counts as tried and not as killed. Some survivors make no visible difference; the aim is",
         f"{AIM:.0%}. Seed {given.seed}.\n",
     ]
     rows = []

@@ -138,7 +138,7 @@ class ExtensibleSettings(Section):
         default=5.0,
         ge=1,
         le=3600,
-        description="how often each broker is asked for its bundles' figures; also how soon a dead one is noticed",
+        description="how often each broker is asked for its bundles' figures; also how soon a failed one is detected",
     )
     service_url: Annotated[str, Shown, AllowedWords("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = (
         Field(
