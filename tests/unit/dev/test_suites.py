@@ -34,29 +34,48 @@ def test_only_suites_on_real_servers_get_a_second_attempt(
     assert said in out and ("UNSTEADY" in out) == (suite.name == "unsteady")
 
 
-@pytest.mark.parametrize("broken", ["computes", "waits"])
-def test_what_computes_runs_beside_the_others(broken: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Each of the two ends only when it has seen the other begin; after a failure of either no suite begins."""
+@pytest.mark.parametrize("kinds", [(False, True), (True, True)])
+def test_what_computes_runs_beside_another(
+    kinds: tuple[bool, bool], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Beside a suite on clusters, and beside a second that computes where no such suite is left: each of the two ends
+    only when it has seen the other begin."""
 
     def meets(mine: str, other: str) -> tuple[str, ...]:
         code = f"""
-import pathlib, sys, time
+import os, pathlib, time
+os.chdir({str(tmp_path)!r})
 pathlib.Path({mine!r}).touch()
 while not pathlib.Path({other!r}).exists():
     time.sleep(0.01)
-print("heard of", {other!r})
-sys.exit({mine == broken!r})
+print("seen:", {other!r})
 """
-        return (sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{code}")
+        return (sys.executable, "-c", code)
 
-    suites = [
-        Suite("one", 1, (meets("waits", "computes"),)),
-        Suite("two", 1, (meets("computes", "waits"),), computes=True),
-        Suite("late", 1, (SOUND,), computes=broken == "computes"),
-    ]
-    assert run(tuple(suites)) == 1
-    out = capsys.readouterr().out
-    assert "heard of waits" in out and "late" not in out
+    one = Suite("one", 1, (meets("one", "two"),), computes=kinds[0])
+    two = Suite("two", 1, (meets("two", "one"),), computes=kinds[1])
+    assert run((one, two)) == 0
+    assert "seen: one" in capsys.readouterr().out
+
+
+def test_suites_on_clusters_never_run_side_by_side(tmp_path: Path) -> None:
+    """The second would find the first one's mark."""
+    mark = tmp_path / "mark"
+    code = f"""
+import pathlib, time
+mark = pathlib.Path({str(mark)!r})
+mark.touch(exist_ok=False)
+time.sleep(0.2)
+mark.unlink()
+"""
+    alone = (sys.executable, "-c", code)
+    assert run((Suite("one", 1, (alone,)), Suite("two", 1, (alone,)))) == 0
+
+
+def test_after_a_failure_no_suite_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that run already end."""
+    assert run((Suite("broken", 1, (BROKEN,)), Suite("late", 1, (SOUND,)))) == 1
+    assert "late" not in capsys.readouterr().out
 
 
 def test_a_suite_far_over_its_budget_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
