@@ -292,7 +292,7 @@ def _try(copy: Copy, group: Group, mutant: Mutant, limits: Limits) -> Verdict:
 def page(results: dict[str, Result], given: argparse.Namespace, copy: Copy) -> str:
     """docs/reference/mutation.md."""
     lines = [
-        "# Mutation: whether the tests notice\n",
+        "# Mutation: whether tests fail when the code is wrong\n",
         "Written by `make mutation`; do not edit.\n",
         "In a copy of the code one place at a time is changed (a comparison, a boundary, `and`/`or`, a constant,",
         "`min`/`max`, a call or an assignment left out), drawn by a seed; then the unit and property tests of the",
