@@ -179,9 +179,7 @@ def metrics_page() -> str:
     """docs/reference/metrics.md: every metric with type, labels and meaning."""
     kinds = {metric.name: "gauge" if metric.kind == "table" else metric.kind for metric in METRICS}
     rows = [[_code(f"{PREFIX}{item.name}"), kinds[item.name], ", ".join(item.labels), item.help] for item in METRICS]
-    text = (
-        "Every sidecar serves these at `/metrics`, in Prometheus' text format or as OpenMetrics. No bundle is a label."
-    )
+    text = "Every sidecar has these at `/metrics`, in Prometheus' text format or as OpenMetrics. Bundles are no labels."
     return "\n".join(
         ["# Metrics", "", f"<!-- {NOTE} -->", "", text, "", *table(["metric", "type", "labels", "meaning"], rows), ""]
     )
