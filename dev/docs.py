@@ -55,7 +55,7 @@ _SECTIONS = {
     "cluster": "The cluster and what may be done to it",
     "strategy": "What decides",
     "parameters": "Parameters: uncomment what is to differ; Pulsar's own keys (and units) are accepted as well",
-    "capacity": "What brokers can carry, where their own report is blind (NICs of VMs and pods) or misleading",
+    "capacity": "What brokers can carry, where their own report has no limit (NICs of VMs and pods) or a wrong one",
 }
 _CAPACITY_EXAMPLE = {
     "nic_gbps": 10,
