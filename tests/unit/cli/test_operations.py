@@ -134,6 +134,13 @@ def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
     assert "--override-cool-down" not in result.stdout
 
 
+def test_what_a_code_means_is_told_once(sidecar: Sidecar) -> None:
+    """The refusal has the sentence; candidates that say the same have the code."""
+    sidecar.service.requests.refused = Code.POLICY_FORBIDS
+    text = " ".join(sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], *WHO).stdout.split())
+    assert text.count(Code.POLICY_FORBIDS.explanation) == 1 and text.count("PolicyForbids") == 2
+
+
 def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:
     """Of a bundle that moved lately; a split has no such option."""
     sidecar.service.requests.refused = Code.COOL_DOWN

@@ -55,8 +55,12 @@ def manual_move(
     parts += map(_refusal, answer.refusals)
     if answer.candidates:
         made = table("broker", ">score", ">with it", "says")
+        explained = {item.code for item in answer.refusals}
         for row in answer.candidates:
-            says = f"{row.code}: {row.explanation}" if row.code else "takes it"
+            says = row.code or "takes it"
+            if row.code and row.code not in explained:
+                says += f": {row.explanation}"
+                explained.add(row.code)
             made.add_row(row.broker, units.share(row.score_before), units.share(row.score_after), says)
         parts.append(made)
     if answer.children:

@@ -125,7 +125,7 @@ class Code(StrEnum):
     # splits that are not made
     SPLITTING = "Splitting", "the bundle is being split; its children may move afterwards"
     SPLIT_HIT_COUNT = "SplitHitCount", "the bundle is above a split limit, but not often enough in a row yet"
-    SINGLE_TOPIC = "SingleTopic", "the bundle has fewer than two topics, and a split separates topics; add partitions"
+    SINGLE_TOPIC = "SingleTopic", "the bundle has fewer than two topics, and a split separates topics"
     SAME_HASH = "SameHash", "all topics of the bundle have the same hash, so no boundary separates them; add partitions"
     DOMINANT_TOPIC = "DominantTopic", "one topic carries nearly all of the bundle's load; add partitions to it"
     NARROW_RANGE = "NarrowRange", "the bundle's hash range is too narrow for another boundary"
