@@ -244,6 +244,8 @@ def change(answer: Json, _: TableLayout) -> RenderableType:
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return "\n".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or units.DASH
     return units.DASH if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -134,6 +134,12 @@ def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
     assert "--override-cool-down" not in result.stdout
 
 
+def test_an_answer_shows_no_list_of_python(sidecar: Sidecar) -> None:
+    """What an uncordon ended."""
+    text = sidecar.run("uncordon", BROKERS[1], *WHO).stdout
+    assert "cordon" in text and "[" not in text
+
+
 def test_what_a_code_means_is_told_once(sidecar: Sidecar) -> None:
     """The refusal has the sentence; candidates that say the same have the code."""
     sidecar.service.requests.refused = Code.POLICY_FORBIDS

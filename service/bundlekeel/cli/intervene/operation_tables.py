@@ -139,8 +139,8 @@ def _remaining(seconds: float) -> Text:
 
 def progress(row: DrainView) -> str:
     """A drain in a line."""
-    left = "unknown" if row.left is None else row.left
-    parts = [f"{row.broker}: {row.state}, {left} left, {row.moved} moved"]
+    known = "not looked at yet" if row.left is None else f"{row.state}, {row.left} left"
+    parts = [f"{row.broker}: {known}, {row.moved} moved"]
     if row.eta_seconds:
         parts.append(f"about {units.age(row.eta_seconds)} to go")
     if row.blocked:
