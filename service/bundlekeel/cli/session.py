@@ -30,18 +30,20 @@ ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
+# The variables would double the lines of every help.
+_WHICH = "Which sidecar (or BUNDLEKEEL_URL, BUNDLEKEEL_SOCKET, ...)"
+
+
 def _sidecar(name: str, what: str) -> Any:
     """An option that helps to find a sidecar; the environment may say the same."""
     variable = f"BUNDLEKEEL_{name.strip('-').replace('-', '_').upper()}"
-    return typer.Option(name, envvar=variable, help=what, rich_help_panel="Which sidecar")
+    return typer.Option(name, envvar=variable, show_envvar=False, help=what, rich_help_panel=_WHICH)
 
 
 UrlOption = Annotated[str | None, _sidecar("--url", "A sidecar's address, http://host:port.")]
 SocketOption = Annotated[Path | None, _sidecar("--socket", "Unix socket of a sidecar on this host.")]
 TokenFileOption = Annotated[Path | None, _sidecar("--token-file", "File with a bearer token.")]
-TlsCaOption = Annotated[
-    Path | None, _sidecar("--tls-ca", "CA certificates (PEM) that an https address is checked with.")
-]
+TlsCaOption = Annotated[Path | None, _sidecar("--tls-ca", "CA certificates (PEM) of an https address.")]
 TlsCertOption = Annotated[Path | None, _sidecar("--tls-cert", "Client certificate (PEM).")]
 TlsKeyOption = Annotated[Path | None, _sidecar("--tls-key", "Key of the client certificate (PEM).")]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C.")]
