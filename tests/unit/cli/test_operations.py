@@ -134,6 +134,15 @@ def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
     assert "--override-cool-down" not in result.stdout
 
 
+def test_at_80_columns_names_can_be_copied(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bundle, source and target of each move stand in one piece."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in (["drain", BROKERS[0]], ["warm", BROKERS[2]], ["unload", "shop/orders"]):
+        lines = [line.strip() for line in sidecar.run(*command).stdout.splitlines()]
+        assert f"{BROKERS[0]} → {BROKERS[2]}" in lines and max(map(len, lines)) <= 80
+        assert any(line.startswith(BUNDLE) for line in lines)
+
+
 def test_an_answer_shows_no_list_of_python(sidecar: Sidecar) -> None:
     """What an uncordon ended."""
     text = sidecar.run("uncordon", BROKERS[1], *WHO).stdout

@@ -121,11 +121,12 @@ def relocation(answer: RelocationView, ended: str, state: Callable[[], State], l
 def _relocated(moves: Sequence[MoveView], refusals: Sequence[RefusalView], layout: TableLayout) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if moves:
-        made = table("bundle", "from", "to", ">from score", ">to score")
+        apart = [] if layout.stacked else ["from", "to"]
+        made = table("bundle", *apart, ">from score", ">to score")
         for move in moves:
+            way = f"{split_name(move.bundle)}\n  {move.source} → {move.target}"
             made.add_row(
-                split_name(move.bundle) if layout.stacked else move.bundle,
-                *(move.source, move.target),
+                *([move.bundle, move.source, move.target] if apart else [way]),
                 f"{units.share(move.source_before)} → {units.share(move.source_after)}",
                 f"{units.share(move.target_before)} → {units.share(move.target_after)}",
             )
