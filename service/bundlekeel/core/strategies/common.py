@@ -147,8 +147,8 @@ def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling:
 
 def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: str = "") -> list[Refusal]:
     """The same refusal for several bundles of one broker."""
-    names, rest = context.snapshot.bundles.names, (context.snapshot.brokers.ids[source], detail, None, None, 0)
-    return [Refusal._make((code, names[row], *rest)) for row in rows.tolist()]
+    names, broker = context.snapshot.bundles.names, context.snapshot.brokers.ids[source]
+    return [Refusal(code, names[row], broker, detail) for row in rows.tolist()]
 
 
 def refuse_rest(context: Context, source: int, given: Candidates, code: Code, detail: str = "") -> list[Refusal]:
