@@ -92,8 +92,10 @@ def measured_since(context: Context, row: int, reported: int) -> bool:
     they are of a time that was mostly not over then. Figures that ended before it are of another source: a report has
     the moment at which it was received."""
     interval_ms = context.snapshot.interval_ms(row)
+    if not interval_ms:
+        return False
     last = int(context.snapshot.brokers.last_update[row])
-    return interval_ms > 0 and not reported <= last < reported + interval_ms / 2
+    return not reported <= last < reported + interval_ms / 2
 
 
 def refreshed_seconds(context: Context, row: int) -> tuple[float, float]:
