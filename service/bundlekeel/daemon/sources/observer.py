@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,8 +25,6 @@ _log = structlog.get_logger(__name__)
 
 # A bundle no report names for this long is forgotten: longer than the longest silence of a broker (15 min).
 FORGET_SECONDS = 3600.0
-# Averages of a checkpoint that are taken over without a pause: a few milliseconds.
-RESTORED_AT_ONCE = 500
 # Reports that stay the same are read once more after this long.
 ALL_READ_SECONDS = 60.0
 # After this long no report is on its way any more that names the parent of a split.
@@ -147,14 +145,11 @@ class Observer:
         except StoreError as error:
             _log.info("stored averages could not be read; starting from the defaults", error=str(error))
 
-    async def restore(self, stored: Sequence[BundleAverages]) -> None:
+    async def restore(self, stored: AsyncIterable[Sequence[BundleAverages]]) -> None:
         """Take over a checkpoint for bundles that are still unknown, a part at a time: nothing else waits for all."""
-        now_ms = self._clock.wall_ms()
-        for start in range(0, len(stored), RESTORED_AT_ONCE):
-            part = stored[start : start + RESTORED_AT_ONCE]
+        async for part in stored:
             self.averages.seed(part)
-            self.averages.touch((item.bundle for item in part), now_ms)
-            await asyncio.sleep(0)
+            self.averages.touch((item.bundle for item in part), self._clock.wall_ms())
 
     async def snapshot(self) -> tuple[Snapshot, RawClusterView]:
         """The newest picture as a snapshot. SnapshotError or StoreError when there is none to be had."""

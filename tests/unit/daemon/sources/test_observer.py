@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.load import BrokerReport, BundleAverages
-from bundlekeel.daemon.sources.observer import FORGET_SECONDS, RESTORED_AT_ONCE, Observer
+from bundlekeel.daemon.sources.observer import FORGET_SECONDS, Observer
 from bundlekeel.ports import RawClusterView
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster
 from tests.support.memory_source import MemoryLoadSource, RealClock
@@ -33,17 +34,17 @@ async def test_a_checkpoint_is_taken_over_a_part_at_a_time() -> None:
     observer = Observer(MemoryLoadSource(RealClock()), RealClock(), PrometheusTelemetry(), ())
     kept = [
         BundleAverages(bundle=bundle_name(n), short=(n, 0, 0, 0), long=(n, 0, 0, 0), short_samples=1, long_samples=1)
-        for n in range(2 * RESTORED_AT_ONCE + 1)
+        for n in range(5)
     ]
     known = []
 
-    async def look() -> None:
-        while len(observer.averages) < len(kept):
+    async def nodes() -> AsyncIterator[list[BundleAverages]]:
+        for part in (kept[:2], kept[2:4], kept[4:]):
             known.append(len(observer.averages))
-            await asyncio.sleep(0)
+            yield part
 
-    await asyncio.gather(observer.restore(kept), look())
-    assert known[-2:] == [RESTORED_AT_ONCE, 2 * RESTORED_AT_ONCE]
+    await observer.restore(nodes())
+    assert known == [0, 2, 4]
     assert [observer.averages.of(item.bundle) for item in kept] == kept
 
 
