@@ -81,7 +81,7 @@ class Eligibility:
         ends = self.frees_ms
         return [
             Refusal(codes[row], names[row], owner, frees_ms=ends.get(row, 0))
-            for row in (np.flatnonzero(~self.mask[rows]) + rows.start).tolist()
+            for row in ((~self.mask[rows]).nonzero()[0] + rows.start).tolist()
         ]
 
 

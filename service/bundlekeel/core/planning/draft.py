@@ -226,7 +226,7 @@ class Draft:
         """Rows of the broker's bundles that may still be chosen: eligible, not moved yet, not in the ledger."""
         rows = self.snapshot.bundles.rows_of(broker)
         free = eligible[rows] & ~self.moved[rows] & ~self.in_books[rows]
-        found: Ints = np.flatnonzero(free) + rows.start
+        found: Ints = free.nonzero()[0] + rows.start
         return found
 
     def offer(self, rows: Ints, source: int, target: int) -> Offer:
@@ -340,7 +340,7 @@ class Draft:
         pressure = self.pressure(source)[row - int(bundles.starts[source])]
         traffic = self.expected(source)[row - int(bundles.starts[source])]
         before = float(self.score[source]), float(self.score[target])
-        self._add(source, row, -pressure, -traffic, -1)
+        self._add(source, row, pressure, traffic, -1)
         self._add(target, row, pressure, traffic, 1)
         self._incoming[target] += traffic
         self.moved[row] = True
@@ -364,10 +364,11 @@ class Draft:
         return move
 
     def _add(self, broker: int, row: int, pressure: Floats, traffic: Floats, sign: int) -> None:
-        """A bundle comes to a broker, or leaves it."""
-        bundles, usage = self.snapshot.bundles, np.maximum(self.usage[broker] + pressure, 0.0)
-        self.usage[broker] = usage
-        self.traffic[broker] = np.maximum(self.traffic[broker] + traffic, 0.0)
+        """A bundle comes to a broker (1), or leaves it (-1)."""
+        bundles, usage = self.snapshot.bundles, self.usage[broker]
+        for held, part in ((usage, pressure), (self.traffic[broker], traffic)):
+            (np.add if sign > 0 else np.subtract)(held, part, out=held)
+            np.maximum(held, 0.0, out=held)
         # One by one: arrays of one value take several times longer.
         percents = (float(np.float32(usage[at]) / limit[broker] * _HUNDRED) * by for at, limit, by in self._scored)
         self.score[broker] = score = max(percents, default=0.0) / 100
@@ -382,7 +383,7 @@ class Draft:
     def loads(self, admitted: Sequence[Move]) -> tuple[BrokerLoad, ...]:
         """The table before and after these moves of the draft, one row a broker, in id order."""
         before, after = self._before, _State(self.usage, self.traffic, self.bundle_count, self.score)
-        if not len(admitted) == len(self.moves) == int(self.moved.sum()):
+        if not len(admitted) == len(self.moves) == np.count_nonzero(self.moved):
             after = self._after(admitted)
         ids = self.snapshot.brokers.ids
         columns = (

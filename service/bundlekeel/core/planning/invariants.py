@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from bundlekeel.core.guard.eligibility import Eligibility
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RESOURCES
@@ -78,7 +80,7 @@ def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[
         books.add(books.rows[move.target], pressure, 1)
         same = move.pressure == pressure and move.traffic == traffic
         kept[move.bundle] = move if same else replace(move, pressure=pressure, traffic=traffic)
-    whole = len(kept) == len(draft.moves) == int(draft.moved.sum())
+    whole = len(kept) == len(draft.moves) == np.count_nonzero(draft.moved)
     return tuple(kept.values() if whole else _restated(draft, kept.values())), list(refused.values())
 
 

@@ -352,7 +352,7 @@ def _targets(draft: Draft, first: int, hot: int, rows: Ints) -> Iterator[int]:
     others = np.where(legal, draft.score, np.inf)
     others[[first, hot]] = np.inf
     for _ in range(TARGETS_TRIED):
-        coldest = int(np.argmin(others))
+        coldest = int(others.argmin())
         if others[coldest] == np.inf:
             return
         yield coldest

@@ -137,14 +137,15 @@ def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling:
     where the source was: a plan never makes the predicted maximum worse.
     """
     relief = before - offer.source_after
-    legal = (offer.target_after < ceiling) & (offer.target_after < before - EPSILON) & (relief > EPSILON)
+    legal = legal_after(offer.target_after, before, ceiling) & (relief > EPSILON)
     fits = legal & (relief <= want + EPSILON)
     quarter = (before - other) / 4 - EPSILON
     helps = legal & (offer.target_after <= before - quarter) & (offer.source_after >= other + quarter)
     near = fits | (helps & (relief <= want + slack + EPSILON))
-    if near.any():
-        return int(np.argmin(np.where(near, np.maximum(offer.source_after, offer.target_after), np.inf)))
-    return int(np.argmin(np.where(helps, relief, np.inf))) if helps.any() else -1
+    best = int(np.where(near, np.maximum(offer.source_after, offer.target_after), np.inf).argmin())
+    if not near[best]:
+        best = int(np.where(helps, relief, np.inf).argmin())
+    return best if near[best] or helps[best] else -1
 
 
 def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: str = "") -> list[Refusal]:
@@ -228,5 +229,5 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
 
 def legal_after(offer_after: Floats, before: float, ceiling: float) -> Bools:
     """Targets (or bundles) whose score stays below the ceiling and below where the source was."""
-    legal: Bools = (offer_after < ceiling) & (offer_after < before - EPSILON)
+    legal: Bools = offer_after < min(ceiling, before - EPSILON)
     return legal
