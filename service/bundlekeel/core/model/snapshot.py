@@ -180,7 +180,7 @@ def build_snapshot(
         # A given score is in percent of the broker, not of a core (core/model/extensible.py).
         capacity = [replace(item, cores=None) for item in capacity]
     names = [name for report in ordered for name in report.bundle_names]
-    rows = averages.rows(names)
+    rows = np.concatenate([averages.rows(()), *map(averages.rows_of, ordered)])
     keep = _without_duplicates(ordered, names, rows)
     brokers = _broker_table(ordered, keep, capacity, quantise=quantise)
     if any(kept is not None for kept in keep):

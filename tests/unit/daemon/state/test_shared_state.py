@@ -162,6 +162,7 @@ async def test_a_follower_decodes_moves_that_it_has_not_read_yet() -> None:
     for cycle, made in enumerate(([_moved(1)], [], [_moved(2)]), start=1):
         for move in made:
             await leader.coordination.write_fenced(saved.current_epoch(), saved.move_change(move.record()))
+        await asyncio.sleep(0.002)  # states of one millisecond count as the same
         await saved.save(CycleState(cycle=cycle), {}, epoch=saved.current_epoch())
         await state.refresh()
         seen.append(list(state.moves))
