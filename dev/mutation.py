@@ -326,6 +326,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60, help="after these no further mutant is tried (60)")
     parser.add_argument("--write", action="store_true", help="renew docs/reference/mutation.md")
     given = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            # As Ctrl-C does: the tests under way, which have a session of their own, are ended, the copy is removed.
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     print(f"seed {given.seed}, {given.sample} mutants a group", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         copy = Copy(Path(folder))

@@ -42,7 +42,7 @@ SAID: dict[str, tuple[str, bool]] = {
     "doctor": (r"\d+ checks, 0 errors", False),
     "status": (r"ready +yes", True),
     "brokers": (EVERY_BROKER, True),
-    "plan": (r"moves \(\d+\)(?s:.*)to carry it out: bundlekeel plan execute \w+", True),
+    "plan": (r"moves \(\d+\)(?s:.*)the mode is recommend; first set `mode: act`", True),
     "verdicts": (rf"(?m) ({'|'.join(code.value for code in Code)}) ", True),
     "takeover": (EVERY_BROKER, False),
     "journal": (r"(?m) move .* done ", True),

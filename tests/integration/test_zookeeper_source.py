@@ -120,28 +120,6 @@ def ids(picture: RawClusterView) -> list[str]:
     return [report.broker_id for report in picture.reports]
 
 
-async def test_brokers_come_report_and_go(source: ZkLoadSource, store: KazooClient) -> None:
-    """The picture follows the registry and the reports; each change is a new generation."""
-    with pytest.raises(SnapshotError):
-        await source.picture()
-    await source.start()
-    empty = await until(source, lambda p: True)
-    assert (empty.mode, empty.reports, empty.endpoints) == ("modular", (), {})
-    put(store, "b:8080", modular("b:8080"))
-    put(store, "a:8080", modular("a:8080"))
-    both = await until(source, lambda p: len(p.reports) == 2)
-    assert ids(both) == ["a:8080", "b:8080"]
-    assert both.generation > empty.generation
-    assert both.endpoints["a:8080"].web_url.rstrip("/") == "http://a:8080"
-    put(store, "a:8080", modular("a:8080", last_update=2))
-    newer = await until(source, lambda p: p.reports[0].last_update == 2)
-    assert newer.generation > both.generation
-    assert newer.reports[1] is both.reports[1], "an unchanged broker is not decoded again"
-    store.delete(f"{BROKERS}/a:8080")
-    left = await until(source, lambda p: len(p.reports) == 1)
-    assert (ids(left), list(left.endpoints)) == (["b:8080"], ["b:8080"])
-
-
 async def test_a_restart_between_two_readings_is_seen(source: ZkLoadSource, store: KazooClient) -> None:
     """A broker that vanishes and comes back, over and over, ends up in the picture with its last report."""
     await source.start()
@@ -183,20 +161,6 @@ async def test_a13_watch_storm(source: ZkLoadSource, store: KazooClient) -> None
     after = await until(source, lambda p: {r.last_update for r in p.reports} == {50})
     assert after.generation - before.generation <= seconds / WINDOW + 3
     assert held < 0.25
-
-
-async def test_waiting_for_a_newer_picture(source: ZkLoadSource, store: KazooClient) -> None:
-    """`wait_changed` comes back soon after a change, and with False when there is none."""
-    await source.start()
-    first = await until(source, lambda p: True)
-    assert await source.wait_changed(first.generation - 1, 5.0)
-    assert not await source.wait_changed(first.generation, 0.3)
-    waiting = asyncio.create_task(source.wait_changed(first.generation, 10.0))
-    await asyncio.sleep(0.05)
-    started = time.monotonic()
-    put(store, "a:8080", modular("a:8080"))
-    assert await waiting
-    assert time.monotonic() - started < WINDOW + 1.0
 
 
 @pytest.mark.parametrize(

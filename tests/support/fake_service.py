@@ -213,6 +213,7 @@ class FakeService(FakeChannel, FakeOverview):
         ]
         self.paused: PauseView | None = None
         self.mode: Mode = "recommend"
+        self.mode_ceiling: Mode = "act"
         self.checks = [Check(name=name, ok=True, detail="fine") for name in ("store", "picture")]
         self.findings = [
             Check(name="zookeeper", ok=True, detail="zk1:2181 answers in 2 ms"),
@@ -242,7 +243,7 @@ class FakeService(FakeChannel, FakeOverview):
             cluster="local",
             cluster_mode="modular",
             mode=self.mode,
-            mode_ceiling="act",
+            mode_ceiling=self.mode_ceiling,
             strategy="avg",
             placement="least_resource_usage",
             paused=self.paused,

@@ -117,7 +117,7 @@ class MemoryLoadSource(Generations):
         """See LoadSource; from `averages`."""
         if self.suspended:
             raise StoreError("the source in memory is suspended")
-        return [self.averages[bundle] for bundle in bundles if bundle in self.averages]
+        return [self.averages[bundle] for bundle in dict.fromkeys(bundles) if bundle in self.averages]
 
     async def close(self) -> None:
         self.closed = True
