@@ -95,8 +95,7 @@ class SharedState:
         self._open_index = 0
         self._oldest_index = 0
         self._chunk_stored = False
-        # By path, as read last: a follower decodes only what has changed since.
-        self._decoded_moves: dict[str, tuple[bytes, list[dict[str, Any]]]] = {}
+        self._decoded_moves: dict[str, tuple[bytes, list[dict[str, Any]]]] = {}  # by path, as read last
         # Grows with whatever we change ourselves: a read under way then is older than what we hold.
         self._mark = 0
         self._saving = asyncio.Lock()
