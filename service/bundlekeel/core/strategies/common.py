@@ -142,10 +142,9 @@ def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling:
     quarter = (before - other) / 4 - EPSILON
     helps = legal & (offer.target_after <= before - quarter) & (offer.source_after >= other + quarter)
     near = fits | (helps & (relief <= want + slack + EPSILON))
-    best = int(np.where(near, np.maximum(offer.source_after, offer.target_after), np.inf).argmin())
-    if not near[best]:
-        best = int(np.where(helps, relief, np.inf).argmin())
-    return best if near[best] or helps[best] else -1
+    if near.any():
+        return int(np.where(near, np.maximum(offer.source_after, offer.target_after), np.inf).argmin())
+    return int(np.where(helps, relief, np.inf).argmin()) if helps.any() else -1
 
 
 def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: str = "") -> list[Refusal]:
