@@ -51,14 +51,14 @@ are enforced in mode `act` with or without a takeover.
 
 ## Uninstalling the chart
 
-Return the shedding to the brokers first, then remove the release
-([what stays](../../../docs/operations/upgrade.md#uninstall)):
-
 ```sh
-kubectl -n pulsar exec -it deploy/bundlekeel -- \\
-  bundlekeel handback -c /etc/bundlekeel/settings.yaml --reason "uninstall"
 helm uninstall bundlekeel --namespace pulsar
 ```
+
+A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/upgrade.md#uninstall)). When it
+fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
+`kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. `handback.onUninstall=false`, or `helm uninstall
+--no-hooks`, skips the Job. **Deleting the namespace skips it too.**
 """
 _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list", str: "string"}
 

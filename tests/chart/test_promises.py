@@ -65,7 +65,9 @@ def test_mounts_and_volumes_fit(pod: Pod) -> None:
 @pytest.mark.parametrize("pod", ALL_PODS, ids=lambda pod: pod.owner)
 def test_a_token_of_kubernetes_only_where_it_is_used(pod: Pod) -> None:
     """Events and Spark's executors need the API server; nothing else may talk to it."""
-    needed = pod.owner.startswith("spark-kubernetes") and "deadman" not in pod.owner
+    needed = pod.owner.startswith("spark-kubernetes") and not {"deadman", "handback", "uninstall"} & set(
+        pod.owner.split("-")
+    )
     assert pod.spec["automountServiceAccountToken"] is needed
 
 
@@ -113,7 +115,7 @@ def test_three_candidates_apart_from_each_other() -> None:
 def test_what_people_add_reaches_every_pod_of_ours() -> None:
     """Pull secrets, volumes and their mounts, and the security context, merged with what is not overridden."""
     found = list(pods("customized"))
-    assert len(found) == 4
+    assert len(found) == 6
     for pod in found:
         assert pod.spec["imagePullSecrets"] == [{"name": "mirror"}], pod.owner
         context = pod.spec["securityContext"]
@@ -255,7 +257,7 @@ def test_the_service_finds_sidecars_by_number() -> None:
 
 def test_deadman() -> None:
     """One at a time, once, and a failure is a failure: it is worth an alert."""
-    spec = of_kind("deadman-only", "CronJob")["spec"]
+    spec = of_kind("deadman-only", "CronJob", "keel-bundlekeel-deadman")["spec"]
     assert (spec["schedule"], spec["concurrencyPolicy"]) == ("* * * * *", "Forbid")
     assert spec["jobTemplate"]["spec"]["backoffLimit"] == 0
     pod = spec["jobTemplate"]["spec"]["template"]["spec"]
@@ -268,13 +270,13 @@ def test_deadman() -> None:
 
 def test_deadman_is_there_unless_it_is_turned_off() -> None:
     """Whoever lets it act has the way back as well."""
-    assert "CronJob" in kinds("default")
+    assert of_kind("default", "CronJob", "keel-bundlekeel-deadman")
     assert "CronJob" not in kinds("recommend")
 
 
 def test_recommend_asks_a_running_candidate() -> None:
     """A dry run at the Service, with the token that may only read."""
-    args = of_kind("jwt-tls", "Job")["spec"]["template"]["spec"]["containers"][0]["args"]
+    args = of_kind("jwt-tls", "Job", "keel-bundlekeel-recommend-1")["spec"]["template"]["spec"]["containers"][0]["args"]
     assert args[0] == "plan"
     assert args[args.index("--url") + 1] == "https://keel-bundlekeel.pulsar.svc:8090"
     assert args[args.index("--token-file") + 1] == "/etc/bundlekeel/auth/peer"

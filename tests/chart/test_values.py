@@ -81,7 +81,7 @@ def test_every_value_is_in_the_schema() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     without_defaults = {"requests", "limits"}
-    for section in ("deployment", "sidecar", "deadman", "recommend", "recalibrate"):
+    for section in ("deployment", "sidecar", "deadman", "handback", "recommend", "recalibrate"):
         found = schema["properties"][section]["properties"]["resources"]
         assert set(found.pop("properties")) == without_defaults
         found.pop("additionalProperties")
