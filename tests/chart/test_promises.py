@@ -164,7 +164,7 @@ def test_selectors_tell_candidates_from_jobs() -> None:
     for case in CASES:
         for pod in pods(case):
             candidate = "Deployment" in pod.owner
-            assert (own.items() <= pod.labels.items()) is candidate, pod.owner
+            assert (own.items() <= pod.metadata["labels"].items()) is candidate, pod.owner
 
 
 def test_h07_probes_of_candidates() -> None:

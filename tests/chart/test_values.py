@@ -37,8 +37,8 @@ def _template(values: Values, folder: Path) -> subprocess.CompletedProcess[str]:
         ({"deployment": {"replica": 2}}, "replica"),
         ({"replicaCount": 0}, "/replicaCount"),
         ({"replicaCount": "3"}, "/replicaCount"),
-        ({"deployment": {"resources": {"limit": {"memory": "1Gi"}}}}, "limit"),
-        ({"deployment": {"resources": {"limits": {"memory": "lots"}}}}, "/deployment/resources/limits/memory"),
+        ({"resources": {"limit": {"memory": "1Gi"}}}, "limit"),
+        ({"resources": {"limits": {"memory": "lots"}}}, "/resources/limits/memory"),
         ({"mode": "dry-run"}, "/mode"),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
         ({"image": {"digest": "latest"}}, "/image/digest"),
@@ -81,8 +81,9 @@ def test_every_value_is_in_the_schema() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     without_defaults = {"requests", "limits"}
-    for section in ("deployment", "sidecar", "deadman", "handback", "recommend", "recalibrate"):
-        found = schema["properties"][section]["properties"]["resources"]
+    sections = ("sidecar", "deadman", "handback", "recommend", "recalibrate")
+    for section in [schema] + [schema["properties"][section] for section in sections]:
+        found = section["properties"]["resources"]
         assert set(found.pop("properties")) == without_defaults
         found.pop("additionalProperties")
     compare(values, schema, "")

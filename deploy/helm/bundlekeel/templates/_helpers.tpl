@@ -31,18 +31,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- default (ternary (include "bundlekeel.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
 {{- end }}
 
+{{/* Arguments: root, the image's values. */}}
 {{- define "bundlekeel.image" -}}
-{{- with .Values.image -}}
+{{- $ := index . 0 -}}
+{{- with index . 1 -}}
 {{- if .digest -}}
 {{- printf "%s@%s" .repository .digest -}}
 {{- else -}}
 {{- printf "%s:%s" .repository (default $.Chart.AppVersion .tag) -}}
 {{- end -}}
 {{- end -}}
-{{- end }}
-
-{{- define "bundlekeel.sparkImage" -}}
-{{- printf "%s:%s" .Values.recalibrate.image.repository (default .Chart.AppVersion .Values.recalibrate.image.tag) -}}
 {{- end }}
 
 {{- define "bundlekeel.sparkOnKubernetes" -}}
@@ -132,22 +130,27 @@ seccompProfile:
 
 {{/* What every container of ours is told besides its settings file. */}}
 {{- define "bundlekeel.env" -}}
-- name: POD_IP
-  valueFrom:
-    fieldRef:
-      fieldPath: status.podIP
-- name: POD_NAME
-  valueFrom:
-    fieldRef:
-      fieldPath: metadata.name
-- name: BUNDLEKEEL__API__ADVERTISED_URL
-  value: {{ printf "%s://%s:%d" (include "bundlekeel.scheme" .) .Values.api.advertisedHost (int .Values.api.port) | quote }}
-{{- if .Values.pulsar.sasl.existingSecret }}
-- name: BUNDLEKEEL_SECRETS_DIR
-  value: /etc/bundlekeel/secrets
-{{- end }}
-{{- with .Values.extraEnv }}
-{{ toYaml . }}
+env:
+  - name: POD_IP
+    valueFrom:
+      fieldRef:
+        fieldPath: status.podIP
+  - name: POD_NAME
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.name
+  - name: BUNDLEKEEL__API__ADVERTISED_URL
+    value: {{ printf "%s://%s:%d" (include "bundlekeel.scheme" .) .Values.api.advertisedHost (int .Values.api.port) | quote }}
+  {{- if .Values.pulsar.sasl.existingSecret }}
+  - name: BUNDLEKEEL_SECRETS_DIR
+    value: /etc/bundlekeel/secrets
+  {{- end }}
+  {{- with .Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.extraEnvFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -254,14 +257,37 @@ exec:
 {{- toYaml (concat (list "run" "-c" "/etc/bundlekeel/settings.yaml") .Values.extraArgs) -}}
 {{- end }}
 
-{{/* Only the token of who must speak to the API server is mounted. */}}
-{{- define "bundlekeel.podCommon" -}}
-serviceAccountName: {{ include "bundlekeel.serviceAccount" . }}
-enableServiceLinks: false
-{{- with .Values.imagePullSecrets }}
-imagePullSecrets:
+{{/* The metadata of every pod. Arguments: root, component, annotations of this one. */}}
+{{- define "bundlekeel.podMetadata" -}}
+{{- $ := index . 0 -}}
+labels:
+  {{- include "bundlekeel.labels" $ | nindent 2 }}
+  app.kubernetes.io/component: {{ index . 1 }}
+  {{- with $.Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (index . 2) $.Values.podAnnotations }}
+annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* The spec of every pod but for its containers. Arguments: root, affinity of this one. Only the token of who must speak to
+     the API server is mounted. */}}
+{{- define "bundlekeel.podCommon" -}}
+{{- $ := index . 0 -}}
+serviceAccountName: {{ include "bundlekeel.serviceAccount" $ }}
+enableServiceLinks: false
 securityContext:
-  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+  {{- toYaml $.Values.podSecurityContext | nindent 2 }}
+{{- with merge (deepCopy $.Values.affinity) (index . 1) }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- range $key := list "imagePullSecrets" "nodeSelector" "tolerations" "priorityClassName" "hostAliases" "dnsConfig" }}
+{{- with index $.Values $key }}
+{{ $key }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}
