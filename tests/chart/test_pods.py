@@ -16,7 +16,7 @@ SHARED = {
     "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["zk1"]}],
     "dnsConfig": {"searches": ["pulsar.example"]},
 }
-NODES = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+NODES: Object = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
 ADDED = {
     **SHARED,
     "imagePullSecrets": [{"name": "mirror"}],
