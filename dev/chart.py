@@ -3,7 +3,7 @@ prints deploy/prometheus/alerts.yml with absolute links to the runbooks.
 
 README.md comes from Chart.yaml and the `# --` comments of values.yaml, values-apache-chart.yaml from rendering the
 chart for the Apache Pulsar chart, `files/` from deploy/prometheus and deploy/dashboards (Helm reads nothing outside of
-a chart).
+a chart), `settings` in values.schema.json from the settings of the sidecar.
 `check` writes nothing and names every file that differs.
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from bundlekeel.settings.schema import PATTERN, rows
 from dev.gotools import HELM, ensure
 from dev.markdown import table
 
@@ -123,6 +124,33 @@ def apache_values() -> str:
     return f"# {_NOTE}\n# {origin}\n{text.rstrip()}\n"
 
 
+def values_schema() -> str:
+    """values.schema.json with the settings' own keys below `settings`, so that Helm refuses what a sidecar would."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    settings: dict[str, Any] = {}
+    for row in rows():
+        *above, name = row.key.split(".")
+        if PATTERN in above:
+            continue
+        node = settings
+        for part in above:
+            node = node.setdefault(part, _closed())["properties"]
+        words = row.allowed.removesuffix(", or null").split(", ")
+        if words == ["true", "false"]:
+            node[name] = {"type": "boolean"}
+        elif len(words) > 1 and all(word.isidentifier() for word in words):
+            node[name] = {"enum": words}
+        else:
+            node[name] = {}
+    settings["leadership"]["properties"]["seats"] = {"type": "integer", "minimum": 1, "maximum": 3}
+    schema["properties"]["settings"] = {**_closed(), "properties": settings}
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _closed() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
 def pages() -> dict[Path, str]:
     """Every made file and its text."""
     copies = {
@@ -131,7 +159,8 @@ def pages() -> dict[Path, str]:
     }
     copies |= {CHART / "files" / "dashboards" / s.name: s for s in (ROOT / "deploy" / "dashboards").glob("*.json")}
     made = {target: source.read_text(encoding="utf-8") for target, source in copies.items()}
-    return made | {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
+    made |= {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
+    return made | {CHART / "values.schema.json": values_schema()}
 
 
 def alerts(address: str) -> str:

@@ -27,6 +27,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{/* Arguments: root, further labels, which win: a key twice is no YAML. */}}
+{{- define "bundlekeel.labelsWith" -}}
+{{- toYaml (merge (deepCopy (index . 1)) (fromYaml (include "bundlekeel.labels" (index . 0)))) -}}
+{{- end }}
+
 {{- define "bundlekeel.serviceAccount" -}}
 {{- default (ternary (include "bundlekeel.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
 {{- end }}
@@ -267,11 +272,8 @@ exec:
 {{- define "bundlekeel.podMetadata" -}}
 {{- $ := index . 0 -}}
 labels:
-  {{- include "bundlekeel.labels" $ | nindent 2 }}
+  {{- include "bundlekeel.labelsWith" (list $ $.Values.podLabels) | nindent 2 }}
   app.kubernetes.io/component: {{ index . 1 }}
-  {{- with $.Values.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 {{- with merge (dict) (index . 2) $.Values.podAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
