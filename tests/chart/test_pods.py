@@ -45,7 +45,7 @@ def test_a4_scheduling_reaches_every_pod(tmp_path: Path) -> None:
     """On a cluster whose nodes are all tainted the failsafe would wait for ever while the Deployment runs."""
     found = _pods(_render("spark-kubernetes", ADDED, tmp_path))
     owners = {pod.owner.rpartition("-")[2].rpartition(" ")[2] for pod in found}
-    assert owners == {"bundlekeel", "deadman", "handback", "uninstall", "recalibrate", "1", "executor"}
+    assert owners == {"bundlekeel", "deadman", "handback", "uninstall", "recalibrate", "1", "test", "executor"}
     for pod in found:
         assert {key: pod.spec.get(key) for key in SHARED} == SHARED, pod.owner
         assert pod.spec["imagePullSecrets"] == [{"name": "mirror"}], pod.owner

@@ -62,7 +62,7 @@ def pods_of(case: str, objects: Iterable[Object]) -> Iterator[Pod]:
     """Every pod template among these objects."""
     for item in objects:
         spec = item.get("spec", {})
-        template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
+        template = item if item["kind"] == "Pod" else spec.get("jobTemplate", {}).get("spec", spec).get("template")
         if template:
             owner = f"{case}: {item['kind']} {item['metadata']['name']}"
             yield Pod(owner, template["spec"], template["metadata"])
