@@ -16,7 +16,7 @@ def _names(case: str, kind: str) -> set[str]:
 
 
 @pytest.mark.parametrize("case", sorted(set(CASES) - ALONE))
-def test_a1_an_uninstall_hands_back_first_and_does_not_hang(case: str) -> None:
+def test_an_uninstall_hands_back_first_and_does_not_hang(case: str) -> None:
     """Sidecars and failsafe end with the release. The job is over before Helm's own patience, five minutes, is."""
     job = of_kind(case, "Job", "keel-bundlekeel-uninstall")
     notes = job["metadata"]["annotations"]
@@ -28,19 +28,19 @@ def test_a1_an_uninstall_hands_back_first_and_does_not_hang(case: str) -> None:
     assert pod["containers"][0]["args"] == COMMAND
 
 
-def test_a1_it_can_be_skipped_by_a_value() -> None:
+def test_it_can_be_skipped_by_a_value() -> None:
     """For a cluster that another release goes on with; `--no-hooks` needs nothing of ours."""
     made = render("keel", CHART / "ci" / "default-values.yaml", "--set", "handback.onUninstall=false")
     assert "Job" not in {item["kind"] for item in made}
 
 
-def test_a1_a_release_without_sidecars_takes_nothing_away() -> None:
+def test_a_release_without_sidecars_takes_nothing_away() -> None:
     """The sidecars of a release with the failsafe alone go on elsewhere."""
     assert "Job" not in kinds("deadman-only")
     assert _names("recommend", "Job") == {"keel-bundlekeel-recommend-1"}
 
 
-def test_a7_a_job_of_handback_can_be_made_when_no_pod_stays_up() -> None:
+def test_a_job_of_handback_can_be_made_when_no_pod_stays_up() -> None:
     """`kubectl create job --from=cronjob/…` copies it; by itself it never runs."""
     assert "CronJob" not in kinds("recommend")
     for case in sorted(set(CASES) - {"recommend"}):

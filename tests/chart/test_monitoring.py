@@ -47,14 +47,14 @@ def _alerts(text: Any) -> list[Object]:
         ("apache-sidecar", "PodMonitor", "podMetricsEndpoints"),
     ],
 )
-def test_a3_metrics_carry_the_cluster(case: str, kind: str, key: str) -> None:
+def test_metrics_carry_the_cluster(case: str, kind: str, key: str) -> None:
     """Rules aggregate by cluster and job: two releases in one Prometheus would be one with two leaders."""
     (endpoint,) = of_kind(case, kind)["spec"][key]
     labels = {item["targetLabel"]: item["replacement"] for item in endpoint["relabelings"]}
     assert labels == {"job": "bundlekeel", "cluster": "pulsar"}
 
 
-def test_b6_scraping_can_be_tuned(tuned: list[Object]) -> None:
+def test_scraping_can_be_tuned(tuned: list[Object]) -> None:
     """Relabelings come after the chart's own, so that they win."""
     endpoint = _endpoint(tuned)
     assert endpoint["scrapeTimeout"] == "5s"
@@ -65,7 +65,7 @@ def test_b6_scraping_can_be_tuned(tuned: list[Object]) -> None:
     assert not {"scrapeTimeout", "metricRelabelings"} & set(untouched)
 
 
-def test_b6_alerts_get_labels_and_can_be_left_out(tuned: list[Object]) -> None:
+def test_alerts_get_labels_and_can_be_left_out(tuned: list[Object]) -> None:
     """What is not left out is as in the repository but for the label."""
     shipped = _alerts(yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")))
     (made,) = [item for item in tuned if item["metadata"]["name"] == "keel-bundlekeel-alerts"]
@@ -76,7 +76,7 @@ def test_b6_alerts_get_labels_and_can_be_left_out(tuned: list[Object]) -> None:
     assert _alerts(made["spec"]) == wanted
 
 
-def test_b6_an_alert_that_does_not_exist_cannot_be_left_out() -> None:
+def test_an_alert_that_does_not_exist_cannot_be_left_out() -> None:
     """A misspelt name would otherwise page on."""
     values = CHART / "ci" / "prometheus-operator-values.yaml"
     with pytest.raises(
@@ -85,7 +85,7 @@ def test_b6_an_alert_that_does_not_exist_cannot_be_left_out() -> None:
         render("keel", values, "--set", "monitoring.prometheusRule.leaveOut={BundlekeelPause}")
 
 
-def test_b6_dashboards_have_a_label_and_a_folder(tuned: list[Object]) -> None:
+def test_dashboards_have_a_label_and_a_folder(tuned: list[Object]) -> None:
     """As Grafana's own sidecar is set up to find them."""
     (made,) = [item for item in tuned if item["metadata"]["name"] == "keel-bundlekeel-dashboards"]
     assert made["metadata"]["labels"]["grafana_dashboard"] == "pulsar"

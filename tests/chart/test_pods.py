@@ -41,7 +41,7 @@ def _pods(objects: list[Object]) -> list[Pod]:
     return [*pods_of("all", objects), Pod("executor", template["spec"], template["metadata"])]
 
 
-def test_a4_scheduling_reaches_every_pod(tmp_path: Path) -> None:
+def test_scheduling_reaches_every_pod(tmp_path: Path) -> None:
     """On a cluster whose nodes are all tainted the failsafe would wait for ever while the Deployment runs."""
     found = _pods(_render("spark-kubernetes", ADDED, tmp_path))
     owners = {pod.owner.rpartition("-")[2].rpartition(" ")[2] for pod in found}
@@ -54,35 +54,35 @@ def test_a4_scheduling_reaches_every_pod(tmp_path: Path) -> None:
         assert pod.metadata["annotations"]["example.com/scrape"] == "no", pod.owner
 
 
-def test_a4_the_failsafe_stays_apart_from_the_candidates(tmp_path: Path) -> None:
+def test_the_failsafe_stays_apart_from_the_candidates(tmp_path: Path) -> None:
     """With affinity of a person's own as well, unless that says something else about pods."""
     found = _pods(_render("spark-kubernetes", ADDED, tmp_path))
     apart = [pod.owner.rpartition("-")[2] for pod in found if "podAntiAffinity" in pod.spec["affinity"]]
     assert apart == ["deadman"]
 
 
-def test_b5_environment_from_a_secret_reaches_every_container(tmp_path: Path) -> None:
+def test_environment_from_a_secret_reaches_every_container(tmp_path: Path) -> None:
     """Executors get theirs from Spark."""
     for pod in _pods(_render("spark-kubernetes", ADDED, tmp_path)):
         if pod.owner != "executor":
             assert all(item["envFrom"] == ADDED["extraEnvFrom"] for item in pod.containers), pod.owner
 
 
-def test_b5_resources_of_candidates_are_where_people_look(tmp_path: Path) -> None:
+def test_resources_of_candidates_are_where_people_look(tmp_path: Path) -> None:
     """And of nothing else: the jobs need less."""
     made = _render("default", {"resources": {"limits": {"memory": "1Gi"}}}, tmp_path)
     memory = {pod.owner: pod.containers[0]["resources"]["limits"]["memory"] for pod in pods_of("x", made)}
     assert [owner for owner, limit in memory.items() if limit == "1Gi"] == ["x: Deployment keel-bundlekeel"]
 
 
-def test_b5_objects_of_ones_own(tmp_path: Path) -> None:
+def test_objects_of_ones_own(tmp_path: Path) -> None:
     """Values in them are filled in."""
     object_ = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-mine"}}
     names = {item["metadata"]["name"] for item in _render("default", {"extraObjects": [object_]}, tmp_path)}
     assert names - {item["metadata"]["name"] for item in rendered("default")} == {"keel-mine"}
 
 
-def test_b5_the_recalibrations_image_by_digest(tmp_path: Path) -> None:
+def test_the_recalibrations_image_by_digest(tmp_path: Path) -> None:
     """Of the job and of the executors."""
     digest = f"sha256:{'0' * 64}"
     values = {"recalibrate": {"image": {"digest": digest, "pullPolicy": "Always"}}}

@@ -368,7 +368,7 @@ def test_network_policy_lets_through_what_is_needed_and_nothing_else() -> None:
     assert spark >= {443, 6443, 7078, 7079}
 
 
-def test_b10_the_network_policy_names_whom_it_lets_out_to() -> None:
+def test_the_network_policy_names_whom_it_lets_out_to() -> None:
     """By default by port alone, since nobody told where ZooKeeper and brokers are."""
     own = {"podSelector": {"matchLabels": {"component": "zookeeper"}}}
     arguments = ["--set-json", f"networkPolicy.zookeeperTo=[{json.dumps(own)}]", "--set", "networkPolicy.enabled=true"]
@@ -379,7 +379,7 @@ def test_b10_the_network_policy_names_whom_it_lets_out_to() -> None:
     assert rules[(53, 53)] is rules[(8080, 8443, 6650, 6651)] is None
 
 
-def test_b7_helm_test_asks_doctor() -> None:
+def test_helm_test_asks_doctor() -> None:
     """From a pod like the others; of releases with sidecars."""
     pod = of_kind("apache-sidecar", "Pod", "keel-bundlekeel-test")
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"

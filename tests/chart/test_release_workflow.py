@@ -25,7 +25,7 @@ def test_the_workflow_has_no_mistake_that_can_be_seen() -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_f1_images_are_for_both_architectures() -> None:
+def test_images_are_for_both_architectures() -> None:
     """And attested, as wheel and chart are."""
     steps = _jobs()["image"]["steps"]
     (build,) = [step["run"] for step in steps if "buildx build" in step.get("run", "")]
@@ -33,7 +33,7 @@ def test_f1_images_are_for_both_architectures() -> None:
     assert [step["with"]["push-to-registry"] for step in steps if "attest" in step.get("uses", "")] == [True]
 
 
-def test_f2_nothing_is_published_before_everything_passed() -> None:
+def test_nothing_is_published_before_everything_passed() -> None:
     """The fast gate alone starts no cluster."""
     jobs = _jobs()
     assert [step["run"] for step in jobs["test"]["steps"] if "run" in step] == ["make test"]
@@ -48,7 +48,7 @@ def test_f2_nothing_is_published_before_everything_passed() -> None:
     assert before("site") >= {"wheel", "image", "chart"}
 
 
-def test_f2_actions_are_pinned_and_jobs_end() -> None:
+def test_actions_are_pinned_and_jobs_end() -> None:
     """A tag can be moved to other code; what pip installs has its hash in a lock."""
     text = WORKFLOW.read_text(encoding="utf-8")
     assert yaml.safe_load(text)["concurrency"]["group"]

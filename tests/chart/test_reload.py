@@ -34,7 +34,7 @@ def _with_settings() -> Iterator[Pod]:
 
 
 @pytest.mark.parametrize("pod", list(_with_settings()), ids=lambda pod: pod.owner)
-def test_b1_settings_are_mounted_as_a_folder(pod: Pod) -> None:
+def test_settings_are_mounted_as_a_folder(pod: Pod) -> None:
     """The kubelet never renews a file mounted with subPath. Nothing else is mounted into that read-only folder."""
     for container in pod.containers:
         mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
@@ -48,19 +48,19 @@ def test_b1_settings_are_mounted_as_a_folder(pod: Pod) -> None:
 
 
 @pytest.mark.parametrize("key", sorted({"parameters", *TOP_LEVEL}))
-def test_b1_what_is_read_again_replaces_no_pod(key: str) -> None:
+def test_what_is_read_again_replaces_no_pod(key: str) -> None:
     """The leader goes on leading."""
     changed = _template("--set-json", f"settings.{key}={json.dumps(LIVE[key])}")
     assert changed == _template()
 
 
 @pytest.mark.parametrize("value", ["mode=act", "settings.cycle.interval=20s", "pulsar.cluster=other"])
-def test_b1_what_needs_a_restart_gets_one(value: str) -> None:
+def test_what_needs_a_restart_gets_one(value: str) -> None:
     """The sidecar would only say so."""
     assert _template("--set", value) != _template()
 
 
-def test_b1_the_settings_file_is_where_the_image_looks_for_it() -> None:
+def test_the_settings_file_is_where_the_image_looks_for_it() -> None:
     """So that commands in a pod need no `-c`."""
     assert list(of_kind("default", "ConfigMap", "keel-bundlekeel")["data"]) == ["settings.yaml"]
     assert "BUNDLEKEEL_CONFIG=/etc/bundlekeel/settings.yaml" in (CHART.parents[2] / "Dockerfile").read_text("utf-8")

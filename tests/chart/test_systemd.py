@@ -29,7 +29,7 @@ def _analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_e7_systemd_takes_the_unit(unit: str, tmp_path: Path) -> None:
+def test_systemd_takes_the_unit(unit: str, tmp_path: Path) -> None:
     """With a program that is there; ours is installed elsewhere."""
     text = "\n".join(_lines(unit)).replace("/opt/bundlekeel/current/bin/bundlekeel", "/bin/true")
     (tmp_path / f"{unit}.service").write_text(text, encoding="utf-8")
@@ -38,13 +38,13 @@ def test_e7_systemd_takes_the_unit(unit: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_e7_little_is_exposed(unit: str) -> None:
+def test_little_is_exposed(unit: str) -> None:
     """By systemd's own measure."""
     answer = _analyze("security", "--offline=yes", f"--threshold={EXPOSURE * 10:.0f}", str(FOLDER / f"{unit}.service"))
     assert answer.returncode == 0, answer.stdout.splitlines()[-1]
 
 
-def test_e7_the_failsafe_is_confined_as_the_sidecar_is() -> None:
+def test_the_failsafe_is_confined_as_the_sidecar_is() -> None:
     """It holds the same token. It writes nothing, so that it needs no folder."""
     sidecar, failsafe = ([line for line in _lines(unit) if CONFINING.fullmatch(line)] for unit in UNITS)
     assert failsafe == sidecar
@@ -55,7 +55,7 @@ def test_e7_the_failsafe_is_confined_as_the_sidecar_is() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_e7_the_page_shows_the_file_itself(unit: str) -> None:
+def test_the_page_shows_the_file_itself(unit: str) -> None:
     """Not a copy; mkdocs puts it there."""
     page = (ROOT / "docs" / "operations" / "systemd.md").read_text(encoding="utf-8")
     assert f'```ini\n--8<-- "deploy/systemd/{unit}.service"\n```' in page

@@ -155,7 +155,7 @@ def test_no_secret_can_be_given_as_a_value() -> None:
     ],
     ids=lambda item: json.dumps(item) if isinstance(item, dict) else "",
 )
-def test_b2_dead_combinations_are_refused_with_the_way_out(values: Values, sentence: str, tmp_path: Path) -> None:
+def test_dead_combinations_are_refused_with_the_way_out(values: Values, sentence: str, tmp_path: Path) -> None:
     """Each rendered, and its pods ended at once, recorded nothing, or were never scraped."""
     answer = _template(values, tmp_path)
     assert answer.returncode != 0
@@ -185,14 +185,14 @@ def test_what_works_is_taken(values: Values, tmp_path: Path) -> None:
     assert answer.returncode == 0, answer.stderr
 
 
-def test_b2_a_long_watch_of_the_failsafe_is_not_cut_off(tmp_path: Path) -> None:
+def test_a_long_watch_of_the_failsafe_is_not_cut_off(tmp_path: Path) -> None:
     """The job's own deadline comes after it."""
     made = yaml.safe_load_all(_template({"deadman": {"confirm": "20m"}}, tmp_path).stdout)
     (job,) = [item for item in made if item and item["metadata"]["name"] == "keel-bundlekeel-deadman"]
     assert job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] > 20 * 60
 
 
-def test_b3_every_secret_of_the_settings_is_refused(tmp_path: Path) -> None:
+def test_every_secret_of_the_settings_is_refused(tmp_path: Path) -> None:
     """Those of the model, so that a new one is not forgotten."""
     for row in rows():
         if row.secret:

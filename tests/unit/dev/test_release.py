@@ -65,7 +65,7 @@ def test_this_tree_lacks_only_what_an_owner_can_give() -> None:
         ("docker-compose.yml", "image: bundlekeel-spark:0.1.0", "image: bundlekeel-spark:0.0.9"),
     ],
 )
-def test_f3_labels_and_tags_of_another_release_are_named(tree: Path, name: str, old: str, new: str) -> None:
+def test_labels_and_tags_of_another_release_are_named(tree: Path, name: str, old: str, new: str) -> None:
     """They would be published with it."""
     change(tree, name, old, new)
     assert faults("v0.1.0", tree) == [f"{name} names 0.0.9, the tag v0.1.0"]
@@ -81,7 +81,7 @@ def test_f3_labels_and_tags_of_another_release_are_named(tree: Path, name: str, 
         "not released yet (version",
     ],
 )
-def test_f3_what_says_that_nothing_is_published_is_named(tree: Path, place: str, text: str) -> None:
+def test_what_says_that_nothing_is_published_is_named(tree: Path, place: str, text: str) -> None:
     """Pages and the chart's README go out with the release."""
     (tree / place).parent.mkdir(parents=True, exist_ok=True)
     (tree / place).write_text(f"# Title\n\n{text}\n", encoding="utf-8")
