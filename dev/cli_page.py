@@ -17,7 +17,7 @@ from bundlekeel.cli.offline import decide
 from bundlekeel.cli.wiring import Wiring
 from dev import NOTE
 
-_SHARED = ("output", "watching", "interval", "config", "socket", "url")
+_SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")
 
 _INTRO = """\
 A running sidecar is found by `--url`, `--socket`, or the settings file (`-c`): its unix socket when there is one,
