@@ -17,8 +17,13 @@ RULES: Final = ROOT / "deploy/prometheus"
 BOARDS: Final = sorted((ROOT / "deploy/dashboards").glob("*.json"))
 # What Prometheus itself adds to a scraped series; `cluster` where the scrape configuration sets it.
 TARGET: Final = frozenset({"cluster", "job", "instance"})
+# What rules use of kube-state-metrics.
+KUBE: Final = {
+    "kube_job_status_failed": frozenset({"cluster", "namespace", "job_name", "reason"}),
+    "kube_job_status_start_time": frozenset({"cluster", "namespace", "job_name"}),
+}
 
-_NAME = re.compile(r"\b(?:bundlekeel_\w+|\w+:bundlekeel_[\w:]+)")
+_NAME = re.compile(r"\b(?:bundlekeel_\w+|kube_\w+|\w+:bundlekeel_[\w:]+)")
 _SELECTOR = re.compile(r"([\w:]+)\{([^}]*)\}")
 _MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"')
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
@@ -57,7 +62,7 @@ class Known:
     @classmethod
     def now(cls) -> Known:
         """Of this release."""
-        found: dict[str, frozenset[str]] = {}
+        found: dict[str, frozenset[str]] = dict(KUBE)
         for metric in METRICS:
             labels = frozenset(metric.labels) | TARGET
             if metric.kind == "histogram":

@@ -17,6 +17,9 @@ from tests.watch.promql import ROOT, RULES, documents
 ALERTS = documents("alerts.yml")
 RUNBOOKS = ROOT / "docs/operations/runbooks"
 FLAGS = re.MULTILINE | re.DOTALL
+SEVERITIES = ("critical", "warning", "info")
+# 1 where the brokers are not counted on to balance.
+BY_MODE = "{{ if eq $value 1.0 }}critical{{ else }}warning{{ end }}"
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 
 
@@ -59,13 +62,20 @@ def test_each_alert_is_tested_both_ways(alert: dict[str, Any]) -> None:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_no_alert_without_a_runbook(alert: dict[str, Any]) -> None:
     """Severity, summary, description, and a runbook with meaning, impact, diagnosis and mitigation."""
-    assert alert["labels"]["severity"] in ("critical", "warning", "info")
+    assert alert["labels"]["severity"] in (*SEVERITIES, BY_MODE)
     assert alert["annotations"]["summary"] and alert["annotations"]["description"].endswith(".")
     runbook = ROOT / alert["annotations"]["runbook_url"]
     assert runbook == RUNBOOKS / f"{alert['alert']}.md"
     text = runbook.read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
     assert text.startswith(f"# {alert['alert']}\n") and "`bundlekeel " in text.replace("\n", " ")
+
+
+def test_the_list_of_runbooks_is_that_of_the_alerts() -> None:
+    """In their order, each with its severity."""
+    rows = re.findall(r"^\| \[(\w+)\]\(\1\.md\) \| (.+?) \|", (RUNBOOKS / "index.md").read_text("utf-8"), re.MULTILINE)
+    by_mode = "critical, or warning"
+    assert rows == [(rule["alert"], rule["labels"]["severity"].replace(BY_MODE, by_mode)) for rule in ALERTS]
 
 
 def test_alerts_link_to_where_the_runbooks_are_read() -> None:

@@ -148,6 +148,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("settling_after_outage_seconds", "gauge", (), "How much longer nothing moves after an outage, at least."),
     Metric("outages_total", "counter", (), "Outages of the metadata store, or of most brokers, as this sidecar saw."),
     Metric("paused", "gauge", (), "1 while a person has paused the balancer."),
+    Metric("takeover_in_force", "gauge", (), "1 while a takeover is in force: the brokers do not shed what it names."),
+    Metric("failsafe_look_timestamp_seconds", "gauge", (), "When the failsafe looked last, by its clock; 0: never."),
     Metric("mode_info", "gauge", ("mode",), "1 for the mode in force."),
     Metric(
         "history_cycles_total",
