@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.adapters.metrics import METRICS
+from tests.support.world import FakeCluster, FakeSidecar
 from tests.watch.promql import BOARDS, TARGET, Known, annotations, documents, groupings, panel_queries, panels
 
 KNOWN = Known.now()
@@ -55,6 +56,23 @@ def test_rules_name_what_exists(file: str) -> None:
         assert shown <= (set(groupings(rule["expr"])) | KNOWN.of(rule["expr"])) and "$labels" not in re.sub(
             r"\$labels\.\w+", "", said
         )
+
+
+async def test_counters_of_alerts_begin_at_zero() -> None:
+    """Else `increase` does not see the first event. Tasks are known when they start, receivers of notifications by
+    tests/unit/wiring/test_notify.py."""
+    sidecar = FakeSidecar(FakeCluster())
+    seen: list[str] = []
+
+    async def body() -> None:
+        seen.extend(sidecar.metric("").splitlines())
+        sidecar.runtime.request_stop()
+
+    await sidecar.runtime.root("observer", body)
+    assert 'bundlekeel_unexpected_errors_total{where="observer"} 0.0' in seen
+    for rule in [*documents("alerts.yml"), *documents("recording.yml")]:
+        for name in set(re.findall(r"increase\((\w+)", rule["expr"])) - {"bundlekeel_notifications_total"}:
+            assert any(re.match(rf"{name}(?:{{.*}})? 0\.0$", line) for line in seen), name
 
 
 @pytest.mark.parametrize(
