@@ -19,8 +19,8 @@ PREFIX = "bundlekeel_"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row: name without prefix, type (a table is a gauge whose series are set together), labels, help. `starts`: the
-    values of a counter's only label; they begin at 0, as `increase` does not see a series that begins at 1."""
+    """One row: name without prefix, type (a table is a gauge whose series are set together), labels, help. `starts`:
+    values of a counter's only label that begin at 0, as `increase` does not see a series that begins at 1."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram", "table"]
