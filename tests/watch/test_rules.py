@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from dev.chart import alerts
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
 from tests.watch.promql import ROOT, RULES, documents, panel_queries
 from tests.watch.server import concrete
@@ -102,17 +102,20 @@ def test_the_list_of_runbooks_is_that_of_the_alerts() -> None:
     assert rows == [(rule["alert"], rule["labels"]["severity"].replace(BY_MODE, by_mode)) for rule in ALERTS]
 
 
-def test_alerts_link_to_where_the_runbooks_are_read() -> None:
-    """`python -m dev.chart alerts URL`: nothing else of the file changes, and what is no address is refused."""
-    text = alerts("https://docs.example.com/keel/{alert}.html")
-    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
-    links = [rule["annotations"]["runbook_url"] for rule in rules]
-    assert links == [f"https://docs.example.com/keel/{rule['alert']}.html" for rule in ALERTS]
-    back = re.sub(r"https://docs.example.com/keel/(\w+)\.html", r"docs/operations/runbooks/\1.md", text)
-    assert back == (ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")
-    for wrong in ("", "docs.example.com/{alert}", "https://docs.example.com/"):
-        with pytest.raises(ValueError, match=r"an address with \{alert\}"):
-            alerts(wrong)
+def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
+    """By the command of the docs, which needs the rules alone; nothing else of the file changes."""
+    guide = (ROOT / "docs/operations/reading-metrics.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^(sed -E .*?) alerts\.yml > ", guide, FLAGS)
+    text = (RULES / "alerts.yml").read_text(encoding="utf-8")
+    made = subprocess.run(shlex.split(command), input=text, capture_output=True, text=True, check=True).stdout
+    for rule in (rule for group in yaml.safe_load(made)["groups"] for rule in group["rules"]):
+        assert (
+            rule["annotations"]["runbook_url"] == f"https://docs.example.com/operations/runbooks/{rule['alert']}.html"
+        )
+        board = rule["annotations"]["dashboard_url"].removeprefix("https://grafana.example.com/d/")
+        assert (ROOT / f"deploy/dashboards/{board}.json").is_file()
+    back = re.sub(r"https://docs.example.com/operations/runbooks/(\w+)\.html", r"docs/operations/runbooks/\1.md", made)
+    assert back.replace("https://grafana.example.com/", "") == text
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
