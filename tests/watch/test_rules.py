@@ -119,6 +119,40 @@ def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
+def test_every_runbook_says_where_commands_run_and_what_can_wait(alert: dict[str, Any]) -> None:
+    """One convention for hosts, Kubernetes and Docker; whether it waits until morning; when the alert ends."""
+    text = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
+    assert " [paste these once](index.md#commands), in Kubernetes for the leader's pod.\n" in text
+    impact = text.partition("## Impact")[2].partition("## Diagnosis")[0]
+    assert re.search(r"^\*\*Until morning:\*\* (yes|no)\b", impact, re.MULTILINE)
+    assert re.search(r"^The alert ends .+, once the cause is gone\.\n\Z", text, re.MULTILINE)
+    assert "curl" not in text and "HOST:8090/" not in text
+
+
+def test_commands_of_runbooks_in_kubernetes(tmp_path: Path) -> None:
+    """The lines of the index, with a `kubectl` that prints what it is asked: they go on to the leader's pod."""
+    guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(NS=.*?)^```", guide, FLAGS)
+    kubectl = tmp_path / "kubectl"
+    status = "leader      keel-7d9f-x2x4z-1a2b3c, epoch 4"
+    kubectl.write_text(
+        f'#!/bin/sh\ncase "$*" in *status) echo "{status}";; *) printf "%s\\n" "$*";; esac\n', encoding="utf-8"
+    )
+    kubectl.chmod(0o755)
+    commands = "bundlekeel why b:1; logs --previous; get '/livez?verbose'; get /metrics/ broker-0.pulsar:8080"
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["bash", "-euc", f"{block}{commands}"], capture_output=True, text=True, check=True, env=environ
+    )
+    assert done.stdout.splitlines() == [
+        "-n pulsar exec -i keel-7d9f-x2x4z -c bundlekeel -- bundlekeel why b:1",
+        "-n pulsar logs keel-7d9f-x2x4z -c bundlekeel --tail=200 --previous",
+        "get --raw /api/v1/namespaces/pulsar/pods/keel-7d9f-x2x4z:8090/proxy/livez?verbose",
+        "get --raw /api/v1/namespaces/pulsar/pods/broker-0:8080/proxy/metrics/",
+    ]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_every_step_of_a_runbook_says_what_it_shows(alert: dict[str, Any]) -> None:
     """Each numbered step of the diagnosis says what is seen while the alert fires and what when it is fixed."""
     text = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
