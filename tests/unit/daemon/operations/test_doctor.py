@@ -38,6 +38,20 @@ async def test_another_clusters_name_is_told() -> None:
     assert checks[-1].name == "policies"
 
 
+async def test_another_configuration_store_is_told() -> None:
+    """With the address to set. A store without the cluster's own node has no policies to go by: no "0 policies"."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    assert named(await examine(sidecar.doctor_context()), "configuration store").ok
+    for static in cluster.model.static.values():
+        static |= {"metadataStoreUrl": "zk:zk1:2181/pulsar", "configurationMetadataStoreUrl": "zk:zk1:2181/config"}
+    found = named(await examine(sidecar.doctor_context()), "configuration store")
+    assert not found.ok and found.severity == "error" and found.fix == "set configuration_store: zk:zk1:2181/config"
+    cluster.metadata.clusters = {"east"}
+    policies = named(await examine(sidecar.doctor_context()), "policies")
+    assert not policies.ok and "/admin/clusters/local" in policies.detail
+
+
 async def test_documents_that_cannot_be_read_are_named() -> None:
     """Each by its path, with why; without any the check passes."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
