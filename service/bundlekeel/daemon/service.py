@@ -371,7 +371,7 @@ class BalancerService:
             return await examine(self._p.context())
         p = self._p
         return go_live(
-            await examine(replace(p.context(), mode="act")),
+            await examine(p.context()),
             mode_ceiling=p.loaded.settings.mode,
             members=len(p.leadership.members),
             day=await self.summary(Period(since_ms=p.clock.wall_ms() - DAY_MS)),

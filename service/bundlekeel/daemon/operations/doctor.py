@@ -302,11 +302,14 @@ def _shedding(context: DoctorContext, picture: RawClusterView, partial_takeover:
         return Check.passed("brokers' own shedding", "off on every broker that answered")
     if all(left_to_us(context.config.values(broker), partial_takeover) for broker in on):
         return Check.passed("brokers' own shedding", f"on, but leaves {', '.join(partial_takeover)} to us")
+    until = "" if context.mode == "act" else f", as it should be in mode {context.mode}"
     return Check(
         name="brokers' own shedding",
         ok=context.mode != "act",
-        detail=f"on at {some(on)}",
-        fix="run `bundlekeel takeover` before mode `act`; two balancers undo each other's moves",
+        detail=f"on at {some(on)}{until}",
+        fix="run `bundlekeel takeover`: in mode `act` nothing moves until these brokers stop shedding"
+        if context.mode == "act"
+        else "",
         severity="error" if context.mode == "act" else "warning",
     )
 

@@ -233,6 +233,16 @@ async def test_shedding_that_leaves_the_partial_takeover_alone_is_fine() -> None
     assert found.ok and "leaves t/ns to us" in found.detail
 
 
+@pytest.mark.parametrize("mode", ["recommend", "act"])
+async def test_go_comes_before_the_takeover(mode: str) -> None:
+    """The order of the go-live checklist: mode `act`, then the takeover. Brokers that shed are no obstacle to the first
+    step, and an error from then on."""
+    sidecar = await FakeSidecar(FakeCluster(shedding=True), mode=mode).lead()
+    found = {item.name: item for item in await sidecar.service.doctor(for_act=True)}
+    assert found["brokers' own shedding"].ok is (mode == "recommend")
+    assert "takeover" in found["mode" if mode == "recommend" else "brokers' own shedding"].fix
+
+
 NOW_MS = 10 * DAY_MS
 
 
