@@ -12,6 +12,7 @@ from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import AdvertisedListener
+from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import timeout_ms
@@ -318,6 +319,34 @@ async def test_what_if_with_other_brokers_and_with_more_traffic() -> None:
     assert doubled.loads[0].throughput_before == pytest.approx(2 * plain.loads[0].throughput_before)
     assert sidecar.cycle.cycle_state == cycle_state and not sidecar.cluster.model.unloads
     assert sidecar.planner.find(made.hash)[0] is made
+
+
+async def test_a_what_if_right_after_moves_keeps_every_bundle() -> None:
+    """The brokers' reports do not show them yet: nothing is lost with a broker that they went to."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    moved = sidecar.cycle.cycle_state.ledger.entries
+    assert moved
+    made = await sidecar.planner.make(PlanRequest(remove_brokers=(moved[0].target,)))
+    assert sum(load.bundles_before for load in made.loads) == len(sidecar.cluster.shares)
+    everything = sum(load.throughput_before for load in (await sidecar.planner.make(PlanRequest())).loads)
+    assert sum(load.throughput_before for load in made.loads) == pytest.approx(everything)
+
+
+async def test_a_what_if_goes_by_policies() -> None:
+    """A broker that is reserved for others takes nothing; where no other is left, the bundles are named."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    gold = IsolationPolicy(name="gold", namespaces=("t/gold",), primary=("b2",))
+    only = IsolationPolicy(name="only", namespaces=("t/ns",), primary=("b1",))
+    for policies, stays in (((gold,), BROKERS[2]), ((gold, only), "")):
+        cluster.metadata.isolation["local"] = policies
+        await sidecar.cycle.turn()
+        made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[0],), traffic_scale=1.5))
+        assert {load.broker for load in made.loads if load.bundles_before} == ({stays} if stays else set())
+        named = {item.bundle for item in made.refusals if item.code == "PolicyForbids" and item.broker == BROKERS[0]}
+        assert named == (set() if stays else set(cluster.shares))
+        assert made.refusal_counts.get("PolicyForbids", 0) >= len(named)
 
 
 @pytest.mark.parametrize("strategy", ["avg", "threshold", "transfer"])
