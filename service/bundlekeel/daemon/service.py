@@ -211,6 +211,7 @@ class BalancerService:
         given = why.WhyInput(
             cycle=self._p.cycle,
             metadata=self._p.metadata,
+            ownership=self._p.ownership,
             records=self._moves(),
             now_ms=self._p.clock.wall_ms(),
             desired=self._p.shared_state.desired,

@@ -101,7 +101,8 @@ async def test_where_says_unloading_and_unknown() -> None:
     ownership.assign(BROKERS[1], "t/ns/0x40000000_0x80000000", disabled=True)
     rows = await where("t/ns/0x40000000_0x80000000", metadata=metadata, ownership=ownership)
     assert rows[0].state == "unloading"
-    for name in ("t/none", "persistent://t/none/x", "t/ns/0x00000000_0x10000000", "a/b/c/d://"):
+    absent = "persistent://t/ns/nosuch", "t/ns/nosuch", "persistent://t/ns/parts-partition-3"
+    for name in ("t/none", "persistent://t/none/x", "t/ns/0x00000000_0x10000000", "a/b/c/d://", *absent):
         with pytest.raises(NotFound):
             await where(name, metadata=metadata, ownership=ownership)
 
@@ -196,7 +197,33 @@ async def test_a_name_with_0x_is_a_bundle_of_the_cluster_or_an_error(name: str, 
         assert (f"nearest: {nearest};" in str(caught.value)) == bool(nearest)
         assert "persistent://" in str(caught.value)
     topic = f"persistent://t/ns/{name.rpartition('/')[2]}"
+    metadata.add_topics([topic])
     assert (await whole_bundles(topic, metadata=metadata))[0].topics == (topic,)
+
+
+async def test_why_of_what_does_not_exist_is_an_error() -> None:
+    """As of `where`: bundles, topics and namespaces that the cluster does not have, the nearest bundle named."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    sidecar.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0x80000000, 0xFFFFFFFF]
+    await sidecar.cycle.turn()
+    for name in ("nosuch/ns/0x00000000_0x10000000", "t/ns/0x80000000_0x90000000", "persistent://t/ns/nosuch"):
+        with pytest.raises(NotFound) as caught:
+            await sidecar.service.why(name)
+        assert ("nearest: t/ns/0x80000000_0xffffffff" in str(caught.value)) == name.startswith("t/ns/0x")
+
+
+async def test_why_of_an_idle_bundle_names_its_owner() -> None:
+    """Load reports leave out bundles without traffic; the metadata store knows who owns them."""
+    cluster, bundle = FakeCluster(), "t/idle/0x00000000_0xffffffff"
+    cluster.metadata.bundle_boundaries["t/idle"] = [0, 0xFFFFFFFF]
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    alone = await sidecar.service.why(bundle)
+    assert (alone.broker, alone.codes) == (None, []) and "no broker owns" in alone.sentence
+    cluster.model.own(bundle, BROKERS[2])
+    owned = await sidecar.service.why(bundle)
+    assert owned.broker == BROKERS[2] and owned.sentence.startswith(f"{BROKERS[2]} owns it")
+    assert [item.code for item in owned.codes] == ["Idle"]
 
 
 @pytest.mark.parametrize(
