@@ -167,7 +167,7 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         ],
         split_refusals=[refusal(Code.SINGLE_TOPIC, _bundle(2).bundle, BROKERS[1], "1 topics")],
         loads=[_load(row, broker) for row, broker in enumerate(BROKERS)],
-        imbalance=PlanImbalance(before=1.89, after=1.2, score_before=1.89, score_after=1.2),
+        imbalance=PlanImbalance(measure="score", before=1.89, after=1.2),
         snapshot_digest="0" * 32,
         expires_ms=NOW_MS + 900_000,
         by_leader=True,

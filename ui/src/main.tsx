@@ -95,7 +95,7 @@ function Page() {
   useEffect(() => {
     const follow = () => {
       setView(viewOf(location.hash));
-      // Whoever does not see the page hears where he is.
+      // A screen reader reads the heading of the view.
       heading.current?.focus();
     };
     addEventListener("hashchange", follow);

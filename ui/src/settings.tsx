@@ -57,7 +57,7 @@ export function SettingsView() {
                         <td>
                           <strong>{shown(row.value)}</strong> <span class="quiet">{row.unit === "name" ? "" : row.unit}</span>
                         </td>
-                        <td>{row.origin}</td>
+                        <td data-label="From: ">{row.origin}</td>
                         <td>{row.why}</td>
                       </tr>
                     ))}

@@ -91,7 +91,7 @@ export function BrokerDrawer(props: {
       <h3>Its largest bundles</h3>
       <Loaded answer={bundles} empty="It carries no bundle.">
         {(rows) => (
-          <table class="stacked">
+          <table>
             <thead>
               <tr>
                 <th scope="col">Bundle</th>
@@ -107,7 +107,7 @@ export function BrokerDrawer(props: {
                   <td>
                     <BundleName bundle={row.bundle} />
                   </td>
-                  <td class="number">{rate(row.short.throughput_in + row.short.throughput_out)}</td>
+                  <td class="number" data-label="Throughput: ">{rate(row.short.throughput_in + row.short.throughput_out)}</td>
                   <td data-label="May it move? ">
                     {row.may_move ? "yes" : `no: ${words(row.code ?? "")}`}{" "}
                     {props.who?.mutations && (
@@ -167,13 +167,13 @@ export function BundleDrawer(props: { bundle: string; move?: Move; who: WhoAmI |
             <tbody>
               <tr>
                 <td>from {move.source}</td>
-                <td class="number">{percent(move.source_before, 1)}</td>
-                <td class="number">{percent(move.source_after, 1)}</td>
+                <td class="number" data-label="Before: ">{percent(move.source_before, 1)}</td>
+                <td class="number" data-label="After: ">{percent(move.source_after, 1)}</td>
               </tr>
               <tr>
                 <td>to {move.target}</td>
-                <td class="number">{percent(move.target_before, 1)}</td>
-                <td class="number">{percent(move.target_after, 1)}</td>
+                <td class="number" data-label="Before: ">{percent(move.target_before, 1)}</td>
+                <td class="number" data-label="After: ">{percent(move.target_after, 1)}</td>
               </tr>
             </tbody>
           </table>

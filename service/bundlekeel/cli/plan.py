@@ -197,7 +197,7 @@ def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
     if (answer.moves or answer.splits) and not answer.what_if:
         parts += [Text(), Text(_next(answer, state), style="dim")]
     if answer.finished:
-        parts += [Text(), Text(_finished(answer.finished), style="bold")]
+        parts += [Text(), Text(_finished(answer.finished, answer.imbalance.measure), style="bold")]
     return Group(*parts)
 
 
@@ -218,19 +218,20 @@ def _next(answer: PlanView, state: State) -> str:
     return f"nothing is carried out now: the mode is {state.mode}{paused}; first {', then '.join(first)}"
 
 
-def _finished(row: FinishView) -> str:
+def _finished(row: FinishView, measure: str) -> str:
     about = f"{max(1, round(row.seconds / 60))} min" if row.seconds < 7200 else units.age(row.seconds)
     counts = f"{numbered(row.moves, 'move')}, {numbered(row.cycles, 'cycle')}"
-    end = f"max/mean {units.multiple(row.max_mean)}, {counts}, about {about}"
+    end = f"max/mean of {measure} {units.multiple(row.max_mean)}, {counts}, about {about}"
     return f"when finished: {end}" if row.complete else f"not finished by then: {end}"
 
 
 def _loads(answer: PlanView, layout: TableLayout) -> RenderableType:
     imbalance, bars = answer.imbalance, not (layout.wide and layout.stacked)
+    ratio = f"max/mean of {imbalance.measure}"
     made = table(
         *("broker", ">before", ">after", ">change", *(["load after"] if bars else [])),
         *(">bundles", ">B/s before", ">after", *([">msg/s before", ">after"] if layout.wide else [])),
-        title=f"load (max/mean {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})",
+        title=f"load ({ratio} {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})",
     )
     for row in answer.loads:
         difference = row.score_after - row.score_before

@@ -243,7 +243,16 @@ def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     sidecar.service.mode = "act"
     text = sidecar.run("plan", "--strategy", "threshold", "--set", "threshold_percent=5").stdout
     splits = ("splits (1, 1 refused)", "carries 180%, hot", "a split separates topics; add partitions")
-    for part in ("82.0%", "-30.0", BUNDLE, "BelowMinimum", "too small to justify", f"plan execute {HASH}", *splits):
+    for part in (
+        "max/mean of score 1.89 → 1.20",
+        "82.0%",
+        "-30.0",
+        BUNDLE,
+        "BelowMinimum",
+        "too small to justify",
+        f"plan execute {HASH}",
+        *splits,
+    ):
         assert part in text
     (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
     assert request.parameters == {"threshold_percent": "5"}
@@ -279,14 +288,18 @@ def test_a_plan_names_no_command_that_would_be_refused(
 def test_a_what_if_ends_with_how_it_ends(sidecar: Sidecar) -> None:
     """The last line: how even the load is then, and what that takes. It cannot be carried out."""
     text = sidecar.run("plan", "--scale", "2", "--keep-hit-counts").stdout
-    assert text.splitlines()[-1] == "when finished: max/mean 1.10, 23 moves, 6 cycles, about 4 min"
+    assert text.splitlines()[-1] == "when finished: max/mean of score 1.10, 23 moves, 6 cycles, about 4 min"
     assert "plan execute" not in text
     (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
     assert (request.traffic_scale, request.ignore_hit_counts) == (2.0, False)
     made = sidecar.service.made[HASH]
     assert made.finished is not None
     sidecar.service.made[HASH] = replace(made, finished=replace(made.finished, complete=False))
-    assert sidecar.run("plan", "--scale", "2").stdout.splitlines()[-1].startswith("not finished by then: max/mean 1.10")
+    assert (
+        sidecar.run("plan", "--scale", "2")
+        .stdout.splitlines()[-1]
+        .startswith("not finished by then: max/mean of score 1")
+    )
 
 
 def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:

@@ -250,7 +250,7 @@ def approve(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption
 
 @connected_once
 def discard(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Reject what somebody proposed."""
+    """Reject a proposal of another person."""
     _tell(session, "POST", f"reviews/{path_part(id)}/discard", reason, by)
 
 

@@ -14,7 +14,7 @@ from bundlekeel.core.guard.state import BegunMove, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan, Refusal, imbalance
+from bundlekeel.core.model.plan import Plan, Refusal, imbalance, measure_of
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, grouped
 from bundlekeel.core.operations.owned import with_owned
@@ -30,8 +30,8 @@ _LEAST_CYCLES: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """Where plan after plan ends. `max_mean`: of throughput over brokers; `seconds`: until the last move has landed;
-    `complete`: False where more cycles would be needed than were looked at."""
+    """Where plan after plan ends. `max_mean`: over brokers, of what the strategy evens out; `seconds`: until the last
+    move has landed; `complete`: False where more cycles would be needed than were looked at."""
 
     max_mean: float
     moves: int
@@ -55,7 +55,8 @@ def finish(given: PlanInput, first: PlanResult, *, interval_seconds: float, eta:
         seconds += step
         given = _after(given, result, int(1000 * step))
         result = plan(given)
-    max_mean = imbalance([load.throughput_before for load in result.plan.loads])
+    measure = f"{measure_of(result.plan.strategy)}_before"
+    max_mean = imbalance([getattr(load, measure) for load in result.plan.loads])
     return Finish(max_mean=max_mean, moves=moves, cycles=cycles, seconds=ended, complete=not _goes_on(result.plan))
 
 
@@ -81,7 +82,7 @@ def _after(given: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
     snapshot, now_ms = given.snapshot, given.snapshot.wall_ms
     draft = Draft(snapshot, result.ledger, given.params, idle=given.memory.idle)
     ids, owner = snapshot.brokers.ids, snapshot.bundles.owner.copy()
-    index = {broker: row for row, broker in enumerate(ids)}
+    index = snapshot.brokers.rows
     places = {entry.bundle: entry.target for entry in result.ledger.entries if entry.target in index}
     places |= {move.bundle: move.target for move in result.plan.moves}
     rows = {snapshot.bundles.names[row]: row for row in snapshot.bundles.rows_named(places)}
@@ -235,7 +236,7 @@ def _picked(brokers: BrokerTable, chosen: Ints) -> BrokerTable:
     """These rows, in this order; a copy."""
     rows = chosen.tolist()
     columns: dict[str, Any] = {}
-    for item in fields(brokers):
+    for item in (item for item in fields(brokers) if item.init):
         value = getattr(brokers, item.name)
         columns[item.name] = (
             value[chosen] if isinstance(value, np.ndarray) else tuple(value[row] for row in rows if value)
