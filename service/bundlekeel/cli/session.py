@@ -96,6 +96,8 @@ def period(since: str | None, until: str | None) -> dict[str, int | None]:
         None if text is None else int(_moment(option, text, now).timestamp() * 1000)
         for option, text in (("--since", since), ("--until", until))
     )
+    if begin is not None and begin > now.timestamp() * 1000:
+        raise CliError(f"--since {since!r} is in the future", USAGE)
     if begin is not None and end is not None and end < begin:
         raise CliError(f"--until {until!r} is before --since {since!r}", USAGE)
     return {"since_ms": begin, "until_ms": end}
