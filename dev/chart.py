@@ -3,7 +3,7 @@ prints deploy/prometheus/alerts.yml with absolute links to the runbooks.
 
 README.md comes from Chart.yaml and the `# --` comments of values.yaml, values-apache-chart.yaml from rendering the
 chart for the Apache Pulsar chart, `files/` from deploy/prometheus and deploy/dashboards (Helm reads nothing outside of
-a chart).
+a chart), `settings` in values.schema.json from the settings of the sidecar.
 `check` writes nothing and names every file that differs.
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from bundlekeel.settings.schema import PATTERN, rows
 from dev.gotools import HELM, ensure
 from dev.markdown import table
 
@@ -51,14 +52,14 @@ are enforced in mode `act` with or without a takeover.
 
 ## Uninstalling the chart
 
-Return the shedding to the brokers first, then remove the release
-([what stays](../../../docs/operations/upgrade.md#uninstall)):
-
 ```sh
-kubectl -n pulsar exec -it deploy/bundlekeel -- \\
-  bundlekeel handback -c /etc/bundlekeel/settings.yaml --reason "uninstall"
 helm uninstall bundlekeel --namespace pulsar
 ```
+
+A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/upgrade.md#uninstall)). When it
+fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
+`kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. `handback.onUninstall=false`, or `helm uninstall
+--no-hooks`, skips the Job. **Deleting the namespace skips it too.**
 """
 _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list", str: "string"}
 
@@ -123,6 +124,33 @@ def apache_values() -> str:
     return f"# {_NOTE}\n# {origin}\n{text.rstrip()}\n"
 
 
+def values_schema() -> str:
+    """values.schema.json with the settings' own keys below `settings`, so that Helm refuses what a sidecar would."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    settings: dict[str, Any] = {}
+    for row in rows():
+        *above, name = row.key.split(".")
+        if PATTERN in above:
+            continue
+        node = settings
+        for part in above:
+            node = node.setdefault(part, _closed())["properties"]
+        words = row.allowed.removesuffix(", or null").split(", ")
+        if words == ["true", "false"]:
+            node[name] = {"type": "boolean"}
+        elif len(words) > 1 and all(word.isidentifier() for word in words):
+            node[name] = {"enum": words}
+        else:
+            node[name] = {}
+    settings["leadership"]["properties"]["seats"] = {"type": "integer", "minimum": 1, "maximum": 3}
+    schema["properties"]["settings"] = {**_closed(), "properties": settings}
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _closed() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
 def pages() -> dict[Path, str]:
     """Every made file and its text."""
     copies = {
@@ -131,7 +159,8 @@ def pages() -> dict[Path, str]:
     }
     copies |= {CHART / "files" / "dashboards" / s.name: s for s in (ROOT / "deploy" / "dashboards").glob("*.json")}
     made = {target: source.read_text(encoding="utf-8") for target, source in copies.items()}
-    return made | {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
+    made |= {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
+    return made | {CHART / "values.schema.json": values_schema()}
 
 
 def alerts(address: str) -> str:
