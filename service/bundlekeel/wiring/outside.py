@@ -62,7 +62,8 @@ class Outside:
 
 
 def open_outside(loaded: LoadedSettings) -> Outside:
-    """Make the adapters; nothing is connected yet."""
+    """Make the adapters; nothing is connected yet. ConfigError."""
+    loaded.demand_store()
     settings, clock, telemetry = loaded.settings, SystemClock(), PrometheusTelemetry()
     store = _client(loaded, settings.store_url, "metadata_store")
     other = settings.configuration_store

@@ -56,7 +56,7 @@ class TestCommand:
         file.write_text("mode: act")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout) == (2, "")
-        assert "error: metadata_store: it is missing (allowed: the brokers' metadataStoreUrl" in bad.stderr
+        assert "c.yaml: metadata_store: it is missing (allowed: the brokers' metadataStoreUrl" in bad.stderr
         given = {"BUNDLEKEEL__METADATA_STORE": "zk:127.0.0.1:2181"}
         assert CliRunner(env=given).invoke(config_app, ["check", str(file)]).exit_code == 0
         with pytest.raises(ConfigError, match="metadata_store: it is missing"):
@@ -75,6 +75,17 @@ class TestCommand:
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
         (tmp_path / "token").write_text("x")
         assert "token_file" not in self.invoke("check", str(file)).stderr
+
+    @pytest.mark.parametrize("command", [["config", "check"], ["doctor", "-c"]])
+    def test_a_missing_store_is_told_with_the_file(self, tmp_path: Path, command: list[str]) -> None:
+        """The example as it is copied lacks it; the option for a file is no answer to who gave one."""
+        file = tmp_path / "bundlekeel.yaml"
+        file.write_text("cluster: c\n")
+        told = subprocess.run(
+            [sys.executable, "-m", "bundlekeel", *command, str(file)], capture_output=True, text=True, check=False
+        )
+        assert told.returncode == 2 and f"error: file:{file}: metadata_store: it is missing" in told.stderr
+        assert "-c FILE" not in told.stderr
 
     def test_init_writes_what_is_given(self, tmp_path: Path) -> None:
         """The minimal settings file in `config/` is what it writes of the two required options, and passes `check`. It

@@ -64,7 +64,7 @@ def check(
     settings = loaded.settings
     for text in (*warnings_of(settings), *misnamed_variables(os.environ)):
         typer.echo(f"warning: {text}", err=True)
-    _ = settings.store_url  # raises without one
+    loaded.demand_store()
     if missing := [] if elsewhere else loaded.unreadable_files():
         raise ConfigErrors(missing)
     typer.echo("ok")
