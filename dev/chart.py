@@ -1,5 +1,4 @@
-"""What of the Helm chart is made from elsewhere: `python -m dev.chart write|check`; `python -m dev.chart alerts URL`
-prints deploy/prometheus/alerts.yml with absolute links to the runbooks.
+"""What of the Helm chart is made from elsewhere: `python -m dev.chart write|check`.
 
 README.md comes from Chart.yaml and the `# --` comments of values.yaml, values-apache-chart.yaml from rendering the
 chart for the Apache Pulsar chart, `files/` from deploy/prometheus and deploy/dashboards (Helm reads nothing outside of
@@ -10,7 +9,6 @@ a chart), `settings` in values.schema.json from the settings of the sidecar.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -163,17 +161,6 @@ def pages() -> dict[Path, str]:
     return made | {CHART / "values.schema.json": values_schema()}
 
 
-def alerts(address: str) -> str:
-    """The alerts, each with this address of its runbook. ValueError for what the chart's `runbookUrl` would not take
-    either."""
-    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    rule = schema["properties"]["monitoring"]["properties"]["prometheusRule"]["properties"]["runbookUrl"]
-    if not address or re.fullmatch(rule["pattern"], address) is None:
-        raise ValueError(f"{address!r} is not an address with {{alert}}, like https://docs.example.com/{{alert}}.html")
-    text = (ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")
-    return re.sub(r"docs/operations/runbooks/(Bundlekeel\w+)\.md", lambda at: address.replace("{alert}", at[1]), text)
-
-
 def differing() -> list[Path]:
     """Made files that are not as they should be, and dashboards that nobody makes any more."""
     wanted = pages()
@@ -194,12 +181,6 @@ def main(action: str) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1] == "alerts":
-        try:
-            print(alerts(sys.argv[2]), end="")
-        except ValueError as error:
-            sys.exit(str(error))
-        sys.exit(0)
     if sys.argv[1:] not in (["write"], ["check"]):
-        sys.exit("usage: python -m dev.chart write|check, or alerts URL")
+        sys.exit("usage: python -m dev.chart write|check")
     sys.exit(main(sys.argv[1]))

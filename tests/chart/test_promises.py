@@ -425,14 +425,17 @@ def test_rules_and_dashboards_are_those_of_the_repository() -> None:
 
 
 def test_runbooks_can_be_followed_from_an_alert() -> None:
-    """With an address each alert has a link of its own; what is no address, or names no alert, is refused."""
+    """With addresses each alert has links of its own; what is no address, or names no alert, is refused."""
     values, key = CHART / "ci" / "prometheus-operator-values.yaml", "monitoring.prometheusRule.runbookUrl"
-    made = render("keel", values, "--set", f"{key}=https://docs.example.com/runbooks/{{alert}}.html")
+    grafana = "monitoring.prometheusRule.grafanaUrl=https://grafana.example.com/"
+    address = f"{key}=https://docs.example.com/runbooks/{{alert}}.html"
+    made = render("keel", values, "--set", address, "--set", grafana)
     rules = [item for item in made if item["kind"] == "PrometheusRule" and item["metadata"]["name"].endswith("alerts")]
     alerts = [rule for group in rules[0]["spec"]["groups"] for rule in group["rules"]]
     assert alerts
     for rule in alerts:
         assert rule["annotations"]["runbook_url"] == f"https://docs.example.com/runbooks/{rule['alert']}.html"
+        assert rule["annotations"]["dashboard_url"].startswith("https://grafana.example.com/d/bundlekeel-")
     for wrong in ("docs.example.com/{alert}", "https://docs.example.com/", "https://a b/{alert}"):
         with pytest.raises(RuntimeError, match="runbookUrl"):
             render("keel", values, "--set", f"{key}={wrong}")
