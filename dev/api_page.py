@@ -39,7 +39,8 @@ PROBLEMS = {
     (403, "forbidden"): "not allowed in this mode, or above the ceiling of the settings file",
     (403, "role"): "the role is too low",
     (403, "wrong-origin"): "the request comes from a page of another server",
-    (404, "not-found"): "no such route, broker, bundle, plan, task or group",
+    (404, "no-route"): "no such route, or none at this address: `detail` names the path",
+    (404, "not-found"): "no such broker, bundle, plan, task or group",
     (405, "method-not-allowed"): "the route does not take this method",
     (408, "slow-body"): "the body did not arrive in time",
     (
@@ -161,7 +162,9 @@ def _curl(path: str, method: str, query: dict[str, str], body: Any, *, socket: b
     words += ["--unix-socket", "bundlekeel.sock"] if socket else []
     words += [] if method == ("get" if body is None else "post") else ["-X", method.upper()]
     words += ["--json", json.dumps(body)] if body is not None else []
-    words += ["--get", *(f"--data-urlencode={name}={value}" for name, value in query.items())] if query else []
+    words += (
+        ["--get", *(word for item in query.items() for word in ("--data-urlencode", "=".join(item)))] if query else []
+    )
     words.append(("http://localhost" if socket else "http://127.0.0.1:8090") + path)
     return shlex.join(words)
 

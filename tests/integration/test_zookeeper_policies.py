@@ -61,7 +61,7 @@ class ZkWorld:
 @pytest.fixture
 async def world(zookeeper: Cluster, chroot: str, client: ZkClient, store: KazooClient) -> AsyncIterator[ZkWorld]:
     """Two sessions of ours and a plain client."""
-    store.create("/config")
+    store.create(CLUSTERS, makepath=True)
     configuration = await connect(zookeeper, f"{chroot}/config")
     yield ZkWorld(store, client, configuration)
     await configuration.close()

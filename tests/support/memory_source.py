@@ -154,6 +154,8 @@ class MemoryMetadata:
         self.leader: str | None = None
         self.suspended = False
         self.tenant_names: set[str] = set()
+        # Pulsar clusters that have a node; None: any.
+        self.clusters: set[str] | None = None
         # By Pulsar cluster; a text instead of the records is what is wrong with them.
         self.isolation: dict[str, tuple[IsolationPolicy, ...] | str] = {}
         self.domains: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -185,6 +187,10 @@ class MemoryMetadata:
 
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
         self._enter()
+        if self.clusters is not None and cluster not in self.clusters:
+            raise StoreError(
+                f"there is no /admin/clusters/{cluster} in the configuration store: it is not the brokers'"
+            )
         isolation = self.isolation.get(cluster, ())
         if isinstance(isolation, str):
             raise CodecError(isolation, code="NotJson")

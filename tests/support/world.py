@@ -161,7 +161,9 @@ def fake_outside(
 ) -> Outside:
     """What a sidecar reaches of a cluster in memory."""
     telemetry = PrometheusTelemetry()
-    config = BrokerConfig(admin, clock, cluster=loaded.settings.cluster, max_age_seconds=0.0)
+    config = BrokerConfig(
+        admin, clock, cluster=loaded.settings.cluster, stores=loaded.settings.stores, max_age_seconds=0.0
+    )
     source = ClusterSource(
         registry=cluster.source,
         feed=MemoryFeed(clock),

@@ -7,11 +7,16 @@ nothing of a body is read before. A route without a role cannot be registered.
 from __future__ import annotations
 
 import asyncio
+import reprlib
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from fastapi import APIRouter, FastAPI, Response
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Query
 from fastapi.routing import APIRoute, iter_route_contexts
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
@@ -44,11 +49,25 @@ class Route(APIRoute):
             raise TypeError(f"the route {path} has no role: make its router with router_for")
         super().__init__(path, *args, response_model=None, **options)
         self.answer = response_model
+        self._parameters = [
+            field.alias for field in get_flat_params(self.dependant) if isinstance(field.field_info, Query)
+        ]
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit the request, then run the endpoint."""
         admission: Admission = scope["app"].state.admission
-        await admission.admit(self, super().handle, scope, receive, send)
+        await admission.admit(self, self._run, scope, receive, send)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the endpoint, unless the query has a parameter that it does not take: one that is ignored misleads."""
+        for name, value in QueryParams(scope["query_string"]).multi_items() if self.role != ANYBODY else ():
+            if name not in self._parameters and scope["method"] in (self.methods or ()):
+                allowed = ", ".join(self._parameters) or "none"
+                reason = f"no query parameter of {scope['path']} (allowed: {allowed})"
+                detail = f"{reprlib.repr(name)[1:-1]} = {reprlib.repr(value)}: {reason}"
+                await problem(422, "invalid-value", detail, field=name, allowed=allowed)(scope, receive, send)
+                return
+        await super().handle(scope, receive, send)
 
 
 def router_for(role: str, *, changes: bool = False, **options: Any) -> APIRouter:
@@ -67,13 +86,17 @@ def require_roles(app: FastAPI) -> None:
 class Admission:
     """What stands between routes and endpoints of one listener. Without `access` no credentials are asked for.
 
-    `most` requests are worked on at once; a quarter as many more are kept for those that change something.
+    `elsewhere`: routes that only the unix socket has. `most` requests are worked on at once; a quarter as many more are
+    kept for those that change something.
     """
 
-    def __init__(self, *, access: AccessRules | None, trail: AuditTrail | None, most: int) -> None:
+    def __init__(
+        self, *, access: AccessRules | None, trail: AuditTrail | None, most: int, elsewhere: Sequence[BaseRoute] = ()
+    ) -> None:
         self.audit = Audit(trail, unnamed=SOCKET_OWNER if access is None else Principal("", ""))
         self.access = access
         self._authentication = None if access is None else Authentication(access)
+        self._elsewhere = elsewhere
         self._most = most
         self._kept = max(1, most // 4)
         self._working = 0
@@ -117,18 +140,18 @@ class Admission:
     async def unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A path without a route: without the right to read the answer does not show which routes exist."""
         refusal = await self._refusal(scope, "viewer")
-        await (refusal or problem(404, "not-found", _no_route(scope)))(scope, receive, send)
+        await (refusal or self._not_here(scope))(scope, receive, send)
+
+    def _not_here(self, scope: Scope) -> Response:
+        path = clean(scope["path"])[:200]
+        if any(route.matches(scope)[0] is Match.FULL for route in self._elsewhere):
+            detail = f"{scope['method']} {path} exists only on the unix socket while `api.auth` is not configured"
+        else:
+            detail = f"there is no {path}; /api/v1/openapi.json lists what there is"
+        return problem(404, "no-route", detail)
 
     async def _refusal(self, scope: Scope, role: str) -> Response | None:
         return None if self._authentication is None else await self._authentication.refusal(scope, role)
-
-
-def _no_route(scope: Scope) -> str:
-    asked = clean(f"{scope['method']} {scope['path']}")[:200]
-    text = f"Not Found: no route {asked} at this address; /api/v1/openapi.json lists those that are"
-    if scope["method"] in SAFE_METHODS or scope["app"].state.mutations:
-        return text
-    return f"{text}; changes are taken on the unix socket alone while `api.auth` is not configured"
 
 
 async def _read_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, iter_route_contexts
 
@@ -38,6 +38,25 @@ SECURITY_SCHEME = {
     "description": "A token of `api.auth.tokens_file` (`bundlekeel token new`) or a JWT, on TCP where `api.auth` is "
     "configured. Each route names its role: viewer, operator or admin; a higher role may do what a lower one may.",
 }
+
+
+# Of an address without the routes that change something.
+_READS_ONLY = """This address has no routes tagged `mutations`, because `api.auth` is not configured. They are in the
+document of the unix socket, which is also `config/openapi.json` of the sources."""
+_SERVERS = [{"url": "http://127.0.0.1:8090", "description": "a sidecar with the default `api.host` and `api.port`"}]
+_TAGS = [
+    {"name": name, "description": text}
+    for name, text in (
+        ("cluster", "Brokers, bundles, settings and connections as the sidecar sees them."),
+        ("reasons", "Why bundles move or stay: explanations, verdicts and the journal."),
+        ("plans", "Dry runs, kept plans and the tasks that carry them out."),
+        ("operations", "Drains, cordons, warm-ups, pins and other requests that are in force."),
+        ("mutations", "What changes the cluster or what the sidecars do; each needs a `reason`."),
+        ("quotas", "Limits of groups of tenants and namespaces over all brokers."),
+        ("channel", "The ownership channel of the extensible load manager."),
+        ("probes", "Liveness, readiness and metrics; no credentials."),
+    )
+]
 
 
 def create_app(
@@ -72,7 +91,12 @@ def create_app(
     app.state.mutations = mutations
     app.state.streams = streams or events.EventStreams(most=events.most_streams(max_concurrent))
     app.state.role_without_credentials = "admin" if mutations and access is None else "viewer"
-    app.state.admission = admission = Admission(access=access, trail=trail, most=max_concurrent)
+    changing = (mutating.router, mutating.admin, operations.changes, quotas.changes)
+    changes = APIRouter()
+    for router in changing:
+        changes.include_router(router, prefix="/api/v1")
+    elsewhere = () if mutations else changes.routes
+    app.state.admission = admission = Admission(access=access, trail=trail, most=max_concurrent, elsewhere=elsewhere)
     app.router.default = admission.unknown
     app.include_router(reads.router, prefix="/api/v1")
     app.include_router(reads.dry_runs, prefix="/api/v1")
@@ -81,10 +105,8 @@ def create_app(
     app.include_router(operations.reads, prefix="/api/v1")
     app.include_router(quotas.reads, prefix="/api/v1")
     if mutations:
-        app.include_router(mutating.router, prefix="/api/v1")
-        app.include_router(mutating.admin, prefix="/api/v1")
-        app.include_router(operations.changes, prefix="/api/v1")
-        app.include_router(quotas.changes, prefix="/api/v1")
+        for router in changing:
+            app.include_router(router, prefix="/api/v1")
     app.include_router(probes.router)
     app.include_router(page.router)
     require_roles(app)
@@ -101,7 +123,10 @@ class _App(FastAPI):
         if self.openapi_schema is None:
             access: AccessRules | None = self.state.admission.access
             routes = [_documented(context, access) for context in iter_route_contexts(self.routes)]
-            document = get_openapi(title=self.title, version=self.version, description=self.description, routes=routes)
+            text = self.description if self.state.mutations else f"{self.description}\n\n{_READS_ONLY}"
+            document = get_openapi(
+                title=self.title, version=self.version, description=text, routes=routes, tags=_TAGS, servers=_SERVERS
+            )
             problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
@@ -122,7 +147,8 @@ def openapi_text() -> str:
 def _documented(context: Any, access: AccessRules | None) -> APIRoute:
     """A route as FastAPI knows it from its inclusion, with the type of its answer, and who may use it."""
     role = context.original_route.role
-    free = access is None or (access.anonymous_reads and role == "viewer")
+    # Where no credentials are asked for, changes are the matter of the socket's owner, not of everybody.
+    free = not context.original_route.changes if access is None else access.anonymous_reads and role == "viewer"
     security = [] if role == ANYBODY else [{_BEARER: [role]}, *([{}] if free else [])]
     summary, _, _ = " ".join(context.endpoint.__doc__.split()).partition(". ")
     return APIRoute(

@@ -36,7 +36,7 @@ _CODES = {
     422: USAGE,
     429: REFUSED,
 }
-_NO_ROUTE = ("Not Found", "Method Not Allowed")
+_NO_ROUTE = ("no-route", "method-not-allowed")
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
@@ -184,14 +184,15 @@ class Client:
             detail, difference = str(told["detail"]), told.get("difference") or []
         except (ValueError, KeyError, TypeError):
             return CliError(f"what answers at {self.address} is not a sidecar (HTTP {answer.status_code})", UNREACHABLE)
-        if answer.request.method != "GET" and detail.startswith(_NO_ROUTE) and self.address.absent_socket:
+        absent = str(told.get("type")).rpartition(":")[2] in _NO_ROUTE
+        if answer.request.method != "GET" and absent and self.address.absent_socket:
             text = f"no sidecar of these settings runs here: there is no socket {self.address.absent_socket}"
             return CliError(f"{text}; what answers at {self.address} takes no changes", UNREACHABLE)
-        if answer.request.method == "GET" and detail.startswith(_NO_ROUTE):
+        if answer.request.method == "GET" and absent:
             path = answer.request.url.path
             hint = "expected the address of a sidecar of this release, http://host:port"
             return CliError(f"{self.address} has no {path}: {hint}", USAGE)
-        if detail.startswith(_NO_ROUTE):
+        if absent:
             hint = f"{self.address} accepts no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
             return CliError(hint, REFUSED)
         if answer.status_code == 401:

@@ -99,7 +99,8 @@ class Runtime:
     async def run(self, servers: Sequence[Server] = (), *, on_ready: Callable[[list[str]], None] | None = None) -> int:
         """Run until SIGTERM, SIGINT or `request_stop`; the exit code. A second signal ends the process at once.
 
-        WrongCluster, after a stop like any other, as soon as a broker shows that `cluster` is not its name.
+        WrongCluster, after a stop like any other, as soon as brokers show that `cluster` is not their name, or
+        `configuration_store` not their store.
         """
         self._own_signals()
         parts = self._parts

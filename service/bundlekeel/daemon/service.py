@@ -211,6 +211,7 @@ class BalancerService:
         given = why.WhyInput(
             cycle=self._p.cycle,
             metadata=self._p.metadata,
+            ownership=self._p.ownership,
             records=self._moves(),
             now_ms=self._p.clock.wall_ms(),
             desired=self._p.shared_state.desired,
@@ -371,7 +372,7 @@ class BalancerService:
             return await examine(self._p.context())
         p = self._p
         return go_live(
-            await examine(replace(p.context(), mode="act")),
+            await examine(p.context()),
             mode_ceiling=p.loaded.settings.mode,
             members=len(p.leadership.members),
             day=await self.summary(Period(since_ms=p.clock.wall_ms() - DAY_MS)),

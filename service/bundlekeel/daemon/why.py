@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS
 from bundlekeel.core.guard.scope import matching_bundles, pattern_for
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.names import bundle_for_hash, parse_bundle
+from bundlekeel.core.model.names import bundle_for_hash
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Split
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import clock_text, numbered, unknown_broker
@@ -23,7 +22,7 @@ from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES, lasts
 from bundlekeel.daemon.listings import obstacles
 from bundlekeel.daemon.operations.where import bundle_named, topic_named
 from bundlekeel.daemon.state.documents import Desired
-from bundlekeel.ports import Metadata
+from bundlekeel.ports import Metadata, Ownership
 
 # What a person does about a code, where waiting is not enough.
 _ACTIONS: dict[Code, str] = {
@@ -82,6 +81,7 @@ class WhyInput:
 
     cycle: Cycle
     metadata: Metadata
+    ownership: Ownership
     records: list[Json]
     now_ms: int
     desired: Desired = field(default_factory=Desired)
@@ -96,18 +96,18 @@ async def why(name: str, given: WhyInput) -> WhyView:
     if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
         return _broker(name, snapshot, given)
     try:
-        bundle = await _bundle_of(name, given.metadata)
+        bundle = name if name in snapshot.bundles.names else await _bundle_of(name, given.metadata)
     except NotFound as error:
         known = (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded))
         raise NotFound(str(error) if "/" in name else f"{unknown_broker(name, known)}; {error}") from None
-    answer = _bundle(bundle, snapshot, given)
+    answer = await _bundle(bundle, snapshot, given)
     return replace(answer, kind="bundle" if bundle == name else "topic", name=name)
 
 
 async def _bundle_of(name: str, metadata: Metadata) -> str:
-    with suppress(ValueError):
-        return str(parse_bundle(name))
-    await bundle_named(name, metadata)
+    bundle = await bundle_named(name, metadata)
+    if bundle is not None:
+        return str(bundle)
     topic = await topic_named(name, metadata)
     bounds = await metadata.boundaries(topic.namespace)
     if not bounds:
@@ -194,8 +194,10 @@ def _broker_change(plan: Plan | None) -> str:
     return plan.verdict.sentence
 
 
-def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
-    broker, sentence, codes, change = _stands(bundle, snapshot, given)
+async def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
+    broker, sentence, codes, change = (
+        _stands(bundle, snapshot, given) if bundle in snapshot.bundles.names else await _unreported(bundle, given)
+    )
     plan = given.cycle.report.plan if given.cycle.report else None
     both: tuple[Move | Split, ...] = (*plan.moves, *plan.splits) if plan else ()
     planned = [item for item in both if item.bundle == bundle]
@@ -212,10 +214,17 @@ def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     )
 
 
+async def _unreported(bundle: str, given: WhyInput) -> tuple[str | None, str, list[CodeView], str]:
+    """The same of a bundle in no load report: its owner by the metadata store or the ownership channel."""
+    owner = await given.ownership.owner(bundle)
+    if owner is None:
+        return None, f"no broker owns {bundle}", [], "wait for a client's lookup"
+    said = f"{owner.broker_id} owns it and reports no load of it: it is idle, or came there within the last report"
+    return owner.broker_id, said, [_code(Code.IDLE, "")], _ACTIONS[Code.IDLE]
+
+
 def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | None, str, list[CodeView], str]:
-    """(owner, sentence, codes, the one action) of one bundle."""
-    if bundle not in snapshot.bundles.names:
-        return None, f"no broker reports {bundle}: it is unowned, or not loaded yet", [], "wait for a client's lookup"
+    """(owner, sentence, codes, the one action) of one bundle that a broker reports."""
     row = snapshot.bundles.names.index(bundle)
     broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
     plan = given.cycle.report.plan if given.cycle.report else None

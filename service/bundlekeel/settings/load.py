@@ -170,6 +170,13 @@ class LoadedSettings:
     again: Callable[[], LoadedSettings] = field(repr=False, compare=False)
     path: Path | None = None
 
+    def demand_store(self) -> None:
+        """ConfigError without `metadata_store`, with the settings file in which to set it."""
+        if self.settings.metadata_store is None and self.path is not None:
+            allowed = "the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar"
+            raise ConfigError(f"file:{self.path}: metadata_store: it is missing (allowed: {allowed})", allowed=allowed)
+        _ = self.settings.store_url
+
     def located(self, file: Path | None) -> Path | None:
         """A path of the settings: relative ones belong to the settings file's folder, wherever a command is run."""
         if file is None or self.path is None or file.is_absolute():

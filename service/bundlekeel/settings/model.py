@@ -312,7 +312,9 @@ class Settings(Section):
         default=None, description="the brokers' metadataStoreUrl; whatever talks to the cluster needs it"
     )
     configuration_store: StoreAddress | None = Field(
-        default=None, description="the brokers' configurationMetadataStoreUrl; null means the same as metadata_store"
+        default=None,
+        description="the brokers' configurationMetadataStoreUrl, where isolation policies are; null means the same as "
+        "metadata_store. Where the brokers use another one, the sidecar does not start",
     )
     member_id: Annotated[str, AllowedWords("text without / and spaces")] | None = Field(
         default=None,
@@ -436,6 +438,11 @@ class Settings(Section):
             allowed = "the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar; settings file: -c FILE"
             raise ConfigError(f"metadata_store: it is missing (allowed: {allowed})", field="metadata_store")
         return self.metadata_store
+
+    @property
+    def stores(self) -> tuple[str, str | None]:
+        """`metadata_store` and `configuration_store` as they are written. ConfigError without the first."""
+        return self.store_url, self.configuration_store
 
     @property
     def root_path(self) -> str:

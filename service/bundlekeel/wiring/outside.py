@@ -24,9 +24,9 @@ from bundlekeel.adapters.zookeeper import (
     ZkLoadSource,
     ZkMetadata,
     ZkOwnership,
-    parse_store_url,
 )
 from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.core.model.uris import parse_store_url
 from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
@@ -62,7 +62,8 @@ class Outside:
 
 
 def open_outside(loaded: LoadedSettings) -> Outside:
-    """Make the adapters; nothing is connected yet."""
+    """Make the adapters; nothing is connected yet. ConfigError."""
+    loaded.demand_store()
     settings, clock, telemetry = loaded.settings, SystemClock(), PrometheusTelemetry()
     store = _client(loaded, settings.store_url, "metadata_store")
     other = settings.configuration_store
@@ -70,7 +71,7 @@ def open_outside(loaded: LoadedSettings) -> Outside:
     if other is not None and other != settings.store_url:
         configuration = _client(loaded, other, "configuration_store")
     admin = _admin(loaded, telemetry, clock)
-    config = BrokerConfig(admin, clock, cluster=settings.cluster)
+    config = BrokerConfig(admin, clock, cluster=settings.cluster, stores=settings.stores)
     topics = TopicsProcess(topics_options(loaded), clock=clock)
     metadata = ZkMetadata(store, configuration)
     source = _source(settings, store, topics, admin, clock, telemetry, live_loads(loaded, admin, metadata, clock))

@@ -74,7 +74,8 @@ async def check_everything_there(world: PolicyWorld) -> None:
     assert [policy.name for policy in records.isolation] == ["gold", "silver"]
     assert records.failure_domains == {"east": ("b1:8080", "b2:8080"), "west": ("b3:8080",)}
     assert records.anti_affinity == {"t/a": "g"}
-    assert (await world.metadata.policies("elsewhere", SPACES)).isolation == ()
+    with pytest.raises(StoreError, match="there is no /admin/clusters/elsewhere in the configuration store"):
+        await world.metadata.policies("elsewhere", SPACES)
 
 
 async def check_changes_are_seen(world: PolicyWorld) -> None:

@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.adapters.zookeeper.client import ZkClient, parse_store_url
+from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.core.model.errors import ConfigError, StoreError
+from bundlekeel.core.model.uris import parse_store_url
 from bundlekeel.tls import ClientTls
 from tests.support.contracts.coordination import eventually
 from tests.support.security import Certificates

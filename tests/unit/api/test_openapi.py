@@ -50,6 +50,19 @@ def test_every_field_and_parameter_is_described(document: dict[str, Any]) -> Non
     assert [name for name, item in (schemas | fields | parameters).items() if not item.get("description")] == []
 
 
+def test_a_document_says_what_it_lacks_and_who_may_change(document: dict[str, Any]) -> None:
+    """The one of an address without changes says where they are; no route that changes something is for everybody."""
+    reading = create_app(FakeService(), mutations=False).openapi()
+    lacking = document["paths"].keys() - reading["paths"].keys()
+    assert lacking and "no routes tagged `mutations`" in reading["info"]["description"]
+    assert "no routes tagged" not in document["info"]["description"]
+    writes = {name: item for name, item in operations(document) if "mutations" in item.get("tags", ())}
+    assert len(writes) > 20 and [name for name, item in writes.items() if {} in item["security"]] == []
+    used = {tag for _, item in operations(document) for tag in item.get("tags", ())}
+    assert {item["name"] for item in document["tags"]} == used and all(item["description"] for item in document["tags"])
+    assert document["servers"]
+
+
 def test_a_summary_is_a_sentence_for_people(document: dict[str, Any]) -> None:
     """Not the name of a function, and none twice."""
     summaries = {name: operation["summary"] for name, operation in operations(document)}
@@ -65,7 +78,7 @@ def test_each_route_names_every_status_that_errors_have(document: dict[str, Any]
 
 
 def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:
-    """With credentials configured they are needed; without, the document says that none are; probes never."""
+    """With credentials configured they are needed; without, reads and dry runs need none; probes never."""
     open_app, guarded = (
         create_app(FakeService(), mutations=True),
         create_app(FakeService(), mutations=True, access=access_for(tokens)),
@@ -76,7 +89,7 @@ def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:
         needed = {name: operation.get("security", []) for name, operation in operations(document)}
         assert needed["GET /api/v1/state"] == [{"bearer": ["viewer"]}, *more]
         assert needed["POST /api/v1/plans"] == [{"bearer": ["operator"]}, *more]
-        assert needed["PUT /api/v1/mode"] == [{"bearer": ["admin"]}, *more]
+        assert needed["PUT /api/v1/mode"] == [{"bearer": ["admin"]}]
         assert needed["GET /livez"] == needed["GET /metrics"] == []
 
 

@@ -269,6 +269,36 @@ async def test_a_request_that_would_not_do_is_told_field_value_and_what_would(ht
     assert [fault["field"] for fault in answer["errors"]] == ["traffic_scale", "stratagy"]
 
 
+@pytest.mark.parametrize(
+    ("path", "field", "named"),
+    [
+        ("/api/v1/journal?since=yesterday", "since", "since = 'yesterday': no query parameter of /api/v1/journal"),
+        ("/api/v1/journal?limit=2&lmit=3", "lmit", "lmit = '3'"),
+        ("/api/v1/state?x=", "x", "(allowed: none)"),
+        ("/api/v1/summary?since_ms=5&until_ms=2", "since_ms", "since_ms 5 is after until_ms 2"),
+    ],
+)
+async def test_a_query_that_would_be_ignored_is_refused(
+    http: httpx.AsyncClient, path: str, field: str, named: str
+) -> None:
+    """Named with its value and what is allowed; the same rows without it would look like an answer."""
+    answer = await http.get(path)
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+    assert named in answer.json()["detail"] and answer.json()["allowed"]
+    assert (await http.get("/metrics?x=1")).status_code == 200
+
+
+async def test_what_is_not_here_is_said_with_where_it_is(service: FakeService) -> None:
+    """The path; and of a route that only the unix socket has, that."""
+    async with client(create_app(service, mutations=False)) as http:
+        unknown = (await http.get("/api/v1/nope")).json()["detail"]
+        assert unknown.startswith("there is no /api/v1/nope;")
+        for method, path in (("POST", "/api/v1/pause"), ("PUT", "/api/v1/mode"), ("POST", "/api/v1/plans/abc/execute")):
+            answer = await http.request(method, path, json={"reason": "x"})
+            assert answer.status_code == 404
+            assert f"{method} {path} exists only on the unix socket while `api.auth`" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nope", 404), ("DELETE", "/api/v1/state", 405)])
 async def test_unknown_routes_are_problems_too(http: httpx.AsyncClient, method: str, path: str, status: int) -> None:
     """No HTML, no other error format."""
@@ -336,21 +366,6 @@ async def test_broken_json_is_told_with_its_place(http: httpx.AsyncClient, body:
     """What was typed by hand is found at once."""
     answer = await http.post("/api/v1/pause", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400 and where in answer.json()["detail"]
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "mutations", "socket"),
-    [("POST", "pause", False, True), ("GET", "pausse", False, False), ("POST", "pausse", True, False)],
-)
-async def test_a_path_without_a_route_says_where_the_routes_are(
-    service: FakeService, method: str, path: str, mutations: bool, socket: bool
-) -> None:
-    """A change that this address does not take names the unix socket."""
-    async with client(create_app(service, mutations=mutations)) as http:
-        answer = await http.request(method, f"/api/v1/{path}", json={"reason": "r"})
-    detail = answer.json()["detail"]
-    assert answer.status_code == 404 and f"{method} /api/v1/{path}" in detail and "openapi.json" in detail
-    assert ("unix socket" in detail) is socket
 
 
 async def test_probes(http: httpx.AsyncClient, service: FakeService) -> None:

@@ -21,6 +21,7 @@ class MemoryPolicies:
 
     def __init__(self) -> None:
         self._memory = MemoryMetadata()
+        self._memory.clusters = {CLUSTER}
         self.metadata: Metadata = self._memory
 
     async def put_isolation(self, policies: dict[str, Any] | None) -> None:

@@ -96,7 +96,7 @@ def test_brokers_that_serve_no_persistent_topics_take_nothing() -> None:
     seen[1] = replace(seen[1], persistent_topics_enabled=False)
     assert rows(seen, Policies()) == {"t/a": "134"}
     assert rows(seen, Policies(isolation=(policy("t/a", "b[12]"),))) == {"t/a": "1"}
-    rest = without_brokers(snapshot(seen), [B[0]], Parameters())
+    rest = without_brokers(snapshot(seen), [B[0]], Parameters(), Policies())[0]
     assert rest.brokers.takes_persistent().tolist() == [False, True, True]
     assert rest.brokers.takes_non_persistent().all()
 

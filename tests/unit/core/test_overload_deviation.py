@@ -248,6 +248,22 @@ def test_policy_forbids_is_told() -> None:
         assert codes(done) == {Code.POLICY_FORBIDS}, strategy
 
 
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "deviation", "transfer"])
+def test_a_broker_reserved_for_others_forbids_nothing_elsewhere(strategy: str) -> None:
+    """Rule: a bundle that may go to a broker, to which nothing more is worth a move, is not refused for policies."""
+    shop = {bundle_name(n, "t/shop"): 0.02 for n in range(12)}
+    reports = [report(broker(0), shop), report(broker(1), {}), report(broker(2), {})]
+    only = IsolationPolicy(name="p", namespaces=("t/gold",), primary=("b0002",))
+    params = Parameters(
+        strategy=strategy, deviation_threshold=0.5, threshold_percent=1.0, transfer_hit_count=0, **EAGER
+    )
+    given = PlanInput(snapshot=snapshot(reports), params=params, policies=Policies(isolation=(only,)))
+    done = plan(given).plan
+    told = {item.code for item in done.refusals if item.bundle}
+    assert Code.POLICY_FORBIDS not in told
+    assert {move.target for move in done.moves} == {broker(1)}
+
+
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_no_placement_draws_from_none(placement: str) -> None:
     """Rule: without candidates there is none, whatever the placement."""

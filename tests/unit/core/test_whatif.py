@@ -14,8 +14,9 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.whatif import finish, middle_broker, scaled, with_brokers, without_brokers
-from tests.support.builders import EAGER, NOW_MS, bundle_name, cluster, report, snapshot
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.core.planning.whatif import finish, landed, middle_broker, scaled, with_brokers, without_brokers
+from tests.support.builders import EAGER, NOW_MS, bundle_name, cluster, report, snapshot, traffic
 
 # Two brokers that share the load evenly: without a further one there is nothing to do.
 EVEN = [[0.1] * 6, [0.1] * 6]
@@ -101,7 +102,7 @@ def test_what_an_idle_broker_uses_is_used_but_not_learnt() -> None:
 def test_removed_added_and_scaled_together() -> None:
     """A removed broker's bundles are on those that stay, the added one is empty, and traffic is scaled; then evened."""
     seen = snapshot(cluster([[0.1] * 4, [0.1] * 4, [0.1] * 4]))
-    rest = without_brokers(seen, ["b0002:8080"], Parameters())
+    rest = without_brokers(seen, ["b0002:8080"], Parameters(), Policies())[0]
     made = with_brokers(scaled(rest, 0.5), ["c-1", "a-1"])
     assert made.brokers.ids == ("a-1", "b0000:8080", "b0001:8080", "c-1")
     owned = of(made)
@@ -132,6 +133,55 @@ def test_hits_are_counted_from_cycle_to_cycle() -> None:
     found = finish(given, first, interval_seconds=2.0, eta=float)
     assert found.complete and (found.moves, found.cycles, found.seconds) == (3, 2, 5.0)
     assert found.max_mean == pytest.approx(1.0)
+
+
+def test_removed_brokers_leave_by_policy() -> None:
+    """What a policy keeps from the brokers that stay is not placed there; what has no place is named with its code."""
+    free, bound = bundle_name(0, "t/free"), bundle_name(1, "t/bound")
+    seen = snapshot([report("b1", {free: 0.1, bound: 0.2}), report("b2", {}), report("gold", {})])
+    gold = IsolationPolicy(name="gold", namespaces=("t/gold",), primary=("gold",))
+    rest, homeless = without_brokers(seen, ["b1"], Parameters(), Policies(isolation=(gold,)))
+    assert of(rest) == {"b2": {free, bound}, "gold": set()} and not homeless
+    only = IsolationPolicy(name="only", namespaces=("t/bound",), primary=("b1",))
+    rest, homeless = without_brokers(seen, ["b1"], Parameters(), Policies(isolation=(gold, only)))
+    assert of(rest) == {"b2": {free}, "gold": set()}
+    assert [(item.code, item.bundle, item.broker) for item in homeless] == [(Code.POLICY_FORBIDS, bound, "b1")]
+    assert rest.brokers.traffic.sum() == pytest.approx(seen.brokers.traffic.sum() / 3)
+    _, homeless = without_brokers(seen, ["b1"], Parameters(), Policies(unknown="the store is away"))
+    assert {item.code for item in homeless} == {Code.POLICY_UNREADABLE} and len(homeless) == 2
+
+
+def moved(bundle: str, source: str, target: str, share: float) -> LedgerEntry:
+    """A move that landed a moment ago and is in neither report yet."""
+    load = traffic(share)
+    pressure = (100 * share, 0.0, 0.0, 0.0, load[2], load[3])
+    return LedgerEntry(
+        bundle=bundle, source=source, target=target, opened_ms=NOW_MS, landed_ms=NOW_MS, traffic=load, pressure=pressure
+    )
+
+
+@pytest.mark.parametrize("told", ["by the source", "by the target", "by neither"])
+def test_every_bundle_counts_while_moves_are_unsettled(told: str) -> None:
+    """Whatever the reports show of a move so far, its bundle is at one broker; removed brokers take nothing with
+    them."""
+    names = [bundle_name(number) for number in range(6)]
+    moving = dict.fromkeys(names[:3], 0.1)
+    reports = [
+        report("b1", moving if told == "by the source" else {}),
+        report("b2", dict.fromkeys(names[3:], 0.1) | (moving if told == "by the target" else {})),
+        report("b3", {}),
+    ]
+    seen = snapshot(reports)
+    entries = tuple(moved(name, "b1", "b2", 0.1) for name in names[:3])
+    at_rest = landed(seen, Ledger(entries=entries), Parameters(), {})
+    assert of(at_rest) == {"b1": set(), "b2": set(names), "b3": set()}
+    whole = 6 * sum(traffic(0.1))
+    assert at_rest.brokers.traffic.sum() == pytest.approx(whole)
+    rest, _ = without_brokers(at_rest, ["b2"], Parameters(), Policies())
+    assert len(of(rest)["b1"]) == len(of(rest)["b3"]) == 3
+    assert rest.brokers.traffic.sum() == pytest.approx(whole)
+    split = replace(moved("t/ns/0x00000000_0x00000001", "b1", "b2", 0.1), traffic=(0.0,) * 4)
+    assert landed(seen, Ledger(entries=(split,)), Parameters(), {}) is seen
 
 
 @pytest.mark.parametrize(("strategy", "score"), [("avg", True), ("uniform", False)])

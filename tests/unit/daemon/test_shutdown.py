@@ -228,6 +228,22 @@ def test_another_clusters_name_ends_the_process(answering: bool) -> None:
     assert "'local'" in text and "'east'" in text and not unloads
 
 
+def test_another_configuration_store_ends_the_process() -> None:
+    """Isolation policies are read there: a bundle could go where it is forbidden."""
+
+    async def main() -> tuple[str, object]:
+        cluster = FakeCluster(clock=LoopClock())
+        for static in cluster.model.static.values():
+            static |= {"metadataStoreUrl": "zk:zk1:2181/pulsar", "configurationMetadataStoreUrl": "zk:zk1:2181/config"}
+        async with asyncio.timeout(100):
+            with pytest.raises(WrongCluster) as caught:
+                await FakeSidecar(cluster).runtime.run()
+        return str(caught.value), cluster.model.unloads
+
+    text, unloads = run_virtually(main())
+    assert "set configuration_store" in text and "zk:zk1:2181/config" in text and not unloads
+
+
 def test_the_chart_grants_more_than_the_end_takes() -> None:
     """kubelet kills later than the sidecar is gone by itself."""
     granted = yaml.safe_load(CHART.read_text(encoding="utf-8"))["deployment"]["terminationGracePeriodSeconds"]

@@ -56,7 +56,7 @@ class TestCommand:
         file.write_text("mode: act")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout) == (2, "")
-        assert "error: metadata_store: it is missing (allowed: the brokers' metadataStoreUrl" in bad.stderr
+        assert "c.yaml: metadata_store: it is missing (allowed: the brokers' metadataStoreUrl" in bad.stderr
         given = {"BUNDLEKEEL__METADATA_STORE": "zk:127.0.0.1:2181"}
         assert CliRunner(env=given).invoke(config_app, ["check", str(file)]).exit_code == 0
         with pytest.raises(ConfigError, match="metadata_store: it is missing"):
@@ -76,6 +76,17 @@ class TestCommand:
         (tmp_path / "token").write_text("x")
         assert "token_file" not in self.invoke("check", str(file)).stderr
 
+    @pytest.mark.parametrize("command", [["config", "check"], ["doctor", "-c"]])
+    def test_a_missing_store_is_told_with_the_file(self, tmp_path: Path, command: list[str]) -> None:
+        """The example as it is copied lacks it; the option for a file is no answer to who gave one."""
+        file = tmp_path / "bundlekeel.yaml"
+        file.write_text("cluster: c\n")
+        told = subprocess.run(
+            [sys.executable, "-m", "bundlekeel", *command, str(file)], capture_output=True, text=True, check=False
+        )
+        assert told.returncode == 2 and f"error: file:{file}: metadata_store: it is missing" in told.stderr
+        assert "-c FILE" not in told.stderr
+
     def test_init_writes_what_is_given(self, tmp_path: Path) -> None:
         """The minimal settings file in `config/` is what it writes of the two required options, and passes `check`. It
         asks nothing then, and overwrites nothing; every value is checked before anything is written."""
@@ -90,9 +101,21 @@ class TestCommand:
         again = self.invoke(*least, "--file", str(file))
         assert again.exit_code == 2 and "exists already; another name: --file" in again.stderr
         (tmp_path / "token").write_text("x")
-        more = ["--token-file", "token", "--nic-gbps", "10", "--api-host", "0.0.0.0", "--file", str(tmp_path / "all")]
+        more = [
+            "--configuration-store",
+            "zk:zk-1:2181/config",
+            "--token-file",
+            "token",
+            "--nic-gbps",
+            "10",
+            "--api-host",
+            "0.0.0.0",
+            "--file",
+            str(tmp_path / "all"),
+        ]
         assert self.invoke(*least, *more).exit_code == 0
         settings = load_settings(tmp_path / "all", environ={}).settings
+        assert settings.configuration_store == "zk:zk-1:2181/config"
         assert (settings.admin.token_file, settings.api.host) == (Path("token"), "0.0.0.0")
         assert settings.capacity["*"].nic_gbps == 10
         assert self.invoke("check", str(tmp_path / "all"), "--elsewhere").exit_code == 0
@@ -140,7 +163,7 @@ class TestCommand:
         master, slave = pty.openpty()
         command = [sys.executable, "-m", "bundlekeel", "config", "init", "--file", str(file), "--cluster", "c"]
         with subprocess.Popen(command, stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as asking:
-            os.write(master, b"foo\nzk:a:1\n\nten\n10\n\n")
+            os.write(master, b"foo\nzk:a:1\nzk:a:1/config\n\nten\n10\n\n")
             said, _ = asking.communicate(timeout=60)
         os.close(slave)
         os.close(master)
@@ -149,6 +172,7 @@ class TestCommand:
             "cluster": "c",
             "mode": "recommend",
             "metadata_store": "zk:a:1",
+            "configuration_store": "zk:a:1/config",
             "capacity": {"*": {"nic_gbps": 10.0}},
         }
 

@@ -2,9 +2,8 @@
 
 from bundlekeel.adapters.zookeeper.channel import ZkChannel
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.connection import parse_store_url
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
 from bundlekeel.adapters.zookeeper.source import ZkLoadSource
 
-__all__ = ["ZkChannel", "ZkClient", "ZkCoordination", "ZkLoadSource", "ZkMetadata", "ZkOwnership", "parse_store_url"]
+__all__ = ["ZkChannel", "ZkClient", "ZkCoordination", "ZkLoadSource", "ZkMetadata", "ZkOwnership"]

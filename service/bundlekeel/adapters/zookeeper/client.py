@@ -38,10 +38,8 @@ from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KazooState
 from kazoo.retry import KazooRetry
 
-from bundlekeel.adapters.zookeeper.connection import ANONYMOUS, StoreIdentity, cut, parse_store_url
+from bundlekeel.adapters.zookeeper.connection import ANONYMOUS, StoreIdentity, cut
 from bundlekeel.core.model.errors import StaleWrite, StoreError
-
-__all__ = ["ZkClient", "parse_store_url"]
 
 RECONNECT_FIRST_SECONDS = 0.1
 RECONNECT_MAX_SECONDS = 3.0

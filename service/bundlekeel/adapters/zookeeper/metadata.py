@@ -19,7 +19,7 @@ from bundlekeel.codec import (
     decode_leader_broker,
 )
 from bundlekeel.codec.external_input import read
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.model.load import Owner
 from bundlekeel.core.model.names import TopicName, parse_bundle, parse_topic
 from bundlekeel.ports import PolicyRecords
@@ -225,6 +225,8 @@ class ZkPolicies:
     async def read(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
         """See the port. StoreError, CodecError."""
         root = f"{CLUSTERS}/{cluster}"
+        if await self._global.data(root) is None:
+            raise StoreError(f"there is no {root} in the configuration store: it is not the brokers'")
         isolation = await self._global.data(f"{root}/namespaceIsolationPolicies")
         domains = await self._global.children(f"{root}/failureDomain")
         members = await bounded([partial(self._global.data, f"{root}/failureDomain/{name}") for name in domains])

@@ -35,6 +35,9 @@ from bundlekeel.settings.describe import as_tree, describe, parameter_rows, warn
 from bundlekeel.settings.load import ConfigErrors, load_settings, misnamed_variables
 
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
+_HEAD += (
+    "# Set configuration_store where the brokers' configurationMetadataStoreUrl differs from their metadataStoreUrl\n"
+)
 TABLES = (Output.TABLE, Output.WIDE)
 
 
@@ -61,7 +64,7 @@ def check(
     settings = loaded.settings
     for text in (*warnings_of(settings), *misnamed_variables(os.environ)):
         typer.echo(f"warning: {text}", err=True)
-    _ = settings.store_url  # raises without one
+    loaded.demand_store()
     if missing := [] if elsewhere else loaded.unreadable_files():
         raise ConfigErrors(missing)
     typer.echo("ok")
@@ -71,6 +74,7 @@ def check(
 _QUESTIONS: Final = {
     ("cluster",): ("The brokers' clusterName", None),
     ("metadata_store",): ("The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)", None),
+    ("configuration_store",): ("The brokers' configurationMetadataStoreUrl (same: the metadataStoreUrl)", "same"),
     ("admin", "token_file"): ("File with a super-user's token (none: no authentication)", "none"),
     ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: the brokers report it)", "0"),
     ("api", "host"): ("Address that the API listens on", "127.0.0.1"),
@@ -82,6 +86,9 @@ _QUESTIONS: Final = {
 def init(
     cluster: Annotated[str | None, typer.Option(help="The brokers' clusterName.")] = None,
     metadata_store: Annotated[str | None, typer.Option(help="The brokers' metadataStoreUrl.")] = None,
+    configuration_store: Annotated[
+        str | None, typer.Option(help="The brokers' configurationMetadataStoreUrl, where it is another one.")
+    ] = None,
     token_file: Annotated[str | None, typer.Option(help="File with a super-user's token.")] = None,
     nic_gbps: Annotated[
         str | None, typer.Option(metavar="GBIT", help="Network card of a broker, Gbit/s; 0: the brokers report it.")
@@ -92,12 +99,14 @@ def init(
     ),
     elsewhere: ElsewhereOption = False,
 ) -> None:
-    """Write a settings file of few lines from five answers, in mode `recommend`: it changes nothing in the cluster.
+    """Write a settings file of few lines from six answers, in mode `recommend`: it changes nothing in the cluster.
 
-    Without --cluster and --metadata-store it asks for what is not given. The other three settings keep their defaults
+    Without --cluster and --metadata-store it asks for what is not given. The other four settings keep their defaults
     unless given.
     """
-    given = dict(zip(_QUESTIONS, (cluster, metadata_store, token_file, nic_gbps, api_host), strict=True))
+    given = dict(
+        zip(_QUESTIONS, (cluster, metadata_store, configuration_store, token_file, nic_gbps, api_host), strict=True)
+    )
     if file.exists():
         raise CliError(f"{file} exists already; another name: --file", USAGE)
     ask = cluster is None or metadata_store is None

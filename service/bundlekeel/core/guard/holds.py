@@ -88,7 +88,7 @@ def _names(brokers: Sequence[str]) -> str:
 
 
 # What a strategy says of a bundle that fits nowhere, when it is a bar that stands in the way.
-_NOWHERE = frozenset({Code.POLICY_FORBIDS, Code.NO_LEGAL_TARGET, Code.NO_GAIN})
+_NOWHERE = frozenset({Code.POLICY_FORBIDS, Code.NO_LEGAL_TARGET, Code.NO_GAIN, Code.NO_RETURN})
 
 
 def stopped(hold: Hold | None) -> Verdict | None:

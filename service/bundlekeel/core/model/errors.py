@@ -3,7 +3,7 @@
 BundlekeelError
   ConfigError          settings are wrong; `field`, `value` and `allowed` say where (exit code 2)
     ThresholdsError    a document of calibrated thresholds cannot be used; `code` says why
-    WrongCluster       `cluster` is not the name that the brokers run with: the process ends
+    WrongCluster       `cluster` or `configuration_store` is not what the brokers run with: the process ends
   CodecError           one record could not be read; that record is left out, never the cycle
   HistoryError         recorded history is torn, has a gap, or was written by a newer release
   SnapshotError        no usable snapshot of the cluster this time; try next cycle
@@ -47,7 +47,7 @@ class ThresholdsError(ConfigError):
 
 
 class WrongCluster(ConfigError):
-    """The setting `cluster` is not the brokers' `clusterName`: under two names there would be two leaders."""
+    """`cluster` (two names would mean two leaders) or `configuration_store` is not what the brokers run with."""
 
 
 class CodecError(BundlekeelError):

@@ -355,10 +355,10 @@ def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows:
 
 
 def grouped(bundles: BundleTable, owner: Ints, brokers: int) -> BundleTable:
-    """The bundles grouped by these owners, rows of as many brokers."""
-    order = np.argsort(owner, kind="stable")
+    """The bundles grouped by these owners, rows of as many brokers. Without those whose owner is -1."""
+    order = np.argsort(owner, kind="stable")[np.count_nonzero(owner < 0) :]
     starts = np.zeros(brokers + 1, dtype=np.int64)
-    np.cumsum(np.bincount(owner, minlength=brokers), out=starts[1:])
+    np.cumsum(np.bincount(owner[order], minlength=brokers), out=starts[1:])
     return replace(
         bundles,
         names=tuple(bundles.names[row] for row in order.tolist()),

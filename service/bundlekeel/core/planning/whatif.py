@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
 
+from bundlekeel.core.filters.allowed import limits_of
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE
 from bundlekeel.core.guard.state import BegunMove, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan, imbalance, measure_of
+from bundlekeel.core.model.plan import Plan, Refusal, imbalance, measure_of
+from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, grouped
+from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger
@@ -119,22 +122,65 @@ def scaled(snapshot: Snapshot, factor: float) -> Snapshot:
     )
 
 
-def without_brokers(snapshot: Snapshot, gone: Collection[str], params: Parameters) -> Snapshot:
-    """These brokers are away and their bundles were taken by the others, largest first to the least loaded.
+def landed(snapshot: Snapshot, ledger: Ledger, params: Parameters, idle: Mapping[str, float]) -> Snapshot:
+    """The snapshot once every move of the ledger has landed and is reported: each bundle at one broker, and nothing is
+    left to be corrected. What goes to a broker without a usable report stays where it is reported.
+
+    A ledger corrects the reports as they are: on other brokers than those its bundles would be at none, or at two.
+    """
+    index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
+    known = {snapshot.bundles.names[row] for row in snapshot.bundles.rows_named(ledger.bundles())}
+    # Without traffic and in no report: split since, or idle.
+    entries = {
+        entry.bundle: entry
+        for entry in ledger.entries
+        if entry.target in index and (entry.bundle in known or any(entry.traffic))
+    }
+    if not entries:
+        return snapshot
+    draft = Draft(snapshot, replace(ledger, entries=tuple(entries.values())), params, idle=idle)
+    owned: dict[str, list[str]] = {}
+    for entry in entries.values():
+        owned.setdefault(entry.target, []).append(entry.bundle)
+    bundles = with_owned(snapshot, owned).bundles
+    traffic = {name: getattr(bundles, name).copy() for name in ("latest", "short", "long")}
+    for row in bundles.rows_named(entries.keys() - known):
+        for table in traffic.values():
+            table[row] = entries[bundles.names[row]].traffic
+    return replace(
+        snapshot,
+        brokers=replace(snapshot.brokers, usage=draft.usage, traffic=draft.traffic),
+        bundles=replace(bundles, **traffic),
+    )
+
+
+def without_brokers(
+    snapshot: Snapshot, gone: Collection[str], params: Parameters, policies: Policies
+) -> tuple[Snapshot, tuple[Refusal, ...]]:
+    """These brokers are away and their bundles were taken by the others, largest first to the least loaded that
+    policies allow. Refusals name the bundles that no broker may take, which are left out.
 
     That is where lookups would roughly put them; the plan on the result says what remains to be evened out.
     """
     draft = Draft(snapshot, Ledger(), params)
-    ids, bundles = snapshot.brokers.ids, snapshot.bundles
+    ids, bundles, label = snapshot.brokers.ids, snapshot.bundles, ",".join(sorted(gone))
     stay = np.array([row for row, broker in enumerate(ids) if broker not in gone], dtype=np.int64)
-    owner = bundles.owner.copy()
-    homeless = np.flatnonzero(~np.isin(bundles.owner, stay))
+    owner = np.where(np.isin(bundles.owner, stay), bundles.owner, -1)
+    limits = limits_of(_regrouped(snapshot, draft, stay, owner, label), policies)
+    homeless = np.flatnonzero(owner < 0)
     size = bundles.short[:, THROUGHPUT_IN] + bundles.short[:, THROUGHPUT_OUT]
+    refusals = []
     for row in homeless[np.argsort(-size[homeless], kind="stable")].tolist():
-        target = int(stay[np.argmin(draft.score[stay])])
-        draft.take(row, int(bundles.owner[row]), target, rule="what-if", threshold=0.0)
-        owner[row] = target
-    return _regrouped(snapshot, draft, stay, owner, ",".join(sorted(gone)))
+        namespace = bundles.namespace[row]
+        allowed = stay if limits is None else stay[limits.mask[namespace]]
+        if len(allowed):
+            owner[row] = target = int(allowed[np.argmin(draft.score[allowed])])
+            draft.take(row, int(bundles.owner[row]), target, rule="what-if", threshold=0.0)
+        else:
+            unread = limits is not None and bool(limits.unknown[namespace])
+            code = Code.POLICY_UNREADABLE if unread else Code.POLICY_FORBIDS
+            refusals.append(Refusal(code=code, bundle=bundles.names[row], broker=ids[bundles.owner[row]]))
+    return _regrouped(snapshot, draft, stay, owner, label), tuple(refusals)
 
 
 def with_brokers(snapshot: Snapshot, names: Sequence[str], idle_cpu: float = 0.0) -> Snapshot:
@@ -174,7 +220,7 @@ def middle_broker(brokers: BrokerTable) -> int:
 
 def _regrouped(snapshot: Snapshot, draft: Draft, stay: Ints, owner: Ints, label: str) -> Snapshot:
     """The snapshot with only the brokers that stay, with the load they have then, and bundles by their new owners."""
-    renumbered = np.full(len(snapshot.brokers), -1, dtype=np.int64)
+    renumbered = np.full(len(snapshot.brokers) + 1, -1, dtype=np.int64)  # the last one: of no broker
     renumbered[stay] = np.arange(len(stay))
     then = replace(snapshot.brokers, usage=draft.usage, traffic=draft.traffic, topics=draft.topics)
     return replace(

@@ -182,14 +182,14 @@ class TriedTarget:
 
 def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[TriedTarget]) -> list[Refusal]:
     """One refusal for each of these bundles after all attempts failed; the first target that policies allow decides the
-    code.
+    code. Where they allow none of those that were tried, it is asked whether they allow another one.
 
     TargetOverloaded: it is the overload threshold that stands in the way, either because the bundle is small enough
     for the difference, or because the target's room is smaller still than the difference (a split would not help).
     """
     draft = context.draft
     before, ceiling = float(draft.score[source]), context.params.overloaded_threshold_percent / 100
-    order = (Code.POLICY_FORBIDS, Code.NO_GAIN, Code.TARGET_OVERLOADED, Code.TOO_BIG)
+    order = (Code.NO_GAIN, Code.TARGET_OVERLOADED, Code.TOO_BIG)
     chosen: Ints = np.zeros(len(rows), dtype=np.int64)
     for attempt in attempts:
         after, relief = attempt.offer.target_after, before - attempt.offer.source_after
@@ -197,11 +197,37 @@ def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[T
         over = (after >= ceiling) & (small | (ceiling - attempt.other < attempt.want))
         level = np.where(over, 2, np.where(small | (relief <= EPSILON), 1, 3))
         chosen = np.where((chosen == 0) & np.isfinite(after), level, chosen)
+    refusals = _unreached(context, source, rows[chosen == 0])
     widest = max((attempt.want for attempt in attempts), default=0.0)
     details = {Code.TOO_BIG: f"only {widest:.1%} may move", Code.TARGET_OVERLOADED: f"limit {ceiling:.0%}"}
-    refusals: list[Refusal] = []
-    for index, code in enumerate(order):
+    for index, code in enumerate(order, start=1):
         refusals += refuse_all(context, source, rows[chosen == index], code, details.get(code, ""))
+    return refusals
+
+
+def _unreached(context: Context, source: int, rows: Ints) -> list[Refusal]:
+    """Refusals of bundles that may go to no target that was tried: is there one that was not worth a try?
+
+    Without policies it is the guard that forbids the targets (`returning` tells how), or an id like the broker's own.
+    """
+    draft = context.draft
+    if draft.allowed is None or not len(rows):
+        return refuse_all(context, source, rows, Code.POLICY_FORBIDS)
+    allowed = draft.allowed[context.snapshot.bundles.namespace[rows]]
+    allowed[:, [source, *draft.alike.get(source, ())]] = False
+    legal = allowed & draft.legal_targets()
+    codes = np.full(len(rows), Code.NO_LEGAL_TARGET, dtype=object)
+    codes[legal.any(axis=1)] = Code.NO_GAIN
+    codes[~allowed.any(axis=1)] = Code.POLICY_FORBIDS
+    if draft.bans is not None:
+        for place in np.flatnonzero(codes == Code.NO_GAIN).tolist():
+            row, targets = int(rows[place]), np.flatnonzero(legal[place])
+            if draft.bans.forbidden_targets(row, source, targets).all():
+                codes[place] = draft.bans.code(row, source, int(targets[0]))
+    refusals = []
+    for code in (Code.POLICY_FORBIDS, Code.NO_LEGAL_TARGET, Code.QUARANTINED, Code.NO_RETURN, Code.NO_GAIN):
+        detail = "no broker that policies allow is less loaded by enough" if code is Code.NO_GAIN else ""
+        refusals += refuse_all(context, source, rows[codes == code], code, detail)
     return refusals
 
 

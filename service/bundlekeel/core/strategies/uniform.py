@@ -127,7 +127,7 @@ def _select(
         elif value > needed * (1 + EPSILON):
             refused = Code.TOO_BIG, f"{value:.0f} > {needed:.0f} {measure.unit}"
         elif math.isinf(after):
-            refused = Code.POLICY_FORBIDS, ""
+            refused = Code.POLICY_FORBIDS, f"not to {context.snapshot.brokers.ids[target]}"
         elif after > params.overloaded_threshold_percent / 100:
             refused = Code.TARGET_OVERLOADED, ""
         elif after > 0 and after >= (float(draft.score[source]) or float(draft.score.max())):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.answers.doc import Answer, By, Doc, Json, Reason, Sentence, WallMs
 
 
@@ -15,6 +16,12 @@ class Period:
 
     since_ms: int = 0
     until_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """ConfigError for an end before the beginning."""
+        if 0 < self.until_ms < self.since_ms:
+            text = f"since_ms {self.since_ms} is after until_ms {self.until_ms}"
+            raise ConfigError(text, field="since_ms", value=self.since_ms, allowed=f"at most {self.until_ms}")
 
     def of(self, records: Iterable[Json]) -> list[Json]:
         """Those of the records that are in it."""

@@ -179,6 +179,7 @@ class Cycle:
         self.guard_memory.see(picture, snapshot.wall_ms)
         self.admin.set_endpoints(picture.endpoints)
         await self.config.refresh(picture.endpoints)
+        self.config.demand_configuration_store()
         self.gate.see(picture)
         self._broker_splits.look(picture, takeover)
         self.params = self.parameters(self.config.adoptable(), namespaces_of(takeover))

@@ -13,11 +13,13 @@ from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, imbalance, measure_of
+from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.planning.engine import PlanInput
+from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.pressure import learn_idle
-from bundlekeel.core.planning.whatif import finish, scaled, with_brokers, without_brokers
+from bundlekeel.core.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
 from bundlekeel.daemon.answers.picture import VerdictView
 from bundlekeel.daemon.answers.plans import (
     FinishView,
@@ -52,29 +54,32 @@ class Planner:
 
     async def compute(self, request: PlanRequest) -> Plan:
         """The plan of this request on the newest snapshot. SnapshotError before the first cycle."""
-        return (await self._cycle.compute(self._input(request))).plan
+        return (await self._cycle.compute(self._input(request)[0])).plan
 
-    def _input(self, request: PlanRequest) -> PlanInput:
+    def _input(self, request: PlanRequest) -> tuple[PlanInput, tuple[Refusal, ...]]:
+        """What the plan is made of, and bundles of removed brokers that have no place in it."""
         snapshot = self._cycle.snapshot
         if snapshot is None:
             raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
         params = parameters_of(request, self._cycle.params)
-        altered = _altered(snapshot, request, params)
+        if not request.what_if:
+            return replace(self._cycle.plan_input(snapshot), params=params), ()
+        state = self._cycle.cycle_state
+        altered = landed(snapshot, state.ledger, params, state.memory.idle)
+        altered, homeless = _altered(altered, request, params, self._cycle.policies.current)
         if request.add_brokers:
-            cycle_state = self._cycle.cycle_state
-            seen = learn_idle(cycle_state.memory.idle, snapshot, params, cycle_state.ledger.unsettled())
+            seen = learn_idle(state.memory.idle, snapshot, params, state.ledger.unsettled())
             altered = with_brokers(altered, request.add_brokers, min(seen.values(), default=0.0))
-        given = replace(self._cycle.plan_input(altered), params=params)
-        if request.what_if:
-            # Smoothed scores are those of the brokers and the traffic as they are.
-            given = replace(given, memory=replace(given.memory, history={}))
-        return given
+        # Smoothed scores are those of the brokers and the traffic as they are.
+        memory = replace(state.memory, history={})
+        return replace(self._cycle.plan_input(altered), params=params, ledger=Ledger(), memory=memory), homeless
 
     async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
         """A plan as an answer of the API."""
-        given = self._input(request)
+        given, homeless = self._input(request)
         result = await self._cycle.compute(given)
-        answer = plan_view(result.plan, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if)
+        made = replace(result.plan, refusals=(*homeless, *result.plan.refusals))
+        answer = plan_view(made, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if)
         if request.what_if:
             ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)
             answer = replace(answer, finished=FinishView(**asdict(await asyncio.to_thread(ended))))
@@ -133,7 +138,9 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
     return changed
 
 
-def _altered(snapshot: Snapshot, request: PlanRequest, params: Parameters) -> Snapshot:
+def _altered(
+    snapshot: Snapshot, request: PlanRequest, params: Parameters, policies: Policies
+) -> tuple[Snapshot, tuple[Refusal, ...]]:
     """The snapshot with brokers taken out and traffic scaled, as the request asks; nothing in it is wrong. What those
     that are taken out carried goes to the others, not to added ones: these begin empty, as if just started."""
     _check_removed(request.remove_brokers, snapshot)
@@ -142,8 +149,10 @@ def _altered(snapshot: Snapshot, request: PlanRequest, params: Parameters) -> Sn
         raise ConfigError(
             "traffic_scale must be above 0", field="traffic_scale", value=request.traffic_scale, allowed="> 0"
         )
-    altered = without_brokers(snapshot, request.remove_brokers, params) if request.remove_brokers else snapshot
-    return altered if request.traffic_scale == 1.0 else scaled(altered, request.traffic_scale)
+    homeless: tuple[Refusal, ...] = ()
+    if request.remove_brokers:
+        snapshot, homeless = without_brokers(snapshot, request.remove_brokers, params, policies)
+    return (snapshot if request.traffic_scale == 1.0 else scaled(snapshot, request.traffic_scale)), homeless
 
 
 def _check_removed(gone: Sequence[str], snapshot: Snapshot) -> None:

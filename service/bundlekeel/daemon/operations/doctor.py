@@ -36,7 +36,7 @@ from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
 from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check, live_loads_check
 from bundlekeel.daemon.operations.takeover import read_record
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.sources.policies import PolicyCache
@@ -86,13 +86,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     if picture is None:
         return checks
     context.admin.set_endpoints(picture.endpoints)
-    try:
-        await context.config.refresh(picture.endpoints, force=True)
-    except WrongCluster as error:
-        checks.append(Check.failed("cluster name", str(error), f"set cluster: {error.allowed}"))
-    else:
-        name = context.config.adoptable().get("clusterName")
-        checks.append(Check.passed("cluster name", name or "no broker has shown its clusterName"))
+    checks += await _identity(context, picture)
     tables = await _listening(context, picture, within)
     checks += _reports(context, picture, tables)
     checks += [*_admin(context, picture), *_reporting(context, picture)]
@@ -175,6 +169,23 @@ async def _picture(context: DoctorContext, within: float) -> tuple[RawClusterVie
     count = len(picture.endpoints)
     fix = "" if count else "check the chroot in `metadata_store`: it must be the brokers' metadataStoreUrl"
     return picture, Check(name="brokers", ok=count > 0, detail=f"{count} registered, mode {picture.mode}", fix=fix)
+
+
+async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Check]:
+    """Whether the brokers run under our cluster's name, and have policies where we read them."""
+    name, store = "cluster name", "configuration store"
+    named, stored = f"no broker has shown its {name}", f"no broker has shown its {store}"
+    try:
+        await context.config.refresh(picture.endpoints, force=True)
+    except WrongCluster as error:
+        first = Check.failed(name, str(error), f"set cluster: {error.allowed}")
+    else:
+        first = Check.passed(name, context.config.adoptable().get("clusterName") or named)
+    try:
+        context.config.demand_configuration_store()
+    except WrongCluster as error:
+        return [first, Check.failed(store, str(error), f"set configuration_store: {error.allowed}")]
+    return [first, Check.passed(store, configuration_store(context.config.adoptable()) or stored)]
 
 
 async def _listening(context: DoctorContext, picture: RawClusterView, within: float) -> LoadTables:
@@ -291,11 +302,14 @@ def _shedding(context: DoctorContext, picture: RawClusterView, partial_takeover:
         return Check.passed("brokers' own shedding", "off on every broker that answered")
     if all(left_to_us(context.config.values(broker), partial_takeover) for broker in on):
         return Check.passed("brokers' own shedding", f"on, but leaves {', '.join(partial_takeover)} to us")
+    until = "" if context.mode == "act" else f", as it should be in mode {context.mode}"
     return Check(
         name="brokers' own shedding",
         ok=context.mode != "act",
-        detail=f"on at {some(on)}",
-        fix="run `bundlekeel takeover` before mode `act`; two balancers undo each other's moves",
+        detail=f"on at {some(on)}{until}",
+        fix="run `bundlekeel takeover`: in mode `act` nothing moves until these brokers stop shedding"
+        if context.mode == "act"
+        else "",
         severity="error" if context.mode == "act" else "warning",
     )
 

@@ -151,7 +151,7 @@ _NEARLY_MS: Final = DAY_MS * 9 // 10
 def go_live(
     checks: Sequence[Check], *, mode_ceiling: str, members: int, day: SummaryView, plan: Plan | None
 ) -> list[Check]:
-    """`checks`: of `examine` for mode act; `day`: of the last 24 hours. What does not hold is an error (no go) or,
+    """`checks`: of `examine`; `day`: of the last 24 hours. What does not hold is an error (no go) or,
     where a person may know better, a warning."""
     return [*checks, _mode(mode_ceiling), _seats(members), _failsafe(), _recommendations(day), _would_do(day, plan)]
 
@@ -161,7 +161,8 @@ def _mode(ceiling: str) -> Check:
     fix = (
         ""
         if ok
-        else "when all other checks hold: `mode: act` in the settings file, then restart the sidecars one by one"
+        else "when all other checks hold: `mode: act` in the settings file, restart the sidecars one by one, then "
+        "`bundlekeel takeover`"
     )
     return Check(name="mode", ok=ok, detail=f"the settings file says {ceiling}", fix=fix, severity="warning")
 

@@ -114,9 +114,6 @@ async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
 async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
     """The topic, or its partitions."""
     topic = await topic_named(name, metadata)
-    unseen = any(unicodedata.category(sign) in ("Cc", "Cs") for sign in topic.local)
-    if unseen or topic.local in (".", "..") or not is_namespace(topic.namespace):
-        raise _no_name(name)
     partitions = await metadata.partitions(str(topic)) if topic.partition < 0 else 0
     if partitions > MOST_PARTITIONS:
         raise ConfigError(
@@ -129,21 +126,31 @@ async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
 
 
 async def topic_named(name: str, metadata: Metadata) -> TopicName:
-    """The topic of this name. NotFound for a name that cannot be one, and for one word (`orders`) that looks like a
-    broker or is no topic of public/default: a mistyped broker would be taken for a topic, and its bundle be moved."""
+    """The topic of this name. NotFound for a name that cannot be one, for one word (`orders`) that looks like a broker,
+    and for a persistent topic that does not exist: of a mistyped one the bundle would be moved. Of non-persistent
+    topics nothing is stored."""
     try:
         topic = parse_topic(name)
     except ValueError as error:
         raise NotFound(str(error)) from None
-    if "/" in name:
-        return topic
-    if _BROKER.fullmatch(name):
+    if "/" not in name and _BROKER.fullmatch(name):
         raise NotFound(f"{name!r} is taken for a broker, not for a topic; {_FOR_A_TOPIC}")
-    bounds = await metadata.boundaries(topic.namespace)
-    bundle = str(bundle_for_hash(topic.namespace, bounds, topic.hash)) if bounds else ""
-    if not bundle or (str(topic) not in await metadata.topics(bundle) and not await metadata.partitions(str(topic))):
-        raise NotFound(f"{name!r} is taken for the topic {topic}, which does not exist; {_FOR_A_TOPIC}")
+    unseen = any(unicodedata.category(sign) in ("Cc", "Cs") for sign in topic.local)
+    if unseen or topic.local in (".", "..") or not is_namespace(topic.namespace):
+        raise _no_name(name)
+    if topic.domain == "persistent" and not await _exists(topic, metadata):
+        word = f"{name!r} is taken for the topic {topic}, which does not exist; {_FOR_A_TOPIC}"
+        raise NotFound(word if "/" not in name else f"topic {topic} does not exist")
     return topic
+
+
+async def _exists(topic: TopicName, metadata: Metadata) -> bool:
+    """Whether a persistent topic is partitioned, a partition of such a one, or has data. NotFound: its namespace."""
+    whole = replace(topic, local=topic.local.removesuffix(f"-partition-{topic.partition}"))
+    if await metadata.partitions(str(whole)) > max(topic.partition, 0):
+        return True
+    bounds = await _boundaries(metadata, topic.namespace)
+    return str(topic) in await metadata.topics(str(bundle_for_hash(topic.namespace, bounds, topic.hash)))
 
 
 async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:

@@ -11,11 +11,16 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from bundlekeel.core.model.errors import AdminApiError, WrongCluster
+from bundlekeel.core.model.errors import AdminApiError, ConfigError, WrongCluster
+from bundlekeel.core.model.uris import parse_store_url
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock
 from bundlekeel.settings.parameters import REPORTED_BUNDLES, STOCK
 
 _log = structlog.get_logger(__name__)
+
+# A broker's two stores: the first key with a value counts (`ServiceConfiguration.getConfigurationMetadataStoreUrl`).
+_METADATA = ("metadataStoreUrl", "zookeeperServers")
+_CONFIGURATION = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers", *_METADATA)
 
 # A broker that hangs must not stop the balancing of the others before its session ends.
 KEPT_SECONDS = 60.0
@@ -24,14 +29,22 @@ KEPT_SECONDS = 60.0
 class BrokerConfig:
     """Cache of each broker's effective settings; a broker that could not be asked is None in answers about it.
 
-    `cluster`: the name that the brokers must run with (`clusterName`); None where it does not matter.
+    `cluster`: the name that the brokers must run with (`clusterName`); None where it does not matter. `stores`: our
+    `metadata_store` and `configuration_store` (None: the same).
     """
 
     def __init__(
-        self, admin: BrokerAdmin, clock: Clock, *, cluster: str | None = None, max_age_seconds: float = 10.0
+        self,
+        admin: BrokerAdmin,
+        clock: Clock,
+        *,
+        cluster: str | None = None,
+        stores: tuple[str, str | None] = ("", None),
+        max_age_seconds: float = 10.0,
     ) -> None:
         self._admin = admin
         self._cluster = cluster
+        self._stores = stores
         self._clock = clock
         self._max_age = max_age_seconds
         self._read_at = float("-inf")
@@ -70,6 +83,26 @@ class BrokerConfig:
                 f"{' and '.join(map(repr, names))}: set cluster to that name (two names would mean two leaders)"
             )
             raise WrongCluster(text, field="cluster", value=self._cluster, allowed=" or ".join(names))
+
+    def demand_configuration_store(self) -> None:
+        """WrongCluster when brokers show their configuration store and ours is another one than that of each.
+
+        What is restored needs no policies, so `refresh` does not demand it.
+        """
+        metadata, given = self._stores
+        theirs = {
+            found: _other_store(values, metadata, given)
+            for _, values, _ in self._known.values()
+            if (found := configuration_store(values))
+        }
+        if theirs and all(theirs.values()):
+            names = " or ".join(sorted(theirs))
+            ours = f"is {given!r}" if given else f"is not set, which means metadata_store ({metadata!r})"
+            text = (
+                f"configuration_store {ours}, but the brokers use {names}: set configuration_store to that address "
+                "(isolation policies are there; without them bundles would go where they are forbidden)"
+            )
+            raise WrongCluster(text, field="configuration_store", value=given, allowed=names)
 
     async def _ask(self, endpoint: BrokerEndpoint) -> None:
         """Read one broker's settings. One that does not answer keeps what it said a moment ago, unless it restarted."""
@@ -144,3 +177,26 @@ class BrokerConfig:
 
 def _true(values: Mapping[str, str], key: str) -> bool:
     return values.get(key, "true").strip().lower() == "true"
+
+
+def configuration_store(values: Mapping[str, str]) -> str:
+    """Where a broker with these settings has policies; "" when it does not show it."""
+    return _first(values, _CONFIGURATION)
+
+
+def _first(values: Mapping[str, str], keys: Iterable[str]) -> str:
+    return next((found for key in keys if (found := values.get(key, "").strip())), "")
+
+
+def _other_store(values: Mapping[str, str], metadata: str, given: str | None) -> bool:
+    """Whether our configuration store is certainly not this broker's.
+
+    A host has many names, so hosts prove nothing where ours is written out; one store cannot be the broker's two.
+    """
+    try:
+        hosts, chroot = parse_store_url(configuration_store(values))
+        local, _ = parse_store_url(_first(values, _METADATA))
+        _, ours = parse_store_url(given or metadata)
+    except ConfigError:  # no ZooKeeper
+        return False
+    return chroot != ours or (given is None and not set(hosts.split(",")) & set(local.split(",")))

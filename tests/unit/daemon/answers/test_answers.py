@@ -12,6 +12,7 @@ from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import AdvertisedListener
+from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import timeout_ms
@@ -100,7 +101,8 @@ async def test_where_says_unloading_and_unknown() -> None:
     ownership.assign(BROKERS[1], "t/ns/0x40000000_0x80000000", disabled=True)
     rows = await where("t/ns/0x40000000_0x80000000", metadata=metadata, ownership=ownership)
     assert rows[0].state == "unloading"
-    for name in ("t/none", "persistent://t/none/x", "t/ns/0x00000000_0x10000000", "a/b/c/d://"):
+    absent = "persistent://t/ns/nosuch", "t/ns/nosuch", "persistent://t/ns/parts-partition-3"
+    for name in ("t/none", "persistent://t/none/x", "t/ns/0x00000000_0x10000000", "a/b/c/d://", *absent):
         with pytest.raises(NotFound):
             await where(name, metadata=metadata, ownership=ownership)
 
@@ -195,6 +197,7 @@ async def test_a_name_with_0x_is_a_bundle_of_the_cluster_or_an_error(name: str, 
         assert (f"nearest: {nearest};" in str(caught.value)) == bool(nearest)
         assert "persistent://" in str(caught.value)
     topic = f"persistent://t/ns/{name.rpartition('/')[2]}"
+    metadata.add_topics([topic])
     assert (await whole_bundles(topic, metadata=metadata))[0].topics == (topic,)
 
 
@@ -318,6 +321,34 @@ async def test_what_if_with_other_brokers_and_with_more_traffic() -> None:
     assert doubled.loads[0].throughput_before == pytest.approx(2 * plain.loads[0].throughput_before)
     assert sidecar.cycle.cycle_state == cycle_state and not sidecar.cluster.model.unloads
     assert sidecar.planner.find(made.hash)[0] is made
+
+
+async def test_a_what_if_right_after_moves_keeps_every_bundle() -> None:
+    """The brokers' reports do not show them yet: nothing is lost with a broker that they went to."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    moved = sidecar.cycle.cycle_state.ledger.entries
+    assert moved
+    made = await sidecar.planner.make(PlanRequest(remove_brokers=(moved[0].target,)))
+    assert sum(load.bundles_before for load in made.loads) == len(sidecar.cluster.shares)
+    everything = sum(load.throughput_before for load in (await sidecar.planner.make(PlanRequest())).loads)
+    assert sum(load.throughput_before for load in made.loads) == pytest.approx(everything)
+
+
+async def test_a_what_if_goes_by_policies() -> None:
+    """A broker that is reserved for others takes nothing; where no other is left, the bundles are named."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    gold = IsolationPolicy(name="gold", namespaces=("t/gold",), primary=("b2",))
+    only = IsolationPolicy(name="only", namespaces=("t/ns",), primary=("b1",))
+    for policies, stays in (((gold,), BROKERS[2]), ((gold, only), "")):
+        cluster.metadata.isolation["local"] = policies
+        await sidecar.cycle.turn()
+        made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[0],), traffic_scale=1.5))
+        assert {load.broker for load in made.loads if load.bundles_before} == ({stays} if stays else set())
+        named = {item.bundle for item in made.refusals if item.code == "PolicyForbids" and item.broker == BROKERS[0]}
+        assert named == (set() if stays else set(cluster.shares))
+        assert made.refusal_counts.get("PolicyForbids", 0) >= len(named)
 
 
 @pytest.mark.parametrize("strategy", ["avg", "threshold", "transfer"])

@@ -54,6 +54,39 @@ async def test_the_clusters_name_is_the_brokers() -> None:
     assert (caught.value.field, caught.value.value, caught.value.allowed) == ("cluster", "local", "east")
 
 
+LOCAL, CONFIG = "zk:zk1:2181,zk2:2181/pulsar", "zk:zk3:2181/config"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown", "refused"),
+    [
+        (None, {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": CONFIG}, True),
+        (None, {"zookeeperServers": "zk1:2181/pulsar", "configurationStoreServers": "zk1:2181/config"}, True),
+        (None, {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": "zk:zk3:2181/pulsar"}, True),
+        ("zk:zk1:2181/nowhere", {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": CONFIG}, True),
+        ("zk:zk1:2181/config", {"metadataStoreUrl": LOCAL}, True),
+        (None, {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": ""}, False),
+        (None, {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": "zk:zk2:2181/pulsar/"}, False),
+        ("zk:other-name:2181/config", {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": CONFIG}, False),
+        (None, {"metadataStoreUrl": "rocksdb:/data", "configurationMetadataStoreUrl": "rocksdb:/data"}, False),
+        (None, {}, False),
+    ],
+)
+async def test_the_configuration_store_is_the_brokers(given: str | None, shown: dict[str, str], refused: bool) -> None:
+    """Another path is never the same store, nor is one store the brokers' two; other host names prove nothing."""
+    sidecar = await FakeSidecar(FakeCluster(), settings={"configuration_store": given}).lead()
+    for static in sidecar.cluster.model.static.values():
+        static.update(shown)
+    await asked(sidecar)
+    if not refused:
+        sidecar.config.demand_configuration_store()
+        return
+    with pytest.raises(WrongCluster, match="isolation policies are there") as caught:
+        sidecar.config.demand_configuration_store()
+    assert (caught.value.field, caught.value.value) == ("configuration_store", given)
+    assert caught.value.allowed in shown.values()
+
+
 def test_an_unknown_mode_is_read_as_the_safest_one() -> None:
     """A word a newer version wrote must not raise the mode."""
     assert mode_in_force("act", Desired(mode="careful")) == "observe"

@@ -38,6 +38,20 @@ async def test_another_clusters_name_is_told() -> None:
     assert checks[-1].name == "policies"
 
 
+async def test_another_configuration_store_is_told() -> None:
+    """With the address to set. A store without the cluster's own node has no policies to go by: no "0 policies"."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    assert named(await examine(sidecar.doctor_context()), "configuration store").ok
+    for static in cluster.model.static.values():
+        static |= {"metadataStoreUrl": "zk:zk1:2181/pulsar", "configurationMetadataStoreUrl": "zk:zk1:2181/config"}
+    found = named(await examine(sidecar.doctor_context()), "configuration store")
+    assert not found.ok and found.severity == "error" and found.fix == "set configuration_store: zk:zk1:2181/config"
+    cluster.metadata.clusters = {"east"}
+    policies = named(await examine(sidecar.doctor_context()), "policies")
+    assert not policies.ok and "/admin/clusters/local" in policies.detail
+
+
 async def test_documents_that_cannot_be_read_are_named() -> None:
     """Each by its path, with why; without any the check passes."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
@@ -217,6 +231,16 @@ async def test_shedding_that_leaves_the_partial_takeover_alone_is_fine() -> None
     cluster.model.dynamic[EXCLUDED] = "t/ns"
     found = named(await examine(sidecar.doctor_context()), "brokers' own shedding")
     assert found.ok and "leaves t/ns to us" in found.detail
+
+
+@pytest.mark.parametrize("mode", ["recommend", "act"])
+async def test_go_comes_before_the_takeover(mode: str) -> None:
+    """The order of the go-live checklist: mode `act`, then the takeover. Brokers that shed are no obstacle to the first
+    step, and an error from then on."""
+    sidecar = await FakeSidecar(FakeCluster(shedding=True), mode=mode).lead()
+    found = {item.name: item for item in await sidecar.service.doctor(for_act=True)}
+    assert found["brokers' own shedding"].ok is (mode == "recommend")
+    assert "takeover" in found["mode" if mode == "recommend" else "brokers' own shedding"].fix
 
 
 NOW_MS = 10 * DAY_MS

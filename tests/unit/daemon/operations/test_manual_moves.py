@@ -63,6 +63,7 @@ async def test_a_topic_names_its_bundle_first() -> None:
     sidecar = await seeing()
     topic = next(iter(sidecar.cluster.model.topics[BUNDLE]))
     sidecar.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0xFFFFFFFF]
+    sidecar.cluster.metadata.add_topics([topic])
     sidecar.cluster.model.own("t/ns/0x00000000_0xffffffff", B1)
     answer, _ = await sidecar.manual_moves.move(topic, B2)
     assert answer.sentence.startswith("t/ns/0x00000000_0xffffffff holds persistent://t/ns/topic-1; it moves whole")

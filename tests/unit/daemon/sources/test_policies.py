@@ -153,6 +153,7 @@ async def test_assignments_answer_without_touching_anything() -> None:
     cluster = FakeCluster()
     cluster.metadata.bundle_boundaries |= {"t/new": QUARTERS, "t/ns": QUARTERS}
     cluster.metadata.partition_counts["persistent://t/new/parts"] = 2
+    cluster.metadata.add_topics(["persistent://t/ns/one"])
     isolated(cluster, IsolationPolicy(name="gold", namespaces=("t/new",), primary=("b2",), min_limit=1))
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     await sidecar.cycle.turn()
