@@ -400,7 +400,7 @@ def test_why_a_bundle_stays_leads_to_a_move(tokens: Tokens, open_page: Open) -> 
         page.get_by_role("button", name="Move it by hand").click()
         dialog = page.get_by_role("dialog", name="Move a bundle")
         expect(dialog.get_by_role("region", name="Dry run")).to_contain_text(HOT)
-        expect(dialog.get_by_label("To broker").get_by_role("option")).to_have_count(4)
+        expect(dialog.get_by_label("To broker").get_by_role("option")).to_have_count(3)
 
 
 def test_one_broker_alone(tokens: Tokens, open_page: Open) -> None:

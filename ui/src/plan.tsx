@@ -1,13 +1,14 @@
 // A plan: asked for, looked at, and, where the caller may, carried out.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
+import { openPanel } from "./address";
 import type { FinishView } from "./answers";
 import { type Move, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
 import { BeforeAfter, BundleName } from "./bars";
 import { refresh, useClock } from "./live";
 import { Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
 import { asked } from "./executions";
-import { BundleDrawer } from "./why";
+import { planned } from "./why";
 import { balanceOf, clock, count, duration, rate, sentence } from "./words";
 
 function times(loads: Plan["loads"], which: "score_before" | "score_after"): string {
@@ -106,8 +107,8 @@ function Finished(props: { row: FinishView }) {
 
 export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null }) {
   const { plan } = props;
-  const [move, setMove] = useState<Move | null>(null);
-  const [stays, setStays] = useState("");
+  planned.moves = plan.moves;
+  useEffect(() => () => void (planned.moves = []), []);
   const stayed = [...plan.refusals, ...plan.split_refusals];
   return (
     <>
@@ -132,7 +133,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
       </p>
       <Execute plan={plan} state={props.state} who={props.who} />
       <h2>Moves</h2>
-      {plan.moves.length ? <Moves moves={plan.moves} onWhy={setMove} /> : <p class="empty">No bundle moves.</p>}
+      {plan.moves.length ? <Moves moves={plan.moves} onWhy={(move) => openPanel("name", move.bundle)} /> : <p class="empty">No bundle moves.</p>}
       {plan.splits.length > 0 && (
         <>
           <h2>Splits</h2>
@@ -146,9 +147,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
       <h2>Before and after</h2>
       <BeforeAfter loads={plan.loads} />
       <h2>What stays, and why</h2>
-      {stayed.length ? <Refusals rows={stayed} onWhy={setStays} /> : <p class="empty">Nothing that could move was left out.</p>}
-      {move && <BundleDrawer bundle={move.bundle} move={move} who={props.who} onClose={() => setMove(null)} />}
-      {stays && <BundleDrawer bundle={stays} who={props.who} onClose={() => setStays("")} />}
+      {stayed.length ? <Refusals rows={stayed} onWhy={(bundle) => openPanel("name", bundle)} /> : <p class="empty">Nothing that could move was left out.</p>}
     </>
   );
 }
