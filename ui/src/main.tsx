@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { openPanel, useAddress } from "./address";
+import { useAddress } from "./address";
 import type { OperationsView } from "./answers";
 import type { Broker, Overview, State, WhoAmI } from "./api";
 import { token } from "./api";
@@ -36,7 +36,7 @@ const VIEWS: [string, string][] = [
   ["api", "API"],
 ];
 
-function ClusterView(props: { brokers: Answer<Broker[]>; overview: Answer<Overview> }) {
+function ClusterView(props: { brokers: Answer<Broker[]>; overview: Answer<Overview>; overloaded: number }) {
   const { overview } = props;
   const operations = useAnswer<OperationsView>("operations").data;
   const drawn = (props.brokers.data?.length ?? 0) > 0 && overview.data !== null;
@@ -47,10 +47,10 @@ function ClusterView(props: { brokers: Answer<Broker[]>; overview: Answer<Overvi
   return (
     <Loaded answer={props.brokers} empty="No broker is known yet.">
       {(rows) => (
-        <>
+        <div class="cluster">
           {overview.data && <Legend overview={overview.data} />}
-          <BrokerBars brokers={rows} overview={overview.data} operations={operations} onOpen={(broker) => openPanel("broker", broker)} />
-        </>
+          <BrokerBars brokers={rows} overview={overview.data} operations={operations} overloaded={props.overloaded} />
+        </div>
       )}
     </Loaded>
   );
@@ -64,7 +64,7 @@ function Main(props: {
   overview: Answer<Overview>;
 }) {
   const { view, state, who, brokers } = props;
-  if (view === "plan") return <PlanView state={state} who={who} />;
+  if (view === "plan") return <PlanView state={state} who={who} brokers={brokers.data ?? []} />;
   if (view === "what-if") return <WhatIfView state={state} who={who} brokers={brokers.data ?? []} />;
   if (view === "journal") return <JournalView />;
   if (view === "executions") return <ExecutionsView who={who} />;
@@ -74,7 +74,7 @@ function Main(props: {
   if (view === "settings") return <SettingsView />;
   if (view === "doctor") return <DoctorView />;
   if (view === "api") return <ReferenceView />;
-  return <ClusterView brokers={brokers} overview={props.overview} />;
+  return <ClusterView brokers={brokers} overview={props.overview} overloaded={state.overloaded_ratio} />;
 }
 
 function Page() {

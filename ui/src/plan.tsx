@@ -3,23 +3,24 @@
 import { useEffect, useState } from "preact/hooks";
 import { openPanel } from "./address";
 import type { FinishView } from "./answers";
-import { type Move, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
+import { type Broker, type Move, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
 import { BeforeAfter, BundleName } from "./bars";
 import { refresh, useClock } from "./live";
 import { Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
 import { asked } from "./executions";
 import { planned } from "./why";
-import { balanceOf, clock, count, duration, rate, sentence } from "./words";
+import { balanceOf, clock, count, duration, rate, ratio, sentence } from "./words";
 
-function times(loads: Plan["loads"], which: "score_before" | "score_after"): string {
-  const rows = loads.map((row) => ({ broker: row.broker, state: "ok", score_ratio: row[which] }));
-  return balanceOf(rows).times.toFixed(2);
+function times(loads: Plan["loads"], brokers: Broker[], which: "score_before" | "score_after"): string {
+  const asked = new Map(brokers.map((row) => [row.broker, row.requested]));
+  const rows = loads.map((row) => ({ broker: row.broker, state: "ok", requested: asked.get(row.broker) ?? "", score_ratio: row[which] }));
+  return ratio(balanceOf(rows).times);
 }
 
 function Moves(props: { moves: Move[]; onWhy: (move: Move) => void }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Moves">
-      <table class="moves">
+      <table class="stacked">
         <thead>
           <tr>
             <th scope="col">Bundle</th>
@@ -99,13 +100,13 @@ function Finished(props: { row: FinishView }) {
   const { row } = props;
   return (
     <p>
-      {row.complete ? "When finished" : "Not finished by then"}: the busiest broker passes <strong>{row.max_mean.toFixed(2)}</strong> times the
+      {row.complete ? "When finished" : "Not finished by then"}: the busiest broker passes <strong>{ratio(row.max_mean)}</strong> times the
       mean throughput, after {count(row.moves, "move")} in {count(row.cycles, "cycle")}, about {duration(row.seconds)}.
     </p>
   );
 }
 
-export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null }) {
+export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null; brokers: Broker[] }) {
   const { plan } = props;
   planned.moves = plan.moves;
   useEffect(() => () => void (planned.moves = []), []);
@@ -114,11 +115,11 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
     <>
       <p class="planline" role="status">
         <strong>{work(plan)}</strong>
-        : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{times(plan.loads, "score_before")}</strong>
+        : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{times(plan.loads, props.brokers, "score_before")}</strong>
         {plan.moves.length > 0 && (
           <>
             {" "}
-            to <strong>{times(plan.loads, "score_after")}</strong>
+            to <strong>{times(plan.loads, props.brokers, "score_after")}</strong>
           </>
         )}{" "}
         times the mean.
@@ -129,7 +130,8 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
       </p>
       <p class="quiet">
         Made at {clock(plan.wall_ms)} with strategy {plan.strategy}, placement {plan.placement}
-        {plan.by_leader ? ", by the leader" : ", by this sidecar because the leader did not answer"}. Nothing was touched.
+        {plan.by_leader ? ", by the leader" : ", by this sidecar because the leader did not answer"}. Nothing was touched. The top of the page shows the last
+        cycle's plan, which is another one{plan.request.ignore_hit_counts ? ": this one skips the waiting period" : ""}.
       </p>
       <Execute plan={plan} state={props.state} who={props.who} />
       <h2>Moves</h2>
@@ -145,7 +147,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
         </>
       )}
       <h2>Before and after</h2>
-      <BeforeAfter loads={plan.loads} />
+      <BeforeAfter loads={plan.loads} brokers={props.brokers} />
       <h2>What stays, and why</h2>
       {stayed.length ? <Refusals rows={stayed} onWhy={(bundle) => openPanel("name", bundle)} /> : <p class="empty">Nothing that could move was left out.</p>}
     </>
@@ -155,7 +157,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
 // Kept while the reader looks at other views.
 let kept: Plan | null = null;
 
-export function PlanView(props: { state: State; who: WhoAmI | null }) {
+export function PlanView(props: { state: State; who: WhoAmI | null; brokers: Broker[] }) {
   const [plan, setPlan] = useState<Plan | null>(kept);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [busy, setBusy] = useState(false);
@@ -198,7 +200,7 @@ export function PlanView(props: { state: State; who: WhoAmI | null }) {
         </Notice>
       )}
       {problem && <ProblemNotice problem={problem} what="There is no plan:" />}
-      {plan && <PlanResult plan={plan} state={props.state} who={props.who} />}
+      {plan && <PlanResult plan={plan} {...props} />}
     </>
   );
 }

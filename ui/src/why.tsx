@@ -8,7 +8,7 @@ import { BundleName } from "./bars";
 import { useAnswer } from "./live";
 import { BrokerOperations, TransferDialog } from "./operations";
 import { Drawer, Loaded, Said, mayNotChange } from "./parts";
-import { messages, moment, percent, rate, sentence, words } from "./words";
+import { dated, messages, percent, rate, sentence, words } from "./words";
 
 function Reasons(props: { path: string }) {
   const answer = useAnswer<Why>(`${props.path}/why`);
@@ -62,9 +62,9 @@ function Reasons(props: { path: string }) {
               <>
                 <h3>What happened to it</h3>
                 <ul>
-                  {why.history.slice(-10).map((row) => (
+                  {why.history.slice(-10).reverse().map((row) => (
                     <li key={`${row.wall_ms} ${row.bundle}`}>
-                      {moment(row.wall_ms)}: <Said text={row.sentence ?? ""} />
+                      {dated(row.wall_ms)}: <Said text={row.sentence ?? ""} />
                     </li>
                   ))}
                 </ul>
@@ -80,7 +80,7 @@ function Reasons(props: { path: string }) {
 function BrokerDrawer(props: { broker: string; who: WhoAmI | null }) {
   const operations = useAnswer<OperationsView>("operations").data;
   const bundles = useAnswer<Bundle[]>(`bundles?broker=${part(props.broker)}&limit=50`);
-  const [moved, setMoved] = useState("");
+  const [moved, setMoved] = useState<Bundle | null>(null);
   return (
     <Drawer title={`Broker ${props.broker}`} onClose={closePanel}>
       <BrokerOperations broker={props.broker} who={props.who} operations={operations} />
@@ -109,9 +109,9 @@ function BrokerDrawer(props: { broker: string; who: WhoAmI | null }) {
                   <td class="number">{rate(row.short.throughput_in + row.short.throughput_out)}</td>
                   <td data-label="May it move? ">
                     {row.may_move ? "yes" : `no: ${words(row.code ?? "")}`}{" "}
-                    {props.who?.mutations && (
-                      <button type="button" onClick={() => setMoved(row.bundle)} aria-label={`Move ${row.bundle}`}>
-                        Move
+                    {props.who?.mutations && (row.may_move || row.code === "CoolDown") && (
+                      <button type="button" onClick={() => setMoved(row)} aria-label={`Move ${row.bundle}`}>
+                        {row.may_move ? "Move" : "Move all the same"}
                       </button>
                     )}
                   </td>
@@ -121,7 +121,7 @@ function BrokerDrawer(props: { broker: string; who: WhoAmI | null }) {
           </table>
         )}
       </Loaded>
-      {moved && <TransferDialog bundle={moved} source={props.broker} onClose={() => setMoved("")} />}
+      {moved && <TransferDialog bundle={moved.bundle} source={props.broker} override={!moved.may_move} onClose={() => setMoved(null)} />}
     </Drawer>
   );
 }
@@ -193,12 +193,12 @@ function Expected(props: { move: Move }) {
         </thead>
         <tbody>
           <tr>
-            <td>from {move.source}</td>
+            <td>from <span class="whole">{move.source}</span></td>
             <td class="number">{percent(move.source_before, 1)}</td>
             <td class="number">{percent(move.source_after, 1)}</td>
           </tr>
           <tr>
-            <td>to {move.target}</td>
+            <td>to <span class="whole">{move.target}</span></td>
             <td class="number">{percent(move.target_before, 1)}</td>
             <td class="number">{percent(move.target_after, 1)}</td>
           </tr>
