@@ -66,7 +66,7 @@ LABEL org.opencontainers.image.title="bundlekeel" \
       org.opencontainers.image.description="A load balancer sidecar for Apache Pulsar" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0"
-# The number is that of Pulsar's own image: beside a broker both may use the sidecar's unix socket, and nobody else.
+# The number is that of Pulsar's own image: beside a broker both may use the sidecar's unix socket, and no other user.
 # The base image's pip goes: nothing is installed into a running container.
 RUN useradd --uid 10000 --user-group --no-create-home --home-dir /var/lib/bundlekeel --shell /usr/sbin/nologin bundlekeel \
  && install -d -o bundlekeel -g bundlekeel /var/lib/bundlekeel /run/bundlekeel \

@@ -73,7 +73,7 @@ reaction: setup ## Bundlekeel beside the native shedders on one step; renews the
 	@$(BIN)/python -m dev.reaction --write $(ARGS)
 	@$(BIN)/python -m dev.docs write
 
-mutation: packages ## Small changes of guard, planning, strategies, gate, execution, lease and auth: do tests notice? Renews docs/reference/mutation.md (an hour)
+mutation: packages ## Small changes of guard, planning, strategies, gate, execution, lease and auth: do tests fail? Renews docs/reference/mutation.md (an hour)
 	@$(BIN)/python -m dev.mutation --write $(ARGS)
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)

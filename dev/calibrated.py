@@ -350,7 +350,7 @@ def page(rows: Sequence[Row], size: Size) -> str:
         f"The first table is what the search sees: blocks of {BLOCK_S // 3600} hours, each begun at the recorded"
         " placement, where a setting lives on the balance that the defaults left behind. These are also the worlds that"
         " the rule of choice was made on. Neither promises as much for a cluster that runs on for days: the second"
-        " table is the same settings in one course over all held-out days. The nightly job makes such a run of its own,"
+        " table is the same settings in one run over all held-out days. The nightly job makes such a run of its own,"
         f" and a proposal that loses more than {EQUAL:.0%} of balance in it is refused (`WorseUnbroken`)."
     )
     stock = (

@@ -55,7 +55,7 @@ _SECTIONS = {
     "cluster": "The cluster and what may be done to it",
     "strategy": "What decides",
     "parameters": "Parameters: uncomment what is to differ; Pulsar's own keys (and units) are accepted as well",
-    "capacity": "What brokers can carry, where their own report is blind (NICs of VMs and pods) or misleading",
+    "capacity": "What brokers can carry, where their own report has no limit (NICs of VMs and pods) or a wrong one",
 }
 _CAPACITY_EXAMPLE = {
     "nic_gbps": 10,
@@ -76,7 +76,8 @@ def settings_page() -> str:
         "",
         f"<!-- {NOTE} -->",
         "",
-        "Later sources win: defaults, the YAML file, the secrets directory (`BUNDLEKEEL_SECRETS_DIR`, one file a key,",
+        "Every key of the settings file, with its default. Later sources win:",
+        "defaults, the YAML file, the secrets directory (`BUNDLEKEEL_SECRETS_DIR`, one file a key,",
         "named `admin__token`), the environment (`BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`), the command",
         "line. Durations are written `10s`, `500ms`, `1m`, `2h`, `1d` or as a number of seconds.",
         "",
@@ -131,7 +132,8 @@ def codes_page() -> str:
         "",
         f"<!-- {NOTE} -->",
         "",
-        "The word in plans, verdicts, the journal and API answers, and the label of the metrics that count them.",
+        "A code is one word that says why something was done or not. It is in plans, verdicts, the journal and the",
+        "answers of the API, and is a label of the metrics that count them.",
     ]
     body: list[list[str]] = []
     for code in Code:
@@ -153,7 +155,7 @@ def gate_page() -> str:
         "",
         "Whatever changes a cluster asks one gate first. The checks are made in the order of the second table; the",
         "first that fails is the answer, with its [code](codes.md). Before each single move and split the",
-        "same question is asked again, after reading from the store what people want.",
+        "same question is asked again, after reading from the store what people asked for.",
         "",
         *table(["action", "what is meant"], [[_words(action.name), action.value] for action in Action]),
         "",
@@ -177,7 +179,7 @@ def metrics_page() -> str:
     """docs/reference/metrics.md: every metric with type, labels and meaning."""
     kinds = {metric.name: "gauge" if metric.kind == "table" else metric.kind for metric in METRICS}
     rows = [[_code(f"{PREFIX}{item.name}"), kinds[item.name], ", ".join(item.labels), item.help] for item in METRICS]
-    text = "At `/metrics`, in the Prometheus text format or as OpenMetrics. No bundle names occur as labels."
+    text = "Every sidecar has these at `/metrics`, in Prometheus' text format or as OpenMetrics. Bundles are no labels."
     return "\n".join(
         ["# Metrics", "", f"<!-- {NOTE} -->", "", text, "", *table(["metric", "type", "labels", "meaning"], rows), ""]
     )

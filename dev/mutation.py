@@ -292,14 +292,14 @@ def _try(copy: Copy, group: Group, mutant: Mutant, limits: Limits) -> Verdict:
 def page(results: dict[str, Result], given: argparse.Namespace, copy: Copy) -> str:
     """docs/reference/mutation.md."""
     lines = [
-        "# Mutation: whether the tests notice\n",
+        "# Mutation: whether tests fail when the code is wrong\n",
         "Written by `make mutation`; do not edit.\n",
         "In a copy of the code one place at a time is changed (a comparison, a boundary, `and`/`or`, a constant,",
         "`min`/`max`, a call or an assignment left out), drawn by a seed; then the unit and property tests of the",
         "group have to fail. A mutant is also killed where its tests need more than four times the CPU time of the",
         "unchanged code (and 30 s), or where for a minute none of their processes runs or waits for a processor; how",
         "busy the machine is does not matter. Where a wall-clock limit ends the tests, the mutant is not judged: it",
-        "counts as tried and not as killed. Some survivors make no difference that anybody could see; the aim is",
+        "counts as tried and not as killed. Some survivors make no visible difference; the aim is",
         f"{AIM:.0%}. Seed {given.seed}.\n",
     ]
     rows = []
@@ -326,6 +326,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60, help="after these no further mutant is tried (60)")
     parser.add_argument("--write", action="store_true", help="renew docs/reference/mutation.md")
     given = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            # As Ctrl-C does: the tests under way, which have a session of their own, are ended, the copy is removed.
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     print(f"seed {given.seed}, {given.sample} mutants a group", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         copy = Copy(Path(folder))

@@ -19,7 +19,7 @@ def faults(tag: str, root: Path = ROOT) -> list[str]:
     found = [f"{place} says {version}, the tag {tag}" for place, version in versions.items() if f"v{version}" != tag]
     if not notes(tag, root):
         found.append(f"CHANGELOG.md has no section `## {tag.removeprefix('v')}` with text: rename `## Unreleased`")
-    if notes("vUnreleased", root):
+    if any(line and not line.startswith("#") for line in notes("vUnreleased", root).splitlines()):
         found.append("CHANGELOG.md has text under `## Unreleased`, which the release's notes would not have")
     found += [
         f"project.urls.{name} in pyproject.toml is a placeholder ({url}): set the address, also in Chart.yaml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
@@ -40,12 +41,15 @@ from tests.support.fake_places import BROKERS, BUNDLE, NOW_MS, move, refusal
 
 
 class FakeWishes:
-    """Implements `OperationsService`. `left` bundles are on a draining broker, one less each time it is asked.
-    `unseen`: how many times it is asked before it knows of the drain, as a follower may."""
+    """Implements `OperationsService`. `left` bundles are on a draining broker, one less each time it is asked;
+    `coming` come to a broker that is warmed, None before. `unseen`: how many times it is asked before it knows of the
+    drain, as a follower may. `ended`: somebody ends a warm before it is asked."""
 
     def __init__(self, called: Callable[[str, Any], None]) -> None:
         self._called = called
         self.left = 2
+        self.coming: int | None = None
+        self.ended = False
         self.unseen = 0
         self.refused: Code | None = None
         self.review: str | None = None
@@ -55,6 +59,9 @@ class FakeWishes:
         self._called("operations", None)
         self.unseen -= 1
         self.left = max(0, self.left - 1)
+        warmed = []
+        if self.coming and not self.ended:
+            self.coming, warmed = self.coming - 1, [BROKERS[1]]
         who: Json = {"by": "ann", "reason": "disks", "since_ms": NOW_MS}
         drain = DrainView(
             broker=BROKERS[1],
@@ -71,7 +78,7 @@ class FakeWishes:
         return OperationsView(
             drains=[] if self.unseen >= 0 else [drain],
             cordons=[RequestView(broker=BROKERS[2], **who)],
-            warms=[RequestView(broker=BROKERS[0], **who)],
+            warms=[RequestView(broker=broker, **who) for broker in (BROKERS[0], *warmed)],
             pins=[PinView(bundle=BUNDLE, until_ms=0)],
             exclusions=[ExclusionView(pattern="t:shop", until_ms=NOW_MS)],
             pauses=[ScopePauseView(scope="tenant:shop", **who, until_ms=0)],
@@ -98,7 +105,9 @@ class FakeWishes:
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """As a drain."""
         self._called("warm", (broker, dry_run, reason, by))
-        return self._relocation(broker, dry_run=dry_run)
+        self.coming = self.coming if dry_run else 1
+        made = self._relocation(broker, dry_run=dry_run)
+        return made if self.coming != 0 else replace(made, moves=[], sentence=f"0 bundles come to {broker}")
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
         self._called("cordon", (broker, reason, by))

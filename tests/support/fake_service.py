@@ -167,7 +167,7 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         ],
         split_refusals=[refusal(Code.SINGLE_TOPIC, _bundle(2).bundle, BROKERS[1], "1 topics")],
         loads=[_load(row, broker) for row, broker in enumerate(BROKERS)],
-        imbalance=PlanImbalance(before=1.89, after=1.2, score_before=1.89, score_after=1.2),
+        imbalance=PlanImbalance(measure="score", before=1.89, after=1.2),
         snapshot_digest="0" * 32,
         expires_ms=NOW_MS + 900_000,
         by_leader=True,
@@ -213,6 +213,7 @@ class FakeService(FakeChannel, FakeOverview):
         ]
         self.paused: PauseView | None = None
         self.mode: Mode = "recommend"
+        self.mode_ceiling: Mode = "act"
         self.checks = [Check(name=name, ok=True, detail="fine") for name in ("store", "picture")]
         self.findings = [
             Check(name="zookeeper", ok=True, detail="zk1:2181 answers in 2 ms"),
@@ -242,7 +243,7 @@ class FakeService(FakeChannel, FakeOverview):
             cluster="local",
             cluster_mode="modular",
             mode=self.mode,
-            mode_ceiling="act",
+            mode_ceiling=self.mode_ceiling,
             strategy="avg",
             placement="least_resource_usage",
             paused=self.paused,

@@ -16,7 +16,7 @@ from tests.support.security import Tokens
 from tests.support.world import EAGER
 
 WIDE = {"width": 1120, "height": 760}
-NARROW = {"width": 420, "height": 900}
+NARROW = {"width": 390, "height": 844}
 SERIOUS = ("serious", "critical")
 # By the words of their tabs; the first one is shown first.
 VIEWS = (
@@ -120,6 +120,13 @@ def findings(page: Page, axe: str) -> list[str]:
     ]
 
 
+def sideways(page: Page) -> list[str]:
+    """What can be scrolled to the side: the page itself, or a table in it."""
+    wide = "[...document.querySelectorAll('html, .scroll')].filter(box => box.scrollWidth > box.clientWidth)"
+    found: list[str] = page.evaluate(f"{wide}.map(box => box.ariaLabel ?? 'page')")
+    return found
+
+
 def sign_in(page: Page, tokens: Tokens, role: str) -> None:
     """As a person does."""
     page.get_by_label("Token").fill(tokens.tokens[role])
@@ -157,6 +164,7 @@ __all__ = [
     "ask_for_a_plan",
     "findings",
     "short",
+    "sideways",
     "sign_in",
     "view",
 ]

@@ -15,7 +15,7 @@ from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.settings.quotas import QuotaSettings
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
-from tests.ui.conftest import LOADS, NARROW, Open, findings, sign_in, view
+from tests.ui.conftest import LOADS, NARROW, Open, findings, sideways, sign_in, view
 from tests.ui.test_states import ServedFake
 
 Json = dict[str, Any]
@@ -312,5 +312,5 @@ def test_on_a_narrow_screen(limited: ServedSidecar, open_page: Open, axe: str) -
     page = open_page(limited.url, size=NARROW)
     view(page, "Quotas")
     topics(page, SHOP).get_by_role("table").wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    assert sideways(page) == []
     assert findings(page, axe) == []

@@ -19,7 +19,7 @@ from bundlekeel.daemon.answers.summary import ALWAYS, Period
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.page_world import Served
 from tests.support.security import Tokens
-from tests.ui.conftest import Open, short, sign_in, view
+from tests.ui.conftest import NARROW, Open, short, sideways, sign_in, view
 
 EFFECT = {
     "kind": "effect",
@@ -210,6 +210,8 @@ def test_thresholds_with_evidence(open_page: Open, tokens: Tokens) -> None:
         expect(page.get_by_text("step too large")).to_be_visible()
         expect(page.get_by_text("If it does worse it is taken back by itself.")).to_be_visible()
         expect(page.get_by_role("button", name="Adopt")).to_have_count(0)
+        page.set_viewport_size(NARROW)
+        assert sideways(page) == []
         page.get_by_label("Take it back").fill("too eager")
         page.get_by_role("button", name="Revert").click()
         expect(page.get_by_label("Take it back")).to_have_value("")

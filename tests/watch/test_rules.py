@@ -12,7 +12,8 @@ import yaml
 
 from dev.chart import alerts
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
-from tests.watch.promql import ROOT, RULES, documents
+from tests.watch.promql import ROOT, RULES, documents, panel_queries
+from tests.watch.server import concrete
 
 ALERTS = documents("alerts.yml")
 RUNBOOKS = ROOT / "docs/operations/runbooks"
@@ -39,6 +40,29 @@ def test_rules_on_made_series(tools: dict[str, Path]) -> None:
     files = sorted(str(file.relative_to(RULES)) for file in (RULES / "tests").glob("*.yml"))
     out = promtool(tools, "test", "rules", *files)
     assert out.count("SUCCESS") == len(files) >= 3
+
+
+def test_a_day_s_mean_is_that_of_the_leaders(tools: dict[str, Path], tmp_path: Path) -> None:
+    """Two sidecars take turns: what each showed while it followed is no part of the mean. Of two hours, since promtool
+    holds 10,000 samples."""
+    ((_, query),) = [(place, query) for place, query in panel_queries() if "mean of the day before" in place]
+    query = concrete(query).replace("[24h:", "[2h:")
+    spread = 'bundlekeel_load_spread_ratio{job="bk",stat="score_max_mean",instance="%s"}'
+    led = 'bundlekeel_leader{job="bk",instance="%s"}'
+    made = {
+        spread % "a": "1x59 9x60",
+        spread % "b": "9x59 2x60",
+        led % "a": "1x59 0x60",
+        led % "b": "0x59 1x60",
+    }
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in made.items()],
+        "promql_expr_test": [{"expr": f"round({query}, 0.1)", "eval_time": "119m", "exp_samples": [{"value": 1.5}]}],
+    }
+    file = tmp_path / "day.yml"
+    file.write_text(yaml.safe_dump({"tests": [case]}), encoding="utf-8")
+    promtool(tools, "test", "rules", str(file))
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])

@@ -404,7 +404,7 @@ export interface FinishView {
   complete: boolean;
   /** how many cycles they take */
   cycles: number;
-  /** max/mean of throughput over brokers then; 1: even, 0: no load */
+  /** max/mean over brokers then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load */
   max_mean: number;
   /** how many, those of this plan included */
   moves: number;
@@ -904,16 +904,14 @@ export interface Place {
   web_url: string;
 }
 
-/** max/mean over brokers; 1: even, null: no load. */
+/** max/mean over brokers; 1: even, 0: no load. */
 export interface PlanImbalance {
-  /** of throughput, after */
-  after: number | null;
-  /** of throughput, before */
-  before: number | null;
-  /** of scores, after */
-  score_after: number | null;
-  /** of scores, before */
-  score_before: number | null;
+  /** after the moves */
+  after: number;
+  /** before the moves */
+  before: number;
+  /** what of `loads`, which the strategy evens out: score or throughput */
+  measure: string;
 }
 
 /** A plan made lately, without its moves. */

@@ -15,7 +15,7 @@ export const MANY = 20;
 /** Percent of a track below which a bundle is not drawn by itself. */
 const HAIR = 0.4;
 
-/** Where the scale of bars ends: all of the capacity, unless nobody uses a quarter of it. */
+/** Where the scale of bars ends: all of the capacity, unless no broker uses a quarter of it. */
 export function scaleEnd(ratios: number[]): number {
   const top = Math.max(0.01, ...ratios);
   if (top > 1) return top * 1.05;
@@ -176,7 +176,7 @@ export function BrokerBars(props: {
       )}
       <p class="scale">
         Each bar is the share of a broker's capacity in use, by its busiest resource.{" "}
-        {end < 1 ? `The scale ends at ${percent(end)}; nobody comes near the capacity.` : "The solid line is the capacity (100 %)."}{" "}
+        {end < 1 ? `The scale ends at ${percent(end)}; no broker is near its capacity.` : "The solid line is the capacity (100 %)."}{" "}
         The dotted line is the mean ({percent(mean)}).
       </p>
       <ol class={compact ? "brokers compact" : "brokers"} aria-label="Brokers, busiest first">

@@ -45,7 +45,7 @@ function Channel() {
       {(channel) => (
         <>
           {!channel.up && <Notice kind="bad">The channel is not followed: {channel.detail}</Notice>}
-          {channel.obstacle && <Notice kind="warn">What it says may not be acted on: {channel.obstacle}</Notice>}
+          {channel.obstacle && <Notice kind="warn">Nothing is changed on the basis of it: {channel.obstacle}</Notice>}
           <p>
             {count(channel.bundles, "bundle")} in the {words(channel.variant ?? "unknown").replace(/_/g, " ")}:{" "}
             {Object.entries(channel.states)

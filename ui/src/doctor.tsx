@@ -26,7 +26,7 @@ function Checks(props: { rows: Check[] }) {
         {count(rows.length, "check")}: {many.join(", ")}
       </p>
       <div class="scroll" tabIndex={0} role="region" aria-label="Checks">
-        <table class="stacked">
+        <table>
           <thead>
             <tr>
               <th scope="col">Result</th>

@@ -96,7 +96,7 @@ const DECISIONS: Record<string, string> = {
   done: "approved and carried out",
   aborted: "approved, but not carried out whole",
   discarded: "discarded",
-  expired: "expired: nobody decided within a day",
+  expired: "expired: no decision within a day",
 };
 
 function Asked(props: { row: ReviewView }) {

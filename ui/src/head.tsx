@@ -10,7 +10,7 @@ import { MODES, clock, count, duration, moment, verdict } from "./words";
 
 const OLD_SECONDS = 60;
 const SHOWN_BROKERS = 3;
-// Of the sidecar that the page was loaded from, as far as its first answer tells.
+// Of the sidecar that the page was loaded from, by its first answer.
 let release = "";
 
 export function SignIn(props: { said?: string; onDone?: () => void }) {

@@ -88,7 +88,7 @@ async function read(answer: Response, wait: number): Promise<void> {
   }
 }
 
-/** How the page hears of changes now. */
+/** How the page gets changes now. */
 export function useConnection(): Connection {
   const [, redraw] = useState(0);
   useEffect(() => {

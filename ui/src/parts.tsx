@@ -142,7 +142,7 @@ export function Drawer(props: { title: string; small?: boolean; onClose: () => v
 
 /** What became of a request, by the status of its answer; 0: there was none. */
 const REFUSED: Record<number, string> = {
-  0: "It is not known whether this was done (the views Executions and Journal tell it):",
+  0: "It is not known whether this was done (see the views Executions and Journal):",
   409: "Not done, because things have changed:",
 };
 

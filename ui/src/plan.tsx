@@ -9,18 +9,17 @@ import { refresh, useClock } from "./live";
 import { Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
 import { asked } from "./executions";
 import { planned } from "./why";
-import { balanceOf, clock, count, duration, rate, ratio, sentence } from "./words";
+import { clock, count, duration, rate, ratio, sentence } from "./words";
 
-function times(loads: Plan["loads"], brokers: Broker[], which: "score_before" | "score_after"): string {
-  const asked = new Map(brokers.map((row) => [row.broker, row.requested]));
-  const rows = loads.map((row) => ({ broker: row.broker, state: "ok", requested: asked.get(row.broker) ?? "", score_ratio: row[which] }));
-  return ratio(balanceOf(rows).times);
+/** The mean of what the strategy evens out, in the words of this page. */
+function mean(plan: Plan): string {
+  return plan.imbalance.measure === "score" ? "mean share of capacity" : `mean ${plan.imbalance.measure}`;
 }
 
 function Moves(props: { moves: Move[]; onWhy: (move: Move) => void }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Moves">
-      <table class="stacked">
+      <table>
         <thead>
           <tr>
             <th scope="col">Bundle</th>
@@ -40,7 +39,7 @@ function Moves(props: { moves: Move[]; onWhy: (move: Move) => void }) {
               <td>
                 {move.source} <span class="arrow" aria-label="to">→</span> {move.target}
               </td>
-              <td class="number">{rate(move.traffic[2] + move.traffic[3])}</td>
+              <td class="number" data-label="Throughput: ">{rate(move.traffic[2] + move.traffic[3])}</td>
               <td>
                 <button type="button" onClick={() => props.onWhy(move)} aria-label={`Why ${move.bundle} moves`}>
                   Why
@@ -96,12 +95,12 @@ function Execute(props: { plan: Plan; state: State; who: WhoAmI | null }) {
 }
 
 /** What comes of a what-if when all later cycles have done their part. */
-function Finished(props: { row: FinishView }) {
+function Finished(props: { row: FinishView; mean: string }) {
   const { row } = props;
   return (
     <p>
-      {row.complete ? "When finished" : "Not finished by then"}: the busiest broker passes <strong>{ratio(row.max_mean)}</strong> times the
-      mean throughput, after {count(row.moves, "move")} in {count(row.cycles, "cycle")}, about {duration(row.seconds)}.
+      {row.complete ? "When finished" : "Not finished by then"}: the busiest broker has <strong>{ratio(row.max_mean)}</strong> times the{" "}
+      {props.mean}, after {count(row.moves, "move")} in {count(row.cycles, "cycle")}, about {duration(row.seconds)}.
     </p>
   );
 }
@@ -115,16 +114,16 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
     <>
       <p class="planline" role="status">
         <strong>{work(plan)}</strong>
-        : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{times(plan.loads, props.brokers, "score_before")}</strong>
+        : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{ratio(plan.imbalance.before)}</strong>
         {plan.moves.length > 0 && (
           <>
             {" "}
-            to <strong>{times(plan.loads, props.brokers, "score_after")}</strong>
+            to <strong>{ratio(plan.imbalance.after)}</strong>
           </>
         )}{" "}
-        times the mean.
+        times the {mean(plan)}.
       </p>
-      {plan.finished && <Finished row={plan.finished} />}
+      {plan.finished && <Finished row={plan.finished} mean={mean(plan)} />}
       <p>
         <Said text={sentence(plan.verdict.sentence)} />
       </p>
@@ -165,7 +164,7 @@ export function PlanView(props: { state: State; who: WhoAmI | null; brokers: Bro
   const refused = mayNotAsk(props.who);
   const newest = async () => {
     const made = await ask<{ hash: string }[]>("GET", "plans");
-    if (!made.length) throw new Problem(404, "nobody has asked this sidecar for one in the last 15 minutes.");
+    if (!made.length) throw new Problem(404, "this sidecar has made none in the last 15 minutes.");
     return ask<Plan>("GET", `plans/${made[made.length - 1].hash}`);
   };
   const make = async () => {

@@ -59,7 +59,7 @@ function GroupForm(props: { group: Group | null; off: boolean; does: string; onD
   };
   return (
     <>
-      {props.off && <Notice kind="info">The setting quotas.enforcer is off: groups are only shown, nothing holds anybody back.</Notice>}
+      {props.off && <Notice kind="info">The setting quotas.enforcer is off: groups are only shown, no limit is enforced.</Notice>}
       <ReasonForm label="Reason" does={props.does} run={run}>
         {!group && (
           <label>

@@ -83,7 +83,7 @@ function LimitBar(props: { kind: Kind; group: Group }) {
   );
 }
 
-/** Kinds that have no limit: what passes is told nevertheless. */
+/** Kinds that have no limit: what passes is shown nevertheless. */
 function Unlimited(props: { group: Group; usage: Rates }) {
   const free = KINDS.filter((kind) => props.group.limits[kind] === null);
   if (!free.length) return null;

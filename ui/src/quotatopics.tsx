@@ -35,7 +35,7 @@ function TopicRows(props: { topic: Topic; kinds: Kind[]; ends: Record<string, nu
               </button>
               <div class="quiet">
                 {topic.partitions > 1 && `${topic.partitions} partitions, `}
-                {topic.brokers.length ? `on ${topic.brokers.join(", ")}` : "served by nobody now"}
+                {topic.brokers.length ? `on ${topic.brokers.join(", ")}` : "no broker serves it now"}
               </div>
               {topic.codes.length > 0 && <div>Rate not written: {topic.codes.map(words).join(", ")}</div>}
             </th>
@@ -44,15 +44,15 @@ function TopicRows(props: { topic: Topic; kinds: Kind[]; ends: Record<string, nu
             {LABELS[kind]}
             <TopicBar topic={topic} kind={kind} end={props.ends[kind]} />
           </td>
-          <td class="number">{amount(kind, topic.usage[kind])}</td>
-          <td class="number">{amount(kind, topic.demand[kind])}</td>
-          <td class="number">{amount(kind, topic.share[kind])}</td>
-          <td class="number">{topic.loss[kind] ? <strong>{amount(kind, topic.loss[kind])}</strong> : "none"}</td>
-          <td class="number">
+          <td class="number" data-label="Usage: ">{amount(kind, topic.usage[kind])}</td>
+          <td class="number" data-label="Wanted: ">{amount(kind, topic.demand[kind])}</td>
+          <td class="number" data-label="Share: ">{amount(kind, topic.share[kind])}</td>
+          <td class="number" data-label="Lost: ">{topic.loss[kind] ? <strong>{amount(kind, topic.loss[kind])}</strong> : "none"}</td>
+          <td class="number" data-label="Rate in force: ">
             {amount(kind, topic.partition_rate[kind])}
             {topic.partitions > 1 && topic.partition_rate[kind] !== null && <div class="quiet">each partition</div>}
           </td>
-          <td>{topic.held_back.includes(kind) ? <strong>yes</strong> : "no"}</td>
+          <td data-label="Held back: ">{topic.held_back.includes(kind) ? <strong>yes</strong> : "no"}</td>
         </tr>
       ))}
     </>
@@ -86,7 +86,7 @@ function TopicTable(props: { group: Group; rows: Topic[]; onWhy: (name: string) 
               <th scope="col" class="number">
                 Share
               </th>
-              <th scope="col" class="number" title="Share that nobody uses: demand sits in too few partitions">
+              <th scope="col" class="number" title="Share that is left unused: demand sits in too few partitions">
                 Lost
               </th>
               <th scope="col" class="number">

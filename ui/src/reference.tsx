@@ -94,7 +94,7 @@ function Fields(props: { title: string; rows: Field[]; asks?: boolean }) {
     <>
       <h4>{props.title}</h4>
       <div class="scroll" tabIndex={0} role="region" aria-label={props.title}>
-        <table class="stacked">
+        <table>
           <thead>
             <tr>
               <th scope="col">Name</th>

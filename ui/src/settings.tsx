@@ -39,7 +39,7 @@ export function SettingsView() {
                 {count(found.length, "setting")}
               </p>
               <div class="scroll" tabIndex={0} role="region" aria-label="Settings">
-                <table class="stacked settings">
+                <table class="settings">
                   <thead>
                     <tr>
                       <th scope="col">Setting</th>

@@ -58,9 +58,9 @@ function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
             {MEASURES.map(([key, label, shown]) => (
               <tr key={key}>
                 <th scope="row">{label}</th>
-                <td>{cell(evidence.previous[key], shown)}</td>
-                <td>{cell(evidence.chosen[key], shown)}</td>
-                <td>{cell(evidence.difference[key], shown)}</td>
+                <td data-label="As it is: ">{cell(evidence.previous[key], shown)}</td>
+                <td data-label="As proposed: ">{cell(evidence.chosen[key], shown)}</td>
+                <td data-label="Difference: ">{cell(evidence.difference[key], shown)}</td>
               </tr>
             ))}
           </tbody>
@@ -144,9 +144,9 @@ function Proposal(props: { view: Thresholds; may: boolean }) {
             {view.changes.map((row) => (
               <tr key={row.parameter}>
                 <th scope="row">{row.parameter}</th>
-                <td class="number">{row.current}</td>
-                <td class="number">{row.proposed}</td>
-                <td>{row.evidence}</td>
+                <td class="number" data-label="Now: ">{row.current}</td>
+                <td class="number" data-label="Proposed: ">{row.proposed}</td>
+                <td data-label="Why: ">{row.evidence}</td>
               </tr>
             ))}
           </tbody>

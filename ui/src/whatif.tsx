@@ -146,7 +146,7 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
           <Choice label="Placement" now={state.placement} options={options.placement?.examples ?? []} value={placement} set={setPlacement} />
         </div>
         <p class="quiet" id="more-means">
-          An added broker (new-1, …) is empty and as large as the middle one. It takes no namespace that a policy binds to
+          An added broker (new-1, …) is empty and as large as the median broker. It takes no namespace that a policy binds to
           brokers by their names.
         </p>
         <label class="check">

@@ -88,7 +88,7 @@ function BrokerDrawer(props: { broker: string; who: WhoAmI | null }) {
       <h3>Its largest bundles</h3>
       <Loaded answer={bundles} empty="It carries no bundle.">
         {(rows) => (
-          <table class="stacked">
+          <table>
             <thead>
               <tr>
                 <th scope="col">Bundle</th>
@@ -106,7 +106,7 @@ function BrokerDrawer(props: { broker: string; who: WhoAmI | null }) {
                       <BundleName bundle={row.bundle} />
                     </PanelLink>
                   </td>
-                  <td class="number">{rate(row.short.throughput_in + row.short.throughput_out)}</td>
+                  <td class="number" data-label="Throughput: ">{rate(row.short.throughput_in + row.short.throughput_out)}</td>
                   <td data-label="May it move? ">
                     {row.may_move ? "yes" : `no: ${words(row.code ?? "")}`}{" "}
                     {props.who?.mutations && (row.may_move || row.code === "CoolDown") && (
@@ -144,7 +144,7 @@ function Places(props: { rows: Place[] }) {
     );
   }
   return (
-    <table class="stacked" aria-label="Where it is">
+    <table aria-label="Where it is">
       <thead>
         <tr>
           <th scope="col">{props.rows[0]?.topic ? "Partition and its bundle" : "Bundle"}</th>
@@ -194,13 +194,13 @@ function Expected(props: { move: Move }) {
         <tbody>
           <tr>
             <td>from <span class="whole">{move.source}</span></td>
-            <td class="number">{percent(move.source_before, 1)}</td>
-            <td class="number">{percent(move.source_after, 1)}</td>
+            <td class="number" data-label="Before: ">{percent(move.source_before, 1)}</td>
+            <td class="number" data-label="After: ">{percent(move.source_after, 1)}</td>
           </tr>
           <tr>
             <td>to <span class="whole">{move.target}</span></td>
-            <td class="number">{percent(move.target_before, 1)}</td>
-            <td class="number">{percent(move.target_after, 1)}</td>
+            <td class="number" data-label="Before: ">{percent(move.target_before, 1)}</td>
+            <td class="number" data-label="After: ">{percent(move.target_after, 1)}</td>
           </tr>
         </tbody>
       </table>

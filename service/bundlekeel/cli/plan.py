@@ -14,11 +14,12 @@ from rich.text import Text
 from bundlekeel.cli import completion, text_views, units
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
-from bundlekeel.cli.output import ProgressLine, TableLayout, decoded, table, typed
+from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login, seconds_of
 from bundlekeel.cli.tables import coded, split_name
 from bundlekeel.core.model.text_format import how_far, numbered
 from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import State
 from bundlekeel.daemon.answers.plans import (
     FinishView,
     LoadView,
@@ -105,7 +106,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
         "traffic_scale": scale,
         "ignore_hit_counts": ignore_hit_counts if ignore_hit_counts or keep_hit_counts else None,
     }
-    session.show(lambda client: client.send("POST", "plans", body), typed(PlanView, plan))
+    session.show(lambda client: client.send("POST", "plans", body), _render(session))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -118,7 +119,7 @@ def _pair(text: str) -> tuple[str, str]:
 @connected
 def show_plan(session: Session, plan_hash: HashArgument) -> None:
     """Show a plan made earlier; plans are kept for 15 minutes."""
-    session.show(lambda client: client.get(f"plans/{path_part(plan_hash)}"), typed(PlanView, plan))
+    session.show(lambda client: client.get(f"plans/{path_part(plan_hash)}"), _render(session))
 
 
 @connected
@@ -178,8 +179,12 @@ def failed(task: TaskView) -> int:
     return BAD_NEWS if task.moves else REFUSED
 
 
-def plan(answer: PlanView, layout: TableLayout) -> RenderableType:
-    """All of one plan. Nothing was changed by making it."""
+def _render(session: Session) -> Render:
+    return typed(PlanView, lambda answer, layout: plan(answer, layout, decoded(State, session.client.get("state"))))
+
+
+def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
+    """All of one plan, and how it can be carried out. Nothing was changed by making it."""
     head = Text(f"plan {answer.hash}", style="bold")
     head.append(f"  {answer.strategy}, placement {answer.placement}, ", style="not bold")
     head.append(f"made {units.moment(answer.wall_ms)}; nothing was changed", style="not bold")
@@ -190,26 +195,43 @@ def plan(answer: PlanView, layout: TableLayout) -> RenderableType:
     if answer.refusals:
         parts += [Text(), _refusals(answer.refusals, layout)]
     if (answer.moves or answer.splits) and not answer.what_if:
-        command = f'to carry it out: bundlekeel plan execute {answer.hash} --reason "…"'
-        parts += [Text(), Text(command, style="dim")]
+        parts += [Text(), Text(_next(answer, state), style="dim")]
     if answer.finished:
-        parts += [Text(), Text(_finished(answer.finished), style="bold")]
+        parts += [Text(), Text(_finished(answer.finished, answer.imbalance.measure), style="bold")]
     return Group(*parts)
 
 
-def _finished(row: FinishView) -> str:
+def _next(answer: PlanView, state: State) -> str:
+    """The command that carries a plan out, or what has to change before it would."""
+    first = []
+    if state.mode_ceiling != "act":
+        first.append(
+            "set `mode: act` in the settings file of every sidecar and restart it (`bundlekeel doctor --for act`)"
+        )
+    if state.mode != state.mode_ceiling:
+        first.append("`bundlekeel mode act`")
+    if state.paused:
+        first.append("`bundlekeel resume`")
+    if not first:
+        return f'to carry it out: bundlekeel plan execute {answer.hash} --reason "…"'
+    paused = ", everything is paused" if state.paused else ""
+    return f"nothing is carried out now: the mode is {state.mode}{paused}; first {', then '.join(first)}"
+
+
+def _finished(row: FinishView, measure: str) -> str:
     about = f"{max(1, round(row.seconds / 60))} min" if row.seconds < 7200 else units.age(row.seconds)
     counts = f"{numbered(row.moves, 'move')}, {numbered(row.cycles, 'cycle')}"
-    end = f"max/mean {units.multiple(row.max_mean)}, {counts}, about {about}"
+    end = f"max/mean of {measure} {units.multiple(row.max_mean)}, {counts}, about {about}"
     return f"when finished: {end}" if row.complete else f"not finished by then: {end}"
 
 
 def _loads(answer: PlanView, layout: TableLayout) -> RenderableType:
     imbalance, bars = answer.imbalance, not (layout.wide and layout.stacked)
+    ratio = f"max/mean of {imbalance.measure}"
     made = table(
         *("broker", ">before", ">after", ">change", *(["load after"] if bars else [])),
         *(">bundles", ">B/s before", ">after", *([">msg/s before", ">after"] if layout.wide else [])),
-        title=f"load (max/mean {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})",
+        title=f"load ({ratio} {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})",
     )
     for row in answer.loads:
         difference = row.score_after - row.score_before

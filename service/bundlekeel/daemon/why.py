@@ -99,7 +99,7 @@ async def why(name: str, given: WhyInput) -> WhyView:
         bundle = await _bundle_of(name, given.metadata)
     except NotFound as error:
         known = (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded))
-        raise NotFound(str(error) if "/" in name else f"{error}; {unknown_broker(name, known)}") from None
+        raise NotFound(str(error) if "/" in name else f"{unknown_broker(name, known)}; {error}") from None
     answer = _bundle(bundle, snapshot, given)
     return replace(answer, kind="bundle" if bundle == name else "topic", name=name)
 
@@ -120,11 +120,8 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
     verdict = next((item for item in plan.brokers if item.broker == name), None) if plan else None
     moves = [move for move in plan.moves if name in (move.source, move.target)] if plan else []
-    blocks = [
-        *_paused(snapshot, given, broker=name),
-        *_closed(given, moves),
-        *_asked(name, given.desired),
-    ]
+    # The broker's own first: ending what holds the whole cluster would not fill a broker that is drained.
+    blocks = [*_asked(name, given.desired), *_paused(snapshot, given, broker=name), *_closed(given, moves)]
     codes, change = list(blocks), _broker_change(plan)
     if excluded is not None:
         sentence = f"{name} is left out: its report cannot be used ({excluded.code} {excluded.detail})"

@@ -138,7 +138,7 @@ class ExtensibleSettings(Section):
         default=5.0,
         ge=1,
         le=3600,
-        description="how often each broker is asked for its bundles' figures; also how soon a dead one is noticed",
+        description="how often each broker is asked for its bundles' figures; also how soon a failed one is detected",
     )
     service_url: Annotated[str, Shown, AllowedWords("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = (
         Field(
@@ -159,7 +159,7 @@ class ExtensibleSettings(Section):
 
 
 class CapacitySettings(Section):
-    """What the brokers of one pattern can carry, where their own report is blind or misleading."""
+    """What the brokers of one pattern can carry, where their own report has no limit or a wrong one."""
 
     nic_gbps: float | None = Field(default=None, gt=0, description="Gbit/s each way; VMs and pods report no NIC speed")
     cores: float | None = Field(default=None, gt=0, description="CPU cores the broker may use")

@@ -88,7 +88,7 @@ class StoreSecuritySettings(Section):
     sasl_password: SecretStr | None = Field(default=None, description="its password; better kept in a secret file")
     acl: Literal["auto", "creator", "open"] = Field(
         default="auto",
-        description="of nodes we create: creator (only this identity), open (anybody), auto (creator with an identity)",
+        description="of nodes we create: creator (this identity alone), open (all), auto (creator with an identity)",
     )
     tls: bool = Field(default=False, description="ZooKeeper's secure client port")
     tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")

@@ -179,7 +179,7 @@ def simulate(
     timer: Callable[[], float] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Run:
-    """Run a scenario to its end. ConfigError when it makes no sense. `progress` hears the share that is done."""
+    """Run a scenario to its end. ConfigError when it makes no sense. `progress` gets the share that is done."""
     simulation = Simulation(scenario, contender, seed, timer)
     done = 0.0
     while done < 1 - 1e-9:

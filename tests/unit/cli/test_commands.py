@@ -27,7 +27,7 @@ from bundlekeel.cli.output import decoded
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import BrokerView, Check
+from bundlekeel.daemon.answers.picture import BrokerView, Check, Mode
 from bundlekeel.daemon.answers.summary import Period
 from tests.support.fake_service import BROKERS, HASH, FakeService, places
 
@@ -240,26 +240,66 @@ def test_into_a_pipe_a_row_is_one_line(sidecar: Sidecar) -> None:
 
 def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     """Load before and after, moves with their reason, refusals grouped with their meaning, the next command."""
+    sidecar.service.mode = "act"
     text = sidecar.run("plan", "--strategy", "threshold", "--set", "threshold_percent=5").stdout
     splits = ("splits (1, 1 refused)", "carries 180%, hot", "a split separates topics; add partitions")
-    for part in ("82.0%", "-30.0", BUNDLE, "BelowMinimum", "too small to justify", f"plan execute {HASH}", *splits):
+    for part in (
+        "max/mean of score 1.89 → 1.20",
+        "82.0%",
+        "-30.0",
+        BUNDLE,
+        "BelowMinimum",
+        "too small to justify",
+        f"plan execute {HASH}",
+        *splits,
+    ):
         assert part in text
     (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
     assert request.parameters == {"threshold_percent": "5"}
     assert (request.strategy, request.ignore_hit_counts) == ("threshold", None)
 
 
+FIRST = ("set `mode: act` in the settings file", "`bundlekeel mode act`", "`bundlekeel resume`")
+
+
+@pytest.mark.parametrize(
+    ("mode", "ceiling", "paused", "first"),
+    [
+        ("recommend", "recommend", False, FIRST[:1]),
+        ("recommend", "act", False, FIRST[1:2]),
+        ("observe", "recommend", True, FIRST),
+        ("act", "act", True, FIRST[2:]),
+    ],
+)
+def test_a_plan_names_no_command_that_would_be_refused(
+    sidecar: Sidecar, mode: Mode, ceiling: Mode, paused: bool, first: tuple[str, ...]
+) -> None:
+    """In another mode than act, or paused, it says so, and what has to change."""
+    sidecar.service.mode, sidecar.service.mode_ceiling = mode, ceiling
+    if paused:
+        sidecar.run("pause", "--reason", "r")
+    for command in (["plan"], ["plan", "show", HASH]):
+        text = sidecar.run(*command).stdout
+        last = text.splitlines()[-1]
+        assert "plan execute" not in text and f"the mode is {mode}" in last and ("is paused" in last) is paused
+        assert tuple(part for part in FIRST if part in last) == first
+
+
 def test_a_what_if_ends_with_how_it_ends(sidecar: Sidecar) -> None:
     """The last line: how even the load is then, and what that takes. It cannot be carried out."""
     text = sidecar.run("plan", "--scale", "2", "--keep-hit-counts").stdout
-    assert text.splitlines()[-1] == "when finished: max/mean 1.10, 23 moves, 6 cycles, about 4 min"
+    assert text.splitlines()[-1] == "when finished: max/mean of score 1.10, 23 moves, 6 cycles, about 4 min"
     assert "plan execute" not in text
     (request,) = [argument for name, argument in sidecar.service.calls if name == "make_plan"]
     assert (request.traffic_scale, request.ignore_hit_counts) == (2.0, False)
     made = sidecar.service.made[HASH]
     assert made.finished is not None
     sidecar.service.made[HASH] = replace(made, finished=replace(made.finished, complete=False))
-    assert sidecar.run("plan", "--scale", "2").stdout.splitlines()[-1].startswith("not finished by then: max/mean 1.10")
+    assert (
+        sidecar.run("plan", "--scale", "2")
+        .stdout.splitlines()[-1]
+        .startswith("not finished by then: max/mean of score 1")
+    )
 
 
 def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:

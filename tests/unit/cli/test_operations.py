@@ -176,6 +176,24 @@ def test_a_drain_that_was_waited_for_gives_no_estimate(sidecar: Sidecar) -> None
     assert "until that is done" in asked.stdout and "until that is done" not in waited.stdout
 
 
+def test_warm_waits_until_nothing_more_comes(sidecar: Sidecar) -> None:
+    """Progress goes to stderr, the end to stdout."""
+    result = sidecar.run("warm", BROKERS[1], "--yes", "--wait", "--within", "2s", *WHO)
+    assert result.exit_code == 0, result.stderr
+    row = next(row for row in sidecar.service.brokers() if row.broker == BROKERS[1])
+    assert f"{BROKERS[1]}: {row.bundles} bundles, score" in result.stderr
+    assert f"0 bundles come to {BROKERS[1]}" in result.stdout and "until that is done" not in result.stdout
+    result = sidecar.run("warm", BROKERS[1], "--yes", "--wait", "--within", "1s", "-o", "json", *WHO)
+    assert json.loads(result.stdout)["progress"]["moves"] == []
+
+
+def test_a_warm_that_somebody_ended_is_no_success(sidecar: Sidecar) -> None:
+    """Bundles would still come, and none does."""
+    sidecar.service.requests.ended = True
+    result = sidecar.run("warm", BROKERS[1], "--yes", "--wait", "--within", "1s", *WHO)
+    assert result.exit_code == 1 and "not warmed any more" in result.stderr
+
+
 ENDS = [
     (["pin", BUNDLE], "until for good"),
     (["exclude", "n:shop/*"], "until for good"),
@@ -226,6 +244,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     ),
     (["cordon", BROKERS[1], "--reason", "  "], None, 2, "must say something"),
     (["drain", BROKERS[2], "--yes", "--wait", "--within", "1s", *WHO], None, 1, "not drained any more"),
+    (["warm", BROKERS[0], "--yes", "--wait", "--within", "1s", *WHO], None, 3, "not done yet"),
 ]
 
 

@@ -132,3 +132,18 @@ def test_hits_are_counted_from_cycle_to_cycle() -> None:
     found = finish(given, first, interval_seconds=2.0, eta=float)
     assert found.complete and (found.moves, found.cycles, found.seconds) == (3, 2, 5.0)
     assert found.max_mean == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("strategy", "score"), [("avg", True), ("uniform", False)])
+def test_it_ends_by_what_the_strategy_evens_out(strategy: str, score: bool) -> None:
+    """A broker of twice the CPU carries twice as much by score, and as much as the other by throughput."""
+    sizes = {"b1:8080": 200.0, "b2:8080": 100.0}
+    reports = [
+        report(
+            name, {bundle_name(12 * row + n): 0.05 for n in range(12)}, limit=np.array([size, 1024.0, -1000.0, -1000.0])
+        )
+        for row, (name, size) in enumerate(sizes.items())
+    ]
+    given = PlanInput(snapshot=snapshot(reports), params=Parameters(**EAGER, strategy=strategy))
+    found = finish(given, plan(given), interval_seconds=2.0, eta=float)
+    assert (found.moves > 0, found.max_mean == pytest.approx(1.0)) == (score, True)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dev.mutants import mutants_of
@@ -84,3 +89,23 @@ subprocess.Popen(["sleep", "120"], stderr=alive)
     os.set_blocking(reader, True)
     assert (os.read(reader, 1), os.read(reader, 1)) == (b"1", b"")
     os.close(reader)
+
+
+def test_a_run_that_is_ended_ends_its_tests(tmp_path: Path) -> None:
+    """Rule: a signal leaves neither a process nor the copy of the tree behind."""
+    command = (sys.executable, "-m", "dev.mutation", "--group", "auth")
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}) as run:
+        children: list[psutil.Process] = []
+        try:
+            while not any("pytest" in child.cmdline() for child in children):
+                time.sleep(0.05)
+                assert run.poll() is None
+                children = psutil.Process(run.pid).children()
+            run.terminate()
+            assert run.wait() == 128 + signal.SIGTERM
+            assert not any(child.is_running() for child in children) and not list(tmp_path.iterdir())
+        finally:
+            run.kill()
+            for child in children:
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()

@@ -60,7 +60,7 @@ def test_changes_without_a_version_are_not_published_unsaid(tree: Path) -> None:
     """They are in the tree, and would be in no release's notes."""
     change(tree, "CHANGELOG.md", "## 0.1.0", "## Unreleased\n\n- A change.\n\n## 0.1.0")
     assert ["## Unreleased" in fault for fault in faults("v0.1.0", tree)] == [True]
-    change(tree, "CHANGELOG.md", "- A change.\n\n", "")
+    change(tree, "CHANGELOG.md", "- A change.\n\n", "### Added\n\n### Fixed\n\n")
     assert faults("v0.1.0", tree) == []
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dev.suites import GATE, Suite, Tool, nightly, run
+from dev.suites import GATE, ROOT, Suite, Tool, nightly, run
 
 # Stands for pytest: fails unless it is told to run only what failed last.
 UNSTEADY = (sys.executable, "-c", "import sys; sys.exit('--last-failed' not in sys.argv)")
@@ -107,6 +108,22 @@ def test_the_night_says_its_seed_and_takes_a_part() -> None:
     assert all("--hypothesis-seed=7" in command and "--randomly-seed=7" in command for command in part.commands)
     assert all(command[command.index("--shard") :][:2] == ("--shard", "2/4") for command in part.commands)
     assert not any("--shard" in command for command in whole.commands)
+
+
+@pytest.mark.parametrize(
+    ("marks", "collected"),
+    [((), "day"), (("-m", "nightly"), "night"), (("-m", "not cluster"), "day night"), (("-m", ""), "day night")],
+)
+def test_nightly_tests_are_run_only_where_marks_are_named(
+    marks: tuple[str, ...], collected: str, tmp_path: Path
+) -> None:
+    """By the project's own options; -m of a suite or of a person decides alone."""
+    made = "import pytest\n\n\ndef test_day():\n    pass\n\n\n@pytest.mark.nightly\ndef test_night():\n    pass\n"
+    (tmp_path / "test_both.py").write_text(made, encoding="utf-8")
+    options = ("--collect-only", "-qp", "no:cacheprovider", "-p", "no:randomly", "-c", str(ROOT / "pyproject.toml"))
+    command = (sys.executable, "-m", "pytest", *options, f"--rootdir={tmp_path}", *marks, str(tmp_path))
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"::test_(\w+)", found) == collected.split()
 
 
 @pytest.mark.parametrize(("link", "passes"), [("index.md", True), ("missing.md", False)])

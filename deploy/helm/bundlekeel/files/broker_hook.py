@@ -56,7 +56,7 @@ def ask(method, path, body=None):
             raise
     leader = send(UnixConnection(here), "GET", "state", None, {})["leader"]
     if not leader or not leader.get("url"):
-        raise Refused(503, "nobody leads")
+        raise Refused(503, "no sidecar leads")
     with open(token_file, encoding="utf-8") as stream:
         headers = {"Authorization": "Bearer " + stream.read().strip()}
     return send(remote(leader["url"]), method, path, body, headers)
@@ -149,7 +149,7 @@ def ours(broker):
 
 
 def say(text):
-    """To the log of the container, also from a preStop hook, whose own output nobody keeps."""
+    """To the log of the container, also from a preStop hook, whose own output is lost."""
     line = f"bundlekeel: {text}\n"
     sys.stderr.write(line)
     if os.environ.get("BUNDLEKEEL_LOG"):

@@ -130,7 +130,7 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{/* What every container of ours is told besides its settings file. */}}
+{{/* What every container of ours has besides its settings file. */}}
 {{- define "bundlekeel.env" -}}
 - name: POD_IP
   valueFrom:
@@ -243,7 +243,7 @@ seccompProfile:
 {{- end }}
 {{- end }}
 
-{{/* Through the unix socket: nobody who reaches the port can keep kubelet from being answered. Arguments: path, times. */}}
+{{/* Through the unix socket: requests to the port cannot keep kubelet from being answered. Arguments: path, times. */}}
 {{- define "bundlekeel.probe" -}}
 exec:
   command: [python, /opt/bundlekeel/healthcheck.py, {{ index . 0 }}]

@@ -210,7 +210,9 @@ class HttpBrokerAdmin:
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         """Unload, following 307s by hand from broker `at` (the leader broker if known).
 
-        The chain is followed to its end: stopping after the leader would leave its affinity armed.
+        The chain is followed to its end: stopping after the leader would leave its affinity armed. Where the permit is
+        refused before the last hop, which unloads, the affinity stays armed: brokers have no request that disarms it.
+        It decides where the bundle goes after its next unload, unless that has a destination of its own.
         """
         query = {} if destination is None else {"destinationBroker": destination}
         target = with_query(bundle_path(routes.UNLOAD, bundle), query)

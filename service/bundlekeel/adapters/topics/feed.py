@@ -1,6 +1,6 @@
 """The two load-data topics (PIP-192): what each extensible broker said last.
 
-Both are non-persistent: who listens hears what comes from then on, and a quiet broker says nothing for up to a quarter
+Both are non-persistent: a reader gets what is sent from then on, and a quiet broker says nothing for up to a quarter
 of an hour. So a table that lacks a broker says nothing about that broker.
 """
 
@@ -137,7 +137,7 @@ def _entered(before: LatestLoad, message: Message, now: int) -> LatestLoad:
 
 
 # The topic in which brokers report to each other what passes of ResourceGroups (PIP-82).
-# It is non-persistent: who listens hears what comes from then on; each broker says all of it within six periods.
+# It is non-persistent: a reader gets what is sent from then on; each broker says all of it within six periods.
 
 
 _USAGE_TOPIC: Final[tuple[Topic, ...]] = ("usage",)

@@ -35,7 +35,7 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     def deadman(
         after: Annotated[
             str,
-            typer.Option("--after", metavar="DURATION", help="The sidecars are dead after so long without a cycle."),
+            typer.Option("--after", metavar="DURATION", help="Restore when no cycle was completed for this long."),
         ] = "10m",
         confirm: Annotated[
             str,

@@ -73,15 +73,15 @@ def _next(answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, 
     return Text("nothing can be done", style="red") if blocked else Text(_DRY_RUN, style="dim")
 
 
-def relocation(answer: RelocationView, layout: TableLayout, drained: DrainView | None = None) -> RenderableType:
-    """What a drain or a warm moves, and what stays for now. `drained`: how far the drain is."""
+def relocation(answer: RelocationView, layout: TableLayout, ended: str) -> RenderableType:
+    """What a drain or a warm moves, and what stays for now. `ended`: how it ended, "" where it was not waited for."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.detail:
         parts.append(Text(answer.detail, style="yellow"))
     parts += _relocated(answer.moves, answer.refusals, layout)
-    if answer.eta_seconds and not drained:
+    if answer.eta_seconds and not ended:
         parts.append(_remaining(answer.eta_seconds))
-    done = _DRY_RUN if answer.dry_run else progress(drained) if drained else "requested; the next cycle begins it"
+    done = _DRY_RUN if answer.dry_run else ended or "requested; the next cycle begins it"
     return Group(*parts, Text(done, style="dim"))
 
 

@@ -4,11 +4,12 @@ What moves bundles is a dry run first."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import completion, text_views
+from bundlekeel.cli import completion, text_views, units
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, CliError
 from bundlekeel.cli.intervene import operation_tables
@@ -26,9 +27,10 @@ from bundlekeel.cli.session import (
     login,
     seconds_of,
 )
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import DrainView, OperationsView, ResumedScopeView
-from bundlekeel.daemon.answers.picture import Mode, Resumed
+from bundlekeel.daemon.answers.picture import BrokerView, Mode, Resumed
 from bundlekeel.daemon.answers.plans import RelocationView, ReviewView
 
 BrokerArgument = Annotated[str, typer.Argument(help="A broker's id, host:port.", autocompletion=completion.brokers)]
@@ -39,7 +41,7 @@ ScopeOption = Annotated[
     str | None, typer.Option("--scope", metavar="SCOPE", help="tenant:NAME, namespace:TENANT/NAME or broker:ID.")
 ]
 _POLL_SECONDS = 1.0
-# A read of the shared state that began before the drain was written hides it until the next one.
+# A read of the shared state that began before a request was written hides it until the next one.
 _UNSEEN_SECONDS = 15.0
 
 
@@ -101,36 +103,43 @@ def drain(
     answer, found = _relocate(session, "drain", broker, reason, by, yes)
     drained: DrainView | None = None
     if yes and wait:
-        answer["progress"] = _emptied(session, broker, limit)
+        answer["progress"] = _watched(session, "drains", broker, limit, _drained)
+        if answer["progress"] is None:
+            raise CliError(f"{broker} is not drained any more: somebody ended it", BAD_NEWS)
         drained = decoded(DrainView, answer["progress"])
-    session.tell(answer, lambda _, layout: operation_tables.relocation(found, layout, drained))
+    ended = operation_tables.progress(drained) if drained else ""
+    session.tell(answer, lambda _, layout: operation_tables.relocation(found, layout, ended))
     if drained and drained.state != "empty":
         raise typer.Exit(BAD_NEWS)
 
 
-def _emptied(session: Session, broker: str, limit: float) -> Json:
-    """The drain's row once the broker is empty, or only bundles are left that cannot leave it."""
+def _drained(row: Json) -> tuple[str, bool]:
+    """How far a drain is, and whether the broker is empty, or only bundles are left that cannot leave it."""
+    drained = decoded(DrainView, row)
+    return operation_tables.progress(drained), drained.state in ("empty", "blocked")
+
+
+def _watched(
+    session: Session, kind: str, broker: str, limit: float, look: Callable[[Json], tuple[str, bool]]
+) -> Json | None:
+    """The row of a drain or warm (`kind`: its table in the operations) once it is over, None once it is gone. `look`:
+    how far it is, and whether it is over."""
     begun = seen = time.monotonic()
     with ProgressLine() as line:
         while True:
-            row = _drain_row(session.client, broker)
+            rows: list[Json] = session.client.get("operations")[kind]
+            row = next((row for row in rows if row["broker"] == broker), None)
             if row is not None:
-                drained, seen = decoded(DrainView, row), time.monotonic()
-                now = operation_tables.progress(drained)
+                seen = time.monotonic()
+                now, over = look(row)
                 line.tell(now)
-                if drained.state in ("empty", "blocked"):
+                if over:
                     return row
                 if seen > begun + limit:
-                    raise CliError(f"not empty yet: {now}; it goes on, see `bundlekeel operations`", UNREACHABLE)
+                    raise CliError(f"not done yet: {now}; it goes on, see `bundlekeel operations`", UNREACHABLE)
             elif time.monotonic() > seen + min(_UNSEEN_SECONDS, limit):
-                raise CliError(f"{broker} is not drained any more: somebody ended it", BAD_NEWS)
+                return None
             time.sleep(_POLL_SECONDS)
-
-
-def _drain_row(client: Client, broker: str) -> Json | None:
-    """The drain of a broker; None when this sidecar knows of none."""
-    drains: list[Json] = client.get("operations")["drains"]
-    return next((row for row in drains if row["broker"] == broker), None)
 
 
 @connected_once
@@ -139,11 +148,31 @@ def warm(
     broker: BrokerArgument,
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
+    wait: WaitOption = False,
+    within: WithinOption = "10m",
     by: ByOption = "",
 ) -> None:
     """Move bundles gently to a new or restarted broker until it carries its share. A dry run unless --yes."""
+    limit = seconds_of("--within", within)
     answer, found = _relocate(session, "warm", broker, reason, by, yes)
-    session.tell(answer, lambda _, layout: operation_tables.relocation(found, layout))
+    ended = ""
+    if yes and wait:
+        _watched(session, "warms", broker, limit, lambda _: (_filling(session.client, broker), False))
+        # It ends by itself where a plan would move nothing more there; a person may end it before.
+        answer["progress"], left = _relocate(session, "warm", broker, reason, by, False)
+        ended = f"{_filling(session.client, broker)}; {left.sentence}"
+        if left.moves:
+            raise CliError(f"{broker} is not warmed any more, somebody ended it: {ended}", BAD_NEWS)
+    session.tell(answer, lambda _, layout: operation_tables.relocation(found, layout, ended))
+
+
+def _filling(client: Client, broker: str) -> str:
+    """What a broker carries, in a line."""
+    rows = decoded(list[BrokerView], client.get("brokers"))
+    row = next((row for row in rows if row.broker == broker), None)
+    if row is None or row.bundles is None:
+        return f"{broker}: {row.state if row else 'not registered'}"
+    return f"{broker}: {numbered(row.bundles, 'bundle')}, score {units.share(row.score_ratio)}"
 
 
 @connected_once
@@ -221,7 +250,7 @@ def approve(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption
 
 @connected_once
 def discard(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Reject what somebody proposed."""
+    """Reject a proposal of another person."""
     _tell(session, "POST", f"reviews/{path_part(id)}/discard", reason, by)
 
 

@@ -144,7 +144,7 @@ class Owner:
     listeners: tuple[AdvertisedListener, ...] = ()
 
 
-# Capacity overrides: what a broker can carry where its own report is blind (NICs of VMs and pods) or misleading.
+# Capacity overrides: what a broker can carry where its own report has no limit (NICs of VMs and pods) or a wrong one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

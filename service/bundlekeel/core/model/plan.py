@@ -164,6 +164,11 @@ def plan_hash(plan: Plan) -> str:
     return sha.hexdigest()[:16]
 
 
+def measure_of(strategy: str) -> str:
+    """What of `BrokerLoad` a strategy evens out: `score`, or the throughput that `uniform` compares."""
+    return "throughput" if strategy == "uniform" else "score"
+
+
 def imbalance(values: list[float]) -> float:
     """max/mean of a load over brokers; 1.0 is perfect, 0.0 when there is no load."""
     total = math.fsum(values)

@@ -13,7 +13,7 @@ from bundlekeel.core.guard.state import BegunMove, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan, imbalance
+from bundlekeel.core.model.plan import Plan, imbalance, measure_of
 from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, grouped
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
@@ -27,8 +27,8 @@ _LEAST_CYCLES: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """Where plan after plan ends. `max_mean`: of throughput over brokers; `seconds`: until the last move has landed;
-    `complete`: False where more cycles would be needed than were looked at."""
+    """Where plan after plan ends. `max_mean`: over brokers, of what the strategy evens out; `seconds`: until the last
+    move has landed; `complete`: False where more cycles would be needed than were looked at."""
 
     max_mean: float
     moves: int
@@ -52,7 +52,8 @@ def finish(given: PlanInput, first: PlanResult, *, interval_seconds: float, eta:
         seconds += step
         given = _after(given, result, int(1000 * step))
         result = plan(given)
-    max_mean = imbalance([load.throughput_before for load in result.plan.loads])
+    measure = f"{measure_of(result.plan.strategy)}_before"
+    max_mean = imbalance([getattr(load, measure) for load in result.plan.loads])
     return Finish(max_mean=max_mean, moves=moves, cycles=cycles, seconds=ended, complete=not _goes_on(result.plan))
 
 

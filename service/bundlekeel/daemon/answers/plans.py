@@ -92,12 +92,11 @@ class LoadView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanImbalance(Answer):
-    """max/mean over brokers; 1: even, null: no load."""
+    """max/mean over brokers; 1: even, 0: no load."""
 
-    before: Annotated[float | None, Doc("of throughput, before")]
-    after: Annotated[float | None, Doc("of throughput, after")]
-    score_before: Annotated[float | None, Doc("of scores, before")]
-    score_after: Annotated[float | None, Doc("of scores, after")]
+    measure: Annotated[str, Doc("what of `loads`, which the strategy evens out: score or throughput")]
+    before: Annotated[float, Doc("before the moves")]
+    after: Annotated[float, Doc("after the moves")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +116,9 @@ class PlanSummary(Answer):
 class FinishView(Answer):
     """What comes of a what-if in the end: plan after plan, each carried out as predicted. Splits are not counted."""
 
-    max_mean: Annotated[float, Doc("max/mean of throughput over brokers then; 1: even, 0: no load")]
+    max_mean: Annotated[
+        float, Doc("max/mean over brokers then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")
+    ]
     moves: Annotated[int, Doc("how many, those of this plan included")]
     cycles: Annotated[int, Doc("how many cycles they take")]
     seconds: Annotated[float, Doc("until the last of them has landed")]

@@ -12,7 +12,7 @@ from typing import Any
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
-from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, imbalance
+from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, imbalance, measure_of
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.planning.engine import PlanInput
@@ -171,6 +171,7 @@ def _check_added(names: Sequence[str], snapshot: Snapshot) -> None:
 
 def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView:
     """A plan as an answer of the API, with explanations next to its codes."""
+    measure = measure_of(made.strategy)
     return PlanView(
         hash=made.hash,
         wall_ms=made.wall_ms,
@@ -187,10 +188,9 @@ def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView
         split_refusals=[refusal_view(item) for item in made.split_refusals],
         loads=[LoadView(**load._asdict()) for load in made.loads],
         imbalance=PlanImbalance(
-            before=imbalance([load.throughput_before for load in made.loads]),
-            after=imbalance([load.throughput_after for load in made.loads]),
-            score_before=imbalance([load.score_before for load in made.loads]),
-            score_after=imbalance([load.score_after for load in made.loads]),
+            measure=measure,
+            before=imbalance([getattr(load, f"{measure}_before") for load in made.loads]),
+            after=imbalance([getattr(load, f"{measure}_after") for load in made.loads]),
         ),
         what_if=what_if,
     )

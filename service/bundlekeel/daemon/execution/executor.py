@@ -198,7 +198,7 @@ class TermExecutor:
                 return refusal
             checked = clock.boot()
             refusal = await move_state.check(self._hooks.policy)
-        return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to know what people want")
+        return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to be read again")
 
     async def _write_intent(self, move_state: MoveState) -> MoveOutcome | None:
         """Announce the move; a refusal when that is not possible, and then nothing is called."""

@@ -92,9 +92,10 @@ async def takeover(
     before = await _runtime(context)
     known = decode_takeover(document.data) if document is not None else None
     known = known if known is not None and known.active else None
-    values = _wanted(known, stored, before, split=split, namespaces=namespaces)
+    there = name_set(stored.get(EXCLUDED, "")).union(*(name_set(item.get(EXCLUDED, "")) for item in before.values()))
+    values = _wanted(known, there, before, split=split, namespaces=namespaces)
     made = _record(context, known, tuple(values), stored, before)
-    ours = {*made.excluded_by_us, *namespaces}
+    ours = {*made.excluded_by_us, *(set(namespaces) - there)}
     record = replace(made, namespaces=_scope(known, namespaces), excluded_by_us=tuple(sorted(ours)))
     record = replace(record, by=by, reason=reason, wall_ms=context.clock.wall_ms()) if known is None else record
     version = document.version if document is not None else None
@@ -121,15 +122,14 @@ async def takeover(
 
 def _wanted(
     known: TakeoverRecord | None,
-    stored: Mapping[str, str],
+    there: frozenset[str],
     before: Mapping[str, Mapping[str, str]],
     *,
     split: bool,
     namespaces: Sequence[str],
 ) -> dict[str, str]:
-    """The overrides a takeover sets. Conflict when it would make a partial takeover of a whole one, or cannot make
-    one.
-    """
+    """The overrides a takeover sets. `there`: what is excluded already. Conflict when it would make a partial takeover
+    of a whole one, or cannot make one."""
     values = {SPLITTING: "false"} if split else {}
     if not namespaces:
         return {SHEDDING: "false", **values}
@@ -140,7 +140,6 @@ def _wanted(
         text = f"{', '.join(old)} do not know {EXCLUDED} (Pulsar 4.2 and later): take the whole cluster over instead"
         raise Conflict(text, difference=old)
     # What was excluded before for another reason stays excluded: it is not in our record, so we leave it alone too.
-    there = name_set(stored.get(EXCLUDED, "")).union(*(name_set(settings[EXCLUDED]) for settings in before.values()))
     return {EXCLUDED: ",".join(sorted(there.union(namespaces))), **values}
 
 

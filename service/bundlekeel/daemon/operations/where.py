@@ -138,7 +138,7 @@ async def topic_named(name: str, metadata: Metadata) -> TopicName:
     if "/" in name:
         return topic
     if _BROKER.fullmatch(name):
-        raise NotFound(f"{name!r} is taken for a broker, and no such broker is registered; {_FOR_A_TOPIC}")
+        raise NotFound(f"{name!r} is taken for a broker, not for a topic; {_FOR_A_TOPIC}")
     bounds = await metadata.boundaries(topic.namespace)
     bundle = str(bundle_for_hash(topic.namespace, bounds, topic.hash)) if bounds else ""
     if not bundle or (str(topic) not in await metadata.topics(bundle) and not await metadata.partitions(str(topic))):

@@ -73,7 +73,8 @@ class _Known:
     `loads`: what each two readings said in the last `WAVE_SECONDS`; `steps`: the change from each of them to the next;
     `load`: what is shown of it; `topics_ms`: when its counters were of topics last.
     `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
-    process does not use. `refused`: why it gave none. `state`: `live`, or why its report is shown instead."""
+    process does not use. `refused`: why it gave none. `state`: `live`, or why its report is shown instead; `timely`:
+    when it was last another than `outdated`, by the boot clock."""
 
     endpoint: BrokerEndpoint
     reading: CounterReading | None = None
@@ -87,6 +88,7 @@ class _Known:
     took: float = 0.0
     refused: str = ""
     state: str = "waiting"
+    timely: float = 0.0
     task: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
@@ -144,7 +146,7 @@ class LiveLoads:
                 self._quicken()
                 if known is not None:
                     self._end(known)
-                known = _Known(endpoint=endpoint)
+                known = _Known(endpoint=endpoint, timely=self._clock.boot())
             kept[broker] = known
         gone = self._brokers.keys() - kept.keys()
         for broker in gone:
@@ -210,6 +212,11 @@ class LiveLoads:
         now_ms, live = self._clock.wall_ms(), {name for name, state in self.states().items() if state == "live"}
         loads = {broker: known.load for broker, known in self._brokers.items() if broker in live}
         return {broker: max(0.0, (now_ms - load.to_ms) / 1000) for broker, load in loads.items() if load is not None}
+
+    def outdated(self) -> dict[str, float]:
+        """Seconds for which brokers have been `outdated`."""
+        late = [broker for broker, state in self.states().items() if state == "outdated"]
+        return {broker: self._clock.boot() - self._brokers[broker].timely for broker in late}
 
     # --- small parts -------------------------------------------------------------------------------------
 
@@ -351,6 +358,7 @@ class LiveLoads:
         if known is None:
             return report
         known.state, made = self._shown(known, report)
+        known.timely = known.timely if known.state == "outdated" else self._clock.boot()
         return made
 
     def _shown(self, known: _Known, report: BrokerReport) -> tuple[str, BrokerReport]:

@@ -111,7 +111,7 @@ def decode_takeover(data: bytes) -> TakeoverRecord:
             runtime={str(b): {str(k): str(v) for k, v in values.items()} for b, values in record["runtime"].items()},
             namespaces=_names(record, "namespaces"),
             # A record of an earlier release has its namespaces only.
-            excluded_by_us=_names(record, "excluded_by_us") or _names(record, "namespaces"),
+            excluded_by_us=_names(record, "excluded_by_us" if "excluded_by_us" in record else "namespaces"),
             active=bool(record["active"]),
             ended=_ended(record.get("ended")),
         )

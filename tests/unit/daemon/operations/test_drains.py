@@ -176,7 +176,8 @@ async def test_a_pause_with_a_scope_ends_by_itself() -> None:
 
 
 async def test_a_warm_broker_is_no_longer_warmed() -> None:
-    """Three plans in a row say so; then the request is gone from the shared state."""
+    """Three plans in a row say so; then the request is gone from the shared state, and a dry run moves nothing more, by
+    which `warm --wait` knows."""
     cluster = FakeCluster({B1: [0.1, 0.1], B2: [0.1, 0.1], B3: [0.1, 0.1]})
     sidecar = await FakeSidecar(cluster).lead()
     operator_request = OperatorRequest(by="ann", reason="new", since_ms=1)
@@ -186,6 +187,7 @@ async def test_a_warm_broker_is_no_longer_warmed() -> None:
     for left in ({B3: operator_request}, {B3: operator_request}, {}):
         await sidecar.cycle.turn()
         assert sidecar.shared_state.desired.warms == left
+    assert not (await sidecar.service.requests.warm(B3, dry_run=True, reason="", by="ann")).moves
 
 
 async def test_a_request_that_comes_after_the_plan_holds() -> None:

@@ -345,6 +345,17 @@ async def test_what_others_excluded_stays_excluded_after_the_whole_cluster_was_t
     assert cluster.model.dynamic == {EXCLUDED: "k/l"}
 
 
+async def test_what_others_excluded_before_a_second_takeover_stays_excluded(cluster: FakeCluster) -> None:
+    """A name that is excluded already is not ours, though a later takeover asks for it, too; what is ours stays so."""
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    cluster.model.dynamic[EXCLUDED] += ",k/l"
+    await takeover(context, split=False, reason="more", by="bob", namespaces=(*NAMES, "k/l"))
+    back = await handback(context)
+    assert back is not None and back.complete
+    assert cluster.model.dynamic == {EXCLUDED: "k/l"}
+
+
 async def test_nothing_is_read_between_the_last_look_and_a_write(cluster: FakeCluster) -> None:
     """What the failsafe job sees right before a write calls the write off; a read between them takes its time."""
     context = await desk_of(cluster)
@@ -457,6 +468,8 @@ def test_records_of_earlier_versions_are_read() -> None:
     assert decode_takeover(old) == record
     partly = json.dumps(known | {"namespaces": NAMES}).encode()
     assert decode_takeover(partly) == replace(record, namespaces=NAMES, excluded_by_us=NAMES)
+    none_ours = replace(record, namespaces=NAMES)
+    assert decode_takeover(none_ours.encode()) == none_ours
     ended = replace(
         record, excluded_by_us=NAMES, active=False, ended=TakeoverEnd(by="b", reason="x", wall_ms=2, deadman=True)
     )

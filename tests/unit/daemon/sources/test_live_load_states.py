@@ -95,6 +95,35 @@ async def test_doctor_warns_of_figures_that_are_no_use(stage: Stage, state: str)
     assert not check.ok and check.severity == "warning" and state in check.detail and check.fix
 
 
+@pytest.mark.parametrize(("brokers", "seconds", "ok"), [(1, 120, True), (1, 480, False), (2, 120, False)])
+@played()
+async def test_doctor_warns_of_an_outdated_broker_only_where_it_lasts(
+    stage: Stage, brokers: int, seconds: int, ok: bool
+) -> None:
+    """One late scrape is over with the next ones; of two brokers it is none."""
+    await asyncio.sleep(5.0)
+    stage.shown()
+    read, late = stage.counting.counters, BROKERS[:brokers]
+
+    async def stale(broker: BrokerEndpoint) -> list[CounterReading]:
+        return [] if broker.broker_id in late else await read(broker)
+
+    stage.counting.counters = stale  # type: ignore[method-assign]
+    stage.reported_ms += 60_000
+    for _ in range(seconds // 10):
+        stage.reported_ms += 10_000
+        await asyncio.sleep(10.0)
+        stage.shown()
+    states = stage.live.states()
+    assert [states[broker] for broker in BROKERS] == ["outdated"] * brokers + ["live"] * (2 - brokers)
+    check = live_loads_check(stage.live)
+    assert check.ok is ok and f"outdated {brokers}" in check.detail
+    stage.counting.counters = read  # type: ignore[method-assign]
+    await asyncio.sleep(40.0)
+    stage.shown()
+    assert stage.live.outdated() == {}
+
+
 @played()
 async def test_what_each_broker_is_seen_by(stage: Stage) -> None:
     """For metrics and doctor: live with the age of the reading, or why not; nothing at a follower."""
