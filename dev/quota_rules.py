@@ -278,7 +278,7 @@ def compared() -> dict[str, Scenario]:
         "a broker dies": with_events(base, Death(cycle=_WHEN, broker=0)),
         "a new topic": replace(base, topics=(*base.topics, new)),
         "limit times 2.5": with_events(base, NewLimit(cycle=_WHEN, limit=2.5 * _LIMIT)),
-        "a small topic wants 160 times as much": replace(base, topics=(*base.topics[:-1], grown)),
+        "a small topic demands 160 times as much": replace(base, topics=(*base.topics[:-1], grown)),
     }
 
 

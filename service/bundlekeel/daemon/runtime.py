@@ -163,7 +163,7 @@ class Runtime:
                 return
         if not self._observing:
             # Before the first report: what brokers stored (the top ten each) would else count as known already.
-            await self._parts.observer.restore(await self._parts.shared_state.read_averages())
+            await self._parts.observer.restore(self._parts.shared_state.read_averages())
             self._observing = True
             await self._parts.source.start()
         await self._parts.observer.follow()
@@ -369,6 +369,6 @@ async def begin_term(
     executor.begin(epoch)
     await shared_state.begin_term(epoch)
     outage.remember(shared_state.shared.brokers, shared_state.shared.wall_ms)
-    await observer.restore(await shared_state.read_averages())
+    await observer.restore(shared_state.read_averages())
     for outcome in (await executor.settle()).settled:
         cycle.book(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -57,7 +58,14 @@ class Bootstrap:
             structlog.get_logger(__name__).warning("setting", warning=text)
 
         build = Build(settings, self._opened(settings))
-        return asyncio.run(build.runtime.run([build.server()], on_ready=build.ready))
+
+        def ready(urls: list[str]) -> None:
+            build.ready(urls)
+            # What is loaded by now stays; each full collection would look at all of it and hold the event loop.
+            gc.collect()
+            gc.freeze()
+
+        return asyncio.run(build.runtime.run([build.server()], on_ready=ready))
 
     def takeover(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,20 @@ def test_unknown_bundle_has_pulsars_defaults_and_no_samples() -> None:
     short_term, long_term, samples = columns(Averages(), [NAME])
     assert short_term.tolist() == long_term.tolist() == [list(DEFAULT_TRAFFIC)]
     assert samples.tolist() == [[0, 0]]
+
+
+def test_rows_of_a_report_are_those_of_its_bundles() -> None:
+    """Also where the report names others than it did when it was counted, or some of them have been forgotten."""
+    store = Averages()
+    add(store, 0.2, 1)
+    told = report("b:2", {OTHER: 0.1, bundle_name(3): 0.1}, last_update=5)
+    assert store.rows_of(told).tolist() == [-1, -1]
+    store.add_report(told, now_ms=5)
+    assert store.rows_of(told).tolist() == [1, 2]
+    assert store.rows_of(replace(told, bundle_names=(bundle_name(3), NAME))).tolist() == [2, 0]
+    store.touch([bundle_name(3)], 9)
+    store.forget_unseen(9)
+    assert store.rows_of(told).tolist() == [-1, 0]
 
 
 def test_unknown_among_known_has_the_defaults() -> None:

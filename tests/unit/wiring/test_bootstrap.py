@@ -38,10 +38,12 @@ def test_other_sidecars_never_get_a_loopback_address_of_ours(api: dict[str, str]
 
 def test_a_sidecar_loads_what_it_needs(tmp_path: Path) -> None:
     """Its memory is its modules: what draws tables, simulates, signs or exports is not among them."""
-    before = "import sys, atexit; atexit.register(lambda: print(*sys.modules))"
+    before = "import sys, atexit, gc; atexit.register(lambda: print(gc.get_freeze_count(), *sys.modules))"
     with listening(tmp_path, before=before) as process:
         process.terminate()
-        loaded = set(process.communicate()[0].split())
+        frozen, *names = process.communicate()[0].split()
+    loaded = set(names)
+    assert int(frozen) > 50_000, "a full collection looks at all that is loaded, and holds the event loop meanwhile"
     assert {"bundlekeel.daemon.runtime", "bundlekeel.api.app", "httpx", "structlog"} <= loaded
     needless = ["bundlekeel.sim", "bundlekeel.jobs", "bundlekeel.cli.tables", "bundlekeel.settings.jwt_keys"]
     needless += ["cryptography", "jwt", "opentelemetry.sdk", "pandas", "pulsar", "pyarrow", "pygments", "rich.console"]

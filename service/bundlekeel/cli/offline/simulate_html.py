@@ -97,7 +97,7 @@ def _compared(rows: list[tuple[str, list[Run]]]) -> str:
     for label, runs in rows:
         minute, given = figure(runs, balanced), {**runs[0].scenario.parameters, **runs[0].contender.parameters}
         when = "never balanced" if minute == NEVER else f"balanced from minute {minute}"
-        told = ", ".join(f"{name} {value}" for name, value in given.items()) or "stock parameters"
+        told = ", ".join(f"{name} {value}" for name, value in given.items() if name != "strategy") or "stock parameters"
         over = f" (of {len(runs)} seeds: median and range; the plot shows the first)" if len(runs) > 1 else ""
         lines.append(
             f"<b>{escape(label)}</b>: {when}, {figure(runs, moved)} bundles left their broker{over}; {escape(told)}."

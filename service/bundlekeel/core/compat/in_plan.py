@@ -240,7 +240,7 @@ def largest(traffic: Floats, most: int) -> Ints:
 def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> list[Refusal]:
     """Draft the moves. Of a swap the giver's bundle goes first: the class asks for all at once, the invariants look at
     one after the other."""
-    index = {broker: row for row, broker in enumerate(context.snapshot.brokers.ids)}
+    index = context.snapshot.brokers.rows
     bundles = context.snapshot.bundles
     rows = {bundles.names[row]: row for row in bundles.rows_named({item.bundle for item in outcome.unloads})}
     placed, refusals = np.random.default_rng(context.seed), list[Refusal]()

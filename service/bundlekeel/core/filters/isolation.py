@@ -174,9 +174,8 @@ def lives_on(snapshot: Snapshot, ledger: Ledger) -> Bools:
     lives = np.zeros((len(bundles.namespaces), len(snapshot.brokers)), dtype=bool)
     lives[bundles.namespace, bundles.owner] = True
     rows = {name: row for row, name in enumerate(bundles.namespaces)}
-    index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
     for entry in ledger.entries:
-        namespace, target = rows.get(namespace_of(entry.bundle), -1), index.get(entry.target, -1)
+        namespace, target = rows.get(namespace_of(entry.bundle), -1), snapshot.broker_row(entry.target)
         if namespace >= 0 and target >= 0:
             lives[namespace, target] = True
     return lives

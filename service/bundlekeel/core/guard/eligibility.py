@@ -80,8 +80,8 @@ class Eligibility:
         names, owner, codes = snapshot.bundles.names, snapshot.brokers.ids[broker], self.codes
         ends = self.frees_ms
         return [
-            Refusal._make((codes[row], names[row], owner, "", None, None, ends.get(row, 0)))
-            for row in (np.flatnonzero(~self.mask[rows]) + rows.start).tolist()
+            Refusal(codes[row], names[row], owner, frees_ms=ends.get(row, 0))
+            for row in ((~self.mask[rows]).nonzero()[0] + rows.start).tolist()
         ]
 
 

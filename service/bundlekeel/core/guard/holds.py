@@ -156,7 +156,7 @@ def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None,
 
 def bans_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> TargetBans | None:
     """The bans that hold at the snapshot's time, or None when there are none."""
-    index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
+    index = snapshot.brokers.rows
     closed = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
     pairs = frozenset(
         (index[source], index[target])

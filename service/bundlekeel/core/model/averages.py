@@ -39,8 +39,8 @@ class Averages:
         # Each row's namespace, by its place among all that were ever seen.
         self._namespace: Ints = np.zeros(0, dtype=np.int64)
         self._namespaces: dict[str, int] = {}
-        # Per broker: the report counted last, and the rows of the bundles it names.
-        self._reported: dict[str, tuple[tuple[int, int], Ints]] = {}
+        # Per broker: the report counted last, the bundles it names, and their rows.
+        self._reported: dict[str, tuple[tuple[int, int], Sequence[str], Ints]] = {}
 
     def __len__(self) -> int:
         return len(self._names)
@@ -73,10 +73,10 @@ class Averages:
         known = self._reported.get(report.broker_id)
         if known is not None and known[0] == stamp:
             # A quiet broker's report stands for up to 15 minutes, and so do the bundles that it names.
-            self._seen[known[1]] = now_ms
+            self._seen[known[2]] = now_ms
             return False
         rows = self._rows(report.bundle_names)
-        self._reported[report.broker_id] = (stamp, rows)
+        self._reported[report.broker_id] = (stamp, report.bundle_names, rows)
         self._seen[rows] = now_ms
         traffic, counts = report.bundle_traffic, report.bundle_counts
         if skip:
@@ -111,8 +111,8 @@ class Averages:
             self._namespace = self._namespace[keep]
             moved_to = np.cumsum(keep) - 1
             self._reported = {
-                broker: (stamp, moved_to[rows[keep[rows]]])
-                for broker, (stamp, rows) in self._reported.items()
+                broker: (stamp, names, moved_to[rows[keep[rows]]])
+                for broker, (stamp, names, rows) in self._reported.items()
                 if keep[rows].any()
             }
         return dropped
@@ -120,6 +120,14 @@ class Averages:
     def rows(self, bundles: Sequence[str]) -> Ints:
         """The row of each of these bundles, -1 for unknown ones."""
         return np.fromiter(map(self._index.get, bundles, repeat(-1)), dtype=np.int64, count=len(bundles))
+
+    def rows_of(self, report: BrokerReport) -> Ints:
+        """`rows()` of the bundles that a report names, looked up only where it is not the one counted last."""
+        names, known = report.bundle_names, self._reported.get(report.broker_id)
+        # Some of its rows may have been forgotten since.
+        if known is None or known[1] is not names or len(known[2]) != len(names):
+            return self.rows(names)
+        return known[2]
 
     def namespaces(self, bundles: Sequence[str], rows: Ints) -> tuple[tuple[str, ...], Ints]:
         """The namespaces of these bundles in order of first appearance, and each bundle's place among them.

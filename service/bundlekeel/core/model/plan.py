@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from bundlekeel.core.model.codes import Code
@@ -157,7 +158,7 @@ def plan_hash(plan: Plan) -> str:
     columns += [[m.target for m in plan.moves], [m.rule for m in plan.moves]]
     columns += [[v.code for v in verdicts], [v.broker for v in verdicts]]
     for refusals in (plan.refusals, plan.split_refusals):
-        columns += [[r.code for r in refusals], [r.bundle for r in refusals], [r.broker for r in refusals]]
+        columns += [list(map(itemgetter(place), refusals)) for place in range(3)]  # code, bundle, broker
     for column in columns:
         sha.update(f"{len(column)}\0".encode())
         sha.update("\0".join(column).encode())

@@ -6,7 +6,7 @@ Values are quantised here, before planning, so that what is recorded replays to 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
@@ -47,7 +47,7 @@ class BrokerTable:
     """Live brokers with usable reports. Matrices have one row a broker, columns `RESOURCES` or `TRAFFIC`.
 
     `from_traffic` marks resources that follow the traffic (capacity overrides), the others are host usage.
-    `persistent`, `non_persistent`: whether the broker serves such topics; empty: all brokers do.
+    `persistent`, `non_persistent`: whether the broker serves such topics; empty: all brokers do. `rows`: row by id.
     """
 
     ids: tuple[str, ...]
@@ -63,6 +63,10 @@ class BrokerTable:
     versions: tuple[str, ...]
     persistent: tuple[bool, ...] = ()
     non_persistent: tuple[bool, ...] = ()
+    rows: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", {broker: row for row, broker in enumerate(self.ids)})
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -152,10 +156,7 @@ class Snapshot:
 
     def broker_row(self, broker_id: str) -> int:
         """Row of a broker, or -1."""
-        try:
-            return self.brokers.ids.index(broker_id)
-        except ValueError:
-            return -1
+        return self.brokers.rows.get(broker_id, -1)
 
 
 def build_snapshot(
@@ -179,7 +180,7 @@ def build_snapshot(
         # A given score is in percent of the broker, not of a core (core/model/extensible.py).
         capacity = [replace(item, cores=None) for item in capacity]
     names = [name for report in ordered for name in report.bundle_names]
-    rows = averages.rows(names)
+    rows = np.concatenate([averages.rows(()), *map(averages.rows_of, ordered)])
     keep = _without_duplicates(ordered, names, rows)
     brokers = _broker_table(ordered, keep, capacity, quantise=quantise)
     if any(kept is not None for kept in keep):

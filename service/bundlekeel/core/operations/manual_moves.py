@@ -115,7 +115,6 @@ class _ManualDraft:
         snapshot = given.snapshot
         self._given = given
         self._override = override
-        self._index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
         self.draft = Draft(snapshot, given.ledger, given.params, given.memory.turn, given.memory.idle)
         limits = limits_of(snapshot, given.policies, given.ledger)
         if limits is not None:
@@ -128,7 +127,7 @@ class _ManualDraft:
 
     def plan(self, bundle: str, source: str, target: str = "") -> ManualPlan:
         """The move of this bundle, which is in the draft then, or why there is none."""
-        index, draft = self._index, self.draft
+        index, draft = self.draft.snapshot.brokers.rows, self.draft
         row = next(iter(self._given.snapshot.bundles.rows_named({bundle})), -1)
         if source not in index or row < 0:
             return _refused(bundle, source, Code.NO_LOAD_DATA, "its broker has no usable report")

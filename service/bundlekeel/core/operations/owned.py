@@ -23,7 +23,7 @@ def with_owned(snapshot: Snapshot, owned: Mapping[str, Collection[str]]) -> Snap
     Bundles that no broker reports are added without traffic; those that an older report names elsewhere change their
     owner. Brokers that are not in the snapshot are left out. The same snapshot when there is nothing to add.
     """
-    index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
+    index = snapshot.brokers.rows
     at = {name: index[broker] for broker, names in owned.items() if broker in index for name in names}
     bundles = snapshot.bundles
     moved = {row: at[bundles.names[row]] for row in bundles.rows_named(at)}

@@ -44,11 +44,12 @@ from bundlekeel.core.planning.targets import Coldest, TargetBans
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Usage, traffic and number of bundles of every broker."""
+    """Usage, traffic, number of bundles and score of every broker."""
 
     usage: Floats
     traffic: Floats
     bundles: Ints
+    score: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +113,14 @@ class Draft:
         self._apply_ledger(ledger)
         self.score = score_of(self.usage, self.limit, self.weights)
         self._legal = self._may_take(slice(None))
-        self._before = _State(self.usage.copy(), self.traffic.copy(), self.bundle_count.copy())
+        self._before = _State(self.usage.copy(), self.traffic.copy(), self.bundle_count.copy(), self.score.copy())
 
     # --- books ---
 
     def _apply_ledger(self, ledger: Ledger) -> None:
         if not ledger.entries:
             return
-        snapshot, index = self.snapshot, {broker: row for row, broker in enumerate(self.snapshot.brokers.ids)}
+        snapshot, index = self.snapshot, self.snapshot.brokers.rows
         for baseline in ledger.baselines:
             row = index.get(baseline.broker)
             if row is not None:
@@ -132,7 +133,7 @@ class Draft:
         np.maximum(self.traffic, 0.0, out=self.traffic)
         fill_from_traffic(self.usage, self.traffic, snapshot.brokers.from_traffic)
 
-    def _apply_entry(self, entry: LedgerEntry, index: dict[str, int], bundle_row: int) -> None:
+    def _apply_entry(self, entry: LedgerEntry, index: Mapping[str, int], bundle_row: int) -> None:
         bundles = self.snapshot.bundles
         owner = int(bundles.owner[bundle_row]) if bundle_row >= 0 else -1
         if bundle_row >= 0:
@@ -159,6 +160,11 @@ class Draft:
     def usage_before(self) -> Floats:
         """Usage of every broker (rows) before this draft's moves, ledger included; columns of `RESOURCES`."""
         return self._before.usage
+
+    @property
+    def highest_before(self) -> float:
+        """The highest score before this draft's moves, ledger included."""
+        return float(self._before.score.max(initial=0.0))
 
     def carried(self) -> dict[str, Traffic4]:
         """The traffic of every broker before this draft's moves, ledger included; empty where nothing depends on it."""
@@ -220,7 +226,7 @@ class Draft:
         """Rows of the broker's bundles that may still be chosen: eligible, not moved yet, not in the ledger."""
         rows = self.snapshot.bundles.rows_of(broker)
         free = eligible[rows] & ~self.moved[rows] & ~self.in_books[rows]
-        found: Ints = np.flatnonzero(free) + rows.start
+        found: Ints = free.nonzero()[0] + rows.start
         return found
 
     def offer(self, rows: Ints, source: int, target: int) -> Offer:
@@ -334,7 +340,7 @@ class Draft:
         pressure = self.pressure(source)[row - int(bundles.starts[source])]
         traffic = self.expected(source)[row - int(bundles.starts[source])]
         before = float(self.score[source]), float(self.score[target])
-        self._add(source, row, -pressure, -traffic, -1)
+        self._add(source, row, pressure, traffic, -1)
         self._add(target, row, pressure, traffic, 1)
         self._incoming[target] += traffic
         self.moved[row] = True
@@ -358,10 +364,11 @@ class Draft:
         return move
 
     def _add(self, broker: int, row: int, pressure: Floats, traffic: Floats, sign: int) -> None:
-        """A bundle comes to a broker, or leaves it."""
-        bundles, usage = self.snapshot.bundles, np.maximum(self.usage[broker] + pressure, 0.0)
-        self.usage[broker] = usage
-        self.traffic[broker] = np.maximum(self.traffic[broker] + traffic, 0.0)
+        """A bundle comes to a broker (1), or leaves it (-1)."""
+        bundles, usage = self.snapshot.bundles, self.usage[broker]
+        for held, part in ((usage, pressure), (self.traffic[broker], traffic)):
+            (np.add if sign > 0 else np.subtract)(held, part, out=held)
+            np.maximum(held, 0.0, out=held)
         # One by one: arrays of one value take several times longer.
         percents = (float(np.float32(usage[at]) / limit[broker] * _HUNDRED) * by for at, limit, by in self._scored)
         self.score[broker] = score = max(percents, default=0.0) / 100
@@ -375,12 +382,12 @@ class Draft:
 
     def loads(self, admitted: Sequence[Move]) -> tuple[BrokerLoad, ...]:
         """The table before and after these moves of the draft, one row a broker, in id order."""
-        before, after = self._before, _State(self.usage, self.traffic, self.bundle_count)
-        if not len(admitted) == len(self.moves) == int(self.moved.sum()):
+        before, after = self._before, _State(self.usage, self.traffic, self.bundle_count, self.score)
+        if not len(admitted) == len(self.moves) == np.count_nonzero(self.moved):
             after = self._after(admitted)
         ids = self.snapshot.brokers.ids
         columns = (
-            *(score_of(state.usage, self.limit, self.weights) for state in (before, after)),
+            *(state.score for state in (before, after)),
             *(state.traffic[:, RATE_IN] + state.traffic[:, RATE_OUT] for state in (before, after)),
             *(state.traffic[:, THROUGHPUT_IN] + state.traffic[:, THROUGHPUT_OUT] for state in (before, after)),
             *(state.bundles for state in (before, after)),
@@ -389,15 +396,14 @@ class Draft:
 
     def _after(self, admitted: Sequence[Move]) -> _State:
         """The state before, with only these moves applied to it."""
-        index = {broker: row for row, broker in enumerate(self.snapshot.brokers.ids)}
-        before = self._before
-        after = _State(before.usage.copy(), before.traffic.copy(), before.bundles.copy())
+        index, before = self.snapshot.brokers.rows, self._before
+        usage, traffic, bundles = before.usage.copy(), before.traffic.copy(), before.bundles.copy()
         for move in admitted:
             for broker, sign in ((index[move.source], -1), (index[move.target], 1)):
-                after.usage[broker] = np.maximum(after.usage[broker] + sign * np.array(move.pressure), 0.0)
-                after.traffic[broker] = np.maximum(after.traffic[broker] + sign * np.array(move.traffic), 0.0)
-                after.bundles[broker] += sign
-        return after
+                usage[broker] = np.maximum(usage[broker] + sign * np.array(move.pressure), 0.0)
+                traffic[broker] = np.maximum(traffic[broker] + sign * np.array(move.traffic), 0.0)
+                bundles[broker] += sign
+        return _State(usage, traffic, bundles, score_of(usage, self.limit, self.weights))
 
 
 def four(row: Floats) -> Traffic4:

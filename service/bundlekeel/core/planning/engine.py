@@ -197,6 +197,8 @@ def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict |
 
 def _held(refusals: list[Refusal], draft: Draft, eligible: Eligibility) -> list[Refusal]:
     """Bundles that would have been free to move, but for another move of their anti-affinity group in this plan."""
+    if not draft.held.any():
+        return refusals
     bundles = draft.snapshot.bundles
     waiting = np.flatnonzero(draft.held[bundles.namespace] & eligible.mask & ~draft.moved)
     names = {bundles.names[row] for row in waiting.tolist()}

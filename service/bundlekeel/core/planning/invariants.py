@@ -11,14 +11,15 @@ themselves; nothing of theirs is ever dropped (tests/property/test_strategy_laws
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import numpy as np
 
 from bundlekeel.core.guard.eligibility import Eligibility
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RESOURCES
 from bundlekeel.core.model.plan import Move, Refusal, Traffic4
 from bundlekeel.core.planning.draft import Draft, four
-from bundlekeel.core.planning.pressure import score_of
 
 # Scores are compared after sums in another order and in 32-bit percentages.
 SLACK = 1e-5
@@ -26,36 +27,28 @@ NOTHING: Sequence[float] = (0.0,) * len(RESOURCES)
 NO_TRAFFIC: Traffic4 = (0.0, 0.0, 0.0, 0.0)
 
 
-@dataclass(slots=True)
 class _Books:
-    """Usage of every broker while moves are checked one by one, and what they are checked against."""
+    """Usage of brokers while moves are checked one by one, and what they are checked against."""
 
-    index: dict[str, int]
-    usage: list[list[float]]
-    limits: list[list[float]]
-    weights: list[float]
-    ceiling: float
-    highest: float
+    def __init__(self, draft: Draft) -> None:
+        self.rows = draft.snapshot.brokers.rows
+        self.ceiling = draft.params.overloaded_threshold_percent / 100
+        self.highest = draft.highest_before
+        self._before, self._limits, self._weights = draft.usage_before, draft.limit, draft.weights.tolist()
+        self._changed: dict[int, list[float]] = {}
 
-    @classmethod
-    def of(cls, draft: Draft) -> _Books:
-        before = draft.usage_before
-        return cls(
-            index={broker: row for row, broker in enumerate(draft.snapshot.brokers.ids)},
-            usage=before.tolist(),
-            limits=draft.limit.tolist(),
-            weights=draft.weights.tolist(),
-            ceiling=draft.params.overloaded_threshold_percent / 100,
-            highest=float(score_of(before, draft.limit, draft.weights).max(initial=0.0)),
-        )
+    def _usage(self, broker: int) -> list[float]:
+        usage: list[float] = self._changed.get(broker) or self._before[broker].tolist()
+        return usage
 
     def score(self, broker: int, pressure: Sequence[float] = NOTHING) -> float:
         """The broker's score with this on it."""
-        rows = zip(self.usage[broker], pressure, self.limits[broker], self.weights, strict=True)
+        rows = zip(self._usage(broker), pressure, self._limits[broker].tolist(), self._weights, strict=True)
         return max((weight * (used + more) / limit for used, more, limit, weight in rows if limit > 0), default=0.0)
 
     def add(self, broker: int, pressure: Sequence[float], sign: int) -> None:
-        self.usage[broker] = [max(a + sign * b, 0.0) for a, b in zip(self.usage[broker], pressure, strict=True)]
+        """A bundle comes to a broker (1), or leaves it (-1)."""
+        self._changed[broker] = [max(a + sign * b, 0.0) for a, b in zip(self._usage(broker), pressure, strict=True)]
 
 
 def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[tuple[Move, ...], list[Refusal]]:
@@ -65,7 +58,7 @@ def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[
     missing, the scores of the others are told without them. A second move of a bundle is left
     out without a refusal: the first one accounts for it.
     """
-    books, held = _Books.of(draft), set[int]()
+    books, held = _Books(draft), set[int]()
     kept: dict[str, Move] = {}
     refused: dict[str, Refusal] = {}
     for move in moves:
@@ -73,7 +66,7 @@ def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[
             continue
         row = _row(draft, books, move)
         group = draft.group_of(int(draft.snapshot.bundles.namespace[row])) if row >= 0 else -1
-        pressure, traffic = _figures(draft, books.index[move.source], row) if row >= 0 else ((), NO_TRAFFIC)
+        pressure, traffic = _figures(draft, books.rows[move.source], row) if row >= 0 else ((), NO_TRAFFIC)
         code = Code.OWNER_CHANGED if row < 0 else _obstacle(draft, eligible, books, move, row, pressure)
         if code is None and group in held:
             # Where the others of its anti-affinity group may go then, only the next snapshot shows.
@@ -83,19 +76,19 @@ def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[
             continue
         if group >= 0:
             held.add(group)
-        books.add(books.index[move.source], pressure, -1)
-        books.add(books.index[move.target], pressure, 1)
+        books.add(books.rows[move.source], pressure, -1)
+        books.add(books.rows[move.target], pressure, 1)
         same = move.pressure == pressure and move.traffic == traffic
         kept[move.bundle] = move if same else replace(move, pressure=pressure, traffic=traffic)
-    whole = len(kept) == len(draft.moves) == int(draft.moved.sum())
+    whole = len(kept) == len(draft.moves) == np.count_nonzero(draft.moved)
     return tuple(kept.values() if whole else _restated(draft, kept.values())), list(refused.values())
 
 
 def _restated(draft: Draft, moves: Iterable[Move]) -> Iterator[Move]:
     """The moves with the scores that hold when only these are made."""
-    books = _Books.of(draft)
+    books = _Books(draft)
     for move in moves:
-        source, target = books.index[move.source], books.index[move.target]
+        source, target = books.rows[move.source], books.rows[move.target]
         before = books.score(source), books.score(target)
         books.add(source, move.pressure, -1)
         books.add(target, move.pressure, 1)
@@ -110,7 +103,7 @@ def _restated(draft: Draft, moves: Iterable[Move]) -> Iterator[Move]:
 
 def _row(draft: Draft, books: _Books, move: Move) -> int:
     """The bundle's row, or -1 when the move's source does not have it."""
-    source = books.index.get(move.source, -1)
+    source = books.rows.get(move.source, -1)
     if source < 0:
         return -1
     rows = draft.snapshot.bundles.rows_of(source)
@@ -133,10 +126,10 @@ def _obstacle(
         return eligible.codes[row]
     if move.target == move.source:
         return Code.SAME_BROKER
-    target = books.index.get(move.target, -1)
+    target = books.rows.get(move.target, -1)
     if target < 0:
         return Code.NO_LEGAL_TARGET
-    banned = draft.bans.code(row, books.index[move.source], target) if draft.bans is not None else None
+    banned = draft.bans.code(row, books.rows[move.source], target) if draft.bans is not None else None
     if banned is not None:
         return banned
     if draft.permitted is not None and not draft.permitted[draft.snapshot.bundles.namespace[row], target]:

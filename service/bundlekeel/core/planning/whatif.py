@@ -79,7 +79,7 @@ def _after(given: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
     snapshot, now_ms = given.snapshot, given.snapshot.wall_ms
     draft = Draft(snapshot, result.ledger, given.params, idle=given.memory.idle)
     ids, owner = snapshot.brokers.ids, snapshot.bundles.owner.copy()
-    index = {broker: row for row, broker in enumerate(ids)}
+    index = snapshot.brokers.rows
     places = {entry.bundle: entry.target for entry in result.ledger.entries if entry.target in index}
     places |= {move.bundle: move.target for move in result.plan.moves}
     rows = {snapshot.bundles.names[row]: row for row in snapshot.bundles.rows_named(places)}
@@ -190,7 +190,7 @@ def _picked(brokers: BrokerTable, chosen: Ints) -> BrokerTable:
     """These rows, in this order; a copy."""
     rows = chosen.tolist()
     columns: dict[str, Any] = {}
-    for item in fields(brokers):
+    for item in (item for item in fields(brokers) if item.init):
         value = getattr(brokers, item.name)
         columns[item.name] = (
             value[chosen] if isinstance(value, np.ndarray) else tuple(value[row] for row in rows if value)

@@ -28,6 +28,7 @@ from bundlekeel.core.model.load import (
     THROUGHPUT_OUT,
     TOPICS,
     Floats,
+    Ints,
 )
 from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.parameters import Parameters
@@ -85,6 +86,9 @@ def choose_splits(given: SplitInput) -> SplitChoice:
     """Bundles above a limit, those furthest above it first, as far as the budgets allow."""
     if not given.params.split_enabled:
         return SplitChoice()
+    candidates = _candidates(given)
+    if not candidates:
+        return SplitChoice()
     obstacles = _obstacles(given)
     excluded = excluded_bundles(given.snapshot, given.guard, given.params, given.snapshot.wall_ms)
     chosen: list[Split] = []
@@ -92,7 +96,7 @@ def choose_splits(given: SplitInput) -> SplitChoice:
     hits: dict[str, Hits] = {}
     taken: Counter[int] = Counter()
     counts = np.bincount(given.snapshot.bundles.namespace, minlength=len(given.snapshot.bundles.namespaces))
-    for candidate in _candidates(given):
+    for candidate in candidates:
         name, broker = _names(given, candidate.row)
         seen = _counted(given, candidate.row)
         namespace = int(given.snapshot.bundles.namespace[candidate.row])
@@ -219,20 +223,21 @@ def _hot(given: SplitInput) -> dict[int, _Candidate]:
         total = np.bincount(owner, weights=column, minlength=len(above))[owner]
         np.maximum(share, np.divide(column, total, out=np.zeros(len(here)), where=column > 0), out=share)
     rows = here[share * draft.score[owner] > limit * mean]
+    # One broker of each kind: a bundle alone burdens brokers of equal limits alike.
+    kinds = np.array(list({tuple(limit): row for row, limit in enumerate(draft.limit.tolist())}.values()))
     found = {}
     for row in rows.tolist():
-        value = _least_burden(draft, row) / mean
+        value = _least_burden(draft, row, kinds) / mean
         if value > limit and (value > 1 + HOT_MARGIN or not _placement_helps(given, row, mean)):
             found[row] = _Candidate(row, HOT, value, limit)
     return found
 
 
-def _least_burden(draft: Draft, row: int) -> float:
-    """The lowest score that this bundle alone gives to any broker; brokers without a usable limit tell nothing."""
+def _least_burden(draft: Draft, row: int, brokers: Ints) -> float:
+    """The lowest score that this bundle alone gives to any of these; brokers without a usable limit tell nothing."""
     owner = int(draft.snapshot.bundles.owner[row])
     pressure = draft.pressure(owner)[row - int(draft.snapshot.bundles.starts[owner])]
-    count = len(draft.score)
-    alone = draft.scores(np.broadcast_to(pressure, (count, len(pressure))), np.arange(count))
+    alone = draft.scores(np.broadcast_to(pressure, (len(brokers), len(pressure))), brokers)
     return float(alone[alone > 0].min(initial=math.inf)) if (alone > 0).any() else 0.0
 
 

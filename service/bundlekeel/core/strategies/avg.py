@@ -105,8 +105,9 @@ def _count_hits(context: Context, low: float, high: float) -> dict[str, Hits]:
             counted.update({ids[row]: old[ids[row]] for row in (cold, hot) if ids[row] in old})
         elif difference >= low - EPSILON:
             far = difference >= high - EPSILON or loaded[hot] >= multiple - EPSILON or not acted.isdisjoint(pair)
+            new = {row: _fresh(context, row) for row in (cold, hot)}
             for row, other, side in ((cold, hot, "cold"), (hot, cold, "hot")):
-                fresh = _fresh(context, row) and _told_since(context, other, row)
+                fresh = new[row] and (new[other] or _partner_since(context, other, row))
                 counted[ids[row]] = _hit(context, row, side, high=bool(far), fresh=fresh)
     return counted
 
@@ -128,12 +129,12 @@ def _fresh(context: Context, row: int) -> bool:
     return elapsed >= (shortest if reported else silence)
 
 
-def _told_since(context: Context, other: int, row: int) -> bool:
-    """Whether this partner says something new since the broker's last hit. One that has become its partner since then
-    does: which of several nearly idle brokers is the coldest changes all the time, and must not stop the count."""
+def _partner_since(context: Context, other: int, row: int) -> bool:
+    """Whether `other` has become the broker's partner since its last hit, and so says something new whatever it says:
+    which of several nearly idle brokers is the coldest changes all the time, and must not stop the count."""
     ids, hits = context.snapshot.brokers.ids, context.memory.hits
     known, own = hits.get(ids[other]), hits.get(ids[row])
-    return _fresh(context, other) or known is None or own is None or known.at_ms > own.at_ms
+    return known is None or own is None or known.at_ms > own.at_ms
 
 
 def _hit(context: Context, row: int, side: str, *, high: bool, fresh: bool) -> Hits:
@@ -168,34 +169,27 @@ def _active(context: Context, hits: dict[str, Hits], low: float) -> set[int]:
 
 
 def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active: set[int]) -> list[Verdict]:
-    found, mean = [], context.mean
+    found, mean, params = [], context.mean, context.params
+    against, within = f"against a mean of {mean:.1%}", f"within {low:.1%} of its partner"
     for row, (broker, score) in enumerate(zip(context.snapshot.brokers.ids, context.draft.score.tolist(), strict=True)):
         hit = hits.get(broker)
-        code, text = Code.BALANCED, f"{score:.1%}, within {low:.1%} of its partner"
+        code, text = Code.BALANCED, f"{score:.1%}, {within}"
         if row in active:
             code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
-            text = f"{score:.1%} against a mean of {mean:.1%}"
+            text = f"{score:.1%} {against}"
         elif broker in context.unsettled:
             code, text = Code.UNSETTLED, "its reports do not show the last moves yet"
         elif hit is not None:
             code = Code.HIT_COUNT
             text = (
-                f"{score:.1%}, {hit.side}: low {hit.low}/{context.params.avg_hit_count_low}, "
-                f"high {hit.high}/{context.params.avg_hit_count_high} fresh reports"
+                f"{score:.1%}, {hit.side}: low {hit.low}/{params.avg_hit_count_low}, "
+                f"high {hit.high}/{params.avg_hit_count_high} fresh reports"
             )
         elif abs(score - mean) >= low:
             # The other one of its pair is the same, or there is none: that makes it no less out of line.
             code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
-            text = f"{score:.1%} against a mean of {mean:.1%}; no partner differs enough"
-        found.append(
-            Verdict(
-                code=code,
-                sentence=text,
-                broker=broker,
-                hits_low=hit.low if hit else 0,
-                hits_high=hit.high if hit else 0,
-            )
-        )
+            text = f"{score:.1%} {against}; no partner differs enough"
+        found.append(Verdict(code, text, broker, hit.low if hit else 0, hit.high if hit else 0))
     return found
 
 
@@ -281,19 +275,19 @@ def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int
     """The widest (cold, hot) pair in which at least one broker stands out and the hot one can still give."""
     score, legal = draft.score, draft.legal_targets()
     best: tuple[int, int] | None = None
-    widest, everybody = -np.inf, bool(involved.all())
-    for givers, takers in ((can_give & involved, legal), (can_give, legal & involved)):
-        masked = np.where(givers, score, -np.inf)
-        hot = int(masked.argmax())
-        if masked[hot] == -np.inf:
+    widest, giving = -np.inf, np.where(can_give, score, -np.inf)
+    tries = [(giving, legal)]
+    if not involved[giving.argmax()]:
+        tries = [(np.where(involved, giving, -np.inf), legal), (giving, legal & involved)]
+    for givers, takers in tries:
+        hot = int(givers.argmax())
+        if givers[hot] == -np.inf:
             continue
         others = np.where(takers, score, np.inf)
         others[hot] = np.inf
         cold = int(others.argmin())
         if score[hot] - others[cold] > widest:
             best, widest = (cold, hot), score[hot] - others[cold]
-        if everybody:
-            break
     return best
 
 
@@ -358,7 +352,7 @@ def _targets(draft: Draft, first: int, hot: int, rows: Ints) -> Iterator[int]:
     others = np.where(legal, draft.score, np.inf)
     others[[first, hot]] = np.inf
     for _ in range(TARGETS_TRIED):
-        coldest = int(np.argmin(others))
+        coldest = int(others.argmin())
         if others[coldest] == np.inf:
             return
         yield coldest

@@ -92,8 +92,10 @@ def measured_since(context: Context, row: int, reported: int) -> bool:
     they are of a time that was mostly not over then. Figures that ended before it are of another source: a report has
     the moment at which it was received."""
     interval_ms = context.snapshot.interval_ms(row)
+    if not interval_ms:
+        return False
     last = int(context.snapshot.brokers.last_update[row])
-    return interval_ms > 0 and not reported <= last < reported + interval_ms / 2
+    return not reported <= last < reported + interval_ms / 2
 
 
 def refreshed_seconds(context: Context, row: int) -> tuple[float, float]:
@@ -135,20 +137,20 @@ def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling:
     where the source was: a plan never makes the predicted maximum worse.
     """
     relief = before - offer.source_after
-    legal = (offer.target_after < ceiling) & (offer.target_after < before - EPSILON) & (relief > EPSILON)
+    legal = legal_after(offer.target_after, before, ceiling) & (relief > EPSILON)
     fits = legal & (relief <= want + EPSILON)
     quarter = (before - other) / 4 - EPSILON
     helps = legal & (offer.target_after <= before - quarter) & (offer.source_after >= other + quarter)
     near = fits | (helps & (relief <= want + slack + EPSILON))
     if near.any():
-        return int(np.argmin(np.where(near, np.maximum(offer.source_after, offer.target_after), np.inf)))
-    return int(np.argmin(np.where(helps, relief, np.inf))) if helps.any() else -1
+        return int(np.where(near, np.maximum(offer.source_after, offer.target_after), np.inf).argmin())
+    return int(np.where(helps, relief, np.inf).argmin()) if helps.any() else -1
 
 
 def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: str = "") -> list[Refusal]:
     """The same refusal for several bundles of one broker."""
-    names, rest = context.snapshot.bundles.names, (context.snapshot.brokers.ids[source], detail, None, None, 0)
-    return [Refusal._make((code, names[row], *rest)) for row in rows.tolist()]
+    names, broker = context.snapshot.bundles.names, context.snapshot.brokers.ids[source]
+    return [Refusal(code, names[row], broker, detail) for row in rows.tolist()]
 
 
 def refuse_rest(context: Context, source: int, given: Candidates, code: Code, detail: str = "") -> list[Refusal]:
@@ -226,5 +228,5 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
 
 def legal_after(offer_after: Floats, before: float, ceiling: float) -> Bools:
     """Targets (or bundles) whose score stays below the ceiling and below where the source was."""
-    legal: Bools = (offer_after < ceiling) & (offer_after < before - EPSILON)
+    legal: Bools = offer_after < min(ceiling, before - EPSILON)
     return legal

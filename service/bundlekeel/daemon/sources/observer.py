@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,8 +25,8 @@ _log = structlog.get_logger(__name__)
 
 # A bundle no report names for this long is forgotten: longer than the longest silence of a broker (15 min).
 FORGET_SECONDS = 3600.0
-# Averages of a checkpoint that are taken over without a pause: a few milliseconds.
-RESTORED_AT_ONCE = 500
+# Reports that are read without a pause: a few milliseconds where all of their bundles are new.
+REPORTS_AT_ONCE = 4
 # Reports that stay the same are read once more after this long.
 ALL_READ_SECONDS = 60.0
 # After this long no report is on its way any more that names the parent of a split.
@@ -49,6 +49,7 @@ class Observer:
         self.in_transit: frozenset[str] = frozenset()
         self._measured: dict[str, int] = {}
         self.fresh = asyncio.Event()
+        self._absorbing = asyncio.Lock()
         # Recent splits by parent.
         self.recent_splits: dict[str, RecentSplit] = {}
 
@@ -72,10 +73,16 @@ class Observer:
 
     async def absorb(self, picture: RawClusterView) -> bool:
         """Add what is new in a picture to the averages; True when some broker had reported afresh."""
+        async with self._absorbing:  # a picture that was taken earlier must not be read amid a later one
+            return await self._absorb(picture)
+
+    async def _absorb(self, picture: RawClusterView) -> bool:
         reports = self._reports_to_read(picture)
         await self._seed(reports)
         changed = False
-        for report in reports:
+        for count, report in enumerate(reports):
+            if count % REPORTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if self.averages.add_report(report, now_ms=picture.wall_ms, skip=self.in_transit):
                 changed = True
                 for code, amount in Counter(code for code, _ in report.faults).items():
@@ -147,22 +154,21 @@ class Observer:
         except StoreError as error:
             _log.info("stored averages could not be read; starting from the defaults", error=str(error))
 
-    async def restore(self, stored: Sequence[BundleAverages]) -> None:
+    async def restore(self, stored: AsyncIterable[Sequence[BundleAverages]]) -> None:
         """Take over a checkpoint for bundles that are still unknown, a part at a time: nothing else waits for all."""
-        now_ms = self._clock.wall_ms()
-        for start in range(0, len(stored), RESTORED_AT_ONCE):
-            part = stored[start : start + RESTORED_AT_ONCE]
+        async for part in stored:
             self.averages.seed(part)
-            self.averages.touch((item.bundle for item in part), now_ms)
-            await asyncio.sleep(0)
+            self.averages.touch((item.bundle for item in part), self._clock.wall_ms())
 
     async def snapshot(self) -> tuple[Snapshot, RawClusterView]:
         """The newest picture as a snapshot. SnapshotError or StoreError when there is none to be had."""
         picture = self._with_children(await self._source.picture())
         await self.absorb(picture)
-        snapshot = build_snapshot(
+        # In a thread, of a copy: what is measured meanwhile is for the next one.
+        snapshot = await asyncio.to_thread(
+            build_snapshot,
             reports=picture.reports,
-            averages=self.averages,
+            averages=self.averages.copy(),
             wall_ms=self._clock.wall_ms(),
             mode=picture.mode,
             excluded=picture.excluded,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -95,6 +95,7 @@ class SharedState:
         self._open_index = 0
         self._oldest_index = 0
         self._chunk_stored = False
+        self._decoded_moves: dict[str, tuple[bytes, list[dict[str, Any]]]] = {}  # by path, as read last
         # Grows with whatever we change ourselves: a read under way then is older than what we hold.
         self._mark = 0
         self._saving = asyncio.Lock()
@@ -171,9 +172,12 @@ class SharedState:
         documents = [item for item in await self._coordination.read_tree(MOVES) if _index(item) >= 0]
         if mark != self._mark:
             return False
+        decoded, self._decoded_moves = self._decoded_moves, {}
         for document in documents:
+            data, known = document.data, decoded.get(document.path)
             try:
-                index, chunk = _index(document), decode_moves(document.data, what=document.path)
+                chunk = known[1] if known and known[0] == data else decode_moves(data, what=document.path)
+                index, self._decoded_moves[document.path] = _index(document), (data, chunk)
             except CodecError as error:
                 index, chunk = _index(document) + 1, []  # a new one begins behind it
                 unreadable[document.path] = str(error)
@@ -267,19 +271,18 @@ class SharedState:
                 ledger = landed(ledger, entry.bundle, record["landed_on"], known["landed_ms"])
         return self._by_our_clock(replace(cycle_state, ledger=ledger, recent=recent))
 
-    async def read_averages(self) -> list[BundleAverages]:
-        """The averages of the last checkpoint; none without one."""
+    async def read_averages(self) -> AsyncIterator[list[BundleAverages]]:
+        """The averages of the last checkpoint, a node at a time; none without one."""
         documents = await self._coordination.read_tree(AVERAGES)
         self._chunks[AVERAGES] = [replace(document, data=b"") for document in documents]
-        found, unreadable = list[BundleAverages](), dict[str, str]()
+        unreadable: dict[str, str] = {}
         for document in documents:
             try:
-                # A chunk at a time in a thread: a large cluster's take a good part of a second.
-                found += (await asyncio.to_thread(decode, document.data, AveragesPart, what=document.path)).bundles
+                # In a thread: a large cluster's take a good part of a second.
+                yield (await asyncio.to_thread(decode, document.data, AveragesPart, what=document.path)).bundles
             except CodecError as error:
                 unreadable[document.path] = str(error)
         self.set_aside(AVERAGES, unreadable)
-        return found
 
     # --- a new term ---
 

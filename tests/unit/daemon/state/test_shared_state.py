@@ -152,6 +152,24 @@ async def test_moves_that_could_not_be_read_are_read_again() -> None:
     assert [move["bundle"] for move in follower.shared_state.moves] == ["1"]
 
 
+async def test_a_follower_decodes_moves_that_it_has_not_read_yet() -> None:
+    """A large cluster has thousands of them, and the state that tells of new ones changes with each cycle."""
+    leader = await FakeSidecar(FakeCluster()).lead()
+    saved = leader.shared_state
+    follower = FakeSidecar(leader.cluster, "b")
+    await follower.coordination.start()
+    state, seen = follower.shared_state, []
+    for cycle, made in enumerate(([_moved(1)], [], [_moved(2)]), start=1):
+        for move in made:
+            await leader.coordination.write_fenced(saved.current_epoch(), saved.move_change(move.record()))
+        await asyncio.sleep(0.002)  # states of one millisecond count as the same
+        await saved.save(CycleState(cycle=cycle), {}, epoch=saved.current_epoch())
+        await state.refresh()
+        seen.append(list(state.moves))
+    assert [[move["bundle"] for move in moves] for moves in seen] == [["1"], ["1"], ["1", "2"]]
+    assert seen[1][0] is seen[0][0], "the same record, not decoded again"
+
+
 async def test_concurrent_requests_both_hold() -> None:
     """Compare-and-set: two replicas that change different things at once lose nothing."""
     cluster = FakeCluster()
