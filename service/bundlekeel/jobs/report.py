@@ -53,6 +53,8 @@ WIDTH, HEIGHT = 720, 280
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 12, 40
 # Half a date's width.
 _EDGE = 40
+# As Pulsar reports them.
+_UNITS: Final = {"cpu": "% of a core", "direct_memory": "MiB", "bandwidth_in": "kbit/s", "bandwidth_out": "kbit/s"}
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -253,8 +255,10 @@ def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
         [
             escape(str(row["broker"])),
             escape(str(row["resource"])),
-            "not seen by the broker" if row["blind"] else figure(row["limit"]),
-            figure(row["base"]),
+            "not seen by the broker"
+            if row["blind"]
+            else f"{figure(row['limit'])} {_UNITS.get(str(row['resource']), '')}",
+            figure(row["base"], 3) if abs(row["base"]) >= 0.001 else "0",
             figure(1e6 * (row["per_msg_throughput_in"] + row["per_msg_throughput_out"]) / 2, 3),
             figure(1e3 * (row["per_msg_rate_in"] + row["per_msg_rate_out"]) / 2, 3),
             "" if row["error"] is None else f"{row['error']:.2f}",
