@@ -1,16 +1,14 @@
-"""What of the Helm chart is made from elsewhere: `python -m dev.chart write|check`; `python -m dev.chart alerts URL`
-prints deploy/prometheus/alerts.yml with absolute links to the runbooks.
+"""What of the Helm chart is made from elsewhere: `python -m dev.chart write|check`.
 
 README.md comes from Chart.yaml and the `# --` comments of values.yaml, values-apache-chart.yaml from rendering the
 chart for the Apache Pulsar chart, `files/` from deploy/prometheus and deploy/dashboards (Helm reads nothing outside of
-a chart).
+a chart), `settings` in values.schema.json from the settings of the sidecar.
 `check` writes nothing and names every file that differs.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from bundlekeel.settings.schema import PATTERN, rows
 from dev.gotools import HELM, ensure
 from dev.markdown import table
 
@@ -51,14 +50,14 @@ are enforced in mode `act` with or without a takeover.
 
 ## Uninstalling the chart
 
-Return the shedding to the brokers first, then remove the release
-([what stays](../../../docs/operations/upgrade.md#uninstall)):
-
 ```sh
-kubectl -n pulsar exec -it deploy/bundlekeel -- \\
-  bundlekeel handback -c /etc/bundlekeel/settings.yaml --reason "uninstall"
 helm uninstall bundlekeel --namespace pulsar
 ```
+
+A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/upgrade.md#uninstall)). When it
+fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
+`kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. `handback.onUninstall=false`, or `helm uninstall
+--no-hooks`, skips the Job. **Deleting the namespace skips it too.**
 """
 _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list", str: "string"}
 
@@ -123,6 +122,33 @@ def apache_values() -> str:
     return f"# {_NOTE}\n# {origin}\n{text.rstrip()}\n"
 
 
+def values_schema() -> str:
+    """values.schema.json with the settings' own keys below `settings`, so that Helm refuses what a sidecar would."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    settings: dict[str, Any] = {}
+    for row in rows():
+        *above, name = row.key.split(".")
+        if PATTERN in above:
+            continue
+        node = settings
+        for part in above:
+            node = node.setdefault(part, _closed())["properties"]
+        words = row.allowed.removesuffix(", or null").split(", ")
+        if words == ["true", "false"]:
+            node[name] = {"type": "boolean"}
+        elif len(words) > 1 and all(word.isidentifier() for word in words):
+            node[name] = {"enum": words}
+        else:
+            node[name] = {}
+    settings["leadership"]["properties"]["seats"] = {"type": "integer", "minimum": 1, "maximum": 3}
+    schema["properties"]["settings"] = {**_closed(), "properties": settings}
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _closed() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
 def pages() -> dict[Path, str]:
     """Every made file and its text."""
     copies = {
@@ -131,18 +157,8 @@ def pages() -> dict[Path, str]:
     }
     copies |= {CHART / "files" / "dashboards" / s.name: s for s in (ROOT / "deploy" / "dashboards").glob("*.json")}
     made = {target: source.read_text(encoding="utf-8") for target, source in copies.items()}
-    return made | {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
-
-
-def alerts(address: str) -> str:
-    """The alerts, each with this address of its runbook. ValueError for what the chart's `runbookUrl` would not take
-    either."""
-    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    rule = schema["properties"]["monitoring"]["properties"]["prometheusRule"]["properties"]["runbookUrl"]
-    if not address or re.fullmatch(rule["pattern"], address) is None:
-        raise ValueError(f"{address!r} is not an address with {{alert}}, like https://docs.example.com/{{alert}}.html")
-    text = (ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")
-    return re.sub(r"docs/operations/runbooks/(Bundlekeel\w+)\.md", lambda at: address.replace("{alert}", at[1]), text)
+    made |= {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
+    return made | {CHART / "values.schema.json": values_schema()}
 
 
 def differing() -> list[Path]:
@@ -165,12 +181,6 @@ def main(action: str) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1] == "alerts":
-        try:
-            print(alerts(sys.argv[2]), end="")
-        except ValueError as error:
-            sys.exit(str(error))
-        sys.exit(0)
     if sys.argv[1:] not in (["write"], ["check"]):
-        sys.exit("usage: python -m dev.chart write|check, or alerts URL")
+        sys.exit("usage: python -m dev.chart write|check")
     sys.exit(main(sys.argv[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -9,6 +10,10 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Where a version stands beside the three places that are compared by their key: labels and tags of our images.
+_VERSION = re.compile(r"(?:\bbundlekeel(?:-spark)?:|image\.version=\"|/opt/bundlekeel/)(\d+\.\d+\.\d+)")
+_UNPUBLISHED = re.compile(r"(?i)\b(?:no (?:image|package)\b[^.]*|nothing) is published yet|\bnot released yet")
 
 
 def faults(tag: str, root: Path = ROOT) -> list[str]:
@@ -26,7 +31,22 @@ def faults(tag: str, root: Path = ROOT) -> list[str]:
         for name, url in project["urls"].items()
         if ".example/" in url
     ]
+    for path in _texts(root):
+        text, place = path.read_text(encoding="utf-8"), path.relative_to(root)
+        others = sorted({version for version in _VERSION.findall(text) if f"v{version}" != tag})
+        found += [f"{place} names {version}, the tag {tag}" for version in others]
+        found += [
+            f'{place} says "{match[0]}", which the release would make wrong' for match in _UNPUBLISHED.finditer(text)
+        ]
     return found
+
+
+def _texts(root: Path) -> list[Path]:
+    """What users read or build from, and names the release. The changelog is history."""
+    chart = root / "deploy" / "helm" / "bundlekeel"
+    named = (root / "Dockerfile", root / "docker-compose.yml", root / "README.md", root / "dev" / "chart.py")
+    made = (chart / "README.md", chart / "values-apache-chart.yaml", chart / "templates" / "NOTES.txt")
+    return [path for path in (*named, *made, *sorted((root / "docs").rglob("*.md"))) if path.is_file()]
 
 
 def notes(tag: str, root: Path = ROOT) -> str:

@@ -128,6 +128,26 @@ def test_nothing_listens_beyond_this_machine() -> None:
     assert len({port["published"] for port in published}) == len(published)
 
 
+def test_every_service_has_a_limit_of_memory() -> None:
+    """It runs on somebody's laptop, beside other things."""
+    assert [name for name, service in _services().items() if "mem_limit" not in service] == []
+
+
+def test_no_check_starts_a_jvm() -> None:
+    """Every few seconds, on each broker."""
+    checks = [" ".join(service["healthcheck"]["test"]) for service in _services().values() if "healthcheck" in service]
+    assert [check for check in checks if "pulsar-admin" in check or "bookkeeper" in check] == []
+
+
+def test_a_port_that_is_taken_can_be_another() -> None:
+    """Each has a variable of its own, and its default."""
+    ports = re.findall(r'ports: \["127\.0\.0\.1:(.*?):\d+"\]', FILE.read_text(encoding="utf-8"))
+    variables = [re.fullmatch(r"\$\{([A-Z0-9_]+_PORT):-\d+\}", port) for port in ports]
+    assert len(ports) >= 6
+    assert all(variables)
+    assert len({match[1] for match in variables if match}) == len(ports)
+
+
 def test_mounted_files_exist() -> None:
     """An engine would make a folder of a missing file."""
     for name, service in _services().items():

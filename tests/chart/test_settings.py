@@ -72,14 +72,14 @@ def test_modes_are_those_of_the_values(tmp_path: Path) -> None:
 def test_jwt_and_tls(tmp_path: Path) -> None:
     """All of it as files that are read again when they change."""
     settings = _loaded("jwt-tls", tmp_path).settings
-    assert str(settings.admin.token_file) == "/etc/bundlekeel/token/token"
+    assert str(settings.admin.token_file) == "/run/secrets/bundlekeel/token/token"
     assert settings.admin.prefer_tls
     assert settings.store.tls
     assert settings.store.sasl_username == "bundlekeel"
     assert settings.store.sasl_password is not None
     assert "hunter2" not in settings_of("jwt-tls")
     assert str(settings.admin.tls_trust_certs_file) == str(settings.store.tls_trust_certs_file)
-    assert str(settings.api.auth.tokens_file) == "/etc/bundlekeel/auth/tokens"
+    assert str(settings.api.auth.tokens_file) == "/run/secrets/bundlekeel/auth/tokens"
     assert settings.api.tls.client_ca_file is not None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bundlekeel.settings.schema import rows
 from dev.chart import CHART, KUBERNETES
 from dev.gotools import HELM, ensure
 
@@ -21,6 +22,11 @@ def _template(values: Values, folder: Path) -> subprocess.CompletedProcess[str]:
     file.write_text(yaml.safe_dump(values), encoding="utf-8")
     command = [str(ensure(HELM)), "template", "keel", str(CHART), "--kube-version", KUBERNETES, "-f", str(file)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _closed(ports: list[Any] | None = None, **values: Values) -> Values:
+    """Those values under a network policy."""
+    return {"networkPolicy": {"enabled": True, **({"zookeeperPorts": ports} if ports else {})}, **values}
 
 
 @pytest.mark.parametrize(
@@ -37,23 +43,26 @@ def _template(values: Values, folder: Path) -> subprocess.CompletedProcess[str]:
         ({"deployment": {"replica": 2}}, "replica"),
         ({"replicaCount": 0}, "/replicaCount"),
         ({"replicaCount": "3"}, "/replicaCount"),
-        ({"deployment": {"resources": {"limit": {"memory": "1Gi"}}}}, "limit"),
-        ({"deployment": {"resources": {"limits": {"memory": "lots"}}}}, "/deployment/resources/limits/memory"),
+        ({"resources": {"limit": {"memory": "1Gi"}}}, "limit"),
+        ({"resources": {"limits": {"memory": "lots"}}}, "/resources/limits/memory"),
         ({"mode": "dry-run"}, "/mode"),
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
         ({"image": {"digest": "latest"}}, "/image/digest"),
         ({"api": {"port": 70000}}, "/api/port"),
-        ({"api": {"tls": {"requireClientCertificate": True}}}, "/api/tls/existingSecret"),
         ({"pulsar": {"metadataStore": ""}}, "/pulsar/metadataStore"),
         ({"pulsar": {"cluster": "a/b"}}, "/pulsar/cluster"),
         ({"pulsar": {"jwt": {"token": "eyJ..."}}}, "token"),
         ({"settings": {"leadership": {"seats": 5}}}, "/settings/leadership/seats"),
+        ({"settings": {"foo": 1}}, "/settings"),
+        ({"settings": {"store": {"password": "x"}}}, "/settings/store"),
+        ({"settings": {"strategy": "nonsense"}}, "/settings/strategy"),
+        ({"settings": {"force_mixed": "sometimes"}}, "/settings/force_mixed"),
+        ({"mode": None}, "mode"),
+        ({"pulsar": {"cluster": None}}, "/pulsar"),
         ({"sidecar": {"runAsUser": 0}}, "/sidecar/runAsUser"),
         ({"deadman": {"after": "10 minutes"}}, "/deadman/after"),
         ({"deadman": {"schedule": "every two minutes"}}, "/deadman/schedule"),
-        ({"recalibrate": {"enabled": True}}, "/history/uri"),
         ({"recalibrate": {"spark": {"master": "yarn"}}}, "/recalibrate/spark/master"),
-        ({"monitoring": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}}, "serviceMonitor"),
         ({"networkPolicy": {"brokerPorts": []}}, "/networkPolicy/brokerPorts"),
         ({"recommend": {"output": "csv"}}, "/recommend/output"),
     ],
@@ -81,10 +90,12 @@ def test_every_value_is_in_the_schema() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     without_defaults = {"requests", "limits"}
-    for section in ("deployment", "sidecar", "deadman", "recommend", "recalibrate"):
-        found = schema["properties"][section]["properties"]["resources"]
+    sections = ("sidecar", "deadman", "handback", "recommend", "recalibrate")
+    for section in [schema] + [schema["properties"][section] for section in sections]:
+        found = section["properties"]["resources"]
         assert set(found.pop("properties")) == without_defaults
         found.pop("additionalProperties")
+    del schema["properties"]["settings"]["additionalProperties"]  # these are the sidecar's, not the chart's
     compare(values, schema, "")
 
 
@@ -93,3 +104,102 @@ def test_no_secret_can_be_given_as_a_value() -> None:
     text = (CHART / "values.yaml").read_text(encoding="utf-8").lower()
     keys = {line.strip().split(":")[0] for line in text.splitlines() if ":" in line and "#" not in line}
     assert not keys & {"password", "token", "secret", "secretkey", "privatekey"}
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"history": {"uri": "/history"}}, "history.uri: the folder /history is on no volume"),
+        ({"history": {"uri": "history"}}, "history.uri: the folder history is on no volume"),
+        ({"history": {"uri": "/data/h", "existingClaim": "x"}}, "history.existingClaim, which is mounted at /history"),
+        ({"history": {"uri": "/history2", "existingClaim": "x"}}, "the folder /history2 is on no volume"),
+        ({"history": {"existingClaim": "x"}}, "nothing is recorded: set history.uri"),
+        (
+            {"history": {"uri": "s3://b"}, "recalibrate": {"enabled": True, "out": "/out"}},
+            "recalibrate.out: the folder",
+        ),
+        ({"recalibrate": {"enabled": True}}, "recalibrate.enabled needs recorded history: set history.uri"),
+        (_closed(pulsar={"metadataStore": "zk:a:2181,b:2182/x:1"}), "port 2182 of pulsar.metadataStore is missing"),
+        (_closed([2182], pulsar={"configurationStore": "zk:b:2182"}), "port 2181 of pulsar.metadataStore is missing"),
+        (_closed([2182], pulsar={"metadataStore": "zk:zk"}), "port 2181 of pulsar.metadataStore is missing"),
+        (_closed(history={"uri": "s3://b"}), "what history.uri names cannot be reached"),
+        (_closed(settings={"prometheus": {"url": "http://p"}}), "what settings.prometheus.url names cannot be reached"),
+        (
+            _closed(settings={"notify": {"webhooks": [{"name": "a", "url_file": "/a"}]}}),
+            "what settings.notify.webhooks names cannot be reached",
+        ),
+        ({"settings": {"api": {"port": 9999}}}, "settings.api.port: set api.port"),
+        ({"settings": {"api": {"port": 0}}}, "settings.api.port: set api.port"),
+        ({"settings": {"cluster": "other"}}, "settings.cluster: set pulsar.cluster"),
+        ({"settings": {"mode": "act"}}, "settings.mode: set mode"),
+        ({"settings": {"history": {"uri": "s3://b"}}}, "settings.history.uri: set history.uri"),
+        ({"settings": {"admin": {"token": "abc"}}}, "name a Secret in pulsar.jwt.existingSecret"),
+        ({"settings": {"store": {"sasl_password": "abc"}}}, "name a Secret in pulsar.sasl.existingSecret"),
+        ({"settings": {"prometheus": {"token": "abc"}}}, "settings.prometheus.token: a ConfigMap is no place"),
+        ({"settings": {"notify": {"webhooks": [{"name": "a", "url": "http://a"}]}}}, "set url_file"),
+        ({"pulsar": {"metadataStore": "etcd:http://e:2379"}}, "pulsar.metadataStore: only ZooKeeper is supported"),
+        ({"pulsar": {"configurationStore": "oxia://o:1"}}, "pulsar.configurationStore: only ZooKeeper is supported"),
+        ({"api": {"tls": {"requireClientCertificate": True}}}, "set api.tls.existingSecret"),
+        (
+            {"monitoring": {"serviceMonitor": {"enabled": True}}, "deployment": {"enabled": False}},
+            "enable monitoring.podMonitor instead",
+        ),
+        ({"monitoring": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}}, "enable one of them"),
+        ({"fullnameOverride": "a.b"}, "fullnameOverride"),
+        ({"nameOverride": "a.b"}, "cannot be the name of a Service (no dot, and no digit first): set fullnameOverride"),
+        ({"commonLabels": {"app.kubernetes.io/name": "foo"}}, "commonLabels: the chart sets the label"),
+        ({"podLabels": {"app.kubernetes.io/component": "foo"}}, "podLabels: the chart sets the label"),
+        ({"deadman": {"after": "10s"}}, "deadman.after: 10s is shorter than three cycles of 10s"),
+        ({"deadman": {"after": "2m"}, "settings": {"cycle": {"interval": 60}}}, "shorter than three cycles of 60"),
+        ({"serviceAccount": {"create": False}, "kubernetesEvents": {"enabled": True}}, "set serviceAccount.name"),
+    ],
+    ids=lambda item: json.dumps(item) if isinstance(item, dict) else "",
+)
+def test_dead_combinations_are_refused_with_the_way_out(values: Values, sentence: str, tmp_path: Path) -> None:
+    """Each rendered, and its pods ended at once, recorded nothing, or were never scraped."""
+    answer = _template(values, tmp_path)
+    assert answer.returncode != 0
+    assert sentence in answer.stderr, answer.stderr
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"history": {"uri": "/history/pulsar", "existingClaim": "x"}},
+        {"history": {"uri": "file:///history", "existingClaim": "x"}},
+        {
+            "history": {"uri": "/data/h"},
+            "extraVolumes": [{"name": "data", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "data", "mountPath": "/data"}],
+        },
+        _closed(pulsar={"metadataStore": "zk:a:2181,b:2281,c/chroot:1"}),
+        {"serviceAccount": {"create": False, "name": "mine"}, "kubernetesEvents": {"enabled": True}},
+        {"settings": {"compat": 4.2, "counters": {"source": "off"}, "cycle": {"interval": "500ms"}}},
+        {"commonLabels": {"team": "a"}, "podLabels": {"team": "b"}, "monitoring": {"labels": {"team": "c"}}},
+    ],
+    ids=json.dumps,
+)
+def test_what_works_is_taken(values: Values, tmp_path: Path) -> None:
+    """The nearest neighbours of what is refused."""
+    answer = _template(values, tmp_path)
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_a_long_watch_of_the_failsafe_is_not_cut_off(tmp_path: Path) -> None:
+    """The job's own deadline comes after it."""
+    made = yaml.safe_load_all(_template({"deadman": {"confirm": "20m"}}, tmp_path).stdout)
+    (job,) = [item for item in made if item and item["metadata"]["name"] == "keel-bundlekeel-deadman"]
+    assert job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] > 20 * 60
+
+
+def test_every_secret_of_the_settings_is_refused(tmp_path: Path) -> None:
+    """Those of the model, so that a new one is not forgotten."""
+    for row in rows():
+        if row.secret:
+            values: Values = {}
+            node = values.setdefault("settings", {})
+            *above, name = row.key.split(".")
+            for part in above:
+                node = node.setdefault(part, {})
+            node[name] = "abc"
+            assert f"settings.{row.key}: a ConfigMap is no place for secrets" in _template(values, tmp_path).stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -41,11 +41,11 @@ def kinds(case: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of ours, or what we put into one: where it is from, its spec, labels."""
+    """A pod of ours, or what we put into one: where it is from, its spec, its metadata."""
 
     owner: str
     spec: Object
-    labels: dict[str, str]
+    metadata: Object
 
     @property
     def containers(self) -> list[Object]:
@@ -55,12 +55,17 @@ class Pod:
 
 def pods(case: str) -> Iterator[Pod]:
     """Every pod template of a case."""
-    for item in rendered(case):
+    return pods_of(case, rendered(case))
+
+
+def pods_of(case: str, objects: Iterable[Object]) -> Iterator[Pod]:
+    """Every pod template among these objects."""
+    for item in objects:
         spec = item.get("spec", {})
-        template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
+        template = item if item["kind"] == "Pod" else spec.get("jobTemplate", {}).get("spec", spec).get("template")
         if template:
             owner = f"{case}: {item['kind']} {item['metadata']['name']}"
-            yield Pod(owner, template["spec"], template["metadata"]["labels"])
+            yield Pod(owner, template["spec"], template["metadata"])
 
 
 def settings_of(case: str) -> str:

@@ -70,7 +70,7 @@ def test_a_panel_has_an_address(watched: ServedSidecar, open_page: Open) -> None
     expect(panel).to_contain_text("Its largest bundles")
     panel.get_by_role("button", name="Close").click()
     expect(panel).to_have_count(0)
-    assert other.url.endswith("/ui/#/")
+    expect(other).to_have_url(re.compile(r"/ui/#/$"))
 
 
 def test_back_closes_a_panel(watched: ServedSidecar, open_page: Open) -> None:

@@ -17,8 +17,14 @@ RULES: Final = ROOT / "deploy/prometheus"
 BOARDS: Final = sorted((ROOT / "deploy/dashboards").glob("*.json"))
 # What Prometheus itself adds to a scraped series; `cluster` where the scrape configuration sets it.
 TARGET: Final = frozenset({"cluster", "job", "instance"})
+# What others expose: kube-state-metrics, and Prometheus itself.
+OTHERS: Final = {
+    "kube_job_status_failed": frozenset({"cluster", "namespace", "job_name", "reason"}),
+    "ALERTS": frozenset({"cluster", "job", "instance", "alertname", "alertstate", "severity", "broker", "code"}),
+    "kube_job_status_start_time": frozenset({"cluster", "namespace", "job_name"}),
+}
 
-_NAME = re.compile(r"\b(?:bundlekeel_\w+|\w+:bundlekeel_[\w:]+)")
+_NAME = re.compile(r"\b(?:bundlekeel_\w+|kube_\w+|ALERTS|\w+:bundlekeel_[\w:]+)")
 _SELECTOR = re.compile(r"([\w:]+)\{([^}]*)\}")
 _MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"')
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
@@ -34,7 +40,12 @@ def documents(name: str) -> list[dict[str, Any]]:
 def panels() -> list[tuple[str, dict[str, Any]]]:
     """(dashboard, panel) of the dashboards, rows left out."""
     boards = [(file.stem, json.loads(file.read_text(encoding="utf-8"))) for file in BOARDS]
-    return [(name, panel) for name, board in boards for panel in board["panels"] if panel["type"] != "row"]
+    return [(name, panel) for name, board in boards for panel in flat(board) if panel["type"] != "row"]
+
+
+def flat(board: dict[str, Any]) -> list[dict[str, Any]]:
+    """Its panels and rows, with those that a collapsed row holds."""
+    return [panel for outer in board["panels"] for panel in (outer, *outer.get("panels", ()))]
 
 
 def panel_queries() -> list[tuple[str, str]]:
@@ -57,7 +68,7 @@ class Known:
     @classmethod
     def now(cls) -> Known:
         """Of this release."""
-        found: dict[str, frozenset[str]] = {}
+        found: dict[str, frozenset[str]] = dict(OTHERS)
         for metric in METRICS:
             labels = frozenset(metric.labels) | TARGET
             if metric.kind == "histogram":

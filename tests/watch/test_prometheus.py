@@ -98,6 +98,8 @@ async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tm
             for name in ("drain_bundles", "unsplit_bundles", "obstacle_info"):
                 await until(http, PREFIX + name)
             assert "openmetrics" in face.accepted
+            sidecar.telemetry.count("unexpected_errors_total", where="cycle")
+            await until(http, 'ALERTS{alertname="BundlekeelUnexpectedErrors",alertstate="firing"}')
             assert await empty_panels(http) == []
             await until(http, "job:bundlekeel_admin_errors:ratio_rate15m")
             for rule in documents("recording.yml"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from dev.chart import alerts
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
 from tests.watch.promql import ROOT, RULES, documents, panel_queries
 from tests.watch.server import concrete
@@ -18,6 +18,9 @@ from tests.watch.server import concrete
 ALERTS = documents("alerts.yml")
 RUNBOOKS = ROOT / "docs/operations/runbooks"
 FLAGS = re.MULTILINE | re.DOTALL
+SEVERITIES = ("critical", "warning", "info")
+# 1 where the brokers are not counted on to balance.
+BY_MODE = "{{ if eq $value 1.0 }}critical{{ else }}warning{{ end }}"
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 
 
@@ -83,7 +86,7 @@ def test_each_alert_is_tested_both_ways(alert: dict[str, Any]) -> None:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_no_alert_without_a_runbook(alert: dict[str, Any]) -> None:
     """Severity, summary, description, and a runbook with meaning, impact, diagnosis and mitigation."""
-    assert alert["labels"]["severity"] in ("critical", "warning", "info")
+    assert alert["labels"]["severity"] in (*SEVERITIES, BY_MODE)
     assert alert["annotations"]["summary"] and alert["annotations"]["description"].endswith(".")
     runbook = ROOT / alert["annotations"]["runbook_url"]
     assert runbook == RUNBOOKS / f"{alert['alert']}.md"
@@ -92,17 +95,61 @@ def test_no_alert_without_a_runbook(alert: dict[str, Any]) -> None:
     assert text.startswith(f"# {alert['alert']}\n") and "`bundlekeel " in text.replace("\n", " ")
 
 
-def test_alerts_link_to_where_the_runbooks_are_read() -> None:
-    """`python -m dev.chart alerts URL`: nothing else of the file changes, and what is no address is refused."""
-    text = alerts("https://docs.example.com/keel/{alert}.html")
-    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
-    links = [rule["annotations"]["runbook_url"] for rule in rules]
-    assert links == [f"https://docs.example.com/keel/{rule['alert']}.html" for rule in ALERTS]
-    back = re.sub(r"https://docs.example.com/keel/(\w+)\.html", r"docs/operations/runbooks/\1.md", text)
-    assert back == (ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")
-    for wrong in ("", "docs.example.com/{alert}", "https://docs.example.com/"):
-        with pytest.raises(ValueError, match=r"an address with \{alert\}"):
-            alerts(wrong)
+def test_the_list_of_runbooks_is_that_of_the_alerts() -> None:
+    """In their order, each with its severity."""
+    rows = re.findall(r"^\| \[(\w+)\]\(\1\.md\) \| (.+?) \|", (RUNBOOKS / "index.md").read_text("utf-8"), re.MULTILINE)
+    by_mode = "critical, or warning"
+    assert rows == [(rule["alert"], rule["labels"]["severity"].replace(BY_MODE, by_mode)) for rule in ALERTS]
+
+
+def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
+    """By the command of the docs, which needs the rules alone; nothing else of the file changes."""
+    guide = (ROOT / "docs/operations/reading-metrics.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^(sed -E .*?) alerts\.yml > ", guide, FLAGS)
+    text = (RULES / "alerts.yml").read_text(encoding="utf-8")
+    made = subprocess.run(shlex.split(command), input=text, capture_output=True, text=True, check=True).stdout
+    for rule in (rule for group in yaml.safe_load(made)["groups"] for rule in group["rules"]):
+        assert (
+            rule["annotations"]["runbook_url"] == f"https://docs.example.com/operations/runbooks/{rule['alert']}.html"
+        )
+        board = rule["annotations"]["dashboard_url"].removeprefix("https://grafana.example.com/d/")
+        assert (ROOT / f"deploy/dashboards/{board}.json").is_file()
+    back = re.sub(r"https://docs.example.com/operations/runbooks/(\w+)\.html", r"docs/operations/runbooks/\1.md", made)
+    assert back.replace("https://grafana.example.com/", "") == text
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
+def test_every_runbook_says_where_commands_run_and_what_can_wait(alert: dict[str, Any]) -> None:
+    """One convention for hosts, Kubernetes and Docker; whether it waits until morning; when the alert ends."""
+    text = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
+    assert " [paste these once](index.md#commands), in Kubernetes for the leader's pod.\n" in text
+    impact = text.partition("## Impact")[2].partition("## Diagnosis")[0]
+    assert re.search(r"^\*\*Until morning:\*\* (yes|no)\b", impact, re.MULTILINE)
+    assert re.search(r"^The alert ends .+, once the cause is gone\.\n\Z", text, re.MULTILINE)
+    assert "curl" not in text and "HOST:8090/" not in text
+
+
+def test_commands_of_runbooks_in_kubernetes(tmp_path: Path) -> None:
+    """The lines of the index, with a `kubectl` that prints what it is asked: they go on to the leader's pod."""
+    guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(NS=.*?)^```", guide, FLAGS)
+    kubectl = tmp_path / "kubectl"
+    status = "leader      keel-7d9f-x2x4z-1a2b3c, epoch 4"
+    kubectl.write_text(
+        f'#!/bin/sh\ncase "$*" in *status) echo "{status}";; *) printf "%s\\n" "$*";; esac\n', encoding="utf-8"
+    )
+    kubectl.chmod(0o755)
+    commands = "bundlekeel why b:1; logs --previous; get '/livez?verbose'; get /metrics/ broker-0.pulsar:8080"
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["bash", "-euc", f"{block}{commands}"], capture_output=True, text=True, check=True, env=environ
+    )
+    assert done.stdout.splitlines() == [
+        "-n pulsar exec -i keel-7d9f-x2x4z -c bundlekeel -- bundlekeel why b:1",
+        "-n pulsar logs keel-7d9f-x2x4z -c bundlekeel --tail=200 --previous",
+        "get --raw /api/v1/namespaces/pulsar/pods/keel-7d9f-x2x4z:8090/proxy/livez?verbose",
+        "get --raw /api/v1/namespaces/pulsar/pods/broker-0:8080/proxy/metrics/",
+    ]
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])

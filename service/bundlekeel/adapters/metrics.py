@@ -19,12 +19,14 @@ PREFIX = "bundlekeel_"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row: name without prefix, type (a table is a gauge whose series are set together), labels, help."""
+    """One row: name without prefix, type (a table is a gauge whose series are set together), labels, help. `starts`:
+    values of a counter's only label that begin at 0, as `increase` does not see a series that begins at 1."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram", "table"]
     labels: tuple[str, ...]
     help: str
+    starts: tuple[str, ...] = ()
 
 
 METRICS: tuple[Metric, ...] = (
@@ -37,12 +39,30 @@ METRICS: tuple[Metric, ...] = (
         ("broker",),
         "Bundles times seconds on brokers that are to be empty, by their own lists.",
     ),
-    Metric("moves_total", "counter", ("outcome",), "Moves: done, landed_elsewhere, released, unknown, refused."),
+    Metric(
+        "moves_total",
+        "counter",
+        ("outcome",),
+        "Moves: done, landed_elsewhere, released, unknown, refused.",
+        ("done", "landed_elsewhere", "released", "unknown", "refused"),
+    ),
     Metric("move_duration_seconds", "histogram", (), "From the first call of a move to its landing."),
-    Metric("moves_helped_total", "counter", ("result",), "Moves by what came of them: helped, no_benefit, worse."),
+    Metric(
+        "moves_helped_total",
+        "counter",
+        ("result",),
+        "Moves by what came of them: helped, no_benefit, worse.",
+        ("helped", "no_benefit", "worse"),
+    ),
     Metric("effect_error_ratio", "gauge", (), "Predicted less realised gain of the moves judged last, of capacity."),
     Metric("quarantined_pairs", "gauge", (), "Pairs of brokers between which moves did not help and are not made."),
-    Metric("external_moves_total", "counter", ("undone",), "Bundles that others moved; undone: back where they were."),
+    Metric(
+        "external_moves_total",
+        "counter",
+        ("undone",),
+        "Bundles that others moved; undone: back where they were.",
+        ("false", "true"),
+    ),
     Metric("broker_splits_itself", "gauge", ("broker",), "1: the broker's own automatic split is on, 0: it is off."),
     Metric("splits_taken_over", "gauge", (), "1: a takeover in force turned the brokers' own splits off."),
     Metric("splits_total", "counter", ("outcome", "rule"), "Splits: done, unknown, refused, by the rule that asked."),
@@ -142,18 +162,27 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("leader", "gauge", (), "1 while this sidecar leads."),
     Metric("epoch", "gauge", (), "The latest term this sidecar knows."),
-    Metric("leader_transitions_total", "counter", ("to",), "Changes of role: leader, follower, bench."),
+    Metric(
+        "leader_transitions_total",
+        "counter",
+        ("to",),
+        "Changes of role: leader, follower, bench.",
+        ("leader", "follower", "bench"),
+    ),
     Metric("lease_remaining_seconds", "gauge", (), "Until our own leadership deadline; 0 when not leading."),
     Metric("store_connected", "gauge", (), "1 while the metadata store answers."),
     Metric("settling_after_outage_seconds", "gauge", (), "How much longer nothing moves after an outage, at least."),
     Metric("outages_total", "counter", (), "Outages of the metadata store, or of most brokers, as this sidecar saw."),
     Metric("paused", "gauge", (), "1 while a person has paused the balancer."),
+    Metric("takeover_in_force", "gauge", (), "1 while a takeover is in force: the brokers do not shed what it names."),
+    Metric("failsafe_look_timestamp_seconds", "gauge", (), "When the failsafe looked last, by its clock; 0: never."),
     Metric("mode_info", "gauge", ("mode",), "1 for the mode in force."),
     Metric(
         "history_cycles_total",
         "counter",
         ("outcome",),
         "Cycles for the history: recorded, dropped_queue (not written fast enough), dropped_disk (local log refuses).",
+        ("recorded", "dropped_queue", "dropped_disk"),
     ),
     Metric("history_write_seconds", "histogram", (), "Time to find a cycle's changes and log them, beside the cycles."),
     Metric("history_wal_bytes", "gauge", (), "History on this machine that is not published yet."),
@@ -222,7 +251,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("quota_rates_held", "gauge", (), "Rates of topics set by us, to be given back."),
     Metric("admin_requests_total", "counter", ("route", "method", "code"), "Requests to brokers, redirects included."),
     Metric("admin_request_seconds", "histogram", ("route", "method"), "Time of one request to a broker."),
-    Metric("api_refusals_total", "counter", ("code",), "API requests refused for their credentials: 401, 403, 429."),
+    Metric(
+        "api_refusals_total",
+        "counter",
+        ("code",),
+        "API requests refused for their credentials: 401, 403, 429.",
+        ("401", "403", "429"),
+    ),
     Metric(
         "notifications_total",
         "counter",
@@ -233,7 +268,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("notifications_waiting", "gauge", ("sink",), "Notifications that are not sent yet."),
     Metric("journal_errors_total", "counter", (), "Journal records that could not be written."),
     Metric("journal_torn_records_total", "counter", (), "Unreadable journal lines set aside."),
-    Metric("unexpected_errors_total", "counter", ("where",), "Unexpected errors, by the task that caught them."),
+    Metric(
+        "unexpected_errors_total", "counter", ("where",), "Unexpected errors, by the task that caught them.", ("cycle",)
+    ),
     Metric("event_loop_lag_seconds", "gauge", (), "How late the event loop wakes up."),
     Metric("build_info", "gauge", ("version",), "1 for the running version."),
 )
@@ -272,7 +309,9 @@ class PrometheusTelemetry:
         for metric in METRICS:
             name, labels = PREFIX + metric.name, metric.labels
             if metric.kind == "counter":
-                self._counters[metric.name] = Counter(name, metric.help, labels, registry=self.registry)
+                counter = self._counters[metric.name] = Counter(name, metric.help, labels, registry=self.registry)
+                for value in metric.starts:
+                    counter.labels(value)
             elif metric.kind == "gauge":
                 self._gauges[metric.name] = Gauge(name, metric.help, labels, registry=self.registry)
             elif metric.kind == "table":

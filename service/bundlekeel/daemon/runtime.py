@@ -141,7 +141,8 @@ class Runtime:
         }
 
     async def root(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
-        """A root task: restarted a second after an unexpected error, which is logged and counted."""
+        """A root task: restarted a second after an unexpected error, which is logged and counted, from 0 on."""
+        self._parts.telemetry.count("unexpected_errors_total", 0.0, where=name)
         while not self._stop.is_set():
             try:
                 await body()

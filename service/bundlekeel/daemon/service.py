@@ -429,6 +429,9 @@ class BalancerService:
         p = self._p
         now = p.clock.wall_ms()
         p.telemetry.gauge("paused", 1.0 if pause_in_force(p.shared_state.desired, now) else 0.0)
+        takeover = p.shared_state.takeover
+        p.telemetry.gauge("takeover_in_force", 1.0 if takeover is not None and takeover.active else 0.0)
+        p.telemetry.gauge("failsafe_look_timestamp_seconds", p.shared_state.failsafe_look_ms / 1000)
         for mode in MODES:
             on = mode == mode_in_force(p.loaded.settings.mode, p.shared_state.desired)
             p.telemetry.gauge("mode_info", 1.0 if on else 0.0, mode=mode)

@@ -34,4 +34,4 @@ def test_commands_are_found_in_blocks_code_and_notes() -> None:
     assert ("journal --kind effect", False) in commands("docs/concepts/effects.md")
     assert ("journal --kind audit", True) in commands("docs/operations/runbooks/BundlekeelApiRefusesMany.md")
     notes = list(commands("deploy/helm/bundlekeel/templates/NOTES.txt"))
-    assert [command.split()[0] for command, _ in notes] == ["doctor", "plan", "takeover", "takeover"]
+    assert [command.split()[0] for command, _ in notes] == ["doctor", "plan", "takeover", "takeover", "handback"]

@@ -12,7 +12,8 @@ import pytest
 
 from dev.release import ROOT, faults, notes
 
-FILES = ("pyproject.toml", "CHANGELOG.md", "deploy/helm/bundlekeel/Chart.yaml")
+CHART = "deploy/helm/bundlekeel"
+FILES = ("pyproject.toml", "CHANGELOG.md", "Dockerfile", "docker-compose.yml", f"{CHART}/Chart.yaml")
 
 
 @pytest.fixture
@@ -52,8 +53,42 @@ def test_what_is_in_the_way_is_named(tree: Path) -> None:
 def test_this_tree_lacks_only_what_an_owner_can_give() -> None:
     """Addresses. Version, changelog and chart are those of the release that is next, or was last."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    found = [fault for fault in faults(f"v{version}") if not fault.startswith("project.urls.")]
-    assert [fault for fault in found if "`## Unreleased`, which" not in fault] == []
+    owners = ("`## Unreleased`, which", "which the release would make wrong", "project.urls.")
+    assert [fault for fault in faults(f"v{version}") if not any(part in fault for part in owners)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("Dockerfile", 'image.version="0.1.0"', 'image.version="0.0.9"'),
+        ("docker-compose.yml", "image: bundlekeel:0.1.0", "image: bundlekeel:0.0.9"),
+        ("docker-compose.yml", "image: bundlekeel-spark:0.1.0", "image: bundlekeel-spark:0.0.9"),
+    ],
+)
+def test_labels_and_tags_of_another_release_are_named(tree: Path, name: str, old: str, new: str) -> None:
+    """They would be published with it."""
+    change(tree, name, old, new)
+    assert faults("v0.1.0", tree) == [f"{name} names 0.0.9, the tag v0.1.0"]
+
+
+@pytest.mark.parametrize("place", ["docs/operations/docker.md", f"{CHART}/README.md"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No image is published yet. Build it",
+        "Nothing is published yet: run",
+        "no package, image or chart is published yet, and",
+        "not released yet (version",
+    ],
+)
+def test_what_says_that_nothing_is_published_is_named(tree: Path, place: str, text: str) -> None:
+    """Pages and the chart's README go out with the release."""
+    (tree / place).parent.mkdir(parents=True, exist_ok=True)
+    (tree / place).write_text(f"# Title\n\n{text}\n", encoding="utf-8")
+    (fault,) = faults("v0.1.0", tree)
+    assert fault.startswith(f"{place} says ")
+    (tree / place).write_text("History not published yet is kept.\n", encoding="utf-8")
+    assert faults("v0.1.0", tree) == []
 
 
 def test_changes_without_a_version_are_not_published_unsaid(tree: Path) -> None:

@@ -174,6 +174,12 @@ def counted(telemetry: PrometheusTelemetry, outcome: str, name: str = "ops") -> 
     return telemetry.registry.get_sample_value("bundlekeel_notifications_total", {"sink": name, "outcome": outcome})
 
 
+async def test_each_outcome_is_counted_from_zero(box: Inbox) -> None:
+    """By receiver, before anything is sent: Prometheus' `increase` does not see a series that begins at 1."""
+    _, telemetry = running(Impatient(), sink(box))
+    assert [counted(telemetry, outcome) for outcome in ("sent", "failed", "dropped")] == [0, 0, 0]
+
+
 PAUSE = {"kind": "request", "what": "pause", "sentence": "ann asked for pause", "wall_ms": 1, "by": "ann"}
 
 

@@ -27,22 +27,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{/* Arguments: root, further labels, which win: a key twice is no YAML. */}}
+{{- define "bundlekeel.labelsWith" -}}
+{{- toYaml (merge (deepCopy (index . 1)) (fromYaml (include "bundlekeel.labels" (index . 0)))) -}}
+{{- end }}
+
 {{- define "bundlekeel.serviceAccount" -}}
 {{- default (ternary (include "bundlekeel.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
 {{- end }}
 
+{{/* Arguments: root, the image's values. */}}
 {{- define "bundlekeel.image" -}}
-{{- with .Values.image -}}
+{{- $ := index . 0 -}}
+{{- with index . 1 -}}
 {{- if .digest -}}
 {{- printf "%s@%s" .repository .digest -}}
 {{- else -}}
 {{- printf "%s:%s" .repository (default $.Chart.AppVersion .tag) -}}
 {{- end -}}
 {{- end -}}
-{{- end }}
-
-{{- define "bundlekeel.sparkImage" -}}
-{{- printf "%s:%s" .Values.recalibrate.image.repository (default .Chart.AppVersion .Values.recalibrate.image.tag) -}}
 {{- end }}
 
 {{- define "bundlekeel.sparkOnKubernetes" -}}
@@ -75,12 +78,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- $api := dict "host" "0.0.0.0" "port" (int $v.api.port) "socket" "/run/bundlekeel/bundlekeel.sock" "allowed_hosts" (list $name (printf "%s.%s" $name .Release.Namespace) $host (printf "%s.cluster.local" $host)) -}}
 {{- if $v.api.auth.existingSecret -}}
-{{- $_ := set $api "auth" (dict "tokens_file" "/etc/bundlekeel/auth/tokens" "peer_token_file" "/etc/bundlekeel/auth/peer") -}}
+{{- $_ := set $api "auth" (dict "tokens_file" "/run/secrets/bundlekeel/auth/tokens" "peer_token_file" "/run/secrets/bundlekeel/auth/peer") -}}
 {{- end -}}
 {{- if $v.api.tls.existingSecret -}}
-{{- $tls := dict "cert_file" "/etc/bundlekeel/api-tls/tls.crt" "key_file" "/etc/bundlekeel/api-tls/tls.key" "trust_certs_file" "/etc/bundlekeel/api-tls/ca.crt" -}}
+{{- $tls := dict "cert_file" "/run/secrets/bundlekeel/api-tls/tls.crt" "key_file" "/run/secrets/bundlekeel/api-tls/tls.key" "trust_certs_file" "/run/secrets/bundlekeel/api-tls/ca.crt" -}}
 {{- if $v.api.tls.requireClientCertificate -}}
-{{- $_ := set $tls "client_ca_file" "/etc/bundlekeel/api-tls/ca.crt" -}}
+{{- $_ := set $tls "client_ca_file" "/run/secrets/bundlekeel/api-tls/ca.crt" -}}
 {{- end -}}
 {{- $_ := set $api "tls" $tls -}}
 {{- end -}}
@@ -90,22 +93,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- with $v.pulsar.tls -}}
 {{- if .brokers -}}
 {{- $_ := set $admin "prefer_tls" true -}}
-{{- if .caSecret -}}{{- $_ := set $admin "tls_trust_certs_file" "/etc/bundlekeel/ca/ca.crt" -}}{{- end -}}
+{{- if .caSecret -}}{{- $_ := set $admin "tls_trust_certs_file" "/run/secrets/bundlekeel/ca/ca.crt" -}}{{- end -}}
 {{- if .certSecret -}}
-{{- $_ := set $admin "tls_cert_file" "/etc/bundlekeel/cert/tls.crt" -}}
-{{- $_ := set $admin "tls_key_file" "/etc/bundlekeel/cert/tls.key" -}}
+{{- $_ := set $admin "tls_cert_file" "/run/secrets/bundlekeel/cert/tls.crt" -}}
+{{- $_ := set $admin "tls_key_file" "/run/secrets/bundlekeel/cert/tls.key" -}}
 {{- end -}}
 {{- end -}}
 {{- if .zookeeper -}}
 {{- $_ := set $store "tls" true -}}
-{{- if .caSecret -}}{{- $_ := set $store "tls_trust_certs_file" "/etc/bundlekeel/ca/ca.crt" -}}{{- end -}}
+{{- if .caSecret -}}{{- $_ := set $store "tls_trust_certs_file" "/run/secrets/bundlekeel/ca/ca.crt" -}}{{- end -}}
 {{- if .certSecret -}}
-{{- $_ := set $store "tls_cert_file" "/etc/bundlekeel/cert/tls.crt" -}}
-{{- $_ := set $store "tls_key_file" "/etc/bundlekeel/cert/tls.key" -}}
+{{- $_ := set $store "tls_cert_file" "/run/secrets/bundlekeel/cert/tls.crt" -}}
+{{- $_ := set $store "tls_key_file" "/run/secrets/bundlekeel/cert/tls.key" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if $v.pulsar.jwt.existingSecret -}}{{- $_ := set $admin "token_file" "/etc/bundlekeel/token/token" -}}{{- end -}}
+{{- if $v.pulsar.jwt.existingSecret -}}{{- $_ := set $admin "token_file" "/run/secrets/bundlekeel/token/token" -}}{{- end -}}
 {{- if $admin -}}{{- $_ := set $made "admin" $admin -}}{{- end -}}
 {{- if $store -}}{{- $_ := set $made "store" $store -}}{{- end -}}
 {{- if $v.history.uri -}}
@@ -116,6 +119,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- if $v.kubernetesEvents.enabled -}}{{- $_ := set $made "notify" (dict "kubernetes" "auto") -}}{{- end -}}
 {{- toYaml (mergeOverwrite $made (deepCopy $v.settings)) -}}
+{{- end }}
+
+{{/* Without the keys that running sidecars read again (docs/reference/settings.md). */}}
+{{- define "bundlekeel.restartSettings" -}}
+{{- omit (fromYaml (include "bundlekeel.settings" .)) "strategy" "placement" "compat" "parameters" | toYaml -}}
 {{- end }}
 
 {{/* Nothing of ours runs as root, writes to its image, or has a capability. */}}
@@ -132,48 +140,54 @@ seccompProfile:
 
 {{/* What every container of ours has besides its settings file. */}}
 {{- define "bundlekeel.env" -}}
-- name: POD_IP
-  valueFrom:
-    fieldRef:
-      fieldPath: status.podIP
-- name: POD_NAME
-  valueFrom:
-    fieldRef:
-      fieldPath: metadata.name
-- name: BUNDLEKEEL__API__ADVERTISED_URL
-  value: {{ printf "%s://%s:%d" (include "bundlekeel.scheme" .) .Values.api.advertisedHost (int .Values.api.port) | quote }}
-{{- if .Values.pulsar.sasl.existingSecret }}
-- name: BUNDLEKEEL_SECRETS_DIR
-  value: /etc/bundlekeel/secrets
-{{- end }}
-{{- with .Values.extraEnv }}
-{{ toYaml . }}
+env:
+  - name: POD_IP
+    valueFrom:
+      fieldRef:
+        fieldPath: status.podIP
+  - name: POD_NAME
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.name
+  - name: BUNDLEKEEL__API__ADVERTISED_URL
+    value: {{ printf "%s://%s:%d" (include "bundlekeel.scheme" .) .Values.api.advertisedHost (int .Values.api.port) | quote }}
+  {{- if .Values.pulsar.sasl.existingSecret }}
+  - name: BUNDLEKEEL_SECRETS_DIR
+    value: /run/secrets/bundlekeel/secrets
+  {{- end }}
+  {{- with .Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.extraEnvFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Mounts and volumes, the same wherever a container of ours runs. */}}
+{{/* Mounts and volumes, the same wherever a container of ours runs. The settings are a folder: a file mounted with subPath
+     stays as it was at the pod's start. Nothing can be mounted into a folder that is read-only. */}}
 {{- define "bundlekeel.volumeMounts" -}}
-- {name: bundlekeel-settings, mountPath: /etc/bundlekeel/settings.yaml, subPath: settings.yaml, readOnly: true}
+- {name: bundlekeel-settings, mountPath: /etc/bundlekeel, readOnly: true}
 - {name: bundlekeel-run, mountPath: /run/bundlekeel}
 - {name: bundlekeel-data, mountPath: /var/lib/bundlekeel}
 - {name: bundlekeel-tmp, mountPath: /tmp}
 {{- if .Values.pulsar.jwt.existingSecret }}
-- {name: bundlekeel-token, mountPath: /etc/bundlekeel/token, readOnly: true}
+- {name: bundlekeel-token, mountPath: /run/secrets/bundlekeel/token, readOnly: true}
 {{- end }}
 {{- if .Values.pulsar.tls.caSecret }}
-- {name: bundlekeel-ca, mountPath: /etc/bundlekeel/ca, readOnly: true}
+- {name: bundlekeel-ca, mountPath: /run/secrets/bundlekeel/ca, readOnly: true}
 {{- end }}
 {{- if .Values.pulsar.tls.certSecret }}
-- {name: bundlekeel-cert, mountPath: /etc/bundlekeel/cert, readOnly: true}
+- {name: bundlekeel-cert, mountPath: /run/secrets/bundlekeel/cert, readOnly: true}
 {{- end }}
 {{- if .Values.pulsar.sasl.existingSecret }}
-- {name: bundlekeel-secrets, mountPath: /etc/bundlekeel/secrets, readOnly: true}
+- {name: bundlekeel-secrets, mountPath: /run/secrets/bundlekeel/secrets, readOnly: true}
 {{- end }}
 {{- if .Values.api.auth.existingSecret }}
-- {name: bundlekeel-auth, mountPath: /etc/bundlekeel/auth, readOnly: true}
+- {name: bundlekeel-auth, mountPath: /run/secrets/bundlekeel/auth, readOnly: true}
 {{- end }}
 {{- if .Values.api.tls.existingSecret }}
-- {name: bundlekeel-api-tls, mountPath: /etc/bundlekeel/api-tls, readOnly: true}
+- {name: bundlekeel-api-tls, mountPath: /run/secrets/bundlekeel/api-tls, readOnly: true}
 {{- end }}
 {{- if .Values.history.existingClaim }}
 - {name: bundlekeel-history, mountPath: /history}
@@ -254,14 +268,34 @@ exec:
 {{- toYaml (concat (list "run" "-c" "/etc/bundlekeel/settings.yaml") .Values.extraArgs) -}}
 {{- end }}
 
-{{/* Only the token of who must speak to the API server is mounted. */}}
-{{- define "bundlekeel.podCommon" -}}
-serviceAccountName: {{ include "bundlekeel.serviceAccount" . }}
-enableServiceLinks: false
-{{- with .Values.imagePullSecrets }}
-imagePullSecrets:
+{{/* The metadata of every pod. Arguments: root, component, annotations of this one. */}}
+{{- define "bundlekeel.podMetadata" -}}
+{{- $ := index . 0 -}}
+labels:
+  {{- include "bundlekeel.labelsWith" (list $ $.Values.podLabels) | nindent 2 }}
+  app.kubernetes.io/component: {{ index . 1 }}
+{{- with merge (dict) (index . 2) $.Values.podAnnotations }}
+annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* The spec of every pod but for its containers. Arguments: root, affinity of this one. Only the token of who must speak to
+     the API server is mounted. */}}
+{{- define "bundlekeel.podCommon" -}}
+{{- $ := index . 0 -}}
+serviceAccountName: {{ include "bundlekeel.serviceAccount" $ }}
+enableServiceLinks: false
 securityContext:
-  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+  {{- toYaml $.Values.podSecurityContext | nindent 2 }}
+{{- with merge (deepCopy $.Values.affinity) (index . 1) }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- range $key := list "imagePullSecrets" "nodeSelector" "tolerations" "priorityClassName" "hostAliases" "dnsConfig" }}
+{{- with index $.Values $key }}
+{{ $key }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}

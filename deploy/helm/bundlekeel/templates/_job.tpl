@@ -2,12 +2,11 @@
 {{- define "bundlekeel.jobContainer" -}}
 {{- $ := index . 0 -}}
 name: {{ index . 1 }}
-image: {{ include "bundlekeel.image" $ }}
+image: {{ include "bundlekeel.image" (list $ $.Values.image) }}
 imagePullPolicy: {{ $.Values.image.pullPolicy }}
 args:
   {{- toYaml (index . 2) | nindent 2 }}
-env:
-  {{- include "bundlekeel.env" $ | nindent 2 }}
+{{ include "bundlekeel.env" $ }}
 resources:
   {{- toYaml (index . 3) | nindent 2 }}
 securityContext:

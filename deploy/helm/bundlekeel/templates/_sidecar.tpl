@@ -3,13 +3,12 @@
      liveness probe restarts this container alone. */}}
 {{- define "bundlekeel.sidecarContainer" -}}
 name: bundlekeel
-image: {{ include "bundlekeel.image" . }}
+image: {{ include "bundlekeel.image" (list . .Values.image) }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 restartPolicy: Always
 args:
   {{- include "bundlekeel.runArgs" . | nindent 2 }}
-env:
-  {{- include "bundlekeel.env" . | nindent 2 }}
+{{ include "bundlekeel.env" . }}
 ports:
   - {name: bundlekeel, containerPort: {{ int .Values.api.port }}, protocol: TCP}
 livenessProbe:

@@ -12,15 +12,17 @@ The state is read once more right before each write to the brokers: reading thei
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from bundlekeel.core.model.errors import StaleWrite, StoreError
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, handback, read_record
 from bundlekeel.daemon.state.documents import LeaderState, decode_state
 from bundlekeel.daemon.state.shared_state import STATE
-from bundlekeel.daemon.state.takeover_record import TakeoverRecord
+from bundlekeel.daemon.state.takeover_record import FAILSAFE, TakeoverRecord, encode_look
 from bundlekeel.ports import Clock, Coordination
 
 CONFIRM_SECONDS: Final = 60.0
@@ -104,6 +106,8 @@ async def judge(
     do.
     """
     activity = await read_activity(coordination, clock)
+    if context is not None:
+        await _record_look(coordination, clock.wall_ms())
     if activity.record is None:
         return FailsafeResult(state="not_taken_over", sentence="there is no takeover to undo", activity=activity)
     if not activity.dead(terms.after_seconds):
@@ -129,6 +133,13 @@ async def judge(
         return await _restore(await context(), activity, why, terms, look_again)
     except _CalledOff as found:
         return found.judgement
+
+
+async def _record_look(coordination: Coordination, wall_ms: int) -> None:
+    """For the sidecars' metric. That it cannot be written keeps nothing from being restored."""
+    with contextlib.suppress(StoreError, StaleWrite):
+        found = await coordination.read(FAILSAFE)
+        await coordination.write_shared(FAILSAFE, encode_look(wall_ms), version=found.version if found else None)
 
 
 class _CalledOff(Exception):

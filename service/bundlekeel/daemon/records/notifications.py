@@ -61,6 +61,9 @@ class Notifications:
     ) -> None:
         self._sinks = tuple(sinks)
         self._telemetry = telemetry
+        for sink in self._sinks:
+            for outcome in ("sent", "failed", "dropped"):
+                telemetry.count("notifications_total", 0.0, sink=sink.name, outcome=outcome)
         self._clock = clock
         self._notices = NotificationTexts(cluster=cluster, member=member, leads=leads)
 

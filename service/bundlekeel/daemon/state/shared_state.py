@@ -37,7 +37,7 @@ from bundlekeel.daemon.state.documents import (
     store_blob,
 )
 from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord, decode_takeover
+from bundlekeel.daemon.state.takeover_record import FAILSAFE, TAKEOVER, TakeoverRecord, decode_look, decode_takeover
 from bundlekeel.ports import Clock, Coordination, Document, DocumentChange
 
 _log = structlog.get_logger(__name__)
@@ -78,6 +78,7 @@ class SharedState:
         # Observes takeovers and their ends that others make while we run.
         self.on_takeover: Callable[[TakeoverRecord], None] = lambda _record: None
         self._takeover_seen = False
+        self.failsafe_look_ms = 0
         self.frozen: frozenset[str] = frozenset()
         # Documents under our root that could not be read: by folder, path -> why.
         self.unreadable: dict[str, dict[str, str]] = {}
@@ -92,8 +93,7 @@ class SharedState:
         # Of documents as they were when they were read last.
         self._stamps: dict[str, int | None] = {}
         self._open_chunk: list[dict[str, Any]] = []
-        self._open_index = 0
-        self._oldest_index = 0
+        self._open_index = self._oldest_index = 0
         self._chunk_stored = False
         self._decoded_moves: dict[str, tuple[bytes, list[dict[str, Any]]]] = {}  # by path, as read last
         # Grows with whatever we change ourselves: a read under way then is older than what we hold.
@@ -120,7 +120,7 @@ class SharedState:
     async def refresh(self) -> None:
         """Read the desired state, and on a follower what the leader last stored, as far as they have changed since
         they were read. StoreError when they cannot be read."""
-        paths = (DESIRED, TAKEOVER, STATE_HEAD)
+        paths = (DESIRED, TAKEOVER, FAILSAFE, STATE_HEAD)
         found = dict(zip(paths, await self._coordination.stamps(paths), strict=True))
         # What is written meanwhile is read too, and once more for its stamp.
         changed = [path for path in paths if path not in self._stamps or self._stamps[path] != found[path]]
@@ -130,6 +130,9 @@ class SharedState:
         if TAKEOVER in changed:
             self._hear_of(self._takeover(await self._coordination.read(TAKEOVER)))
             self._stamps[TAKEOVER] = found[TAKEOVER]
+        if FAILSAFE in changed:
+            self.failsafe_look_ms = decode_look(await self._coordination.read(FAILSAFE))
+            self._stamps[FAILSAFE] = found[FAILSAFE]
         if not self.leading and STATE_HEAD in changed and await self._read_leader_state():
             self._stamps[STATE_HEAD] = found[STATE_HEAD]
 

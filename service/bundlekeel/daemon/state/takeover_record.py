@@ -15,8 +15,11 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.answers.picture import EndedView, TakeoverView
+from bundlekeel.ports import Document
 
 TAKEOVER: Final = "takeover"
+# When the failsafe job looked last: {"wall_ms": ...}.
+FAILSAFE: Final = "failsafe"
 # 4.2 and later (PIP-380), dynamic, in both load managers: namespaces that the brokers' own shedding leaves alone.
 EXCLUDED: Final = "loadBalancerSheddingExcludedNamespaces"
 SPLITTING: Final = "loadBalancerAutoBundleSplitEnabled"
@@ -117,6 +120,19 @@ def decode_takeover(data: bytes) -> TakeoverRecord:
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise CodecError(f"the document {TAKEOVER} cannot be read: {error}", code=Code.WRONG_TYPE) from error
+
+
+def encode_look(wall_ms: int) -> bytes:
+    """The failsafe's document."""
+    return json.dumps({"wall_ms": wall_ms}).encode()
+
+
+def decode_look(document: Document | None) -> int:
+    """When the failsafe looked last (wall ms); 0 when it never did, or what it left cannot be read."""
+    try:
+        return int(load(document.data, what=f"the document {FAILSAFE}", exact=True)["wall_ms"]) if document else 0
+    except (CodecError, ValueError, TypeError, KeyError, OverflowError):
+        return 0
 
 
 def _names(record: Mapping[str, Any], field_name: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
 from bundlekeel.daemon.operations.failsafe import FailsafeLimits, FailsafeResult, judge, read_activity
 from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, takeover
-from bundlekeel.daemon.state.takeover_record import SPLITTING, TAKEOVER
+from bundlekeel.daemon.state.takeover_record import FAILSAFE, SPLITTING, TAKEOVER
 from tests.support.memory_admin import Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.memory_source import RealClock
@@ -107,6 +108,33 @@ async def test_alive_while_cycles_are_completed() -> None:
     found = await watchman.judge()
     assert (found.state, found.activity.epoch) == ("alive", sidecar.leadership.epoch)
     assert not watchman.admin.calls
+
+
+async def test_sidecars_expose_the_takeover_and_the_last_look() -> None:
+    """On every sidecar, without a seat too; a dry run is no look, and what cannot be read is as if there were none."""
+    cluster, watchman = await taken_over()
+    sidecar = FakeSidecar(cluster)
+    await sidecar.coordination.start()
+
+    async def exposed() -> tuple[str, str]:
+        await sidecar.shared_state.refresh()
+        lines = sidecar.service.render_metrics("text/plain")[0].decode().splitlines()
+        values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return values["bundlekeel_takeover_in_force"], values["bundlekeel_failsafe_look_timestamp_seconds"]
+
+    await watchman.judge(dry=True)
+    assert await exposed() == ("1.0", "0.0")
+    await watchman.judge()
+    document = await watchman.coordination.read(FAILSAFE)
+    assert document is not None and json.loads(document.data)["wall_ms"] > 0
+    assert [float(value) for value in await exposed()] == [1.0, json.loads(document.data)["wall_ms"] / 1000]
+    cluster.clock.offset += AFTER + 100
+    assert (await watchman.judge()).state == "restored"
+    assert (await exposed())[0] == "0.0"
+    document = await watchman.coordination.read(FAILSAFE)
+    assert document is not None
+    await watchman.coordination.write_shared(FAILSAFE, b"[1", version=document.version)
+    assert await exposed() == ("0.0", "0.0")
 
 
 async def test_a_takeover_gets_its_time_before_the_first_cycle() -> None:

@@ -169,14 +169,13 @@ class Place:
         return self
 
     def told(self) -> dict[str, float]:
-        """What is exported of the leadership, transitions by role."""
+        """What is exported of the leadership, and the transitions that were made, by role."""
         found = {}
         for line in self.telemetry.render("text/plain")[0].decode().splitlines():
             name, _, value = line.rpartition(" ")
             name = name.removeprefix("bundlekeel_")
-            if (
-                name in ("leader", "lease_remaining_seconds", "store_connected", "epoch")
-                or "transitions_total{" in name
+            if name in ("leader", "lease_remaining_seconds", "store_connected", "epoch") or (
+                "transitions_total{" in name and float(value)
             ):
                 found[name] = float(value)
         return found

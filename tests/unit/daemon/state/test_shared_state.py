@@ -28,7 +28,7 @@ from bundlekeel.daemon.state.documents import (
     split,
 )
 from bundlekeel.daemon.state.shared_state import DESIRED
-from bundlekeel.daemon.state.takeover_record import TAKEOVER
+from bundlekeel.daemon.state.takeover_record import FAILSAFE, TAKEOVER
 from bundlekeel.ports import Document
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.world import FakeCluster, FakeSidecar
@@ -121,7 +121,8 @@ async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
     await follower.coordination.start()
     state, values = follower.shared_state, follower.coordination.values
     await state.refresh()
-    assert sorted(values) == sorted([shared_state.DESIRED, TAKEOVER, shared_state.STATE, shared_state.MOVES])
+    everything = [shared_state.DESIRED, TAKEOVER, FAILSAFE, shared_state.STATE, shared_state.MOVES]
+    assert sorted(values) == sorted(everything)
     assert state.shared.cycle == 1
     for changed, change in (
         ([], asyncio.sleep(0)),

@@ -1,0 +1,154 @@
+{{/* Combinations of values that render and cannot work, each refused with the value and the way out. */}}
+{{- define "bundlekeel.checks" -}}
+{{- include "bundlekeel.checkNames" . -}}
+{{- include "bundlekeel.checkSettings" . -}}
+{{- include "bundlekeel.checkHistory" . -}}
+{{- include "bundlekeel.checkJobs" . -}}
+{{- include "bundlekeel.checkNetwork" . -}}
+{{- end }}
+
+{{- define "bundlekeel.checkNames" -}}
+{{- $name := include "bundlekeel.fullname" . -}}
+{{- if regexMatch "^[0-9]|\\." $name -}}
+{{- fail (printf "%q cannot be the name of a Service (no dot, and no digit first): set fullnameOverride" $name) -}}
+{{- end -}}
+{{- range $value := list "commonLabels" "podLabels" -}}
+{{- range $key, $_ := index $.Values $value -}}
+{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|version|managed-by|component)|helm\\.sh/chart)$" $key -}}
+{{- fail (printf "%s: the chart sets the label %s itself, and selects pods by it: leave it out" $value $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and (or .Values.kubernetesEvents.enabled (include "bundlekeel.sparkOnKubernetes" .)) (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.create is false, so kubernetesEvents and a k8s:// master would give their rights to the account `default`, and to every pod with it: set serviceAccount.name" -}}
+{{- end -}}
+{{- end }}
+
+{{/* What the chart sets everywhere (Service, probes, NOTES) cannot be something else in the file alone; a ConfigMap is no
+     place for secrets. */}}
+{{- define "bundlekeel.checkSettings" -}}
+{{- $owned := dict
+  "cluster" "set pulsar.cluster"
+  "mode" "set mode"
+  "metadata_store" "set pulsar.metadataStore"
+  "configuration_store" "set pulsar.configurationStore"
+  "api.port" "set api.port"
+  "api.socket" "leave it out: probes and the brokers' hook use the chart's"
+  "api.advertised_url" "set api.advertisedHost"
+  "api.tls.cert_file" "set api.tls.existingSecret"
+  "api.tls.key_file" "set api.tls.existingSecret"
+  "history.uri" "set history.uri"
+  "admin.token" "a ConfigMap is no place for secrets: name a Secret in pulsar.jwt.existingSecret"
+  "store.sasl_password" "a ConfigMap is no place for secrets: name a Secret in pulsar.sasl.existingSecret"
+  "prometheus.token" "a ConfigMap is no place for secrets: mount a Secret with extraVolumes, and set settings.prometheus.token_file"
+-}}
+{{- range $path, $instead := $owned -}}
+{{- $at := $.Values.settings -}}
+{{- range splitList "." $path -}}
+{{- if kindIs "map" $at -}}{{- $at = get $at . -}}{{- else -}}{{- $at = "" -}}{{- end -}}
+{{- end -}}
+{{- if ne (toString $at) "" -}}
+{{- fail (printf "settings.%s: %s" $path $instead) -}}
+{{- end -}}
+{{- end -}}
+{{- range dig "notify" "webhooks" list .Values.settings -}}
+{{- if .url -}}
+{{- fail "settings.notify.webhooks: url may hold a secret, and a ConfigMap is no place for one: mount a Secret with extraVolumes, and set url_file" -}}
+{{- end -}}
+{{- end -}}
+{{- range $value := list "metadataStore" "configurationStore" -}}
+{{- if regexMatch "^(etcd|oxia|rocksdb|memory|raft):" (index $.Values.pulsar $value) -}}
+{{- fail (printf "pulsar.%s: only ZooKeeper is supported, as in zk:pulsar-zookeeper:2181/chroot" $value) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.api.tls.requireClientCertificate (not .Values.api.tls.existingSecret) -}}
+{{- fail "api.tls.requireClientCertificate needs a certificate to serve with: set api.tls.existingSecret" -}}
+{{- end -}}
+{{- end }}
+
+{{/* A folder has to be on a volume: containers are read-only. Arguments: root, value, folder or address. */}}
+{{- define "bundlekeel.checkFolder" -}}
+{{- $ := index . 0 -}}
+{{- $uri := trimPrefix "file://" (index . 2) -}}
+{{- if and $uri (not (contains "://" $uri)) -}}
+{{- $mounts := list -}}
+{{- if $.Values.history.existingClaim -}}{{- $mounts = append $mounts "/history" -}}{{- end -}}
+{{- range $.Values.extraVolumeMounts -}}{{- $mounts = append $mounts .mountPath -}}{{- end -}}
+{{- $found := false -}}
+{{- range $mounts -}}
+{{- if hasPrefix (printf "%s/" (trimSuffix "/" .)) (printf "%s/" $uri) -}}{{- $found = true -}}{{- end -}}
+{{- end -}}
+{{- if not $found -}}
+{{- fail (printf "%s: the folder %s is on no volume, and containers are read-only: set history.existingClaim, which is mounted at /history, or extraVolumes and extraVolumeMounts" (index . 1) $uri) -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "bundlekeel.checkHistory" -}}
+{{- with .Values.history -}}
+{{- if and .existingClaim (not .uri) -}}
+{{- fail "history.existingClaim is set and history.uri is not, so nothing is recorded: set history.uri, for example /history" -}}
+{{- end -}}
+{{- if and $.Values.recalibrate.enabled (not .uri) -}}
+{{- fail "recalibrate.enabled needs recorded history: set history.uri, and history.existingClaim for a folder" -}}
+{{- end -}}
+{{- include "bundlekeel.checkFolder" (list $ "history.uri" .uri) -}}
+{{- end -}}
+{{- if .Values.recalibrate.enabled -}}
+{{- include "bundlekeel.checkFolder" (list . "recalibrate.out" .Values.recalibrate.out) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Of a duration like 10s, 500ms or 1m, or a number. */}}
+{{- define "bundlekeel.seconds" -}}
+{{- $text := toString . -}}
+{{- if regexMatch "^[0-9.]+$" $text -}}{{- $text = printf "%ss" $text -}}{{- end -}}
+{{- $zero := toDate "2006-01-02" "2000-01-01" -}}
+{{- sub (unixEpoch (dateModify $text $zero)) (unixEpoch $zero) -}}
+{{- end }}
+
+{{- define "bundlekeel.checkJobs" -}}
+{{- $interval := dig "cycle" "interval" "10s" .Values.settings -}}
+{{- if lt (int (include "bundlekeel.seconds" .Values.deadman.after)) (mul 3 (int (include "bundlekeel.seconds" $interval))) -}}
+{{- fail (printf "deadman.after: %s is shorter than three cycles of %v (settings.cycle.interval): a leader that is a little slow is not dead" .Values.deadman.after $interval) -}}
+{{- end -}}
+{{- with .Values.monitoring -}}
+{{- if and .podMonitor.enabled .serviceMonitor.enabled -}}
+{{- fail "monitoring: podMonitor and serviceMonitor would scrape the same pods twice: enable one of them" -}}
+{{- end -}}
+{{- if and .serviceMonitor.enabled (not $.Values.deployment.enabled) -}}
+{{- fail "monitoring.serviceMonitor scrapes the Deployment, and deployment.enabled is false: enable monitoring.podMonitor instead" -}}
+{{- end -}}
+{{- range .prometheusRule.leaveOut -}}
+{{- if not (regexMatch (printf "(?m)alert: %s$" .) ($.Files.Get "files/alerts.yml")) -}}
+{{- fail (printf "monitoring.prometheusRule.leaveOut: there is no alert %s in deploy/prometheus/alerts.yml" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "bundlekeel.checkNetwork" -}}
+{{- if .Values.networkPolicy.enabled -}}
+{{- range $value := list "metadataStore" "configurationStore" -}}
+{{- range regexFindAll "[^,:/]+(:[0-9]+)?(,|$)" (regexReplaceAll "/.*" (trimPrefix "zk:" (index $.Values.pulsar $value)) "") -1 -}}
+{{- $port := default "2181" (regexFind "[0-9]+$" (regexFind ":[0-9]+" .)) -}}
+{{- if not (has $port (splitList " " (join " " $.Values.networkPolicy.zookeeperPorts))) -}}
+{{- fail (printf "networkPolicy.zookeeperPorts: port %s of pulsar.%s is missing, so the metadata store would be cut off: add it" $port $value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if not .Values.networkPolicy.extraEgress -}}
+{{- $out := dict
+  "history.uri" (ternary .Values.history.uri "" (and (contains "://" .Values.history.uri) (not (hasPrefix "file://" .Values.history.uri))))
+  "settings.prometheus.url" (dig "prometheus" "url" "" .Values.settings)
+  "settings.traces.otlp_endpoint" (dig "traces" "otlp_endpoint" "" .Values.settings)
+  "settings.notify.webhooks" (dig "notify" "webhooks" list .Values.settings)
+-}}
+{{- range $value, $found := $out -}}
+{{- if $found -}}
+{{- fail (printf "networkPolicy.extraEgress is empty, so what %s names cannot be reached: add a rule for it" $value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

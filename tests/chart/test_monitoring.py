@@ -1,0 +1,92 @@
+"""What Prometheus and Grafana get of the chart, and how much of it a person can tune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dev.chart import CHART, ROOT, render
+from tests.support.chart import Object, of_kind
+
+TUNED = {
+    "monitoring": {
+        "scrapeTimeout": "5s",
+        "relabelings": [{"targetLabel": "region", "replacement": "eu"}],
+        "metricRelabelings": [{"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"}],
+        "prometheusRule": {"labels": {"team": "messaging"}, "leaveOut": ["BundlekeelPausedLong"]},
+        "dashboards": {"labels": {"grafana_dashboard": "pulsar"}, "annotations": {"grafana_folder": "Pulsar"}},
+    }
+}
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> list[Object]:
+    """The operator's objects with everything set."""
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(TUNED), encoding="utf-8")
+    return render("keel", CHART / "ci" / "prometheus-operator-values.yaml", "-f", str(file))
+
+
+def _endpoint(objects: list[Object]) -> Object:
+    (monitor,) = [item for item in objects if item["kind"] == "ServiceMonitor"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    return dict(endpoint)
+
+
+def _alerts(text: Any) -> list[Object]:
+    return [rule for group in text["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "key"),
+    [
+        ("prometheus-operator", "ServiceMonitor", "endpoints"),
+        ("apache-sidecar", "PodMonitor", "podMetricsEndpoints"),
+    ],
+)
+def test_metrics_carry_the_cluster(case: str, kind: str, key: str) -> None:
+    """Rules aggregate by cluster and job: two releases in one Prometheus would be one with two leaders."""
+    (endpoint,) = of_kind(case, kind)["spec"][key]
+    labels = {item["targetLabel"]: item["replacement"] for item in endpoint["relabelings"]}
+    assert labels == {"job": "bundlekeel", "cluster": "pulsar"}
+
+
+def test_scraping_can_be_tuned(tuned: list[Object]) -> None:
+    """Relabelings come after the chart's own, so that they win."""
+    endpoint = _endpoint(tuned)
+    assert endpoint["scrapeTimeout"] == "5s"
+    assert endpoint["relabelings"][-1] == {"targetLabel": "region", "replacement": "eu"}
+    assert [item["targetLabel"] for item in endpoint["relabelings"][:-1]] == ["job", "cluster"]
+    assert endpoint["metricRelabelings"] == TUNED["monitoring"]["metricRelabelings"]
+    untouched = of_kind("prometheus-operator", "ServiceMonitor")["spec"]["endpoints"][0]
+    assert not {"scrapeTimeout", "metricRelabelings"} & set(untouched)
+
+
+def test_alerts_get_labels_and_can_be_left_out(tuned: list[Object]) -> None:
+    """What is not left out is as in the repository but for the label."""
+    shipped = _alerts(yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")))
+    (made,) = [item for item in tuned if item["metadata"]["name"] == "keel-bundlekeel-alerts"]
+    wanted = [rule for rule in shipped if rule["alert"] != "BundlekeelPausedLong"]
+    assert len(wanted) == len(shipped) - 1
+    for rule in wanted:
+        rule["labels"] = {**rule["labels"], "team": "messaging"}
+    assert _alerts(made["spec"]) == wanted
+
+
+def test_an_alert_that_does_not_exist_cannot_be_left_out() -> None:
+    """A misspelt name would otherwise page on."""
+    values = CHART / "ci" / "prometheus-operator-values.yaml"
+    with pytest.raises(
+        RuntimeError, match=r"monitoring\.prometheusRule\.leaveOut: there is no alert BundlekeelPause\b"
+    ):
+        render("keel", values, "--set", "monitoring.prometheusRule.leaveOut={BundlekeelPause}")
+
+
+def test_dashboards_have_a_label_and_a_folder(tuned: list[Object]) -> None:
+    """As Grafana's own sidecar is set up to find them."""
+    (made,) = [item for item in tuned if item["metadata"]["name"] == "keel-bundlekeel-dashboards"]
+    assert made["metadata"]["labels"]["grafana_dashboard"] == "pulsar"
+    assert made["metadata"]["annotations"] == {"grafana_folder": "Pulsar"}

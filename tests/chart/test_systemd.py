@@ -1,0 +1,61 @@
+"""The units of deploy/systemd, as systemd itself reads them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dev.chart import ROOT
+
+FOLDER = ROOT / "deploy" / "systemd"
+UNITS = ("bundlekeel", "bundlekeel-deadman")
+# Of ten; systemd calls what is below 4 well protected.
+EXPOSURE = 2.0
+CONFINING = re.compile(r"(?:UMask|NoNew|Capability|Protect|Private|Restrict|Lock|SystemCall)\w*=.*")
+
+
+def _lines(unit: str) -> list[str]:
+    return (FOLDER / f"{unit}.service").read_text(encoding="utf-8").splitlines()
+
+
+def _analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    return subprocess.run(["systemd-analyze", *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_systemd_takes_the_unit(unit: str, tmp_path: Path) -> None:
+    """With a program that is there; ours is installed elsewhere."""
+    text = "\n".join(_lines(unit)).replace("/opt/bundlekeel/current/bin/bundlekeel", "/bin/true")
+    (tmp_path / f"{unit}.service").write_text(text, encoding="utf-8")
+    answer = _analyze("verify", "--man=no", str(tmp_path / f"{unit}.service"))
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_little_is_exposed(unit: str) -> None:
+    """By systemd's own measure."""
+    answer = _analyze("security", "--offline=yes", f"--threshold={EXPOSURE * 10:.0f}", str(FOLDER / f"{unit}.service"))
+    assert answer.returncode == 0, answer.stdout.splitlines()[-1]
+
+
+def test_the_failsafe_is_confined_as_the_sidecar_is() -> None:
+    """It holds the same token. It writes nothing, so that it needs no folder."""
+    sidecar, failsafe = ([line for line in _lines(unit) if CONFINING.fullmatch(line)] for unit in UNITS)
+    assert failsafe == sidecar
+    assert "SystemCallFilter=@system-service" in sidecar
+    for unit in UNITS:
+        assert any(line.startswith("MemoryMax=") for line in _lines(unit))
+    assert not any(line.startswith("StateDirectory") for line in _lines("bundlekeel-deadman"))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_page_shows_the_file_itself(unit: str) -> None:
+    """Not a copy; mkdocs puts it there."""
+    page = (ROOT / "docs" / "operations" / "systemd.md").read_text(encoding="utf-8")
+    assert f'```ini\n--8<-- "deploy/systemd/{unit}.service"\n```' in page
