@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Literal, cast, get_args, get_origin
 
 import typer
 
 from bundlekeel.cli.app import make_app
+from bundlekeel.cli.examples import examples_of
 from bundlekeel.cli.exit_codes import EPILOG
 from bundlekeel.cli.offline import decide
 from bundlekeel.cli.wiring import Wiring
 from dev import NOTE
 
-_SHARED = ("output", "watching", "interval", "config", "socket", "url")
+_SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")
 
 _INTRO = """\
 A running sidecar is found by `--url`, `--socket`, or the settings file (`-c`): its unix socket when there is one,
@@ -68,19 +69,26 @@ def cli_page() -> str:
     root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None)))
     lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
     lines += ["## Options of every command that asks a sidecar", "", *_table(_shared(root))]
-    for path, command in _commands(root, "bundlekeel"):
-        lines += _command(path, command)
+    panel = ""
+    for name, top in root.commands.items():
+        if top.rich_help_panel != panel:
+            panel = top.rich_help_panel
+            lines += [f"## {panel}", ""]
+        for path, command in _commands({name: top}, "bundlekeel"):
+            lines += _command(path, command)
+        if examples := examples_of(name):
+            lines += ["```", *examples, "```", ""]
     lines += [_DECIDE, *_notes()]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
-    for name, command in group.commands.items():
+def _commands(commands: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for name, command in commands.items():
         here = f"{path} {name}"
         if getattr(command, "commands", None):
             if command.callback is not None and command.params:
                 yield here, command
-            yield from _commands(command, here)
+            yield from _commands(command.commands, here)
         else:
             yield here, command
 
@@ -88,8 +96,8 @@ def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _command(path: str, command: Any) -> list[str]:
     arguments = [item for item in command.params if item.param_type_name == "argument"]
     options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
-    usage = " ".join([path, *(_usage(item) for item in arguments), "[OPTIONS]" if options else ""]).rstrip()
-    lines = [f"## `{usage}`", "", re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")), ""]
+    usage = " ".join([path, *(_usage(item) for item in arguments)])
+    lines = [f"### `{usage}`", "", re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")), ""]
     asks = any(item.name == "url" for item in options)
     own = [item for item in options if item.name != "help" and not (asks and item.name in _SHARED)]
     body = [_row(f"`{_usage(item)}`", item) for item in arguments] + [_row(_names(item), item) for item in own]
@@ -115,8 +123,8 @@ def _names(option: Any) -> str:
 
 
 def _row(name: str, item: Any) -> str:
-    choices = ", ".join(_choices(item))
-    meaning = f"{getattr(item, 'help', None) or ''}{f' ({choices})' if choices else ''}"
+    said, words = getattr(item, "help", None) or "", _choices(item)
+    meaning = said if all(word in said for word in words) else f"{said} ({', '.join(words)})"
     if getattr(item, "envvar", None):
         meaning += f" `{item.envvar}`"
     default = item.default

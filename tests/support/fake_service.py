@@ -395,6 +395,7 @@ class FakeService(FakeChannel, FakeOverview):
     async def resume(self, *, reason: str, by: str) -> Resumed:
         """Forgets it."""
         self._called("resume", (reason, by))
+        self.paused = None
         return Resumed(reason=reason, by=by)
 
     async def set_mode(self, mode: str, *, reason: str, by: str) -> ModeView:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
 from bundlekeel.api.auth import AccessRules, Authentication
 from bundlekeel.api.problems import problem
+from bundlekeel.codec.external_input import clean
 from bundlekeel.settings.credentials import ROLES, Principal
 
 MAX_BODY_BYTES = 256 * 1024
@@ -116,10 +117,18 @@ class Admission:
     async def unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A path without a route: without the right to read the answer does not show which routes exist."""
         refusal = await self._refusal(scope, "viewer")
-        await (refusal or problem(404, "not-found", "Not Found"))(scope, receive, send)
+        await (refusal or problem(404, "not-found", _no_route(scope)))(scope, receive, send)
 
     async def _refusal(self, scope: Scope, role: str) -> Response | None:
         return None if self._authentication is None else await self._authentication.refusal(scope, role)
+
+
+def _no_route(scope: Scope) -> str:
+    asked = clean(f"{scope['method']} {scope['path']}")[:200]
+    text = f"Not Found: no route {asked} at this address; /api/v1/openapi.json lists those that are"
+    if scope["method"] in SAFE_METHODS or scope["app"].state.mutations:
+        return text
+    return f"{text}; changes are taken on the unix socket alone while `api.auth` is not configured"
 
 
 async def _read_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:

@@ -60,11 +60,9 @@ class Audit:
         message = await receive()
         given = message.get("body", b"")
         body = _object(given) if given else {}
-        if body is None:
-            app, body = (
-                problem(400, "not-an-object", "the body is no JSON object in UTF-8 (without a byte order mark)"),
-                {},
-            )
+        if isinstance(body, str):
+            detail = f"the body is no JSON object in UTF-8 (without a byte order mark): {body}"
+            app, body = problem(400, "not-an-object", detail), {}
         elif principal is not None and given:
             body["by"] = principal.name
             message = {**message, "body": msgspec.json.encode(body)}
@@ -134,11 +132,11 @@ class Audit:
             self._trail.record({"wall_ms": self._trail.wall_ms(), **record})
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
-    """A body that is a JSON object in UTF-8; None otherwise."""
+def _object(data: bytes) -> dict[str, Any] | str:
+    """A body that is a JSON object in UTF-8; otherwise what it is, or where it is not JSON."""
     try:
         load(data, what="the body", exact=True)  # within its bounds
         found = msgspec.json.decode(data)
-    except (CodecError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    except (CodecError, ValueError) as error:
+        return str(error).removeprefix("the body cannot be read: ")
+    return found if isinstance(found, dict) else "it is another value"

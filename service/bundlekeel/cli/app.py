@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from bundlekeel import __version__
+from bundlekeel.cli.examples import examples_of
 from bundlekeel.cli.exit_codes import EPILOG, USAGE
 
 if TYPE_CHECKING:
@@ -148,6 +149,9 @@ class _Commands(Mapping[str, Any]):
             self._loaded[module] = typer.main.get_group(part).commands
         command = self._loaded[module][name]
         command.rich_help_panel = panel
+        if examples := examples_of(name):
+            # A paragraph is a line of its own there.
+            command.epilog = "\n\n".join(["Examples:", *examples])
         return command
 
     def __iter__(self) -> Iterator[str]:

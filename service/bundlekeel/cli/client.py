@@ -184,14 +184,14 @@ class Client:
             detail, difference = str(told["detail"]), told.get("difference") or []
         except (ValueError, KeyError, TypeError):
             return CliError(f"what answers at {self.address} is not a sidecar (HTTP {answer.status_code})", UNREACHABLE)
-        if answer.request.method != "GET" and detail in _NO_ROUTE and self.address.absent_socket:
+        if answer.request.method != "GET" and detail.startswith(_NO_ROUTE) and self.address.absent_socket:
             text = f"no sidecar of these settings runs here: there is no socket {self.address.absent_socket}"
             return CliError(f"{text}; what answers at {self.address} takes no changes", UNREACHABLE)
-        if answer.request.method == "GET" and detail in _NO_ROUTE:
+        if answer.request.method == "GET" and detail.startswith(_NO_ROUTE):
             path = answer.request.url.path
             hint = "expected the address of a sidecar of this release, http://host:port"
             return CliError(f"{self.address} has no {path}: {hint}", USAGE)
-        if detail in _NO_ROUTE:
+        if detail.startswith(_NO_ROUTE):
             hint = f"{self.address} accepts no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
             return CliError(hint, REFUSED)
         if answer.status_code == 401:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 from rich.console import RenderableType
@@ -39,7 +39,10 @@ journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMM
 @connected
 def journal(
     session: Session,
-    kind: Annotated[JournalKind | None, typer.Option("--kind", help="Only records of this kind.")] = None,
+    kind: Annotated[
+        JournalKind | None,
+        typer.Option("--kind", metavar="KIND", help=f"Only records of one kind: {', '.join(get_args(JournalKind))}."),
+    ] = None,
     limit: LimitOption = None,
     since: SinceOption = None,
     until: UntilOption = None,

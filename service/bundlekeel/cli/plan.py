@@ -14,6 +14,7 @@ from rich.text import Text
 from bundlekeel.cli import completion, text_views, units
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.intervene.operation_tables import carried_out
 from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login, seconds_of
 from bundlekeel.cli.tables import coded, split_name
@@ -180,7 +181,7 @@ def failed(task: TaskView) -> int:
 
 
 def _render(session: Session) -> Render:
-    return typed(PlanView, lambda answer, layout: plan(answer, layout, decoded(State, session.client.get("state"))))
+    return typed(PlanView, lambda answer, layout: plan(answer, layout, session.state()))
 
 
 def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
@@ -195,27 +196,11 @@ def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
     if answer.refusals:
         parts += [Text(), _refusals(answer.refusals, layout)]
     if (answer.moves or answer.splits) and not answer.what_if:
-        parts += [Text(), Text(_next(answer, state), style="dim")]
+        command = f'to carry it out: bundlekeel plan execute {answer.hash} --reason "…"'
+        parts += [Text(), Text(carried_out(command, state), style="dim")]
     if answer.finished:
         parts += [Text(), Text(_finished(answer.finished, answer.imbalance.measure), style="bold")]
     return Group(*parts)
-
-
-def _next(answer: PlanView, state: State) -> str:
-    """The command that carries a plan out, or what has to change before it would."""
-    first = []
-    if state.mode_ceiling != "act":
-        first.append(
-            "set `mode: act` in the settings file of every sidecar and restart it (`bundlekeel doctor --for act`)"
-        )
-    if state.mode != state.mode_ceiling:
-        first.append("`bundlekeel mode act`")
-    if state.paused:
-        first.append("`bundlekeel resume`")
-    if not first:
-        return f'to carry it out: bundlekeel plan execute {answer.hash} --reason "…"'
-    paused = ", everything is paused" if state.paused else ""
-    return f"nothing is carried out now: the mode is {state.mode}{paused}; first {', then '.join(first)}"
 
 
 def _finished(row: FinishView, measure: str) -> str:

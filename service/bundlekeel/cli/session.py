@@ -15,8 +15,9 @@ import typer
 
 from bundlekeel.cli.client import Client, CredentialFiles, connect
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
-from bundlekeel.cli.output import Output, Render, Watch, show, tell
+from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
+from bundlekeel.daemon.answers.picture import State
 from bundlekeel.settings.types import parse_duration
 
 OutputOption = Annotated[
@@ -29,18 +30,20 @@ ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
+# The variables would double the lines of every help.
+_WHICH = "Which sidecar (or BUNDLEKEEL_URL, BUNDLEKEEL_SOCKET, ...)"
+
+
 def _sidecar(name: str, what: str) -> Any:
     """An option that helps to find a sidecar; the environment may say the same."""
     variable = f"BUNDLEKEEL_{name.strip('-').replace('-', '_').upper()}"
-    return typer.Option(name, envvar=variable, help=what, rich_help_panel="Which sidecar")
+    return typer.Option(name, envvar=variable, show_envvar=False, help=what, rich_help_panel=_WHICH)
 
 
 UrlOption = Annotated[str | None, _sidecar("--url", "A sidecar's address, http://host:port.")]
 SocketOption = Annotated[Path | None, _sidecar("--socket", "Unix socket of a sidecar on this host.")]
 TokenFileOption = Annotated[Path | None, _sidecar("--token-file", "File with a bearer token.")]
-TlsCaOption = Annotated[
-    Path | None, _sidecar("--tls-ca", "CA certificates (PEM) that an https address is checked with.")
-]
+TlsCaOption = Annotated[Path | None, _sidecar("--tls-ca", "CA certificates (PEM) of an https address.")]
 TlsCertOption = Annotated[Path | None, _sidecar("--tls-cert", "Client certificate (PEM).")]
 TlsKeyOption = Annotated[Path | None, _sidecar("--tls-key", "Key of the client certificate (PEM).")]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C.")]
@@ -76,6 +79,10 @@ class Session:
         """Fetch and print, once or with `--watch`; returns the last answer."""
         return show(lambda: fetch(self.client), render, self.output, self.watch)
 
+    def state(self) -> State:
+        """Of the sidecar: what may be carried out now."""
+        return decoded(State, self.client.get("state"))
+
     def tell(self, answer: Any, render: Render) -> None:
         """Print an answer that is there already."""
         tell(answer, render, self.output)
@@ -96,6 +103,8 @@ def period(since: str | None, until: str | None) -> dict[str, int | None]:
         None if text is None else int(_moment(option, text, now).timestamp() * 1000)
         for option, text in (("--since", since), ("--until", until))
     )
+    if begin is not None and begin > now.timestamp() * 1000:
+        raise CliError(f"--since {since!r} is in the future", USAGE)
     if begin is not None and end is not None and end < begin:
         raise CliError(f"--until {until!r} is before --since {since!r}", USAGE)
     return {"since_ms": begin, "until_ms": end}

@@ -112,7 +112,8 @@ def _summary(state: State, answer: Status) -> Table:
     grid.add_row("sidecar", own)
     grid.add_row("others", ", ".join(item.id for item in state.members if item.id != state.member) or "none")
     grid.add_row("leader", f"{leader.id}, epoch {leader.epoch}" if leader else Text("none", style=_BAD))
-    grid.add_row("cluster", f"{state.cluster}, {state.cluster_mode} load manager")
+    manager = "not known yet" if state.cluster_mode == "unknown" else state.cluster_mode
+    grid.add_row("cluster", f"{state.cluster}, load manager {manager}")
     grid.add_row("mode", _mode(state))
     grid.add_row("strategy", f"{state.strategy}, placement {state.placement}")
     if state.paused:
@@ -171,9 +172,11 @@ def _cycle(cycle: CycleView | None) -> str:
 
 def _imbalance(values: ImbalanceView, brokers: Sequence[BrokerView]) -> str:
     score, size = units.multiple(values.score_max_mean), units.multiple(values.throughput_max_mean)
-    busiest = max((row.score_ratio or 0.0 for row in brokers), default=0.0)
-    if busiest < _IDLE:
-        return f"none to speak of: the cluster is idle, its busiest broker at {units.share(busiest)}"
+    scores = [row.score_ratio for row in brokers if row.score_ratio is not None]
+    if not scores:
+        return "not known yet"
+    if max(scores) < _IDLE:
+        return f"none: no broker has load, the busiest is at {units.share(max(scores))}"
     return f"max/mean {score} by score, {size} by throughput (1.00 is even)"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 from rich.console import Group, RenderableType
@@ -25,6 +26,7 @@ _INDENT = (0, 0, 0, 2)
 _LATE_MS = 60_000
 # As many candidates are named; more are counted.
 _NAMED = 4
+_NOTHING = Text("no records: nothing of this kind was recorded at that time")
 R = TypeVar("R")
 
 
@@ -51,6 +53,8 @@ def why(answer: WhyView, layout: TableLayout) -> RenderableType:
 
 def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout) -> RenderableType:
     """A line a cycle."""
+    if not rows:
+        return _NOTHING
     made = table("time", ">cycle", "verdict", ">moves", "refusals", "sentence")
     for row, before in _collapsed(rows, lambda row: (row.verdict.code, row.moves)):
         made.add_row(
@@ -66,6 +70,8 @@ def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout) -> RenderableTyp
 
 def journal(rows: Sequence[Json], layout: TableLayout) -> RenderableType:
     """A line a record, whose fields differ by kind: what was done, where it landed, and why."""
+    if not rows:
+        return _NOTHING
     apart = layout.wide and not layout.stacked
     last = [] if layout.narrow else ["sentence"]
     made = table("time", "kind", "what", "outcome", ">took", *last, *(["by", "reason"] if apart else []))
@@ -77,17 +83,23 @@ def journal(rows: Sequence[Json], layout: TableLayout) -> RenderableType:
             str(row.get("kind", "")),
             f"{what}\n{sentence}".rstrip() if layout.narrow else what,
             Text(outcome, style={"done": "green", "": ""}.get(outcome, "yellow")),
-            units.age(row.get("seconds")) if row.get("seconds") is not None else "",
+            _took(row.get("seconds")),
             *([] if layout.narrow else [sentence]),
             *([str(row.get("by") or ""), str(row.get("reason") or "")] if apart else []),
         )
     return made
 
 
+def _took(seconds: float | Mapping[str, float] | None) -> str:
+    """How long a record's work took; a cycle's is given by part, too."""
+    known = seconds.get("total") if isinstance(seconds, Mapping) else seconds
+    return "" if known is None else units.age(known)
+
+
 def _collapsed(rows: Sequence[R], what: Callable[[R], Any]) -> Iterator[tuple[R, int]]:
     """The last of those in a row of which `what` is the same and not None, and how many came before it."""
     before = 0
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
+    for row, following in zip_longest(rows, rows[1:]):
         mine = what(row)
         if following is not None and mine is not None and what(following) == mine:
             before += 1
@@ -232,6 +244,8 @@ def change(answer: Json, _: TableLayout) -> RenderableType:
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return "\n".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or units.DASH
     return units.DASH if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -324,6 +324,35 @@ async def test_no_mutation_without_a_reason(http: httpx.AsyncClient, path: str, 
     assert (await http.post(f"/api/v1/{path}", json=body)).status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ('{"reason":"x"', "line 1 column 14"),
+        ('{"reason": x}', "line 1 column 12"),
+        ("[1]", "it is another value"),
+    ],
+)
+async def test_broken_json_is_told_with_its_place(http: httpx.AsyncClient, body: str, where: str) -> None:
+    """What was typed by hand is found at once."""
+    answer = await http.post("/api/v1/pause", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400 and where in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "mutations", "socket"),
+    [("POST", "pause", False, True), ("GET", "pausse", False, False), ("POST", "pausse", True, False)],
+)
+async def test_a_path_without_a_route_says_where_the_routes_are(
+    service: FakeService, method: str, path: str, mutations: bool, socket: bool
+) -> None:
+    """A change that this address does not take names the unix socket."""
+    async with client(create_app(service, mutations=mutations)) as http:
+        answer = await http.request(method, f"/api/v1/{path}", json={"reason": "r"})
+    detail = answer.json()["detail"]
+    assert answer.status_code == 404 and f"{method} /api/v1/{path}" in detail and "openapi.json" in detail
+    assert ("unix socket" in detail) is socket
+
+
 async def test_probes(http: httpx.AsyncClient, service: FakeService) -> None:
     """200 with ok; with `?verbose` every named check; 503 and the reason when one fails."""
     assert (await http.get("/livez")).text == "ok\n"

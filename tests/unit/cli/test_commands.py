@@ -242,7 +242,7 @@ def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     """Load before and after, moves with their reason, refusals grouped with their meaning, the next command."""
     sidecar.service.mode = "act"
     text = sidecar.run("plan", "--strategy", "threshold", "--set", "threshold_percent=5").stdout
-    splits = ("splits (1, 1 refused)", "carries 180%, hot", "a split separates topics; add partitions")
+    splits = ("splits (1, 1 refused)", "carries 180%, hot", "a split separates topics (1 topics)")
     for part in (
         "max/mean of score 1.89 → 1.20",
         "82.0%",
@@ -343,7 +343,17 @@ def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:
     sidecar.service.brokers = lambda: rows  # type: ignore[method-assign]
     text = sidecar.run("status").stdout
     del sidecar.service.brokers
-    assert "the cluster is idle, its busiest broker at 0.4%" in text and "max/mean" not in text
+    assert "no broker has load, the busiest is at 0.4%" in text and "max/mean" not in text
+
+
+def test_what_is_not_known_yet_is_called_so(sidecar: Sidecar) -> None:
+    """In the first seconds nothing was read: that is neither an idle cluster nor an unknown load manager."""
+    state = sidecar.service.state
+    new = replace(state(), cluster_mode="unknown", cycle=None)
+    sidecar.service.brokers, sidecar.service.state = list, lambda: new  # type: ignore[assignment, method-assign]
+    text = " ".join(sidecar.run("status").stdout.split())
+    del sidecar.service.brokers, sidecar.service.state
+    assert "load manager not known yet" in text and "imbalance not known yet" in text
 
 
 def test_watch_goes_on(sidecar: Sidecar) -> None:
@@ -403,6 +413,8 @@ def test_a_time_is_asked_for_as_people_write_it(sidecar: Sidecar) -> None:
     assert wrong.exit_code == 2 and "--since 'last week': expected a duration such as 24h" in wrong.stderr
     turned = sidecar.run("journal", "--since", "1h", "--until", "2h")
     assert turned.exit_code == 2 and "is before" in turned.stderr
+    future = sidecar.run("summary", "--since", "2999-01-01")
+    assert future.exit_code == 2 and "--since '2999-01-01' is in the future" in future.stderr
 
 
 def test_cycles_that_decide_the_same_are_one_line(sidecar: Sidecar) -> None:
@@ -484,6 +496,7 @@ CHANGES: list[tuple[list[str], str, Any]] = [
 def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: Any) -> None:
     """Over the socket they reach the service; over TCP they are refused with the way out."""
     sidecar.run("plan")
+    sidecar.run("pause", "--reason", "r")
     assert sidecar.run(*command).exit_code == 0
     assert (name, expected) in sidecar.service.calls
     refused = sidecar.run(*command, to="url")

@@ -180,6 +180,21 @@ def test_check_is_content_and_tells_what_is_wrong(folder: Path) -> None:
     assert {path: path.read_bytes() for path in others} == others
 
 
+def test_a_fault_is_a_line_however_many_cycles_it_costs(tmp_path: Path) -> None:
+    """Each record continues the one before, so one that is missing costs all after it; a file's path stands once."""
+    records = records_of(sequence(6, 12))
+    ParquetStore(tmp_path).publish(1, 2, records[2:])
+    why = "it continues cycle 2 of epoch 1, which is missing"
+    checked = run("history", "check", "--history", str(tmp_path)).stdout
+    assert f"4 cycles, 1:3 to 1:6 cannot be rebuilt: {why}" in checked and checked.count("cannot be rebuilt") == 1
+    replayed = run("replay", "all", "--history", str(tmp_path)).stdout
+    assert f"4 cycles, 1:3 to 1:6: {why} (test)" in replayed and replayed.count("which is missing") == 1
+    (torn,) = tmp_path.rglob("*.parquet")
+    torn.write_bytes(torn.read_bytes()[:-4])
+    for command in (["history", "check"], ["replay", "all"]):
+        assert run(*command, "--history", str(tmp_path)).stdout.count("hour=22/1-2.parquet") == 1
+
+
 def test_j12_an_empty_store_is_not_ok(folder: Path, tmp_path: Path) -> None:
     """Nothing recorded is what a wrong folder or bucket looks like: said, exit code 1, in JSON too."""
     empty = tmp_path / "none"

@@ -99,6 +99,7 @@ def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: Any)
 
 def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar) -> None:
     """The bundle first, then the move, and what every other broker says."""
+    sidecar.service.mode = "act"
     text = " ".join(sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], *WHO).stdout.split())
     assert text.startswith(f"{BUNDLE} moves with its 3 known topics")
     for part in ("82.0% -> 52.0%", "PolicyForbids:", "takes it", "dry run: nothing was done; --yes"):
@@ -129,11 +130,54 @@ def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
     """A script must not take it for a yes."""
     sidecar.service.requests.refused = Code.PINNED
     result = sidecar.run("unload", BUNDLE, *WHO)
-    assert result.exit_code == 4 and "Pinned" in result.stdout and "nothing can be done" in result.stdout
+    assert result.exit_code == 4 and "Pinned" in result.stdout and "refused" in result.stdout
+    assert "--override-cool-down" not in result.stdout
+
+
+def test_at_80_columns_names_can_be_copied(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bundle, source and target of each move stand in one piece."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in (["drain", BROKERS[0]], ["warm", BROKERS[2]], ["unload", "shop/orders"]):
+        lines = [line.strip() for line in sidecar.run(*command).stdout.splitlines()]
+        assert f"{BROKERS[0]} → {BROKERS[2]}" in lines and max(map(len, lines)) <= 80
+        assert any(line.startswith(BUNDLE) for line in lines)
+
+
+def test_an_answer_shows_no_list_of_python(sidecar: Sidecar) -> None:
+    """What an uncordon ended."""
+    text = sidecar.run("uncordon", BROKERS[1], *WHO).stdout
+    assert "cordon" in text and "[" not in text
+
+
+def test_what_a_code_means_is_told_once(sidecar: Sidecar) -> None:
+    """The refusal has the sentence; candidates that say the same have the code."""
+    sidecar.service.requests.refused = Code.POLICY_FORBIDS
+    text = " ".join(sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], *WHO).stdout.split())
+    assert text.count(Code.POLICY_FORBIDS.explanation) == 1 and text.count("PolicyForbids") == 2
+
+
+def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:
+    """Of a bundle that moved lately; a split has no such option."""
+    sidecar.service.requests.refused = Code.COOL_DOWN
+    for command in DRY[:2]:
+        assert "refused; --override-cool-down allows it" in sidecar.run(*command, *WHO).stdout
+    assert "--override-cool-down" not in sidecar.run("split", BUNDLE, *WHO).stdout
+
+
+@pytest.mark.parametrize("command", DRY, ids=lambda item: item[0])
+def test_a_dry_run_names_no_option_that_would_be_refused(sidecar: Sidecar, command: list[str]) -> None:
+    """In another mode than act, or paused, it says what has to change first."""
+    last = sidecar.run(*command).stdout.splitlines()[-1]
+    assert last.endswith("the mode is recommend; first `bundlekeel mode act`") and "--yes" not in last
+    sidecar.service.mode = "act"
+    assert sidecar.run(*command).stdout.splitlines()[-1].endswith("; --yes carries it out")
+    sidecar.run("pause", *WHO)
+    assert sidecar.run(*command).stdout.splitlines()[-1].endswith("is paused; first `bundlekeel resume`")
 
 
 def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(sidecar: Sidecar) -> None:
     """Exit code 0 while something moves; 4 when all of it stays; its task is waited for."""
+    sidecar.service.mode = "act"
     text = " ".join(sidecar.run("unload", "shop/orders").stdout.split())
     assert text.startswith("1 of 2 bundles of shop/orders leave their brokers") and "82" in text
     assert "Pinned" in text and "dry run: nothing was done; --yes" in text
@@ -141,7 +185,7 @@ def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(sidecar: 
     assert result.exit_code == 0 and "task t-1: done" in result.stdout
     sidecar.service.requests.refused = Code.PINNED
     result = sidecar.run("unload", "shop/orders")
-    assert result.exit_code == 4 and "nothing can be done" in result.stdout
+    assert result.exit_code == 4 and "refused" in result.stdout
 
 
 def test_waiting_for_a_task_and_for_a_second_person(sidecar: Sidecar) -> None:
@@ -212,8 +256,34 @@ def test_what_has_no_end_says_so(sidecar: Sidecar, command: list[str], said: str
 )
 def test_resume_says_what_it_did(sidecar: Sidecar, scope: list[str], said: str) -> None:
     """Not only who asked, and why; JSON stays the answer of the API."""
-    assert sidecar.run("resume", *scope, *WHO).stdout.startswith(said)
+    sidecar.run("pause", *WHO)
+    result = sidecar.run("resume", *scope, *WHO)
+    assert result.exit_code == 0 and result.stdout.startswith(said)
+    assert ("still paused, until `resume --scope`: tenant:shop" in result.stderr) is not scope
+    sidecar.run("pause", *WHO)
     assert json.loads(sidecar.run("resume", *scope, *WHO, "-o", "json").stdout)["by"] == "ann"
+
+
+def test_resume_without_a_pause_is_exit_code_1(sidecar: Sidecar) -> None:
+    """As with --scope; it is sent all the same, since this sidecar may not know of a pause yet."""
+    result = sidecar.run("resume", *WHO)
+    assert (result.exit_code, result.stdout) == (1, "") and "there was no pause of everything" in result.stderr
+    assert ("resume", ("r", "ann")) in sidecar.service.calls
+
+
+def test_a_scope_that_matches_nothing_warns(sidecar: Sidecar) -> None:
+    """A typing error is legal: the namespace may come later."""
+    result = sidecar.run("pause", "--scope", "tenant:shopp", *WHO)
+    assert result.exit_code == 0 and "warning: it matches no bundle" in result.stderr
+    assert sidecar.run("exclude", "t:shop", *WHO).stderr == ""
+
+
+@pytest.mark.parametrize("command", [["pause"], ["pin", BUNDLE], ["exclude", "t:shop"]], ids=lambda item: item[0])
+def test_how_long_has_a_unit(sidecar: Sidecar, command: list[str]) -> None:
+    """Who types `5` means minutes or hours."""
+    result = sidecar.run(*command, "--for", "5", *WHO)
+    assert result.exit_code == 2 and "--for '5': expected a unit, such as 90s, 30m, 2h or 1d" in result.stderr
+    assert not sidecar.service.calls
 
 
 FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]] = [

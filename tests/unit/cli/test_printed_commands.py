@@ -7,9 +7,14 @@ the `--reason` that it needs passed; the newcomer's test parses the commands of 
 from __future__ import annotations
 
 import re
+from typing import cast
 
 import pytest
+from typer.testing import CliRunner
 
+from bundlekeel.cli.app import make_app
+from bundlekeel.cli.examples import EXAMPLES
+from bundlekeel.cli.wiring import Wiring
 from tests.support.printed_commands import commands, pages, refusal
 
 
@@ -18,6 +23,22 @@ def test_every_printed_command_is_accepted(page: str) -> None:
     """Each is parsed by the command line itself and not run; words in capitals stand for a value."""
     refused = {command: said for command, typed in commands(page) if (said := refusal(command, typed=typed))}
     assert refused == {}
+
+
+@pytest.mark.parametrize("command", [line for lines in EXAMPLES.values() for line in lines])
+def test_every_example_of_the_help_is_accepted(command: str) -> None:
+    """As it stands; `test_the_help_ends_with_examples` finds it there."""
+    assert refusal(command, typed=True) == ""
+
+
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_the_help_ends_with_examples(command: str) -> None:
+    """Each on a line of its own, below what takes most of the room."""
+    app = make_app(lambda: cast(Wiring, None))
+    shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
+    end = " ".join(shown[shown.index("Examples:") :].split())
+    assert end == " ".join(["Examples:", *(f"bundlekeel {line}" for line in EXAMPLES[command])])
+    assert "BUNDLEKEEL_TLS_CA" not in shown
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def _do(
     if wait and found.task:
         answer["ended"] = finished(session.client, found.task, moves, time.monotonic() + WAIT_SECONDS * moves)
         ended = decoded(TaskView, answer["ended"])
-    session.tell(answer, lambda _, layout: draw(ended, layout))
+    session.tell(answer, lambda _, layout: draw(ended, session.state, layout))
     if found.dry_run and hopeless:
         raise typer.Exit(REFUSED)
     if ended and ended.state != "done":

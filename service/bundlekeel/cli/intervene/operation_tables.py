@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -10,8 +10,9 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, split_name
+from bundlekeel.core.model.codes import overridable
 from bundlekeel.daemon.answers.operations import DrainView, OperationsView, ResumedScopeView
-from bundlekeel.daemon.answers.picture import Resumed
+from bundlekeel.daemon.answers.picture import Resumed, State
 from bundlekeel.daemon.answers.plans import (
     ManualMoveView,
     MoveView,
@@ -22,10 +23,31 @@ from bundlekeel.daemon.answers.plans import (
     TaskView,
 )
 
-_DRY_RUN = "dry run: nothing was done; --yes carries it out"
+
+def carried_out(command: str, state: State) -> str:
+    """The command that carries out what was only looked at, or what has to change before it would."""
+    first = []
+    if state.mode_ceiling != "act":
+        first.append(
+            "set `mode: act` in the settings file of every sidecar and restart it (`bundlekeel doctor --for act`)"
+        )
+    if state.mode != state.mode_ceiling:
+        first.append("`bundlekeel mode act`")
+    if state.paused:
+        first.append("`bundlekeel resume`")
+    if not first:
+        return command
+    paused = ", everything is paused" if state.paused else ""
+    return f"nothing is carried out now: the mode is {state.mode}{paused}; first {', then '.join(first)}"
 
 
-def manual_move(answer: ManualMoveView, ended: TaskView | None, layout: TableLayout) -> RenderableType:
+def _dry_run(state: Callable[[], State]) -> str:
+    return f"dry run: nothing was done; {carried_out('--yes carries it out', state())}"
+
+
+def manual_move(
+    answer: ManualMoveView, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
+) -> RenderableType:
     """The bundle first, then the move or its children, what every other broker says, and what to do next."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.move:
@@ -33,8 +55,12 @@ def manual_move(answer: ManualMoveView, ended: TaskView | None, layout: TableLay
     parts += map(_refusal, answer.refusals)
     if answer.candidates:
         made = table("broker", ">score", ">with it", "says")
+        explained = {item.code for item in answer.refusals}
         for row in answer.candidates:
-            says = f"{row.code}: {row.explanation}" if row.code else "takes it"
+            says = row.code or "takes it"
+            if row.code and row.code not in explained:
+                says += f": {row.explanation}"
+                explained.add(row.code)
             made.add_row(row.broker, units.share(row.score_before), units.share(row.score_after), says)
         parts.append(made)
     if answer.children:
@@ -43,18 +69,20 @@ def manual_move(answer: ManualMoveView, ended: TaskView | None, layout: TableLay
             shares = map(units.share, (child.topics_ratio, child.msg_rate_ratio, child.throughput_ratio))
             made.add_row(split_name(child.bundle) if layout.stacked else child.bundle, *shares)
         parts.append(made)
-    parts.append(_next(answer, ended, blocked=bool(answer.refusals)))
+    parts.append(_next(answer, ended, state, blocked=bool(answer.refusals)))
     return Group(*parts)
 
 
-def unload(answer: NamespaceUnloadView, ended: TaskView | None, layout: TableLayout) -> RenderableType:
+def unload(
+    answer: NamespaceUnloadView, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
+) -> RenderableType:
     """What the unload of a namespace moves, what stays, and what to do next."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     parts += _relocated(answer.moves, answer.refusals, layout)
     if answer.eta_seconds:
         parts.append(_remaining(answer.eta_seconds))
     blocked = bool(answer.refusals) and not answer.moves and not answer.waiting
-    return Group(*parts, _next(answer, ended, blocked=blocked))
+    return Group(*parts, _next(answer, ended, state, blocked=blocked))
 
 
 def _refusal(item: RefusalView) -> Text:
@@ -62,7 +90,9 @@ def _refusal(item: RefusalView) -> Text:
     return Text("  ").append(coded(item.code)).append(f": {item.explanation}{detail}", style="yellow")
 
 
-def _next(answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, *, blocked: bool) -> Text:
+def _next(
+    answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, state: Callable[[], State], *, blocked: bool
+) -> Text:
     if ended:
         style = "green" if ended.state == "done" else "red"
         return Text(f"task {ended.task}: {ended.state}, {ended.detail}", style=style)
@@ -70,10 +100,13 @@ def _next(answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, 
         return Text(f"proposed; another person approves it: bundlekeel review approve {answer.review}")
     if answer.task:
         return Text(f"the leader carries it out as task {answer.task}; see `bundlekeel plan tasks`")
-    return Text("nothing can be done", style="red") if blocked else Text(_DRY_RUN, style="dim")
+    if not blocked:
+        return Text(_dry_run(state), style="dim")
+    allowed = overridable({item.code for item in answer.refusals}) and answer.kind != "split"
+    return Text(f"refused{'; --override-cool-down allows it' if allowed else ''}", style="red")
 
 
-def relocation(answer: RelocationView, layout: TableLayout, ended: str) -> RenderableType:
+def relocation(answer: RelocationView, ended: str, state: Callable[[], State], layout: TableLayout) -> RenderableType:
     """What a drain or a warm moves, and what stays for now. `ended`: how it ended, "" where it was not waited for."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.detail:
@@ -81,18 +114,19 @@ def relocation(answer: RelocationView, layout: TableLayout, ended: str) -> Rende
     parts += _relocated(answer.moves, answer.refusals, layout)
     if answer.eta_seconds and not ended:
         parts.append(_remaining(answer.eta_seconds))
-    done = _DRY_RUN if answer.dry_run else ended or "requested; the next cycle begins it"
+    done = _dry_run(state) if answer.dry_run else ended or "requested; the next cycle begins it"
     return Group(*parts, Text(done, style="dim"))
 
 
 def _relocated(moves: Sequence[MoveView], refusals: Sequence[RefusalView], layout: TableLayout) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if moves:
-        made = table("bundle", "from", "to", ">from score", ">to score")
+        apart = [] if layout.stacked else ["from", "to"]
+        made = table("bundle", *apart, ">from score", ">to score")
         for move in moves:
+            way = f"{split_name(move.bundle)}\n  {move.source} → {move.target}"
             made.add_row(
-                split_name(move.bundle) if layout.stacked else move.bundle,
-                *(move.source, move.target),
+                *([move.bundle, move.source, move.target] if apart else [way]),
                 f"{units.share(move.source_before)} → {units.share(move.source_after)}",
                 f"{units.share(move.target_before)} → {units.share(move.target_after)}",
             )
@@ -106,8 +140,8 @@ def _remaining(seconds: float) -> Text:
 
 def progress(row: DrainView) -> str:
     """A drain in a line."""
-    left = "unknown" if row.left is None else row.left
-    parts = [f"{row.broker}: {row.state}, {left} left, {row.moved} moved"]
+    known = "not looked at yet" if row.left is None else f"{row.state}, {row.left} left"
+    parts = [f"{row.broker}: {known}, {row.moved} moved"]
     if row.eta_seconds:
         parts.append(f"about {units.age(row.eta_seconds)} to go")
     if row.blocked:

@@ -11,7 +11,7 @@ import typer
 
 from bundlekeel.cli import completion, text_views, units
 from bundlekeel.cli.client import Client, path_part
-from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.intervene.manual_moves import CarryOutOption, WaitOption
 from bundlekeel.cli.output import ProgressLine, decoded, typed
@@ -62,13 +62,22 @@ def pause(
 
 @connected_once
 def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by: ByOption = "") -> None:
-    """End a pause: the one of everything, or with --scope the one of that scope."""
+    """End a pause: the one of everything, or with --scope the one of that scope. Exit code 1 when there is none."""
     body = {"reason": reason, "by": by or login()}
-    if scope is None:
-        session.tell(session.client.send("POST", "resume", body), typed(Resumed, operation_tables.resumed))
+    if scope is not None:
+        answer = session.client.send("DELETE", f"pauses/{path_part(scope)}", body)
+        session.tell(answer, typed(ResumedScopeView, operation_tables.resumed))
         return
-    answer = session.client.send("DELETE", f"pauses/{path_part(scope)}", body)
-    session.tell(answer, typed(ResumedScopeView, operation_tables.resumed))
+    paused = session.state().paused
+    # Sent all the same: another sidecar may have set a pause that this one has not read yet.
+    answer = session.client.send("POST", "resume", body)
+    if paused is not None:
+        session.tell(answer, typed(Resumed, operation_tables.resumed))
+    scopes = [row.scope for row in decoded(OperationsView, session.client.get("operations")).pauses if row.scope]
+    if scopes:
+        typer.echo(f"warning: still paused, until `resume --scope`: {', '.join(scopes)}", err=True)
+    if paused is None:
+        raise CliError("there was no pause of everything", BAD_NEWS)
 
 
 @connected_once
@@ -108,7 +117,7 @@ def drain(
             raise CliError(f"{broker} is not drained any more: somebody ended it", BAD_NEWS)
         drained = decoded(DrainView, answer["progress"])
     ended = operation_tables.progress(drained) if drained else ""
-    session.tell(answer, lambda _, layout: operation_tables.relocation(found, layout, ended))
+    session.tell(answer, lambda _, layout: operation_tables.relocation(found, ended, session.state, layout))
     if drained and drained.state != "empty":
         raise typer.Exit(BAD_NEWS)
 
@@ -163,7 +172,7 @@ def warm(
         ended = f"{_filling(session.client, broker)}; {left.sentence}"
         if left.moves:
             raise CliError(f"{broker} is not warmed any more, somebody ended it: {ended}", BAD_NEWS)
-    session.tell(answer, lambda _, layout: operation_tables.relocation(found, layout, ended))
+    session.tell(answer, lambda _, layout: operation_tables.relocation(found, ended, session.state, layout))
 
 
 def _filling(client: Client, broker: str) -> str:
@@ -262,11 +271,19 @@ def _relocate(session: Session, verb: str, broker: str, reason: str, by: str, ye
 def _tell(session: Session, method: str, path: str, reason: str, by: str, **more: Any) -> None:
     body = {"reason": reason, "by": by or login()}
     given = {name: value for name, value in more.items() if value is not None}
-    session.tell(session.client.send(method, path, body | given), text_views.pairs)
+    answer = session.client.send(method, path, body | given)
+    session.tell(answer, text_views.pairs)
+    if answer.get("bundles") == 0:
+        typer.echo("warning: it matches no bundle that is reported now", err=True)
 
 
 def _seconds(lasting: str | None) -> float | None:
-    return None if lasting is None else seconds_of("--for", lasting)
+    """Of --for, with its unit: five seconds are rarely meant by `5`."""
+    if lasting is None:
+        return None
+    if not lasting.strip()[-1:].isalpha():
+        raise CliError(f"--for {lasting!r}: expected a unit, such as 90s, 30m, 2h or 1d", USAGE)
+    return seconds_of("--for", lasting)
 
 
 review_app.command("list")(review_list)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -185,15 +186,33 @@ def _checked(answer: Json, _layout: TableLayout) -> RenderableType:
         lines.append(reading.NOTHING)
     if answer["mixed"]:
         lines.append(answer["mixed"])
-    lines += [f"cannot be read: {row['file']}: {row['why']}" for row in answer["unreadable"]]
+    lines += map(_unreadable, answer["unreadable"])
     lines += [f"set aside: {path}" for path in answer["set_aside"]]
-    lines += [f"cycle {row['epoch']}:{row['cycle']} cannot be rebuilt: {row['why']}" for row in answer["broken"]]
+    lines += [f"{cycles} cannot be rebuilt: {row['why']}" for cycles, row in _ranges(answer["broken"])]
     lines += [
         f"{numbered(row['missing'], 'cycle')} missing between {row['after']} and {row['before']}"
         for row in answer["gaps"]
     ]
     lines += [f"cycle {row['epoch']}:{row['cycle']} is recorded twice" for row in answer["doubles"]]
     return Text("\n".join([*lines, "ok" if answer["ok"] else "not ok"]))
+
+
+def _unreadable(row: Json) -> str:
+    named = "" if row["file"] in row["why"] else f"{row['file']}: "
+    return f"cannot be read: {named}{row['why']}"
+
+
+def _ranges(rows: list[Json]) -> Iterator[tuple[str, Json]]:
+    """The cycles of a fault, and its first row: where one is missing, each after it lacks the one before."""
+    first, count = None, 0
+    for row, following in zip_longest(rows, rows[1:]):
+        first, count = first or row, count + 1
+        lacks = f"it continues cycle {row['cycle']} of epoch {row['epoch']}, which is missing"
+        if following is not None and following["why"] == lacks:
+            continue
+        begin, end = (f"{item['epoch']}:{item['cycle']}" for item in (first, row))
+        yield f"cycle {begin}" if count == 1 else f"{count} cycles, {begin} to {end}", first
+        first, count = None, 0
 
 
 def _difference(row: Json) -> str:
@@ -207,8 +226,8 @@ def _replayed(answer: Json, _layout: TableLayout) -> RenderableType:
     if answer["by_moves"]:
         lines.append(f"{answer['by_moves']} of them were {_BY_MOVES}")
     lines += [
-        f"cycle {row['epoch']}:{row['cycle']}: {row['why'] or _difference(row)} ({row['software']})"
-        for row in answer["different"]
+        f"{cycles}: {row['why'] or _difference(row)} ({row['software']})"
+        for cycles, row in _ranges(answer["different"])
     ]
-    lines += [f"cannot be read: {row['file']}: {row['why']}" for row in answer["unreadable"]]
+    lines += map(_unreadable, answer["unreadable"])
     return Text("\n".join(lines))

@@ -6,6 +6,7 @@ Pulsar's own reason words come first, then ours in the same spelling.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Self
 
@@ -130,7 +131,7 @@ class Code(StrEnum):
     # splits that are not made
     SPLITTING = "Splitting", "the bundle is being split; its children may move afterwards"
     SPLIT_HIT_COUNT = "SplitHitCount", "the bundle is above a split limit, but not often enough in a row yet"
-    SINGLE_TOPIC = "SingleTopic", "the bundle has fewer than two topics, and a split separates topics; add partitions"
+    SINGLE_TOPIC = "SingleTopic", "the bundle has fewer than two topics, and a split separates topics"
     SAME_HASH = "SameHash", "all topics of the bundle have the same hash, so no boundary separates them; add partitions"
     DOMINANT_TOPIC = "DominantTopic", "one topic carries nearly all of the bundle's load; add partitions to it"
     NARROW_RANGE = "NarrowRange", "the bundle's hash range is too narrow for another boundary"
@@ -188,3 +189,10 @@ class Code(StrEnum):
 
 
 EXPLANATIONS = {code: code.explanation for code in Code}
+
+_COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
+
+
+def overridable(codes: Collection[str]) -> bool:
+    """Whether a move by hand that is refused for these is not, with `override_cool_down`."""
+    return bool(codes) and _COOLING.issuperset(codes)

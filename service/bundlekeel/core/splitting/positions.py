@@ -90,7 +90,7 @@ def _obstacle(groups: list[_Group], topics: int, lower: int, upper: int) -> NoCu
     if topics < 2:
         return NoCut(
             code=Code.SINGLE_TOPIC,
-            sentence=f"{topics or 'no'} topic{'' if topics else 's'}: a split only separates topics; add partitions",
+            sentence=f"{'1 topic' if topics else 'no topics'}; add partitions",
         )
     if upper - lower < 2 or not any(_partable(groups, place, upper) for place in range(1, len(groups))):
         return NoCut(

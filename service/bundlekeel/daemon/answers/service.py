@@ -120,14 +120,14 @@ class OperationsService(Protocol):
         """End a pin; NotFound when there is none."""
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
-        """Leave tenants, namespaces, bundles or brokers alone. ConfigError for a malformed pattern or an unknown
-        broker."""
+        """Leave tenants, namespaces, bundles or brokers alone. ConfigError for a malformed pattern, NotFound for an
+        unknown broker."""
 
     async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
         """End an exclusion; NotFound when there is none."""
 
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
-        """Move nothing of one scope (`tenant:..`, `namespace:..`, `broker:..`). ConfigError as `exclude`."""
+        """Move nothing of one scope (`tenant:..`, `namespace:..`, `broker:..`). Raises as `exclude`."""
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> ResumedScopeView:
         """End the pause of one scope; NotFound when there is none."""

@@ -149,10 +149,7 @@ def _altered(snapshot: Snapshot, request: PlanRequest, params: Parameters) -> Sn
 def _check_removed(gone: Sequence[str], snapshot: Snapshot) -> None:
     unknown = [broker for broker in gone if broker not in snapshot.brokers.ids]
     if unknown:
-        allowed = ", ".join(snapshot.brokers.ids)
-        raise ConfigError(
-            unknown_broker(unknown[0], snapshot.brokers.ids), field="remove_brokers", value=unknown[0], allowed=allowed
-        )
+        raise NotFound(unknown_broker(unknown[0], snapshot.brokers.ids))
     if gone and len(set(gone)) >= len(snapshot.brokers):
         text = "at least one broker must stay"
         raise ConfigError(text, field="remove_brokers", value=", ".join(gone), allowed="fewer brokers")

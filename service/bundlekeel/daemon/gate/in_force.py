@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, get_args
 
 from bundlekeel.core.guard.scope import BROKER, check_pattern, is_glob, matching_bundles
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.daemon.answers.picture import Mode, PauseView
@@ -61,10 +61,10 @@ _ALLOWED = "tenant:NAME, namespace:TENANT/NAME or broker:ID"
 
 def scope_of(text: str, registered: Callable[[], Sequence[str]]) -> tuple[str, str]:
     """The scope of a pause without blanks around its parts, and the guard's pattern that is the same. ConfigError when
-    it is none, or names a broker that is not registered."""
+    it is none, NotFound when it names a broker that is not registered."""
     kind, _, name = (part.strip() for part in text.partition(":"))
-    if kind == "broker":
-        _known(name, "scope", text, registered)
+    if kind == "broker" and name and not is_glob(name):
+        _known(name, registered)
         return f"{kind}:{name}", f"{BROKER}:{name}"
     if kind not in PAUSE_SCOPES or is_glob(name):
         raise ConfigError(f"{text!r} is not a valid pause scope", field="scope", value=text, allowed=_ALLOWED)
@@ -78,12 +78,11 @@ def scope_of(text: str, registered: Callable[[], Sequence[str]]) -> tuple[str, s
 
 
 def pattern_of(text: str, registered: Callable[[], Sequence[str]]) -> str:
-    """The pattern of an exclusion without blanks around its parts. ConfigError as in `scope_of`; a glob may match no
-    broker."""
+    """The pattern of an exclusion without blanks around its parts. Raises as `scope_of`; a glob may match no broker."""
     pattern = check_pattern(text)
     kind, _, name = pattern.partition(":")
     if kind == BROKER and not is_glob(name):
-        _known(name, "pattern", text, registered)
+        _known(name, registered)
     return pattern
 
 
@@ -92,7 +91,6 @@ def matched(pattern: str, snapshot: Snapshot | None) -> int | None:
     return None if snapshot is None else int(matching_bundles(snapshot, pattern).sum())
 
 
-def _known(broker: str, field: str, given: str, registered: Callable[[], Sequence[str]]) -> None:
+def _known(broker: str, registered: Callable[[], Sequence[str]]) -> None:
     if broker not in registered():
-        allowed = ", ".join(sorted(registered()))
-        raise ConfigError(unknown_broker(broker, registered()), field=field, value=given, allowed=allowed)
+        raise NotFound(unknown_broker(broker, registered()))

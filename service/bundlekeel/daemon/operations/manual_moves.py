@@ -111,6 +111,7 @@ class ManualMoves:
             )
         name, largest = await self._resolved(name)
         whole = await self._whole(name)
+        _check_inside(whole.bundle, at)
         owner = await self._owner(whole.bundle)
         then = "then the children leave it, each to the broker with most room" if options.unload else "nothing moves"
         answer = ManualMoveView(
@@ -398,6 +399,14 @@ def _candidate(item: TargetCandidate) -> CandidateView:
         code=code,
         explanation=explanation,
     )
+
+
+def _check_inside(bundle: str, at: Sequence[int]) -> None:
+    name = parse_bundle(bundle)
+    outside = [f"0x{position:08x}" for position in at if not name.lower < position < name.upper]
+    if outside:
+        told, allowed = ", ".join(outside), f"above 0x{name.lower:08x} and below 0x{name.upper:08x}"
+        raise ConfigError(f"{bundle} has no boundary at {told}", field="at", value=told, allowed=allowed)
 
 
 def _text(refusal: Refusal) -> str:

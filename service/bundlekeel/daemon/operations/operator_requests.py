@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from bundlekeel.core.model.codes import overridable
 from bundlekeel.core.model.errors import (
     AdminApiError,
     ConfigError,
@@ -18,6 +19,7 @@ from bundlekeel.core.model.errors import (
 from bundlekeel.core.model.text_format import numbered, unknown_broker
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.relocation import RULES
+from bundlekeel.core.planning.engine import PlanResult
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import (
@@ -281,7 +283,9 @@ class OperatorRequests:
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
         if not operator_request:
             said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
-            raise Conflict(f"not carried out: {'; '.join(said)}", difference=said)
+            allowed = verb != "split" and overridable({item.code for item in answer.refusals})
+            way = "; override_cool_down (--override-cool-down) allows it" if allowed else ""
+            raise Conflict(f"not carried out: {'; '.join(said)}{way}", difference=said)
         left = await self.review_store.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
@@ -382,9 +386,12 @@ class OperatorRequests:
             warming=frozenset(() if draining else {broker}),
         )
         params = replace(given.params, drain_max_moves_per_cycle=_ALL, warm_max_moves_per_cycle=_ALL)
-        made = (await cycle.compute(replace(given, guard=guard, params=params, owned=owned))).plan
+        result = await cycle.compute(replace(given, guard=guard, params=params, owned=owned))
+        made = result.plan
         moves = [move for move in made.moves if move.rule in RULES]
         refusals = [item for item in made.refusals if draining and item.broker == broker and item.bundle]
+        if not draining and not moves:
+            detail = _nothing_comes(broker, result, params.warm_until_share)
         count = len(owned.get(broker, ())) if owned else len(moves) + len(refusals)
         moved = numbered(len(moves), "bundle", "leave") if draining else f"{numbered(len(moves), 'bundle', 'come')} to"
         stay = f", {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now" if refusals else ""
@@ -410,6 +417,20 @@ def _as_stored(given: str, stored: Mapping[str, Any]) -> str:
 def _open_to_bundles(desired: Desired, broker: str) -> None:
     if broker in desired.drains or broker in desired.cordons:
         raise Conflict(f"{broker} is cordoned or drained; uncordon it first", difference=["cordoned"])
+
+
+def _nothing_comes(broker: str, found: PlanResult, share: float) -> str:
+    """Why no bundle comes to a broker that would be warmed."""
+    made = found.plan
+    if broker not in found.ready:
+        return made.verdict.sentence
+    scores = {row.broker: row.score_before for row in made.loads}
+    mean = sum(scores.values()) / len(scores)
+    if scores[broker] >= share * mean:
+        return f"it carries its share: its load is {scores[broker]:.1%}, the mean {mean:.1%}"
+    codes = counted([item for item in made.refusals if item.bundle and item.broker != broker])
+    said = ", ".join(f"{count} {code}" for code, count in codes.items())
+    return f"no bundle of another broker may come, or is of a size that helps{f': {said}' if said else ''}"
 
 
 def _rows(requests: Mapping[str, OperatorRequest]) -> list[RequestView]:

@@ -377,7 +377,6 @@ async def test_smoothed_scores_of_the_real_cluster_do_not_count_in_a_what_if() -
 @pytest.mark.parametrize(
     ("request_", "field"),
     [
-        (PlanRequest(remove_brokers=("nobody:1",)), "remove_brokers"),
         (PlanRequest(remove_brokers=BROKERS), "remove_brokers"),
         (PlanRequest(add_brokers=(BROKERS[1],)), "add_brokers"),
         (PlanRequest(add_brokers=("new-1", "new-1")), "add_brokers"),
@@ -394,6 +393,18 @@ async def test_impossible_what_if_names_the_field(request_: PlanRequest, field: 
     with pytest.raises(ConfigError) as caught:
         await sidecar.planner.make(request_)
     assert caught.value.field == field
+
+
+async def test_an_unknown_broker_or_namespace_is_not_found() -> None:
+    """With the nearest that there is, wherever it is asked for."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await sidecar.cycle.turn()
+    with pytest.raises(NotFound, match="no broker 'b9:8080'; nearest: b3:8080"):
+        await sidecar.planner.make(PlanRequest(remove_brokers=("b9:8080",)))
+    with pytest.raises(NotFound, match="no broker 'b9:8080'; nearest: b3:8080"):
+        sidecar.service.bundles(broker="b9:8080")
+    with pytest.raises(NotFound, match=r"no broker reports a bundle of namespace 't/nss': .*; nearest: t/ns"):
+        sidecar.service.bundles(namespace="t/nss")
 
 
 async def test_a_bundle_that_nothing_holds_hears_where_its_broker_stands() -> None:

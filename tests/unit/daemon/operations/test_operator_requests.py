@@ -120,6 +120,17 @@ async def test_drains_asked_at_two_replicas_at_once_leave_one_broker() -> None:
     assert len(leader.shared_state.desired.drains) == 2
 
 
+async def test_a_warm_that_brings_nothing_says_why() -> None:
+    """The broker has its share, or what could come is bound."""
+    leader, _ = await both()
+    dry = await leader.service.requests.warm(B1, dry_run=True, **WHO)
+    assert (dry.moves, dry.detail) == ([], "it carries its share: its load is 15.0%, the mean 11.7%")
+    pinned = dict.fromkeys(leader.cluster.shares, 0)
+    await leader.shared_state.change_desired(lambda found: msgspec.structs.replace(found, pinned=pinned))
+    dry = await leader.service.requests.warm(B2, dry_run=True, **WHO)
+    assert dry.moves == [] and dry.detail.endswith(": 3 Pinned")
+
+
 async def test_a_broker_cordoned_at_another_replica_is_not_warmed() -> None:
     """The replica that is asked has not read of the cordon yet."""
     leader, other = await both()

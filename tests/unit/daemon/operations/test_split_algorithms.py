@@ -153,6 +153,15 @@ async def test_positions_go_with_one_algorithm(options: SplitOptions, said: str)
         await sidecar.service.requests.manual_move("split", BUNDLE, options=options, **WHO)
 
 
+@pytest.mark.parametrize("at", [0, 0x10000, 0xFFFFFFFF])
+async def test_a_boundary_outside_of_the_bundle_is_wrong_usage(at: int) -> None:
+    """It names what is inside; the range is not too narrow for another boundary."""
+    sidecar = await seeing()
+    with pytest.raises(ConfigError, match=f"{BUNDLE} has no boundary at 0x{at:08x}") as caught:
+        await sidecar.service.requests.manual_move("split", BUNDLE, options=SplitOptions(at=(at,)), **WHO)
+    assert caught.value.allowed == f"above 0x00000000 and below {BUNDLE[-10:]}"
+
+
 async def test_a_request_with_an_algorithm_of_another_release_is_refused_with_those_there_are() -> None:
     """The leader may be older than the sidecar that was asked."""
     sidecar = await seeing()

@@ -1,0 +1,48 @@
+"""Examples at the end of the help of the main commands, and in docs/reference/cli.md."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXAMPLES: Final = {
+    "status": ("status", "status --watch -o wide"),
+    "brokers": ("brokers -o wide",),
+    "bundles": ("bundles --broker broker-1.pulsar:8080 --limit 10", "bundles -n shop/orders -o json"),
+    "summary": ("summary --since yesterday --until today",),
+    "verdicts": ("verdicts --since 2h",),
+    "journal": ("journal --kind move --since 24h", "journal --kind audit --limit 50 -o json"),
+    "history": ("history ls --since today", "history check"),
+    "why": ("why persistent://shop/orders/created", "why broker-1.pulsar:8080"),
+    "where": ("where shop/orders", "where persistent://shop/orders/created --if-unowned"),
+    "plan": (
+        "plan --remove-broker broker-2.pulsar:8080 --scale 1.5",
+        'plan execute 5f0c3a1be2d4977a --reason "even the load out" --wait',
+    ),
+    "pause": (
+        'pause --for 2h --reason "release of the orders service"',
+        'pause --scope namespace:shop/orders --reason "incident 4711"',
+    ),
+    "resume": ('resume --reason "the release is done"', 'resume --scope namespace:shop/orders --reason "over"'),
+    "mode": ('mode recommend --reason "for the night"',),
+    "transfer": (
+        "transfer persistent://shop/orders/created --to broker-2.pulsar:8080",
+        "transfer shop/orders/0x40000000_0x80000000 --to broker-2.pulsar:8080 --yes --reason hot --wait",
+    ),
+    "unload": ('unload shop/orders --yes --reason "new policy" --wait',),
+    "split": ("split shop/orders/LARGEST", 'split shop/orders/LARGEST --unload --yes --reason "one hot bundle"'),
+    "drain": ("drain broker-1.pulsar:8080", 'drain broker-1.pulsar:8080 --yes --reason "new disk" --wait'),
+    "warm": ('warm broker-1.pulsar:8080 --yes --reason "it is back" --wait',),
+    "cordon": ('cordon broker-1.pulsar:8080 --reason "suspect disk"',),
+    "uncordon": ('uncordon broker-1.pulsar:8080 --reason "the disk is new"',),
+    "pin": ('pin persistent://shop/orders/created --for 2h --reason "being debugged"',),
+    "exclude": ('exclude "n:shop/*" --for 1d --reason "sale"',),
+    "config": ("config init", "config check bundlekeel.yaml"),
+    "doctor": ("doctor -c bundlekeel.yaml", "doctor --for act"),
+    "takeover": ("takeover --dry-run --reason trial", 'takeover --reason "go live"'),
+    "handback": ('handback --reason "back to the brokers"',),
+}
+
+
+def examples_of(command: str) -> tuple[str, ...]:
+    """Whole command lines of a command of the first level; most others need none."""
+    return tuple(f"bundlekeel {line}" for line in EXAMPLES.get(command, ()))

@@ -1,0 +1,129 @@
+"""The views of records, asked of a whole sidecar that wrote every kind of them, or none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from bundlekeel.api.audit import Audit, AuditTrail
+from bundlekeel.cli.app import make_app
+from bundlekeel.cli.journal import JournalKind
+from bundlekeel.cli.units import age
+from bundlekeel.core.guard.external_moves import ExternalMove
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
+from bundlekeel.daemon.answers.channel import FindingView
+from bundlekeel.daemon.answers.service import Service
+from bundlekeel.daemon.operations.reload import Reload
+from bundlekeel.daemon.sources.channel_watch import finding_record
+from bundlekeel.settings.credentials import Principal
+from bundlekeel.settings.quotas import QuotaSettings
+from tests.support.page_world import PageCluster, PageSidecar, Served
+from tests.support.world import EAGER
+from tests.unit.cli.test_commands import FakeWiring
+
+A, B = "broker-1.pulsar:8080", "broker-2.pulsar:8080"
+TOPIC = "persistent://shop/orders/stock"
+KINDS = get_args(JournalKind)
+NEVER = ("--until", "2001-01-01")
+WHO = {"reason": "it is hot", "by": "ann"}
+JOURNALS = [["journal"], *(["journal", "--kind", kind] for kind in KINDS)]
+OTHERS = [["verdicts"], ["summary", "--since", "2000-01-01"]]
+
+
+@dataclass(kw_only=True)
+class Recorder(Served):
+    """A sidecar over fakes that moved, split, paused, limited, adopted and was refused."""
+
+    def service(self) -> Service:
+        """The sidecar's face."""
+        loads = {A: [("shop/orders", share) for share in (0.2, 0.15, 0.1, 0.05)], B: [("shop/payments", 0.01)]}
+        limits = {"shop": {"members": ("t:shop",), "publish_messages": 30}}
+        quotas = QuotaSettings.model_validate({"enforcer": "policies", "groups": limits})
+        self.cluster = PageCluster(loads, {TOPIC: 90.0})
+        self.sidecar = PageSidecar(self.cluster, mode="act", params=EAGER, pace=0.0, quotas=quotas)
+        return self.sidecar.service
+
+    async def _listen(self) -> None:
+        await super()._listen()
+        made, journal = self.sidecar, self.sidecar.journal
+        await made.lead()
+        await made.turn()
+        self.cluster.clock.offset += 200
+        self.cluster.publish()
+        await made.leadership.turn()
+        await made.shared_state.refresh()
+        await made.turn()
+        await made.calibration.check()
+        await made.calibration.adopt(digest=None, force=True, **WHO)
+        bundle = next(name for name in self.cluster.shares if name.startswith("shop/orders/"))
+        halves = SplitOptions(algorithm=SplitAlgorithm.RANGE)
+        await made.service.requests.manual_move("split", bundle, options=halves, execute=True, **WHO)
+        await made.executions.serve()
+        await Reload(made.loaded, made.effective_parameters, journal, made.telemetry, made.clock).read()
+        now = made.clock.wall_ms()
+        trail = AuditTrail(record=journal.append, wall_ms=made.clock.wall_ms, boot=made.clock.boot)
+        Audit(trail, unnamed=Principal("", "")).refused({"method": "POST", "path": "/api/v1/pause"}, "/pause", 403)
+        journal.append(ExternalMove(bundle=bundle, source=A, target=B, at_ms=now, undone=True).record())
+        stuck = FindingView(
+            code="StuckRelease",
+            bundle=bundle,
+            brokers=[A],
+            state="releasing",
+            since_ms=now,
+            deadline_ms=0,
+            detail="it is being released for 5 s",
+            remedy="unload it",
+        )
+        journal.append(finding_record("appeared", stuck.code, [stuck], now))
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[Recorder]:
+    """Running."""
+    with Recorder() as served:
+        yield served
+
+
+def ask(recorder: Recorder, *command: str, width: int = 400) -> Result:
+    """One command."""
+    app = make_app(FakeWiring)
+    return CliRunner().invoke(app, [*command, "--url", recorder.url], env={"COLUMNS": str(width)})
+
+
+@pytest.mark.parametrize("command", [*JOURNALS, *OTHERS, ["why", A]], ids=" ".join)
+@pytest.mark.parametrize("width", [80, 120, 400])
+@pytest.mark.parametrize("form", ["table", "wide"])
+def test_every_kind_of_record_is_shown(recorder: Recorder, command: list[str], width: int, form: str) -> None:
+    """In a table that fits the terminal; `journal` shows each kind that there is."""
+    result = ask(recorder, *command, "-o", form, width=width)
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= width
+    rows = json.loads(ask(recorder, *command, "-o", "json").stdout)
+    assert rows
+    if command[0] == "journal":
+        assert {row["kind"] for row in rows} == set(command[2:] or KINDS)
+        assert width < 400 or all(kind in result.stdout for kind in command[2:] or KINDS)
+
+
+@pytest.mark.parametrize("command", [*JOURNALS, *OTHERS], ids=" ".join)
+@pytest.mark.parametrize("form", ["table", "wide", "json"])
+def test_that_nothing_is_recorded_is_said(recorder: Recorder, command: list[str], form: str) -> None:
+    """It succeeds, and a table of nothing says so."""
+    result = ask(recorder, *command, *NEVER, "-o", form)
+    assert result.exit_code == 0, result.output
+    if form == "json":
+        assert not json.loads(result.stdout) or command[0] == "summary"
+    else:
+        assert "nothing" in result.stdout
+
+
+def test_a_cycle_took_as_long_as_all_its_parts(recorder: Recorder) -> None:
+    """The record has the seconds of each part and their total."""
+    (cycle,) = json.loads(ask(recorder, "journal", "--kind", "cycle", "--limit", "1", "-o", "json").stdout)
+    assert f" {age(cycle['seconds']['total'])} " in ask(recorder, "journal", "--kind", "cycle", "--limit", "1").stdout
