@@ -3,7 +3,8 @@ committed, so that the wheel has it.
 
 `python -m dev.ui build` writes it; `check` builds it anew and says whether what is committed is that; `fresh` says the
 same by digests alone, without npm; `install` gets the npm packages that the tests use too; `screenshots` makes the
-documentation's pictures: ten brokers and four tenants over fakes, so that no cluster is needed.
+documentation's pictures: ten brokers and four tenants over fakes, so that no cluster is needed; `serve` serves the page
+over the same ones.
 """
 
 from __future__ import annotations
@@ -150,8 +151,10 @@ def main(arguments: list[str]) -> int:
     if verb == "screenshots":
         tests = [sys.executable, "-m", "pytest", "-q", "tests/ui/test_pictures.py"]
         return subprocess.run(tests, cwd=ROOT, env=os.environ | {"UI_PICTURES": str(PICTURES)}, check=False).returncode
+    if verb == "serve":
+        return subprocess.run([sys.executable, "-m", "tests.support.page_shop"], cwd=ROOT, check=False).returncode
     if verb not in ("check", "fresh"):
-        print(f"usage: python -m {__spec__.name if __spec__ else 'dev.ui'} build|check|fresh|install|screenshots")
+        print(f"usage: python -m {__spec__.name if __spec__ else 'dev.ui'} build|check|fresh|install|screenshots|serve")
         return 2
     wrong = stale() + (drift() if verb == "check" else [])
     for line in wrong:

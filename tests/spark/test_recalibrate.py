@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -135,17 +136,19 @@ def test_three_minutes_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_sigterm_leaves_nothing_behind_and_spark_says_nothing(small: Path, tmp_path: Path) -> None:
-    """The command itself, terminated once its arrays are there: exit code 143, no array, our own lines alone."""
+@pytest.mark.parametrize("whole", [False, True], ids=["alone", "with its Java"])
+def test_sigterm_leaves_nothing_behind_and_spark_says_nothing(small: Path, tmp_path: Path, *, whole: bool) -> None:
+    """The command itself, or its group as `timeout` does, terminated once its arrays are there: exit code 143, no
+    array, our own lines alone."""
     asked = ("--history", str(small), "--out", str(tmp_path / "out"), "--master", "local[1]", "--min-days", "3")
     said = []
-    with subprocess.Popen([*COMMAND, *asked], env=LOCAL, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen([*COMMAND, *asked], env=LOCAL, stderr=subprocess.PIPE, text=True, process_group=0) as running:
         assert running.stderr is not None
         for line in running.stderr:
             said.append(line)
             if "MB of arrays" in line:
                 assert list((tmp_path / "out" / "_work").rglob("*"))
-                running.terminate()
+                (os.killpg if whole else os.kill)(running.pid, signal.SIGTERM)
     assert running.returncode == 143, said
     assert "SIGTERM" in said[-1] and all(re.match(r"\d\d:\d\d:\d\d ", line) for line in said), said
     assert not (tmp_path / "out" / "_work").exists()

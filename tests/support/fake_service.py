@@ -258,6 +258,7 @@ class FakeService(FakeChannel, FakeOverview):
                 obstacle="RecommendOnly",
             ),
             imbalance=ImbalanceView(throughput_max_mean=1.89, score_max_mean=1.89),
+            overloaded_ratio=0.85,
             ledger=LedgerView(entries=1, unsettled=[BROKERS[2]]),
             intents=[],
             version="0.1.0",

@@ -134,6 +134,11 @@ def sign_in(page: Page, tokens: Tokens, role: str) -> None:
     page.get_by_text(f"the-{role} ({role})").wait_for()
 
 
+def short(broker: str) -> str:
+    """As bars and headline name it, where all brokers' names end alike."""
+    return broker.partition(".")[0]
+
+
 def view(page: Page, name: str) -> None:
     """Go to a view by its link."""
     page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
@@ -158,6 +163,7 @@ __all__ = [
     "Served",
     "ask_for_a_plan",
     "findings",
+    "short",
     "sideways",
     "sign_in",
     "view",

@@ -11,18 +11,16 @@ import os
 import re
 import time
 from collections.abc import Callable
-from itertools import cycle, islice
 from pathlib import Path
 
 import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.settings.quotas import QuotaSettings
+from tests.support.page_shop import NAMES, NAMESPACES, ten_brokers
 from tests.support.page_world import PacedAdmin, ServedSidecar
 from tests.support.security import Tokens
-from tests.ui.conftest import WIDE, Open, ask_for_a_plan, sign_in, view
+from tests.ui.conftest import WIDE, Open, ask_for_a_plan, short, sign_in, view
 
 PHONE = {"width": 360, "height": 740}
 TALL = {"width": 1120, "height": 820}
@@ -30,53 +28,8 @@ TALL = {"width": 1120, "height": 820}
 UNDER_WAY = 3
 LARGEST_BYTES = 120_000
 QUALITY = 60
-# Four tenants; what a bundle of each namespace keeps busy, in turn.
-NAMESPACES = {
-    "checkout/orders": (0.062, 0.041, 0.028),
-    "checkout/payments": (0.034, 0.022),
-    "telemetry/devices": (0.052, 0.031, 0.017),
-    "telemetry/vehicles": (0.036, 0.012),
-    "media/uploads": (0.044, 0.018),
-    "ledger/bookings": (0.030, 0.014, 0.009),
-}
-# How much each broker carries, in percent of its capacity: two too much, one is nearly drained.
-CARRIED = (84, 73, 62, 59, 57, 55, 54, 52, 14, 46)
-NAMES = tuple(f"broker-{number}.pulsar:8080" for number in range(len(CARRIED)))
 HOT, CALM, DRAINED, CORDONED = NAMES[0], NAMES[7], NAMES[8], NAMES[6]
-DEMAND = {
-    "persistent://checkout/orders/created": 900.0,
-    "persistent://checkout/orders/shipped": 240.0,
-    "persistent://checkout/payments/cards": 310.0,
-    **{f"persistent://telemetry/devices/readings-partition-{number}": 160.0 for number in range(4)},
-    "persistent://telemetry/vehicles/positions": 280.0,
-    "persistent://media/uploads/thumbnails": 45.0,
-    "persistent://ledger/bookings/entries": 120.0,
-}
-GROUPS = {
-    "checkout": {"members": ("t:checkout",), "publish_messages": 1000, "dispatch_messages": 6000},
-    "telemetry": {"members": ("t:telemetry",), "publish_messages": 1500, "publish_bytes": "5MB"},
-    "media": {"members": ("n:media/uploads",), "publish_bytes": "80kB"},
-}
 Shoot = Callable[[Page, str], None]
-
-
-def loads() -> dict[str, list[tuple[str, float]]]:
-    """Of each broker its bundles: the namespaces in turn, until it carries what it is to carry."""
-    rows = cycle(
-        [
-            (name, share)
-            for round_ in range(3)
-            for name, shares in NAMESPACES.items()
-            for share in shares[round_ : round_ + 1]
-        ]
-    )
-    made: dict[str, list[tuple[str, float]]] = {}
-    for broker, percent in zip(NAMES, CARRIED, strict=True):
-        made[broker] = []
-        while sum(share for _, share in made[broker]) < percent / 100 - 0.02:
-            made[broker] += islice(rows, 1)
-        made[broker] += [("telemetry/devices", 0.0008)] * 6
-    return made
 
 
 @pytest.fixture
@@ -114,16 +67,7 @@ def change(served: ServedSidecar, method: str, path: str, **body: object) -> Non
 
 def test_pictures(tokens: Tokens, open_page: Open, shoot: Shoot) -> None:
     """From what is unbalanced to a plan carried out; what is asked of brokers; quotas; doctor; the API."""
-    with ServedSidecar(
-        loads=loads(),
-        demand=DEMAND,
-        quotas=QuotaSettings.model_validate({"enforcer": "policies", "groups": GROUPS}),
-        tokens=tokens,
-        params=Parameters(),
-        pace=0.3,
-        live=True,
-        name="bundlekeel-0",
-    ) as served:
+    with ten_brokers(tokens) as served:
         # Fresh reports only when something moved: the difference is not seen often enough to act on it.
         served.cluster.still = True
         pinned = next(name for name, owner in served.cluster.model.owners.items() if owner.broker_id == DRAINED)
@@ -136,7 +80,7 @@ def test_pictures(tokens: Tokens, open_page: Open, shoot: Shoot) -> None:
         page = open_page(served.url, size=TALL)
         sign_in(page, tokens, "operator")
         bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
-        expect(bars.filter(has_text=DRAINED)).to_contain_text("drain blocked, 1 left", timeout=60_000)
+        expect(bars.filter(has_text=short(DRAINED))).to_contain_text("drain blocked, 1 left", timeout=60_000)
         reported(served)
         cluster(page, served, open_page, shoot)
         asking(page, served, open_page, shoot)
@@ -158,7 +102,7 @@ def cluster(page: Page, served: ServedSidecar, open_page: Open, shoot: Shoot) ->
     dark, phone = open_page(served.url, scheme="dark", size=TALL), open_page(served.url, size=PHONE)
     for other, name in ((dark, "page-cluster-dark"), (phone, "page-cluster-phone")):
         sign_in(other, served.tokens, "operator")
-        expect(other.locator("#verdict")).to_contain_text(HOT)
+        expect(other.locator("#verdict")).to_contain_text(short(HOT))
         other.get_by_role("button", name=CORDONED).scroll_into_view_if_needed()
         expect(other.get_by_text("cordoned")).to_be_visible()
         shoot(other, name)

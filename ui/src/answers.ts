@@ -1322,6 +1322,8 @@ export interface State {
   mode: "observe" | "recommend" | "act";
   /** the mode of the settings file */
   mode_ceiling: "observe" | "recommend" | "act";
+  /** the overload threshold: a broker with a higher score is overloaded */
+  overloaded_ratio: number;
   /** the pause in force */
   paused: PauseView | null;
   /** the placement, which decides where to */

@@ -58,7 +58,7 @@ export async function request(method: string, path: string, body?: unknown, sign
   const kind: Record<string, string> = body === undefined ? {} : { "Content-Type": "application/json" };
   let answer: Response;
   try {
-    answer = await fetch(`/api/v1/${path}`, { method, headers: headers(kind), signal, credentials: "omit", ...sent });
+    answer = await fetch(path.startsWith("/") ? path : `/api/v1/${path}`, { method, headers: headers(kind), signal, credentials: "omit", ...sent });
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new Problem(0, "the sidecar does not answer");

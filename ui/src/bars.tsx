@@ -1,10 +1,11 @@
 // Brokers as bars: how much of a broker's capacity is used, with what is on it inside.
 
+import { openPanel } from "./address";
 import type { OperationsView } from "./answers";
 import { useState } from "preact/hooks";
 import type { Broker, Overview, Load } from "./api";
 import { Search } from "./parts";
-import { balanceOf, bundleParts, count, duration, moment, percent, rate, words } from "./words";
+import { balanceOf, bundleParts, count, duration, moment, percent, rate, shortNames, words } from "./words";
 
 /** Namespaces that get a colour and a letter of their own; all others share one. */
 const NAMED = 7;
@@ -123,9 +124,10 @@ export function askedOf(broker: string, operations: OperationsView | null): Aske
 }
 
 /** What is to be known of a broker beside its load: a sign and words, never the colour alone. */
-function remarks(row: Broker, operations: OperationsView | null): [string, string][] {
+function remarks(row: Broker, operations: OperationsView | null, overloaded: number): [string, string][] {
   const found = askedOf(row.broker, operations).map(({ sign, short }): [string, string] => [sign, short]);
-  if (row.verdict?.code === "Overloaded") found.push(["!", "overloaded"]);
+  if ((row.score_ratio ?? 0) > overloaded) found.push(["!", "overloaded"]);
+  else if (row.verdict?.code === "Overloaded") found.push(["▽", words(row.verdict.code)]);
   if (row.sheds_itself) found.push(["!", "still sheds by itself"]);
   if (row.unsettled) found.push(["~", "settling after moves"]);
   if (row.preallocated?.length) found.push(["→", `${count(row.preallocated.length, "bundle")} on the way to it`]);
@@ -147,12 +149,15 @@ export function BrokerBars(props: {
   brokers: Broker[];
   overview: Overview | null;
   operations: OperationsView | null;
-  onOpen: (broker: string) => void;
+  /** The overload threshold. */
+  overloaded: number;
 }) {
+  const short = shortNames(props.brokers);
   const { usable, mean, busiest } = balanceOf(props.brokers);
   const end = scaleEnd(usable.map((row) => row.score_ratio!));
   const drawn = new Map(props.overview?.brokers.map((row) => [row.broker, row]));
   const [text, setText] = useState("");
+  const [compact, setCompact] = useState(props.brokers.length > MANY);
   const shown = props.brokers
     .filter((row) => row.broker.includes(text.trim()))
     .sort((a, b) => (b.score_ratio ?? -1) - (a.score_ratio ?? -1));
@@ -163,7 +168,10 @@ export function BrokerBars(props: {
           <Search label="Show brokers with" text={text} set={setText} />{" "}
           <span class="quiet" role="status">
             {shown.length.toLocaleString("en-GB")} of {count(props.brokers.length, "broker")}
-          </span>
+          </span>{" "}
+          <label class="inline">
+            <input type="checkbox" checked={compact} onChange={() => setCompact(!compact)} /> compact
+          </label>
         </p>
       )}
       <p class="scale">
@@ -171,28 +179,37 @@ export function BrokerBars(props: {
         {end < 1 ? `The scale ends at ${percent(end)}; no broker is near its capacity.` : "The solid line is the capacity (100 %)."}{" "}
         The dotted line is the mean ({percent(mean)}).
       </p>
-      <ol class="brokers" aria-label="Brokers, busiest first">
+      <ol class={compact ? "brokers compact" : "brokers"} aria-label="Brokers, busiest first">
         {shown.map((row) => {
           const usual = row.score_ratio !== undefined && row.score_ratio !== null;
           const ratio = row.score_ratio ?? 0;
           const width = (100 * Math.min(ratio, end)) / end;
           const used = usual ? `${percent(ratio)} of capacity` : "load not known";
-          const said = remarks(row, props.operations);
+          const said = remarks(row, props.operations, props.overloaded);
           const label = [`${row.broker}: ${used}`, count(row.bundles ?? 0, "bundle"), ...said.map(([, text]) => text)].join(", ");
           return (
             <li key={row.broker} class={row === busiest ? "busiest" : ""}>
-              <button type="button" class="name" title={row.broker} onClick={() => props.onOpen(row.broker)}>
-                {row.broker}
+              <button type="button" class="name" title={row.broker} aria-label={row.broker} onClick={() => openPanel("broker", row.broker)}>
+                {short(row.broker)}
               </button>
               <div class="track" role="img" aria-label={label}>
                 <div class="bar" style={{ width: `${width}%` }}>
-                  {drawn.has(row.broker) && <Segments row={drawn.get(row.broker)!} width={width} />}
+                  {!compact && drawn.has(row.broker) && <Segments row={drawn.get(row.broker)!} width={width} />}
                 </div>
                 <Line at={mean} end={end} kind="mean" title={`mean ${percent(mean)}`} />
                 {end > 1 && <Line at={1} end={end} kind="capacity" title="capacity" />}
               </div>
               <div class="figures">
-                {usual ? (
+                {compact ? (
+                  <>
+                    {usual ? percent(ratio) : words(row.state)}{" "}
+                    {said.map(([sign, text]) => (
+                      <span key={text} title={text}>
+                        {sign}
+                      </span>
+                    ))}
+                  </>
+                ) : usual ? (
                   <>
                     <strong>{percent(ratio)}</strong> {rate(row.predicted_throughput)}{" "}
                     <span class="quiet">
@@ -204,7 +221,7 @@ export function BrokerBars(props: {
                     <strong>{words(row.state)}</strong> {row.detail}{" "}
                   </>
                 )}
-                {said.map(([sign, text]) => (
+                {!compact && said.map(([sign, text]) => (
                   <span key={text} class="remark">
                     <span aria-hidden="true">{sign}</span> {text}
                   </span>
@@ -219,7 +236,8 @@ export function BrokerBars(props: {
 }
 
 /** Before and after, two bars a broker; those that stay as they are come last. */
-export function BeforeAfter(props: { loads: Load[] }) {
+export function BeforeAfter(props: { loads: Load[]; brokers: Broker[] }) {
+  const short = shortNames(props.brokers);
   const end = scaleEnd(props.loads.flatMap((row) => [row.score_before, row.score_after]));
   const change = (row: Load) => Math.abs(row.score_after - row.score_before);
   const all = [...props.loads].sort((a, b) => change(b) - change(a) || b.score_before - a.score_before);
@@ -240,7 +258,7 @@ export function BeforeAfter(props: { loads: Load[] }) {
         {shown.map((row) => (
           <li key={row.broker}>
             <div class="pairname">
-              <strong>{row.broker}</strong>
+              <strong title={row.broker}>{short(row.broker)}</strong>
               <span class="quiet">
                 {row.bundles_before === row.bundles_after
                   ? count(row.bundles_before, "bundle")

@@ -1,6 +1,7 @@
 // The top of the page: what is unbalanced and what happens next, who leads, and what stands in the way.
 
 import { useState } from "preact/hooks";
+import { openPanel } from "./address";
 import { type Broker, type State, type WhoAmI, keepToken, token } from "./api";
 import { type Answer, type Connection, restart, useClock } from "./live";
 import { type Operation, OperationDialog } from "./operations";
@@ -175,6 +176,28 @@ const CONNECTIONS: Record<Connection, string> = {
   locked: "signed out",
 };
 
+/** Opens the panel of what is named: why it is where it is. */
+function Find(props: { brokers: Broker[] }) {
+  const [text, setText] = useState("");
+  const submit = (event: Event) => {
+    event.preventDefault();
+    const name = text.trim();
+    if (name) openPanel(props.brokers.some((row) => row.broker === name) ? "broker" : "name", name);
+  };
+  return (
+    <form class="find" role="search" onSubmit={submit}>
+      <input
+        type="search"
+        aria-label="Bundle, topic, namespace or broker"
+        placeholder="Bundle, topic, namespace or broker"
+        value={text}
+        onInput={(event) => setText(event.currentTarget.value)}
+      />
+      <button type="submit">Find</button>
+    </form>
+  );
+}
+
 export function Head(props: { state: Answer<State>; brokers: Broker[] | null; who: WhoAmI | null; connection: Connection }) {
   const state = props.state.data!;
   return (
@@ -183,6 +206,7 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
         <span class="brand">
           <img src="icon.svg" alt="" width="22" height="22" /> Bundlekeel <span class="quiet">{state.cluster}</span>
         </span>
+        <Find brokers={props.brokers ?? []} />
         <span class="controls">
           {props.who?.mutations && <PauseControl state={state} />}
           <Account who={props.who} />

@@ -17,14 +17,22 @@ const KINDS: Record<string, string> = {
   finding: "findings",
   external_move: "moves by others",
   adoption: "thresholds",
+  quota: "quotas",
+  settings: "settings",
 };
+
+// So many are asked for at a time.
+const PAGE = 300;
+const SEARCHED = ["sentence", "bundle", "source", "destination", "landed_on", "by", "reason", "code"] as const;
 
 const OUTCOMES: Record<string, string> = { helped: "helped", no_benefit: "did not help", worse: "made it worse" };
 
-/** Cycles that say the same as the one before are no news. */
+/** Cycles that say the same as the one before are no news, and no effect that its moves say already. */
 function news(records: JournalRecord[]): JournalRecord[] {
   let last = "";
+  const judged = new Set(records.filter((row) => row.kind === "move" && row.effect).map((row) => `${row.source} ${row.destination}`));
   return records.filter((row) => {
+    if (row.kind === "effect") return !judged.has(`${row.source} ${row.destination}`);
     if (row.kind !== "cycle") return true;
     const said = (row.sentence ?? "").replace(/[\d.,]+/g, "#");
     const fresh = said !== last;
@@ -104,43 +112,107 @@ function Entry(props: { row: JournalRecord }) {
           </div>
         )}
         {effect && <Gain predicted={row.predicted as number} realised={row.realised ?? 0} outcome={row.outcome ?? ""} />}
-        {row.effect && <Gain predicted={row.predicted_gain ?? 0} realised={row.realised_gain ?? 0} outcome={row.effect} />}
+        {row.effect && (
+          <div class="quiet">
+            Effect: {OUTCOMES[row.effect] ?? words(row.effect)}. The peak of the two brokers went down by {percent(row.realised_gain ?? 0, 1)} of
+            capacity, predicted were {percent(row.predicted_gain ?? 0, 1)}.
+          </div>
+        )}
       </div>
     </li>
   );
 }
 
+/** What is asked for, as the API has it; `until`: of the first page the reader's own end, then where the page before began. */
+function path(kind: string, since: number, until: number): string {
+  const bounds = { ...(kind && { kind }), ...(since && { since_ms: since }), ...(until && { until_ms: until }) };
+  return `journal?${new URLSearchParams({ limit: `${PAGE}`, ...Object.fromEntries(Object.entries(bounds).map(([key, value]) => [key, `${value}`])) })}`;
+}
+
+function Entries(props: { kind: string; since: number; until: number; text: string; onOlder?: (until: number) => void }) {
+  const { kind, onOlder } = props;
+  const answer = useAnswer<JournalRecord[]>(path(kind, props.since, props.until));
+  return (
+    <Loaded answer={answer} empty="There is nothing of this kind in this time.">
+      {(records) => {
+        const wanted = props.text.trim().toLowerCase();
+        const shown = (kind ? records : news(records)).filter((row) => SEARCHED.some((field) => `${row[field] ?? ""}`.toLowerCase().includes(wanted))).reverse();
+        return (
+          <>
+            <p class="quiet">
+              {count(shown.length, "entry", "entries")}, {dated(records[0].wall_ms)} to {dated(records[records.length - 1].wall_ms)}
+            </p>
+            <ol class="timeline">
+              {shown.map((row, place) => (
+                <Entry key={`${row.wall_ms} ${row.kind} ${row.bundle ?? place}`} row={row} />
+              ))}
+            </ol>
+            {onOlder && records.length === PAGE && (
+              <button type="button" onClick={() => onOlder(records[0].wall_ms)}>
+                Older entries
+              </button>
+            )}
+          </>
+        );
+      }}
+    </Loaded>
+  );
+}
+
+function Time(props: { label: string; value: string; set: (value: string) => void }) {
+  return (
+    <label>
+      <span>{props.label}</span>
+      <input type="datetime-local" value={props.value} onInput={(event) => props.set(event.currentTarget.value)} />
+    </label>
+  );
+}
+
 export function JournalView() {
   const [kind, setKind] = useState("");
-  const answer = useAnswer<JournalRecord[]>(`journal?limit=300${kind ? `&kind=${kind}` : ""}`);
+  const [text, setText] = useState("");
+  const [since, setSince] = useState("");
+  const [until, setUntil] = useState("");
+  // Where each page of older entries ends.
+  const [pages, setPages] = useState<number[]>([]);
+  const anew =
+    <T,>(set: (value: T) => void) =>
+    (value: T) => {
+      set(value);
+      setPages([]);
+    };
+  const all = [until ? Date.parse(until) : 0, ...pages];
   return (
     <>
       <p>Newest first. Moves are known to every sidecar; the other lines are those of the one that answers.</p>
-      <label class="inline">
-        <span>Show</span>
-        <select value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
-          {Object.entries(KINDS).map(([value, label]) => (
-            <option key={value} value={value}>
-              {label}
-            </option>
-          ))}
-        </select>
-      </label>
-      <Loaded answer={answer} empty="Nothing of this kind has happened yet.">
-        {(records) => {
-          const shown = (kind ? records : news(records)).slice(-150).reverse();
-          return (
-            <>
-              <p class="quiet">{count(shown.length, "entry", "entries")}</p>
-              <ol class="timeline">
-                {shown.map((row, place) => (
-                  <Entry key={`${row.wall_ms} ${row.kind} ${row.bundle ?? place}`} row={row} />
-                ))}
-              </ol>
-            </>
-          );
-        }}
-      </Loaded>
+      <div class="fields">
+        <label>
+          <span>Show</span>
+          <select value={kind} onChange={(event) => anew(setKind)(event.currentTarget.value)}>
+            {Object.entries(KINDS).map(([value, label]) => (
+              <option key={value} value={value}>
+                {label}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label>
+          <span>With broker, bundle, person or word</span>
+          <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        </label>
+        <Time label="From" value={since} set={anew(setSince)} />
+        <Time label="Until" value={until} set={anew(setUntil)} />
+      </div>
+      {all.map((end, place) => (
+        <Entries
+          key={end}
+          kind={kind}
+          since={since ? Date.parse(since) : 0}
+          until={end}
+          text={text}
+          onOlder={place === all.length - 1 ? (oldest) => setPages([...pages, oldest]) : undefined}
+        />
+      ))}
     </>
   );
 }

@@ -1,7 +1,8 @@
 // The page: which view is shown, and what all of them need to know.
 
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
+import { useAddress } from "./address";
 import type { OperationsView } from "./answers";
 import type { Broker, Overview, State, WhoAmI } from "./api";
 import { token } from "./api";
@@ -19,7 +20,7 @@ import { ReferenceView } from "./reference";
 import { SettingsView } from "./settings";
 import { ThresholdsView } from "./thresholds";
 import { WhatIfView } from "./whatif";
-import { BrokerDrawer } from "./why";
+import { PanelOf } from "./why";
 
 const VIEWS: [string, string][] = [
   ["cluster", "Cluster now"],
@@ -35,15 +36,9 @@ const VIEWS: [string, string][] = [
   ["api", "API"],
 ];
 
-function viewOf(hash: string): string {
-  const name = hash.replace(/^#\/?/, "");
-  return VIEWS.some(([known]) => known === name) ? name : "cluster";
-}
-
-function ClusterView(props: { who: WhoAmI | null; brokers: Answer<Broker[]>; overview: Answer<Overview> }) {
+function ClusterView(props: { brokers: Answer<Broker[]>; overview: Answer<Overview>; overloaded: number }) {
   const { overview } = props;
   const operations = useAnswer<OperationsView>("operations").data;
-  const [open, setOpen] = useState("");
   const drawn = (props.brokers.data?.length ?? 0) > 0 && overview.data !== null;
   useEffect(() => {
     // When the bars are on the screen; the tests read it.
@@ -52,11 +47,10 @@ function ClusterView(props: { who: WhoAmI | null; brokers: Answer<Broker[]>; ove
   return (
     <Loaded answer={props.brokers} empty="No broker is known yet.">
       {(rows) => (
-        <>
+        <div class="cluster">
           {overview.data && <Legend overview={overview.data} />}
-          <BrokerBars brokers={rows} overview={overview.data} operations={operations} onOpen={setOpen} />
-          {open && <BrokerDrawer broker={open} who={props.who} operations={operations} onClose={() => setOpen("")} />}
-        </>
+          <BrokerBars brokers={rows} overview={overview.data} operations={operations} overloaded={props.overloaded} />
+        </div>
       )}
     </Loaded>
   );
@@ -70,7 +64,7 @@ function Main(props: {
   overview: Answer<Overview>;
 }) {
   const { view, state, who, brokers } = props;
-  if (view === "plan") return <PlanView state={state} who={who} />;
+  if (view === "plan") return <PlanView state={state} who={who} brokers={brokers.data ?? []} />;
   if (view === "what-if") return <WhatIfView state={state} who={who} brokers={brokers.data ?? []} />;
   if (view === "journal") return <JournalView />;
   if (view === "executions") return <ExecutionsView who={who} />;
@@ -80,11 +74,12 @@ function Main(props: {
   if (view === "settings") return <SettingsView />;
   if (view === "doctor") return <DoctorView />;
   if (view === "api") return <ReferenceView />;
-  return <ClusterView who={who} brokers={brokers} overview={props.overview} />;
+  return <ClusterView brokers={brokers} overview={props.overview} overloaded={state.overloaded_ratio} />;
 }
 
 function Page() {
-  const [view, setView] = useState(viewOf(location.hash));
+  const address = useAddress();
+  const [view, title] = VIEWS.find(([name]) => name === address.view) ?? VIEWS[0];
   const heading = useRef<HTMLHeadingElement>(null);
   const connection = useConnection();
   const state = useAnswer<State>("state");
@@ -92,18 +87,12 @@ function Page() {
   const brokers = useAnswer<Broker[]>("brokers");
   // Asked for here and not where it is drawn: it need not wait for the others.
   const overview = useAnswer<Overview>(view === "cluster" ? "overview?largest=24" : null);
-  useEffect(() => {
-    const follow = () => {
-      setView(viewOf(location.hash));
-      // A screen reader reads the heading of the view.
-      heading.current?.focus();
-    };
-    addEventListener("hashchange", follow);
-    return () => removeEventListener("hashchange", follow);
-  }, []);
-  const title = VIEWS.find(([name]) => name === view)![1];
+  const first = useRef(true);
   useEffect(() => {
     document.title = `${title} · Bundlekeel`;
+    // Whoever does not see the page hears which view it shows now.
+    if (!first.current) heading.current?.focus();
+    first.current = false;
   }, [title]);
   if (state.problem?.status === 401) {
     return (
@@ -145,6 +134,7 @@ function Page() {
         <Drawable key={view}>
           <Main view={view} state={state.data} who={who.data} brokers={brokers} overview={overview} />
         </Drawable>
+        {address.panel && <PanelOf key={address.panel.name} panel={address.panel} who={who.data} />}
       </main>
       <footer>
         <p class="quiet">

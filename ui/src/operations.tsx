@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ManualMoveView, OperationsView, RelocationView } from "./answers";
-import { type Broker, Problem, type State, type WhoAmI, ask, part } from "./api";
+import { type Broker, type Move, Problem, type State, type WhoAmI, ask, part } from "./api";
 import { BundleName, askedOf } from "./bars";
 import { refresh, useAnswer } from "./live";
 import { Drawer, Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
@@ -24,6 +24,8 @@ export interface Operation {
   body?: Record<string, unknown>;
   /** Whether the route has a dry run. */
   dry?: boolean;
+  /** Whether clients notice it: it looks the part. */
+  heavy?: boolean;
   /** Shown when it was accepted. */
   done: string;
 }
@@ -34,6 +36,7 @@ const drain = (name: string): Operation => ({
   does: "Drain this broker",
   path: `brokers/${part(name)}/drain`,
   dry: true,
+  heavy: true,
   done: "The drain is asked for. The broker's bar shows how many bundles are left.",
 });
 
@@ -48,7 +51,7 @@ const warm = (name: string): Operation => ({
 
 const cordon = (name: string): Operation => ({
   title: `Cordon ${name}`,
-  says: "Bundlekeel moves no bundle to it from now on. What it carries stays. Pulsar may still place new bundles on it.",
+  says: "Bundlekeel moves no bundle to it from now on. What it carries stays. Pulsar may still place new bundles on it. It lasts until it is ended.",
   does: "Cordon this broker",
   path: `brokers/${part(name)}/cordon`,
   done: "The broker is cordoned.",
@@ -73,6 +76,9 @@ function Shown(props: { preview: Preview }) {
   const targets = new Map<string, number>();
   for (const move of by.moves) targets.set(move.target, (targets.get(move.target) ?? 0) + 1);
   const most = [...targets].sort((a, b) => b[1] - a[1]);
+  // One more takes no more room than the count of it.
+  const named = most.length === SHOWN_TARGETS + 1 ? most : most.slice(0, SHOWN_TARGETS);
+  const weight = (move: Move) => move.traffic[2] + move.traffic[3];
   return (
     <section class="preview" aria-label="Dry run">
       <p>
@@ -82,15 +88,16 @@ function Shown(props: { preview: Preview }) {
       </p>
       {by.moves.length > 1 && (
         <p>
-          {count(by.moves.length, "move")}: {most.slice(0, SHOWN_TARGETS).map(([target, many]) => `${many} to ${target}`).join(", ")}
-          {most.length > SHOWN_TARGETS && `, the others to ${count(most.length - SHOWN_TARGETS, "further broker")}`}.
+          {count(by.moves.length, "move")}: {named.map(([target, many]) => `${many} to ${target}`).join(", ")}
+          {most.length > named.length && `, the others to ${count(most.length - named.length, "further broker")}`}. Listed by throughput, not
+          in the order in which they go.
         </p>
       )}
       {by.moves.length > 0 && (
         <ol class="moving" tabIndex={0} aria-label="Moves">
-          {by.moves.map((move) => (
+          {[...by.moves].sort((a, b) => weight(b) - weight(a)).map((move) => (
             <li key={move.bundle}>
-              <BundleName bundle={move.bundle} /> <span class="number">{rate(move.traffic[2] + move.traffic[3])}</span>{" "}
+              <BundleName bundle={move.bundle} /> <span class="number">{rate(weight(move))}</span>{" "}
               <span>
                 <span class="whole">{move.source}</span>{" "}
                 <span class="whole">
@@ -199,7 +206,7 @@ export function OperationDialog(props: { operation: Operation; children?: Compon
       ) : (
         <>
           <Standing state={state} moves={operation.dry ?? false} />
-          <ReasonForm label="Reason" does={operation.does} disabled={refused || (operation.dry && (!preview || state?.mode !== "act"))} run={run}>
+          <ReasonForm label="Reason" does={operation.does} heavy={operation.heavy} onCancel={props.onClose} disabled={refused || (operation.dry && (!preview || state?.mode !== "act"))} run={run}>
             {props.children}
             {operation.dry && !preview && !problem && <p class="waiting">Asking for a dry run …</p>}
             {problem && (
@@ -220,10 +227,10 @@ export function OperationDialog(props: { operation: Operation; children?: Compon
 }
 
 /** One bundle to another broker. */
-export function TransferDialog(props: { bundle: string; source: string | null; onClose: () => void }) {
+export function TransferDialog(props: { bundle: string; source: string | null; override?: boolean; onClose: () => void }) {
   const brokers = useAnswer<Broker[]>("brokers");
   const [to, setTo] = useState("");
-  const [override, setOverride] = useState(false);
+  const [override, setOverride] = useState(props.override ?? false);
   const targets = (brokers.data ?? []).filter((row) => row.broker !== props.source);
   const operation: Operation = {
     title: "Move a bundle",
@@ -232,6 +239,7 @@ export function TransferDialog(props: { bundle: string; source: string | null; o
     path: `bundles/${part(props.bundle)}/${to ? "transfer" : "unload"}`,
     body: { ...(to && { to }), override_cool_down: override },
     dry: true,
+    heavy: true,
     done: "The move is asked for.",
   };
   return (

@@ -9,9 +9,14 @@ import { clock, count, moment, sentence, typeset, words } from "./words";
 
 const SHOWN_REFUSALS = 100;
 
+/** A broker's name is not broken at its hyphens. */
+function unbroken(text: string) {
+  return text.split(/([\w-]+(?:\.[\w-]+)*:\d+)/).map((piece, place) => (place % 2 ? <span class="whole">{piece}</span> : piece));
+}
+
 /** A sentence of the sidecar; what stands between backticks in it is code. */
 export function Said(props: { text: string }) {
-  return <>{props.text.split("`").map((piece, place) => (place % 2 ? <code key={place}>{piece}</code> : typeset(piece)))}</>;
+  return <>{props.text.split("`").map((piece, place) => (place % 2 ? <code key={place}>{piece}</code> : unbroken(typeset(piece))))}</>;
 }
 
 /** Something to be told about: what it is, in words, with a sign that does not depend on colour. */
@@ -125,7 +130,7 @@ export function Drawer(props: { title: string; small?: boolean; onClose: () => v
   return (
     <dialog ref={dialog} class={props.small ? "drawer small" : "drawer"} aria-labelledby={titled} onCancel={cancel} onClose={close}>
       <header>
-        <h2 id={titled} tabIndex={-1}>{props.title}</h2>
+        <h2 id={titled} tabIndex={-1}>{unbroken(props.title)}</h2>
         <button type="button" onClick={props.onClose}>
           Close
         </button>
@@ -146,6 +151,8 @@ export function ReasonForm(props: {
   label: string;
   does: string;
   disabled?: boolean;
+  heavy?: boolean;
+  onCancel?: () => void;
   children?: ComponentChildren;
   run: (reason: string) => Promise<void>;
 }) {
@@ -183,9 +190,16 @@ export function ReasonForm(props: {
           onInput={(event) => setReason(event.currentTarget.value)}
         />
       </label>
-      <button type="submit" class="primary" disabled={busy || props.disabled}>
-        {props.does}
-      </button>
+      <p class="actions">
+        <button type="submit" class={props.heavy ? "primary heavy" : "primary"} disabled={busy || props.disabled}>
+          {props.does}
+        </button>
+        {props.onCancel && (
+          <button type="button" onClick={props.onCancel}>
+            Cancel
+          </button>
+        )}
+      </p>
       {problem && (
         <ProblemNotice
           problem={problem}

@@ -1,14 +1,15 @@
 // A plan: asked for, looked at, and, where the caller may, carried out.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
+import { openPanel } from "./address";
 import type { FinishView } from "./answers";
-import { type Move, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
+import { type Broker, type Move, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
 import { BeforeAfter, BundleName } from "./bars";
 import { refresh, useClock } from "./live";
 import { Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
 import { asked } from "./executions";
-import { BundleDrawer } from "./why";
-import { clock, count, duration, rate, sentence } from "./words";
+import { planned } from "./why";
+import { clock, count, duration, rate, ratio, sentence } from "./words";
 
 /** The mean of what the strategy evens out, in the words of this page. */
 function mean(plan: Plan): string {
@@ -98,26 +99,26 @@ function Finished(props: { row: FinishView; mean: string }) {
   const { row } = props;
   return (
     <p>
-      {row.complete ? "When finished" : "Not finished by then"}: the busiest broker has <strong>{row.max_mean.toFixed(2)}</strong> times the{" "}
+      {row.complete ? "When finished" : "Not finished by then"}: the busiest broker has <strong>{ratio(row.max_mean)}</strong> times the{" "}
       {props.mean}, after {count(row.moves, "move")} in {count(row.cycles, "cycle")}, about {duration(row.seconds)}.
     </p>
   );
 }
 
-export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null }) {
+export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null; brokers: Broker[] }) {
   const { plan } = props;
-  const [move, setMove] = useState<Move | null>(null);
-  const [stays, setStays] = useState("");
+  planned.moves = plan.moves;
+  useEffect(() => () => void (planned.moves = []), []);
   const stayed = [...plan.refusals, ...plan.split_refusals];
   return (
     <>
       <p class="planline" role="status">
         <strong>{work(plan)}</strong>
-        : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{plan.imbalance.before.toFixed(2)}</strong>
+        : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{ratio(plan.imbalance.before)}</strong>
         {plan.moves.length > 0 && (
           <>
             {" "}
-            to <strong>{plan.imbalance.after.toFixed(2)}</strong>
+            to <strong>{ratio(plan.imbalance.after)}</strong>
           </>
         )}{" "}
         times the {mean(plan)}.
@@ -128,11 +129,12 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
       </p>
       <p class="quiet">
         Made at {clock(plan.wall_ms)} with strategy {plan.strategy}, placement {plan.placement}
-        {plan.by_leader ? ", by the leader" : ", by this sidecar because the leader did not answer"}. Nothing was touched.
+        {plan.by_leader ? ", by the leader" : ", by this sidecar because the leader did not answer"}. Nothing was touched. The top of the page shows the last
+        cycle's plan, which is another one{plan.request.ignore_hit_counts ? ": this one skips the waiting period" : ""}.
       </p>
       <Execute plan={plan} state={props.state} who={props.who} />
       <h2>Moves</h2>
-      {plan.moves.length ? <Moves moves={plan.moves} onWhy={setMove} /> : <p class="empty">No bundle moves.</p>}
+      {plan.moves.length ? <Moves moves={plan.moves} onWhy={(move) => openPanel("name", move.bundle)} /> : <p class="empty">No bundle moves.</p>}
       {plan.splits.length > 0 && (
         <>
           <h2>Splits</h2>
@@ -144,11 +146,9 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
         </>
       )}
       <h2>Before and after</h2>
-      <BeforeAfter loads={plan.loads} />
+      <BeforeAfter loads={plan.loads} brokers={props.brokers} />
       <h2>What stays, and why</h2>
-      {stayed.length ? <Refusals rows={stayed} onWhy={setStays} /> : <p class="empty">Nothing that could move was left out.</p>}
-      {move && <BundleDrawer bundle={move.bundle} move={move} who={props.who} onClose={() => setMove(null)} />}
-      {stays && <BundleDrawer bundle={stays} who={props.who} onClose={() => setStays("")} />}
+      {stayed.length ? <Refusals rows={stayed} onWhy={(bundle) => openPanel("name", bundle)} /> : <p class="empty">Nothing that could move was left out.</p>}
     </>
   );
 }
@@ -156,7 +156,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
 // Kept while the reader looks at other views.
 let kept: Plan | null = null;
 
-export function PlanView(props: { state: State; who: WhoAmI | null }) {
+export function PlanView(props: { state: State; who: WhoAmI | null; brokers: Broker[] }) {
   const [plan, setPlan] = useState<Plan | null>(kept);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [busy, setBusy] = useState(false);
@@ -199,7 +199,7 @@ export function PlanView(props: { state: State; who: WhoAmI | null }) {
         </Notice>
       )}
       {problem && <ProblemNotice problem={problem} what="There is no plan:" />}
-      {plan && <PlanResult plan={plan} state={props.state} who={props.who} />}
+      {plan && <PlanResult plan={plan} {...props} />}
     </>
   );
 }

@@ -1,7 +1,7 @@
 // The HTTP API of this address, out of the OpenAPI document that it serves: routes, fields, examples.
 
 import { useEffect, useState } from "preact/hooks";
-import { Problem, ask } from "./api";
+import { Problem, ask, request } from "./api";
 import { ProblemNotice, Said, Search } from "./parts";
 import { count, sentence } from "./words";
 
@@ -47,6 +47,9 @@ interface Field {
   says: string;
 }
 
+// Set by sidecars among themselves.
+const INTERNAL = "forwarded";
+
 type Schemas = Document["components"]["schemas"];
 
 /** What lies behind a reference; a choice with null is the other one. */
@@ -72,7 +75,7 @@ function fieldsOf(schema: Schema, schemas: Schemas, before = "", within: Schema[
   if (within.includes(found)) return [];
   if (found.type === "array" && found.items) return fieldsOf(found.items, schemas, `${before}[]`, [...within, found]);
   if (typeof found.additionalProperties === "object") return fieldsOf(found.additionalProperties, schemas, `${before}.*`, [...within, found]);
-  return Object.entries(found.properties ?? {}).flatMap(([key, item]) => {
+  return Object.entries(found.properties ?? {}).filter(([key]) => key !== INTERNAL).flatMap(([key, item]) => {
     const name = before ? `${before}.${key}` : key;
     const given = item.default === undefined || item.default === null ? "" : `; if absent ${JSON.stringify(item.default)}`;
     const field = {
@@ -127,8 +130,8 @@ function quoted(text: string): string {
   return `'${text.replace(/'/g, "'\\''")}'`;
 }
 
-/** The request that the examples in the document make, for a shell. */
-function curl(method: string, path: string, route: Route, schemas: Schemas): string {
+/** Path and query that the examples in the document make. */
+function addressIn(path: string, route: Route): string {
   const given = route.parameters ?? [];
   const example = (schema: Schema) => String(schema.examples?.[0] ?? "");
   const filled = given
@@ -137,6 +140,50 @@ function curl(method: string, path: string, route: Route, schemas: Schemas): str
   const query = given
     .filter((item) => item.in === "query" && item.schema.examples)
     .map((item) => `${item.name}=${encodeURIComponent(example(item.schema))}`);
+  return `${filled}${query.length ? `?${query.join("&")}` : ""}`;
+}
+
+function Example(props: { command: string }) {
+  const [said, setSaid] = useState("Copy");
+  const copy = () => navigator.clipboard.writeText(props.command).then(() => setSaid("Copied"), () => setSaid("Cannot be copied here"));
+  // A page that came without TLS from elsewhere than this machine has no clipboard.
+  if (!navigator.clipboard) return null;
+  return (
+    <button type="button" onClick={copy}>
+      {said}
+    </button>
+  );
+}
+
+/** A request that reads, sent as it is written, and its answer. */
+function Trial(props: { address: string }) {
+  const [address, setAddress] = useState(props.address);
+  const [said, setSaid] = useState("");
+  const send = async (event: Event) => {
+    event.preventDefault();
+    setSaid("Asking the sidecar …");
+    try {
+      const text = await (await request("GET", address.replace(/^\/*/, "/"))).text();
+      setSaid(text.startsWith("{") || text.startsWith("[") ? JSON.stringify(JSON.parse(text), null, 2) : text);
+    } catch (error) {
+      setSaid((error as Problem).message);
+    }
+  };
+  return (
+    <form class="find" onSubmit={send}>
+      <input aria-label="Request" value={address} onInput={(event) => setAddress(event.currentTarget.value)} />
+      <button type="submit">Try it</button>
+      {said && (
+        <pre class="tried" tabIndex={0} role="status">
+          {said}
+        </pre>
+      )}
+    </form>
+  );
+}
+
+/** The request that the examples in the document make, for a shell. */
+function curl(method: string, path: string, route: Route, schemas: Schemas): string {
   const asked = schemaIn(route.requestBody);
   const body = asked && resolved(asked, schemas).examples?.[0];
   const open = !route.security?.some((need) => "bearer" in need);
@@ -145,7 +192,7 @@ function curl(method: string, path: string, route: Route, schemas: Schemas): str
     method === "get" || (method === "post" && body) ? "" : `-X ${method.toUpperCase()}`,
     open ? "" : '-H "Authorization: Bearer $TOKEN"',
     body ? `--json ${quoted(JSON.stringify(body))}` : "",
-    quoted(`${location.origin}${filled}${query.length ? `?${query.join("&")}` : ""}`),
+    quoted(`${location.origin}${addressIn(path, route)}`),
   ]
     .filter(Boolean)
     .join(" ");
@@ -170,6 +217,8 @@ function RouteText(props: { method: string; path: string; route: Route; schemas:
         {route.description !== `${route.summary}.` && <Said text={sentence(route.description ?? "")} />} <span class="quiet">{role ? `Needs role ${role}.` : "Needs no credentials."}</span>
       </p>
       <pre tabIndex={0}>{curl(props.method, props.path, route, schemas)}</pre>
+      <Example command={curl(props.method, props.path, route, schemas)} />
+      {props.method === "get" && !route.responses["200"]?.content?.["text/event-stream"] && <Trial address={addressIn(props.path, route)} />}
       <Fields title="Parameters" rows={parameters} asks />
       {asked && <Fields title="Fields of the request" rows={fieldsOf(asked, schemas)} asks />}
       {answer && <Fields title={`Fields of the answer${resolved(answer, schemas).type === "array" ? ", a list" : ""}`} rows={fieldsOf(answer, schemas)} />}
@@ -188,16 +237,16 @@ function RouteText(props: { method: string; path: string; route: Route; schemas:
 }
 
 /** What is inside is drawn only when it is opened: there are many fields. */
-function RouteItem(props: { method: string; path: string; route: Route; schemas: Schemas }) {
+function RouteItem(props: { method: string; path: string; route: Route; schemas: Schemas; all: boolean }) {
   const [open, setOpen] = useState(false);
   return (
     <li>
-      <details class="route" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <details class="route" open={props.all} onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>
           <code>
             {props.method.toUpperCase()} {props.path}
           </code>{" "}
-          {props.route.summary}
+          <Said text={props.route.summary ?? ""} />
         </summary>
         {open && <RouteText {...props} />}
       </details>
@@ -209,6 +258,7 @@ export function ReferenceView() {
   const [found, setFound] = useState<Document | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [text, setText] = useState("");
+  const [all, setAll] = useState(false);
   useEffect(() => {
     ask<Document>("GET", "openapi.json").then(setFound, setProblem);
   }, []);
@@ -230,7 +280,13 @@ export function ReferenceView() {
         Release {found.info.version}, the routes that this address has, from its own <code>/api/v1/openapi.json</code>. Nothing is fetched from
         elsewhere.
       </p>
-      <Search label="Show routes with" text={text} set={setText} />
+      <div class="fields">
+        <Search label="Show routes with" text={text} set={setText} />
+        <label class="check">
+          <input type="checkbox" checked={all} onChange={() => setAll(!all)} />
+          Expand all
+        </label>
+      </div>
       <p class="quiet" role="status">
         {count(routes.length, "route")}
       </p>
@@ -241,7 +297,7 @@ export function ReferenceView() {
             {routes
               .filter((row) => (row.route.tags?.[0] ?? "") === tag)
               .map((row) => (
-                <RouteItem key={`${row.method} ${row.path}`} {...row} schemas={found.components.schemas} />
+                <RouteItem key={`${row.method} ${row.path} ${all}`} {...row} all={all} schemas={found.components.schemas} />
               ))}
           </ul>
         </section>

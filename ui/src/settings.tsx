@@ -39,7 +39,7 @@ export function SettingsView() {
                 {count(found.length, "setting")}
               </p>
               <div class="scroll" tabIndex={0} role="region" aria-label="Settings">
-                <table>
+                <table class="settings">
                   <thead>
                     <tr>
                       <th scope="col">Setting</th>
@@ -55,7 +55,7 @@ export function SettingsView() {
                           <code>{row.key}</code>
                         </th>
                         <td>
-                          <strong>{shown(row.value)}</strong> <span class="quiet">{row.unit === "name" ? "" : row.unit}</span>
+                          <strong class="value">{shown(row.value)}</strong> <span class="quiet">{row.unit === "name" ? "" : row.unit}</span>
                         </td>
                         <td data-label="From: ">{row.origin}</td>
                         <td>{row.why}</td>

@@ -4,7 +4,7 @@ import type { ThresholdsView } from "./answers";
 import { type WhoAmI, ask } from "./api";
 import { refresh, useAnswer } from "./live";
 import { Loaded, Notice, ReasonForm, Said } from "./parts";
-import { duration, moment, percent, sentence, words } from "./words";
+import { dated, day, duration, percent, sentence, words } from "./words";
 
 interface Interval {
   mean: number;
@@ -40,8 +40,8 @@ function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
     <>
       <h3>Evidence</h3>
       <p>
-        Made {moment(created_ms)} from {data.cycles.toLocaleString("en-GB")} cycles of {data.days.length} days, of which{" "}
-        {percent(data.coverage)} are recorded. Measured on days it had not seen ({evidence.held_out.join(", ")}); in
+        Made {dated(created_ms)} from {data.cycles.toLocaleString("en-GB")} cycles of {data.days.length} days, of which{" "}
+        {percent(data.coverage)} are recorded. Measured on days it had not seen ({evidence.held_out.map(day).join(", ")}); in
         brackets the {percent(evidence.confidence)} interval.
       </p>
       <div class="scroll" tabIndex={0} role="region" aria-label="Evidence">
@@ -66,9 +66,9 @@ function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
           </tbody>
         </table>
       </div>
-      {Object.entries(data.bad_days).map(([day, why]) => (
-        <p key={day} class="quiet">
-          {day} was left out: {why}
+      {Object.entries(data.bad_days).map(([left, why]) => (
+        <p key={left} class="quiet">
+          {day(left)} was left out: {why}
         </p>
       ))}
       {advice.map((line) => (
@@ -96,7 +96,7 @@ function InForce(props: { adopted: NonNullable<Thresholds["adopted"]>; may: bool
         ))}
       </ul>
       <p>
-        Adopted by {adopted.by} on {moment(adopted.since_ms)}: {adopted.reason}. {adopted.state === "trial" ? "It is on trial." : "It is kept."}
+        Adopted by {adopted.by} on {dated(adopted.since_ms)}: {adopted.reason}. {adopted.state === "trial" ? "It is on trial." : "It is kept."}
       </p>
       {trial && (
         <p>
@@ -179,7 +179,7 @@ export function ThresholdsView(props: { who: WhoAmI | null }) {
               <ul>
                 {view.reverted.map((row) => (
                   <li key={row.digest}>
-                    {row.digest.slice(0, 8)} by {row.by} on {moment(row.since_ms)}: {row.reason}
+                    {row.digest.slice(0, 8)} by {row.by} on {dated(row.since_ms)}: {row.reason}
                   </li>
                 ))}
               </ul>

@@ -171,7 +171,7 @@ export function WhatIfView(props: { state: State; who: WhoAmI | null; brokers: B
         )}
       </form>
       {problem && <ProblemNotice problem={problem} what="There is no plan:" />}
-      {plan && <PlanResult plan={plan} state={state} who={props.who} />}
+      {plan && <PlanResult plan={plan} {...props} />}
     </>
   );
 }

@@ -1,13 +1,14 @@
 // The drawer that says why: a broker, a bundle, or a move of a plan.
 
 import { useState } from "preact/hooks";
-import type { OperationsView } from "./answers";
+import { type Panel, PanelLink, closePanel } from "./address";
+import type { OperationsView, Place } from "./answers";
 import { type Bundle, type Move, type WhoAmI, type Why, part } from "./api";
 import { BundleName } from "./bars";
 import { useAnswer } from "./live";
 import { BrokerOperations, TransferDialog } from "./operations";
 import { Drawer, Loaded, Said, mayNotChange } from "./parts";
-import { messages, moment, percent, rate, sentence, words } from "./words";
+import { dated, messages, percent, rate, sentence, words } from "./words";
 
 function Reasons(props: { path: string }) {
   const answer = useAnswer<Why>(`${props.path}/why`);
@@ -61,9 +62,9 @@ function Reasons(props: { path: string }) {
               <>
                 <h3>What happened to it</h3>
                 <ul>
-                  {why.history.slice(-10).map((row) => (
+                  {why.history.slice(-10).reverse().map((row) => (
                     <li key={`${row.wall_ms} ${row.bundle}`}>
-                      {moment(row.wall_ms)}: <Said text={row.sentence ?? ""} />
+                      {dated(row.wall_ms)}: <Said text={row.sentence ?? ""} />
                     </li>
                   ))}
                 </ul>
@@ -76,17 +77,13 @@ function Reasons(props: { path: string }) {
   );
 }
 
-export function BrokerDrawer(props: {
-  broker: string;
-  who: WhoAmI | null;
-  operations: OperationsView | null;
-  onClose: () => void;
-}) {
+function BrokerDrawer(props: { broker: string; who: WhoAmI | null }) {
+  const operations = useAnswer<OperationsView>("operations").data;
   const bundles = useAnswer<Bundle[]>(`bundles?broker=${part(props.broker)}&limit=50`);
-  const [moved, setMoved] = useState("");
+  const [moved, setMoved] = useState<Bundle | null>(null);
   return (
-    <Drawer title={`Broker ${props.broker}`} onClose={props.onClose}>
-      <BrokerOperations broker={props.broker} who={props.who} operations={props.operations} />
+    <Drawer title={`Broker ${props.broker}`} onClose={closePanel}>
+      <BrokerOperations broker={props.broker} who={props.who} operations={operations} />
       <Reasons path={`brokers/${part(props.broker)}`} />
       <h3>Its largest bundles</h3>
       <Loaded answer={bundles} empty="It carries no bundle.">
@@ -105,14 +102,16 @@ export function BrokerDrawer(props: {
               {rows.map((row) => (
                 <tr key={row.bundle}>
                   <td>
-                    <BundleName bundle={row.bundle} />
+                    <PanelLink of="name" name={row.bundle}>
+                      <BundleName bundle={row.bundle} />
+                    </PanelLink>
                   </td>
                   <td class="number" data-label="Throughput: ">{rate(row.short.throughput_in + row.short.throughput_out)}</td>
                   <td data-label="May it move? ">
                     {row.may_move ? "yes" : `no: ${words(row.code ?? "")}`}{" "}
-                    {props.who?.mutations && (
-                      <button type="button" onClick={() => setMoved(row.bundle)} aria-label={`Move ${row.bundle}`}>
-                        Move
+                    {props.who?.mutations && (row.may_move || row.code === "CoolDown") && (
+                      <button type="button" onClick={() => setMoved(row)} aria-label={`Move ${row.bundle}`}>
+                        {row.may_move ? "Move" : "Move all the same"}
                       </button>
                     )}
                   </td>
@@ -122,66 +121,129 @@ export function BrokerDrawer(props: {
           </table>
         )}
       </Loaded>
-      {moved && <TransferDialog bundle={moved} source={props.broker} onClose={() => setMoved("")} />}
+      {moved && <TransferDialog bundle={moved.bundle} source={props.broker} override={!moved.may_move} onClose={() => setMoved(null)} />}
     </Drawer>
   );
 }
 
-export function BundleDrawer(props: { bundle: string; move?: Move; who: WhoAmI | null; onClose: () => void }) {
+/** Where it is: one line, or a row for each bundle of a namespace and each partition of a topic. */
+function Places(props: { rows: Place[] }) {
+  const owner = (row: Place) => (row.broker ? <PanelLink of="broker" name={row.broker} /> : row.state);
+  if (props.rows.length === 1) {
+    const [row] = props.rows;
+    return (
+      <p>
+        {row.topic && (
+          <>
+            In the bundle <BundleName bundle={row.bundle} />,{" "}
+          </>
+        )}
+        {row.state} {row.broker && <>by {owner(row)}</>}
+        {row.preallocated_to && ` and on its way to ${row.preallocated_to}`}.
+      </p>
+    );
+  }
+  return (
+    <table aria-label="Where it is">
+      <thead>
+        <tr>
+          <th scope="col">{props.rows[0]?.topic ? "Partition and its bundle" : "Bundle"}</th>
+          <th scope="col">Broker</th>
+        </tr>
+      </thead>
+      <tbody>
+        {props.rows.map((row) => (
+          <tr key={row.topic ?? row.bundle}>
+            <td>
+              {row.topic && <div>{row.topic}</div>}
+              <PanelLink of="name" name={row.bundle}>
+                <BundleName bundle={row.bundle} />
+              </PanelLink>
+            </td>
+            <td>{owner(row)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+// Moves of the plan that was drawn last: the panel of a bundle says why it moves.
+export const planned: { moves: Move[] } = { moves: [] };
+
+function Expected(props: { move: Move }) {
   const { move } = props;
+  return (
+    <>
+      <p>
+        It carries {rate(move.traffic[2] + move.traffic[3])} ({messages(move.traffic[0] + move.traffic[1])}). Rule{" "}
+        <strong>{move.rule}</strong>, threshold {percent(move.threshold, 1)}.
+      </p>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Broker</th>
+            <th scope="col" class="number">
+              Before
+            </th>
+            <th scope="col" class="number">
+              After
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          <tr>
+            <td>from <span class="whole">{move.source}</span></td>
+            <td class="number" data-label="Before: ">{percent(move.source_before, 1)}</td>
+            <td class="number" data-label="After: ">{percent(move.source_after, 1)}</td>
+          </tr>
+          <tr>
+            <td>to <span class="whole">{move.target}</span></td>
+            <td class="number" data-label="Before: ">{percent(move.target_before, 1)}</td>
+            <td class="number" data-label="After: ">{percent(move.target_after, 1)}</td>
+          </tr>
+        </tbody>
+      </table>
+      <p>{move.runner_up ? `The next best place would have been ${move.runner_up}.` : "No other broker could take it."}</p>
+      <h3>The bundle now</h3>
+    </>
+  );
+}
+
+/** A bundle, a topic or a namespace: where it is; of one bundle also why it is there, and a move by hand. */
+function NameDrawer(props: { name: string; move?: Move; who: WhoAmI | null }) {
+  const { move, name } = props;
+  const places = useAnswer<Place[]>(`where?name=${encodeURIComponent(name)}`);
   const [moving, setMoving] = useState(false);
   const refused = mayNotChange(props.who, "Moving a bundle", "bundlekeel transfer");
+  const only = places.data?.length === 1 ? places.data[0] : null;
   return (
-    <Drawer title={move ? "Why this move" : "Why this bundle stays"} onClose={props.onClose}>
-      <p>
-        <BundleName bundle={props.bundle} />
-      </p>
-      {refused ? (
-        <p class="quiet">{refused}</p>
-      ) : (
+    <Drawer title={move ? "Why this move" : name} onClose={closePanel}>
+      {move && (
+        <p>
+          <BundleName bundle={name} />
+        </p>
+      )}
+      {move && <Expected move={move} />}
+      <Loaded answer={places} empty="It has no bundle.">
+        {(rows) => <Places rows={rows} />}
+      </Loaded>
+      {only && refused && <p class="quiet">{refused}</p>}
+      {only && !refused && (
         <p class="actions">
           <button type="button" onClick={() => setMoving(true)}>
             Move it by hand
           </button>
         </p>
       )}
-      {moving && <TransferDialog bundle={props.bundle} source={move?.source ?? null} onClose={() => setMoving(false)} />}
-      {move && (
-        <>
-          <p>
-            It carries {rate(move.traffic[2] + move.traffic[3])} ({messages(move.traffic[0] + move.traffic[1])}). Rule{" "}
-            <strong>{move.rule}</strong>, threshold {percent(move.threshold, 1)}.
-          </p>
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Broker</th>
-                <th scope="col" class="number">
-                  Before
-                </th>
-                <th scope="col" class="number">
-                  After
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              <tr>
-                <td>from {move.source}</td>
-                <td class="number" data-label="Before: ">{percent(move.source_before, 1)}</td>
-                <td class="number" data-label="After: ">{percent(move.source_after, 1)}</td>
-              </tr>
-              <tr>
-                <td>to {move.target}</td>
-                <td class="number" data-label="Before: ">{percent(move.target_before, 1)}</td>
-                <td class="number" data-label="After: ">{percent(move.target_after, 1)}</td>
-              </tr>
-            </tbody>
-          </table>
-          <p>{move.runner_up ? `The next best place would have been ${move.runner_up}.` : "No other broker could take it."}</p>
-          <h3>The bundle now</h3>
-        </>
-      )}
-      <Reasons path={`bundles/${part(props.bundle)}`} />
+      {only && moving && <TransferDialog bundle={only.bundle} source={only.broker} onClose={() => setMoving(false)} />}
+      {only && <Reasons path={`bundles/${part(only.bundle)}`} />}
     </Drawer>
   );
+}
+
+export function PanelOf(props: { panel: Panel; who: WhoAmI | null }) {
+  const { name, of } = props.panel;
+  if (of === "broker") return <BrokerDrawer broker={name} who={props.who} />;
+  return <NameDrawer name={name} move={planned.moves.find((row) => row.bundle === name)} who={props.who} />;
 }

@@ -2,7 +2,7 @@
 
 import type { Broker, State } from "./api";
 
-type Scored = Pick<Broker, "broker" | "state" | "score_ratio">;
+type Scored = Pick<Broker, "broker" | "state" | "score_ratio" | "requested">;
 
 export function percent(ratio: number | null | undefined, digits = 0): string {
   return ratio === null || ratio === undefined || !Number.isFinite(ratio) ? "unknown" : `${(100 * ratio).toFixed(digits)}\u00a0%`;
@@ -19,6 +19,20 @@ export function rate(bytes: number | null | undefined): string {
   return `${bytes.toFixed(0)}\u00a0B/s`;
 }
 
+/** How many times as much: everywhere with the same digits, so that two places can be compared. */
+export function ratio(times: number): string {
+  return times.toFixed(2);
+}
+
+/** Names of brokers without the ending that all of them have, from a dot or colon on: `broker-0` of `broker-0.pulsar:8080`. */
+export function shortNames(brokers: Pick<Broker, "broker">[]): (name: string) => string {
+  const names = brokers.map((row) => row.broker);
+  const endings = [...(names[0] ?? "").matchAll(/[.:]/g)].map((found) => names[0].slice(found.index));
+  // A first part that is a number belongs to an address.
+  const ending = names.length > 1 && !/^[\d[]/.test(names[0]) ? endings.find((end) => names.every((name) => name.endsWith(end))) : undefined;
+  return (name) => (ending && name.endsWith(ending) ? name.slice(0, -ending.length) : name);
+}
+
 export function messages(perSecond: number): string {
   return `${Math.round(perSecond).toLocaleString("en-GB")} msg/s`;
 }
@@ -30,6 +44,11 @@ export function count(number: number, one: string, many = `${one}s`): string {
 /** With the reader's zone: logs and colleagues may have another one. */
 export function clock(ms: number): string {
   return new Date(ms).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
+}
+
+/** A day of the history, `2026-09-12`, as dates are written here. */
+export function day(name: string): string {
+  return new Date(`${name}T12:00`).toLocaleDateString("en-GB", { day: "2-digit", month: "short", year: "numeric" });
 }
 
 /** With its date, today's too: for lists that outlast a day. */
@@ -67,9 +86,12 @@ export function typeset(text: string): string {
   return text.replace(/ -> /g, " → ").replace(/>= /g, "≥ ").replace(/(\d)%/g, "$1\u00a0%");
 }
 
+// The strategy's verdict on a broker has nothing to do with the overload threshold.
+const VERDICTS: Record<string, string> = { Overloaded: "to be relieved", Underloaded: "to be filled" };
+
 /** A code such as CoolDown in words. */
 export function words(code: string): string {
-  return code.replace(/([a-z0-9])([A-Z])/g, "$1 $2").toLowerCase();
+  return VERDICTS[code] ?? code.replace(/([a-z0-9])([A-Z])/g, "$1 $2").toLowerCase();
 }
 
 export const MODES: Record<State["mode"], string> = {
@@ -86,8 +108,9 @@ export interface Balance {
   times: number;
 }
 
+/** Of the brokers that share the load: one that is kept empty would pull the mean down. */
 export function balanceOf(brokers: Scored[]): Balance {
-  const usable = brokers.filter((row) => row.state === "ok" && row.score_ratio !== undefined && row.score_ratio !== null);
+  const usable = brokers.filter((row) => row.state === "ok" && row.requested !== "drain" && row.score_ratio !== undefined && row.score_ratio !== null);
   const mean = usable.reduce((sum, row) => sum + row.score_ratio!, 0) / Math.max(1, usable.length);
   const busiest = usable.reduce<Scored | null>((top, row) => (top && top.score_ratio! >= row.score_ratio! ? top : row), null);
   return { usable, mean, busiest, times: busiest && mean > 0 ? busiest.score_ratio! / mean : 0 };
@@ -95,21 +118,19 @@ export function balanceOf(brokers: Scored[]): Balance {
 
 // Below this mean share of capacity there is no load to speak of.
 const IDLE = 0.01;
-// Below this the page calls the load even; what is done about it is the strategy's matter, and said by its own sentence.
-const EVEN = 1.15;
 
 /** What is unbalanced and what happens next, in one or two sentences. */
 export function verdict(state: State, brokers: Broker[]): string {
-  const { usable, mean, busiest, times } = balanceOf(brokers);
+  const { usable, mean, busiest: top, times } = balanceOf(brokers);
   if (!brokers.length) return "There is no picture of the cluster yet. It comes with the brokers' first reports.";
-  if (!busiest) return "No broker has a report that can be used.";
-  const [one, moves] = [usable.length === 1, state.cycle?.moves ?? 0];
-  if (one) return `One broker, ${busiest.broker}, at ${percent(busiest.score_ratio)} of its capacity: there is nothing to balance.`;
-  if (mean < IDLE && !moves) return `The cluster is idle: the busiest broker, ${busiest.broker}, uses ${percent(busiest.score_ratio, 1)} of its capacity.`;
-  const share = `${percent(busiest.score_ratio)} of its capacity, the mean is ${percent(mean)}`;
-  const how = times < EVEN ? "The load is even: the busiest broker" : "Broker";
-  const carries = `${how} ${busiest.broker} carries ${times.toFixed(times < EVEN ? 2 : 1)} times the mean (${share})`;
-  if (!moves) return `${carries}. No moves planned${times < EVEN ? "" : " yet"}.`;
+  if (!top) return "No broker has a report that can be used.";
+  const [one, moves, busiest] = [usable.length === 1, state.cycle?.moves ?? 0, shortNames(brokers)(top.broker)];
+  if (one) return `One broker, ${busiest}, at ${percent(top.score_ratio)} of its capacity: there is nothing to balance.`;
+  if (mean < IDLE && !moves) return `The cluster is idle: the busiest broker, ${busiest}, uses ${percent(top.score_ratio, 1)} of its capacity.`;
+  const balanced = state.cycle?.verdict === "Balanced";
+  const share = `${percent(top.score_ratio)} of its capacity, the mean is ${percent(mean)}`;
+  const carries = `${balanced ? "Balanced: the busiest broker," : "Broker"} ${busiest}${balanced ? "," : ""} carries ${ratio(times)} times the mean (${share})`;
+  if (!moves) return `${carries}. No moves planned${balanced ? "" : " yet"}.`;
   const plan = count(moves, "bundle");
   if (state.paused) return `${carries}; the plan would move ${plan}, but moving is paused.`;
   return state.mode === "act" ? `${carries}; the plan moves ${plan}.` : `${carries}; the plan would move ${plan}.`;

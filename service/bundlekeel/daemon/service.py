@@ -154,6 +154,7 @@ class BalancerService:
             store=StoreView(connected=p.coordination.connected, session_seconds=p.coordination.session_seconds),
             cycle=self._last_cycle(),
             imbalance=listings.imbalances(p.cycle),
+            overloaded_ratio=p.cycle.params.overloaded_threshold_percent / 100,
             ledger=LedgerView(
                 entries=len(p.cycle.cycle_state.ledger.entries),
                 unsettled=sorted(p.cycle.cycle_state.ledger.unsettled()),

@@ -210,7 +210,7 @@ def _run(given: argparse.Namespace) -> int:
         return WRITTEN
     with _extras():
         from bundlekeel.jobs.recalibrate import recalibrated  # noqa: PLC0415
-        from bundlekeel.jobs.session import crash_told, session, watched  # noqa: PLC0415
+        from bundlekeel.jobs.session import crash_told, session, stopped, watched  # noqa: PLC0415
     # Before Spark starts, which takes seconds: a wrong address, an empty history and a missing Java are told at once.
     reachable(options)
     _require_java()
@@ -219,7 +219,7 @@ def _run(given: argparse.Namespace) -> int:
         _cleaned(options),
         TemporaryFile() as messages,
         crash_told(messages, screen.write),
-        session(given.master, dict(given.conf), messages) as spark,
+        stopped(session(given.master, dict(given.conf), messages)) as spark,
         watched(spark.sparkContext.statusTracker(), screen.show, SHOWN_SECONDS),
     ):
         found = recalibrated(spark, options, tell)
@@ -236,6 +236,9 @@ def _terminated() -> Iterator[None]:
 
     def end(number: int, _: object) -> NoReturn:
         tell("SIGTERM: the run ends; its temporary files are removed")
+        # Java may have had the signal as well, and the call into it is cut: what its libraries say of that is no news.
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stderr.fileno())
         raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, end)

@@ -186,7 +186,7 @@ def searched(
         if without:
             raise HistoryError(f"blocks cannot be rebuilt: {without}")
         tell(f"{len(there)} blocks, {sum(item.bytes for item in there) / 1e6:.0f} MB of arrays")
-        runs = Runs(spark, there, ground.work, tell)
+        runs = Runs(spark, there, ground.work, tell, rounds=1 + options.search.rounds)
         return judged_candidates(runs, options, base, kept)
     finally:
         OutputFolder(options.out).remove(options.work)
@@ -194,12 +194,15 @@ def searched(
 
 @dataclass(slots=True)
 class Runs:
-    """Runs candidates on all blocks, and keeps what came of each: key -> block -> figures."""
+    """Runs candidates on all blocks, and keeps what came of each: key -> block -> figures. `rounds`: how often at
+    most."""
 
     spark: SparkSession
     blocks: Sequence[backtest.DenseBlock]
     work: str
     tell: Tell
+    rounds: int
+    round: int = 0
     found: dict[str, dict[int, Any]] = field(default_factory=dict)
 
     def __call__(self, candidates: Sequence[Candidate]) -> Mapping[str, Mapping[int, Any]]:
@@ -211,7 +214,10 @@ class Runs:
             for item in backtest.tried(self.spark, alone, list(fresh.values()), self.work):
                 blocks = self.found.setdefault(item.candidate, {})
                 blocks[item.number] = blocks[item.number] + item.measures if item.number in blocks else item.measures
-            self.tell(f"{len(fresh)} candidates in {time.monotonic() - started:.0f} s, {len(self.found)} in all")
+            took, self.round = time.monotonic() - started, self.round + 1
+            left = took * (self.rounds - self.round) / 60
+            done = f"{len(fresh)} candidates in {took:.0f} s, {len(self.found)} in all"
+            self.tell(f"{done}; round {self.round} of {self.rounds}, about {left:.0f} min of search left")
         return {item.key: self.found[item.key] for item in candidates}
 
     def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, CandidateMeasures]:

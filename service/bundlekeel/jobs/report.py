@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
@@ -38,13 +39,22 @@ circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
 .line.present { stroke: var(--c1); } .line.chosen { stroke: var(--good); }
 rect.good { fill: var(--good); } rect.partial { fill: var(--soft); } rect.bad { fill: var(--bad); }
 rect.heat { fill: var(--c0); }
-td:first-child { white-space: nowrap; }
 .key i { width: 10px; height: 10px; border-radius: 5px; }
 """
+# Better points that the page explains.
+_MOST_BETTER: Final = 8
+_WHY_NOT: Final = {
+    "near": "the days of the search led to another one; chosen by this plot, it would be judged by the days it was "
+    "chosen by",
+    "far": "of another strategy, or with another time between cycles: not for a threshold to change",
+    "present": "in force",
+}
 WIDTH, HEIGHT = 720, 280
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 12, 40
 # Half a date's width.
 _EDGE = 40
+# As Pulsar reports them.
+_UNITS: Final = {"cpu": "% of a core", "direct_memory": "MiB", "bandwidth_in": "kbit/s", "bandwidth_out": "kbit/s"}
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -83,11 +93,12 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
     )
     days = document.data.days
     parts = [
+        f"<p>Cluster {escape(document.cluster or '(not named)')}, made {_when(document.created_ms)}.</p>",
         f"<p>{state}. {escape(shown.reason)}{'.' if shown.reason else ''} Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
         f"<p>{_HOW_TO_READ}</p>",
-        _objections(shown.objections),
+        _objections(shown.objections if changed else ()),
         _parameters(document),
         _evidence(document),
         _candidates(shown),
@@ -98,6 +109,10 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         _advice(document.advice),
     ]
     return html.page("Bundlekeel recalibration", _STYLE, "".join(parts))
+
+
+def _when(ms: int) -> str:
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _section(title: str, about: str, body: str) -> str:
@@ -152,7 +167,9 @@ def _interval(value: BootstrapInterval) -> str:
 
 def _candidates(shown: ReportInputs) -> str:
     labels, before, after = shown.blocks
-    rows = [("present", "in force", before), ("chosen", "proposed", after)]
+    rows = [("present", "in force", before)]
+    if after != before:
+        rows.append(("chosen", "proposed", after))
     key = (
         '<p class="key"><span><i style="background:var(--c1)"></i>in force</span>'
         '<span><i style="background:var(--good)"></i>proposed</span>'
@@ -161,7 +178,30 @@ def _candidates(shown: ReportInputs) -> str:
     )
     body = candidate_plot(shown.points) + line_plot(labels, rows, "imbalance")
     about = "Every candidate on the held-out days, then the imbalance block by block."
-    return _section("Candidates", about, key + body if body else "")
+    return _section("Candidates", about, key + body + _better(shown) if body else "")
+
+
+def _better(shown: ReportInputs) -> str:
+    """Why points that lie lower and further left than what is proposed are not: a plot alone would suggest them."""
+    proposed = next((point for kind in ("chosen", "present") for point in shown.points if point.kind == kind), None)
+    if proposed is None:
+        return ""
+    rows = [point for point in shown.points if point.x <= proposed.x and point.y < proposed.y]
+    if not rows:
+        return ""
+    listed = "".join(
+        f"<li>{escape(point.label)}: {_why_not(point, shown.reason)}</li>" for point in rows[:_MOST_BETTER]
+    )
+    return (
+        f"<p>{numbered(len(rows), 'point')} with less imbalance and no more moves than what is "
+        f"{'proposed' if proposed.kind == 'chosen' else 'in force'}, and not proposed:</p><ul>{listed}</ul>"
+    )
+
+
+def _why_not(point: Point, reason: str) -> str:
+    if point.label.rpartition(": imbalance")[0] in reason:
+        return "the one that these days were to confirm, and they did not, as the top of this page says"
+    return _WHY_NOT[point.kind]
 
 
 def _quality(judged: Sequence[JudgedDay]) -> str:
@@ -215,8 +255,10 @@ def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
         [
             escape(str(row["broker"])),
             escape(str(row["resource"])),
-            "not seen by the broker" if row["blind"] else figure(row["limit"]),
-            figure(row["base"]),
+            "not seen by the broker"
+            if row["blind"]
+            else f"{figure(row['limit'])} {_UNITS.get(str(row['resource']), '')}",
+            figure(row["base"], 3) if abs(row["base"]) >= 0.001 else "0",
             figure(1e6 * (row["per_msg_throughput_in"] + row["per_msg_throughput_out"]) / 2, 3),
             figure(1e3 * (row["per_msg_rate_in"] + row["per_msg_rate_out"]) / 2, 3),
             "" if row["error"] is None else f"{row['error']:.2f}",

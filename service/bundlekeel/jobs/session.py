@@ -13,7 +13,7 @@ from threading import Event, Thread
 from typing import BinaryIO, Final
 
 from py4j.protocol import Py4JError
-from pyspark import SparkFiles, StatusTracker
+from pyspark import SparkContext, SparkFiles, StatusTracker
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -92,6 +92,27 @@ def crash_told(messages: BinaryIO, write: Callable[[str], None]) -> Iterator[Non
         messages.seek(max(0, messages.seek(0, os.SEEK_END) - _LAST_BYTES))
         write(messages.read().decode(errors="replace"))
         raise
+
+
+@contextmanager
+def stopped(spark: SparkSession) -> Iterator[SparkSession]:
+    """Spark, stopped in the end. Where a signal cut a call into Java no further one is answered right: Java ends with
+    its input."""
+    asked = spark.stop
+    try:
+        yield spark
+    except SystemExit:
+        asked = _end_java
+        raise
+    finally:
+        asked()
+
+
+def _end_java() -> None:
+    java = getattr(SparkContext._gateway, "proc", None)
+    if java is not None:
+        java.stdin.close()
+        java.wait()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ recalibration. They need no outside resources."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -26,17 +27,30 @@ a { color: var(--c0); }
 section { margin: 24px 0; padding: 18px; background: var(--card); border-radius: 10px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 4px 12px 4px 0; text-align: right; border-bottom: 1px solid var(--grid); vertical-align: top; }
+th, td { padding: 4px 12px 4px 0; text-align: left; border-bottom: 1px solid var(--grid); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; }
-th:first-child, td:first-child { text-align: left; }
+td.number { text-align: right; }
 .good { color: var(--good); } .bad { color: var(--bad); }
 small { color: var(--soft); }
 svg { width: 100%; height: auto; display: block; }
-.scroll > svg { min-width: 560px; }
 svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
 .grid { stroke: var(--grid); } .line { fill: none; stroke-width: 1.7; stroke-linejoin: round; }
+@media (max-width: 640px) {
+  body { padding: 10px; } section { padding: 10px; }
+  svg text { font-size: 19px; }
+  .scroll :is(table, tbody, tr, td) { display: block; }
+  .scroll tr:first-child { display: none; }
+  .scroll tr { border-bottom: 1px solid var(--grid); padding: 6px 0; }
+  .scroll td { border: 0; padding: 1px 0; text-align: left; white-space: normal; overflow-wrap: anywhere; }
+  .scroll td::before { content: attr(data-head); color: var(--soft); display: inline-block; min-width: 9em;
+    margin-right: 8px; }
+}
 .key { max-width: none; } .key span { margin-right: 18px; } .key i { display: inline-block; margin-right: 6px; }
 """
+
+_TAGS: Final = re.compile("<[^>]*>")
+# A figure, with a range or a unit behind it, and not a name or a date that begins with a digit.
+_NUMBER: Final = re.compile(r"-?[\d,.]+(?![\w-])")
 
 
 def page(title: str, style: str, body: str) -> str:
@@ -50,12 +64,17 @@ def page(title: str, style: str, body: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Heads and cells are HTML; empty without rows."""
+    """Heads and cells are HTML; empty without rows. On a phone each row is a block, its cells with their heads."""
     if not rows:
         return ""
     head = "".join(text if text.startswith("<th") else f"<th>{text}</th>" for text in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_cell, heads, row))}</tr>" for row in rows)
     return f'<div class="scroll" tabindex="0"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _cell(head: str, cell: str) -> str:
+    kind = ' class="number"' if _NUMBER.match(_TAGS.sub("", cell)) else ""
+    return f'<td{kind} data-head="{_TAGS.sub("", head)}">{cell}</td>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +92,18 @@ class Axis:
         return self.start + (self.end - self.start) * ((value - self.low) / width if width > 0 else 0.5)
 
     def ticks(self, count: int = 4) -> list[float]:
-        """Values along it, at equal distances."""
-        return [self.low + (self.high - self.low) * number / count for number in range(count + 1)]
+        """Round values along it, at equal distances, at most about so many."""
+        if not self.high > self.low:
+            return [self.low]
+        least = (self.high - self.low) / count
+        unit = 10.0 ** math.floor(math.log10(least))
+        step = next(unit * times for times in (1, 2, 5, 10) if unit * times >= least)
+        return [step * number for number in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
 def svg(body: str, label: str, width: int, height: int) -> str:
-    """An SVG image; `label` is for screen readers. On a phone it is scrolled, since its texts shrink with it."""
-    image = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
-    return f'<div class="scroll" tabindex="0">{image}</div>'
+    """An SVG image; `label` is for screen readers. On a phone its texts are larger, since they shrink with it."""
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
 
 
 def grid(x: Axis, y: Axis, marks: Iterable[tuple[float, str]]) -> str:

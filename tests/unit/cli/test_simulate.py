@@ -140,14 +140,21 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
     assert f"report: {page}" in result.stderr
     parsed = _Page()
     parsed.feed(text)
-    # Each plot has a legend with a line of each of the three brokers.
-    assert parsed.tags.count("svg") == 2 + 2 * 3 and parsed.tags.count("table") == 1
-    assert text.count('role="img"') == 2 and all(text.count(f"broker {number}</span>") == 2 for number in range(3))
+    # Below the plots one legend with a line of each of the three brokers.
+    assert parsed.tags.count("svg") == 2 + 3 and parsed.tags.count("table") == 1
+    assert text.count('role="img"') == 2 and all(text.count(f"broker {number}</span>") == 1 for number in range(3))
     assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
     assert parsed.links == ["#measures", "#small"]
     assert "http" not in text and "url(" not in text and "@import" not in text
-    assert 'class="limit"' in text and 'class="move"' in text and "broker 2</title>" in text
-    assert text.count('<div class="scroll" tabindex="0">') == 2 + 1, "plots and the table can be scrolled by keyboard"
+    assert (
+        'class="limit"' in text
+        and 'class="move"' in text
+        and re.search(r"<title>broker 2: \d+% to \d+%, at last \d+%</title>", text)
+    )
+    assert text.count('<div class="scroll" tabindex="0">') == 1, "the table can be scrolled by keyboard"
+    assert text.count('data-head="balanced min"') == 2, "on a phone a figure has its name beside it"
+    assert re.search(r"<b>avg</b>: (never balanced|balanced from minute [\d.]+), \d+ bundles left their broker; ", text)
+    assert re.search(r"Made \d{4}-\d\d-\d\d \d\d:\d\d UTC by: bundlekeel ", text)
     assert "prefers-color-scheme: dark" in text
     assert "One &lt;broker&gt; has it all" in text and "<broker>" not in text
 

@@ -165,6 +165,11 @@ def test_the_page_stands_alone() -> None:
     ]
     assert text.count("<svg") == 4
     assert re.search(r"1 threshold to change</b>\. [^<]*[^.]\. Strategy avg; 14 days, ", text)
+    assert "<p>Cluster (not named), made 20" in text
+    assert (
+        'class="number" data-head="limit">800 % of a core<' in text
+        and 'class="number" data-head="resource"' not in text
+    )
     assert "3.33<br><small>3.33 to 3.33</small>" in text
     assert not re.search(r"https?:|<script|<link|@import|url\(", text)
     assert "&lt;b&gt;torn" in text

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from bundlekeel.jobs import report
+from bundlekeel.sim.page import Axis
 
 DATES = [f"2026-11-{day:02d}" for day in range(1, 31)]
 
@@ -38,6 +39,29 @@ def test_blocks_of_a_day_share_its_date() -> None:
     blocks = [date for date in DATES[:4] for _ in range(4)]
     told = dates_of(report.line_plot(blocks, [("present", "in force", [1.0] * len(blocks))], "imbalance"))
     assert [date for _, date in told] == DATES[:4]
+
+
+def test_axes_have_round_figures() -> None:
+    """Of any range, a few."""
+    assert Axis(0.977, 3.91, 0, 100).ticks() == [1, 2, 3]
+    assert [round(value, 6) for value in Axis(0.05, 0.31, 0, 100).ticks()] == [0.1, 0.2, 0.3]
+    assert Axis(2.0, 2.0, 0, 100).ticks() == [2.0]
+
+
+def test_better_points_are_explained() -> None:
+    """Those with less imbalance and no more moves than what stays in force: the one that was not confirmed, others."""
+    points = [
+        report.Point(x=2.0, y=0.1, kind="present", label="as it is: imbalance 0.1"),
+        report.Point(x=1.0, y=0.05, kind="near", label="avg: low 17.5: imbalance 0.05"),
+        report.Point(x=1.5, y=0.06, kind="near", label="avg: low 20: imbalance 0.06"),
+        report.Point(x=3.0, y=0.01, kind="near", label="avg: low 5: imbalance 0.01"),
+    ]
+    told = report._better(
+        report.ReportInputs(points=points, reason="not confirmed: avg: low 17.5: 0.55 times the moves")
+    )
+    assert told.startswith("<p>2 points with less imbalance and no more moves than what is in force")
+    assert "17.5: imbalance 0.05: the one that these days were to confirm" in told
+    assert "20: imbalance 0.06: the days of the search led to another one" in told and "low 5" not in told
 
 
 def test_axes_have_no_exponents() -> None:

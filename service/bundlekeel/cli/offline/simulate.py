@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -87,7 +90,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
     tell(answer, lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width), output)
     if html is not None:
-        _write(html, page(runs, pairs_html(runs) if of_pairs else ""))
+        made = f"Made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by: bundlekeel {shlex.join(sys.argv[1:])}."
+        _write(html, page(runs, pairs_html(runs) if of_pairs else "", made))
         typer.echo(f"report: {html}", err=True)
     if any(run.failed for run in runs if counts(run)):
         raise typer.Exit(BAD_NEWS)

@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 
 from bundlekeel import __version__
-from bundlekeel.cli.offline.simulate_report import COLUMNS, counts, figure, grouped
+from bundlekeel.cli.offline.simulate_report import COLUMNS, NEVER, counts, figure, grouped
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.sim import page as html
@@ -19,7 +19,7 @@ from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario
 
 WIDTH, HEIGHT = 720, 260
-LEFT, RIGHT, TOP, BOTTOM = 46, 26, 10, 48
+LEFT, RIGHT, TOP, BOTTOM = 56, 26, 10, 48
 # More brokers than this are shown as bands: single lines could not be told apart.
 MOST_LINES = 16
 MOST_POINTS = 240
@@ -27,7 +27,7 @@ MOST_POINTS = 240
 _STYLE = """
 body { max-width: 1560px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 18px; }
-.scroll { margin-top: 14px; }
+.scroll, .plots + p { margin-top: 14px; }
 th, td { white-space: nowrap; padding-right: 6px; }
 th { white-space: normal; vertical-align: bottom; min-width: 6ch; }
 ul { margin: 10px 0 0; padding-left: 20px; color: var(--soft); }
@@ -50,18 +50,23 @@ _KEY = (
 )
 
 
-def page(runs: Sequence[Run], pairs: str = "") -> str:
-    """The whole document. `pairs`: a table that goes first, as HTML."""
+def page(runs: Sequence[Run], pairs: str = "", made: str = "") -> str:
+    """The whole document. `pairs`: a table that goes first, as HTML; `made`: when and by which command."""
     found = grouped(runs)
-    failed = sum(bool(run.failed) for run in runs if counts(run))
+    failed = dict.fromkeys(run.contender.label for run in runs if counts(run) and run.failed)
     links = " · ".join(f'<a href="#{escape(s.name)}">{escape(s.name)}</a>' for s, _ in found)
-    state = f'<b class="bad">{failed} not as expected</b>' if failed else '<b class="good">all as expected</b>'
+    state = (
+        f'<b class="bad">not as expected: {escape(", ".join(failed))}</b>'
+        if failed
+        else '<b class="good">all as expected</b>'
+    )
     glossary = "".join(f"<li><b>{escape(column.title)}</b>: {escape(column.why)}</li>" for column in COLUMNS)
     return html.page(
         "Bundlekeel simulation",
         _STYLE,
         f"<p>{numbered(len(runs), 'run')} of {numbered(len(found), 'scenario')}, {state}. "
-        f'Bundlekeel {escape(__version__)}. What the <a href="#measures">measures</a> are stands at the end.</p>{pairs}'
+        f"Bundlekeel {escape(__version__)}. {escape(made)} "
+        f'What the <a href="#measures">measures</a> are stands at the end.</p>{pairs}'
         f"<p>{links}</p>{_KEY}{''.join(_section(scenario, rows) for scenario, rows in found)}"
         f'<section id="measures"><h2>Measures</h2><ul>{glossary}</ul></section>',
     )
@@ -73,14 +78,31 @@ def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> str:
     highest = max(run.measures.highest / 100 for run in first)
     top = min(max(1.0, math.ceil(highest * 5) / 5), 2.0)
     plots = "".join(
-        f"<div><h3>{escape(run.contender.label)}, seed {run.seed}</h3>{_chart(run, top)}{_legend(run)}</div>"
-        for run in first
+        f"<div><h3>{escape(run.contender.label)}, seed {run.seed}</h3>{_chart(run, top)}</div>" for run in first
     )
     about = " ".join(filter(None, (scenario.about, f"Source: {scenario.source}." if scenario.source else "")))
     return (
         f'<section id="{escape(scenario.name)}"><h2>{escape(scenario.title)}</h2><p>{escape(about)}</p>'
-        f'<div class="plots">{plots}</div>{_figures(rows)}{_findings(rows)}</section>'
+        f"<p>{_compared(rows)}</p>"
+        f'<div class="plots">{plots}</div>{_legend(first)}{_figures(rows)}{_findings(rows)}</section>'
     )
+
+
+def _compared(rows: list[tuple[str, list[Run]]]) -> str:
+    """What each came to, in a line, with the parameters that it ran with beside the stock ones."""
+    balanced, moved = (
+        next(column for column in COLUMNS if column.title == title) for title in ("balanced min", "unloads")
+    )
+    lines = []
+    for label, runs in rows:
+        minute, given = figure(runs, balanced), {**runs[0].scenario.parameters, **runs[0].contender.parameters}
+        when = "never balanced" if minute == NEVER else f"balanced from minute {minute}"
+        told = ", ".join(f"{name} {value}" for name, value in given.items() if name != "strategy") or "stock parameters"
+        over = f" (of {len(runs)} seeds: median and range; the plot shows the first)" if len(runs) > 1 else ""
+        lines.append(
+            f"<b>{escape(label)}</b>: {when}, {figure(runs, moved)} bundles left their broker{over}; {escape(told)}."
+        )
+    return "<br>".join(lines)
 
 
 def _figures(rows: list[tuple[str, list[Run]]]) -> str:
@@ -119,9 +141,9 @@ def _chart(run: Run, highest: float) -> str:
     return html.svg(f"{_axes(x, y)}{plot}{limit}<title>85 %</title></line>{_marks(run, x)}", label, WIDTH, HEIGHT)
 
 
-def _legend(run: Run) -> str:
-    """Which line is which broker; empty where brokers are shown as bands."""
-    count = run.curves.table()[1].shape[1]
+def _legend(runs: Sequence[Run]) -> str:
+    """Which line is which broker, in all plots of a scenario; empty where brokers are shown as bands."""
+    count = max(run.curves.table()[1].shape[1] for run in runs)
     if count > MOST_LINES:
         return ""
     lines = (
@@ -159,8 +181,17 @@ def _clock(minute: float) -> str:
 
 def _lines(times: Floats, loads: Floats, x: Axis, y: Axis) -> str:
     return "".join(
-        html.path(_line_class(broker), f"broker {broker}", x, y, _thin(times, loads[:, broker]))
+        html.path(_line_class(broker), _hover(broker, loads[:, broker]), x, y, _thin(times, loads[:, broker]))
         for broker in range(loads.shape[1])
+    )
+
+
+def _hover(broker: int, loads: Floats) -> str:
+    known = loads[~np.isnan(loads)]
+    return (
+        f"broker {broker}: {known.min():.0%} to {known.max():.0%}, at last {known[-1]:.0%}"
+        if len(known)
+        else f"broker {broker}"
     )
 
 

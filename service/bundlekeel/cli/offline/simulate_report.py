@@ -95,7 +95,8 @@ def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bo
     head = f"{scenario.name}: {scenario.title} ({scenario.minutes:g} minutes)"
     labels = [f">{label}" for label, _ in rows]
     across = ("strategy", "expected", *(f">{column.title}" for column in COLUMNS))
-    made = table(*across, title=head) if wide else table("", *labels, title=head)
+    # Above the table and not its title, which would be as narrow as the table.
+    made = table(*across) if wide else table("", *labels)
     notes: list[RenderableType] = []
     cells: list[tuple[str | Text, ...]] = []
     for label, runs in rows:
@@ -109,7 +110,7 @@ def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bo
     turned = list(zip(names, *cells, strict=True))[1:]
     for row in cells if wide else turned:
         made.add_row(*row)
-    return [made, *notes, Text("")]
+    return [Text(head, style="bold"), made, *notes, Text("")]
 
 
 def as_json(runs: Sequence[Run]) -> Json:

@@ -24,8 +24,14 @@ class Code(StrEnum):
         return made
 
     # verdicts, Pulsar's words
-    OVERLOADED = "Overloaded", "the broker's load is above its threshold; bundles should leave it"
-    UNDERLOADED = "Underloaded", "the broker's load is below its threshold; bundles should come to it"
+    OVERLOADED = (
+        "Overloaded",
+        "the broker's load is above its threshold or far above that of others; bundles should leave",
+    )
+    UNDERLOADED = (
+        "Underloaded",
+        "the broker's load is below its threshold or far below that of others; bundles should come",
+    )
     BALANCED = "Balanced", "no broker differs enough from the others to be worth a move"
     HIT_COUNT = "HitCount", "the difference has not been seen in enough fresh readings yet"
     COOL_DOWN = "CoolDown", "the bundle moved recently and is not moved again before its cool-down ends"

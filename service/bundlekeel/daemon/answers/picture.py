@@ -151,6 +151,7 @@ class State(Answer):
     store: Annotated[StoreView, Doc("the metadata store")]
     cycle: Annotated[CycleView | None, Doc("the last cycle; null: none yet")]
     imbalance: Annotated[ImbalanceView, Doc("how even the load is")]
+    overloaded_ratio: Annotated[float, Doc("the overload threshold: a broker with a higher score is overloaded")]
     ledger: Annotated[LedgerView, Doc("moves under way or not visible in the reports yet")]
     intents: Annotated[list[str], Doc("bundles with a move begun and not recorded")]
     version: Annotated[str, Doc("this sidecar's release")]

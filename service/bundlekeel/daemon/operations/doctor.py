@@ -261,11 +261,15 @@ def _reporting(context: DoctorContext, picture: RawClusterView) -> list[Check]:
             texts.append(f"{key} {getattr(params, spec.name) / spec.factor:g} ({origin})")
         alike.setdefault(", ".join(texts), []).append(broker)
     name = "load reports of brokers"
-    return [Check.passed(name, f"{some(who)}: {text}") for text, who in alike.items()]
+    return [
+        Check.passed(name, f"{f'all {len(who)} brokers' if len(alike) == 1 < len(who) else some(who)}: {text}")
+        for text, who in alike.items()
+    ]
 
 
 def _load_manager(picture: RawClusterView) -> Check:
-    kinds = sorted({endpoint.load_manager.rpartition(".")[2] or "unknown" for endpoint in picture.endpoints.values()})
+    classes = {endpoint.load_manager.rpartition(".")[2] for endpoint in picture.endpoints.values()}
+    kinds = sorted(name or picture.mode for name in classes)
     ok = picture.mode in ACTED_ON
     fix = (
         "" if ok else "only ModularLoadManagerImpl and ExtensibleLoadManagerImpl are acted on; all others are observed"

@@ -136,7 +136,7 @@ def _no_gain(moves: Interval) -> str:
     """Why it is no gain; empty: it is one."""
     if moves.high < 1:
         return ""
-    return f"{moves.value:.2f} times the moves, up to {moves.high:.2f} on others"
+    return f"{moves.value:.2f} times the moves of what is in force, which may be {moves.high:.2f} times on other days"
 
 
 # What candidates likely come to on other blocks: half of what they came to, half of what their surroundings did.

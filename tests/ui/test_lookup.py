@@ -1,0 +1,99 @@
+"""Panels have addresses, and whatever has a name is found by it."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.support.page_world import ServedSidecar
+from tests.ui.conftest import HOT, NARROW, VIEWS, Open, ask_for_a_plan, findings, view
+
+FIELD = "Bundle, topic, namespace or broker"
+ORDERS = "shop/orders/0x00000000_0x40000000"
+
+
+def find(page: Page, name: str) -> None:
+    """As a person does."""
+    page.get_by_label(FIELD).fill(name)
+    page.get_by_role("button", name="Find").click()
+
+
+def test_a_bundle_is_found(watched: ServedSidecar, open_page: Open, axe: str) -> None:
+    """Who owns it, and why it is there; from there to its broker, and back."""
+    page = open_page(watched.url)
+    find(page, ORDERS)
+    panel = page.get_by_role("dialog", name=ORDERS)
+    expect(panel).to_contain_text(f"owned by {HOT}.")
+    expect(panel.get_by_role("heading", name="What would change it")).to_be_visible()
+    assert findings(page, axe) == []
+    panel.get_by_role("link", name=HOT).click()
+    expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_contain_text("Its largest bundles")
+    page.keyboard.press("Escape")
+    expect(panel).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="Find")).to_be_focused()
+
+
+def test_a_topic_and_a_namespace_are_found(watched: ServedSidecar, open_page: Open) -> None:
+    """A topic by the bundle that holds it; a namespace as its bundles, each a link; a broker by its name; and what is
+    not there is said not to be."""
+    page = open_page(watched.url)
+    find(page, "persistent://shop/orders/created")
+    panel = page.get_by_role("dialog", name="persistent://shop/orders/created")
+    expect(panel).to_contain_text(re.compile(r"In the bundle shop/orders/0x\w+, owned by broker-"))
+    expect(panel.get_by_role("heading", name="What would change it")).to_be_visible()
+    page.keyboard.press("Escape")
+    find(page, "shop/orders")
+    panel = page.get_by_role("dialog", name="shop/orders")
+    expect(panel.get_by_role("row")).to_have_count(5)
+    panel.get_by_role("link", name=ORDERS).click()
+    expect(page.get_by_role("dialog", name=ORDERS)).to_contain_text("owned by")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    find(page, HOT)
+    expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_be_visible()
+    page.keyboard.press("Escape")
+    find(page, "shop/nothing")
+    expect(page.get_by_role("dialog", name="shop/nothing").get_by_role("alert")).to_contain_text("shop/nothing")
+
+
+def test_a_panel_has_an_address(watched: ServedSidecar, open_page: Open) -> None:
+    """A colleague who is sent it sees the same panel; closed, it shows the view below."""
+    page = open_page(watched.url)
+    page.get_by_role("button", name=HOT).click()
+    expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_be_visible()
+    other = open_page(watched.url)
+    other.goto(page.url)
+    panel = other.get_by_role("dialog", name=f"Broker {HOT}")
+    expect(panel).to_contain_text("Its largest bundles")
+    panel.get_by_role("button", name="Close").click()
+    expect(panel).to_have_count(0)
+    expect(other).to_have_url(re.compile(r"/ui/#/$"))
+
+
+def test_back_closes_a_panel(watched: ServedSidecar, open_page: Open) -> None:
+    """It leaves neither the view nor the page, and the plan stays on the screen."""
+    page = open_page(watched.url)
+    ask_for_a_plan(page)
+    page.get_by_role("button", name=f"Why {ORDERS} moves").click()
+    expect(page.get_by_role("dialog", name="Why this move")).to_contain_text(f"owned by {HOT}.")
+    page.go_back()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("region", name="Moves")).to_be_visible()
+    page.go_forward()
+    expect(page.get_by_role("dialog", name="Why this move")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.go_back()
+    expect(page.get_by_role("heading", name=VIEWS[0], level=1)).to_be_visible()
+
+
+def test_the_field_fits_a_phone(watched: ServedSidecar, open_page: Open) -> None:
+    """Nothing sticks out to the side, and the panel of a namespace neither."""
+    page = open_page(watched.url, size=NARROW | {"width": 360})
+    view(page, "Doctor")
+    find(page, "shop/orders")
+    expect(page.get_by_role("dialog", name="shop/orders").get_by_role("link", name=ORDERS)).to_be_visible()
+    sideways = "[document.documentElement, document.querySelector('dialog')].map(e => e.scrollWidth - e.clientWidth)"
+    assert max(page.evaluate(sideways)) <= 0

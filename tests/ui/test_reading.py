@@ -1,0 +1,191 @@
+"""What the page says agrees with itself and can be read whole: headline, bars, journal, dialogs, a phone."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from bundlekeel.daemon.answers.picture import CycleView, Setting
+from tests.support.fake_service import BROKERS, NOW_MS
+from tests.support.page_world import ServedSidecar
+from tests.support.security import Tokens
+from tests.ui.conftest import HOT, LOADS, NARROW, Open, ask_for_a_plan, sign_in, view
+from tests.ui.test_states import ServedFake, StatesService
+
+PHONE = NARROW | {"width": 390, "height": 844}
+ENDING = ".pulsar-broker-headless.pulsar-prod.svc.cluster.local:8080"
+# Of an element: how far its content is wider than it is.
+HIDDEN = "element => element.scrollWidth - element.clientWidth"
+
+
+def move(at: int, **more: Any) -> dict[str, Any]:
+    """A journal line of a move that ended well."""
+    names = {"source": BROKERS[0], "destination": BROKERS[2], "landed_on": BROKERS[2], "bundle": f"shop/orders/{at}"}
+    return {"kind": "move", "wall_ms": NOW_MS + at, "sentence": f"moved number {at}", "outcome": "done"} | names | more
+
+
+def cycle(code: str) -> CycleView:
+    """One that planned nothing."""
+    names = {"id": 1, "wall_ms": NOW_MS, "sentence": "brokers are alike", "seconds": 0.1, "obstacle": None}
+    return CycleView(verdict=code, moves=0, **names)
+
+
+def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None:
+    """By the verdict; one that is drained does not count for the mean."""
+    with ServedFake() as served:
+        scores = dict(zip(BROKERS, (0.5, 0.0, 0.48), strict=True))
+        served.fake.unread = {
+            name: {"score_ratio": score, "state": "ok", "requested": "drain" if score == 0 else ""}
+            for name, score in scores.items()
+        }
+        served.fake.change(cycle=cycle("Balanced"))
+        page = open_page(served.url)
+        expect(page.locator("#verdict")).to_have_text(
+            re.compile(
+                r"^Balanced: the busiest broker, broker-0, carries 1\.02 times the mean \(50\s%.*49\s%\)\. No moves"
+            )
+        )
+        served.fake.change(cycle=cycle("HitCount"))
+        expect(page.locator("#verdict")).to_contain_text("Broker broker-0 carries 1.02 times the mean")
+        expect(page.locator("#verdict")).to_contain_text("No moves planned yet.")
+
+
+def test_overloaded_is_above_the_overload_threshold(open_page: Open) -> None:
+    """Below it, a broker that bundles should leave is said to be one."""
+    with ServedFake() as served:
+        page = open_page(served.url)
+        row = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").first
+        expect(row).to_contain_text("▽ to be relieved")
+        expect(row).not_to_contain_text("overloaded")
+        served.fake.change(overloaded_ratio=0.8)
+        expect(row).to_contain_text("! overloaded")
+        expect(row).not_to_contain_text("to be relieved")
+
+
+def many(page: Page) -> None:
+    """Sixty brokers as Kubernetes names them."""
+    bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
+    expect(bars).to_have_count(60)
+    expect(page.locator("#verdict")).to_contain_text(
+        re.compile(r"^Broker pulsar-broker-0 carries [\d.]+ times the mean")
+    )
+    name = page.get_by_role("button", name=f"pulsar-broker-0{ENDING}")
+    expect(name).to_have_text("pulsar-broker-0")
+    expect(name).to_have_attribute("title", f"pulsar-broker-0{ENDING}")
+    height = "document.documentElement.scrollHeight"
+    low = page.evaluate(height)
+    page.get_by_label("compact").uncheck()
+    expect(bars.first).to_contain_text("MB/s")
+    assert low < 0.6 * page.evaluate(height), "the compact form, which comes first, needs less room"
+
+
+def test_many_brokers(open_page: Open) -> None:
+    """The ending that all names have is left out, and the first form is a compact one; in the panel names are whole."""
+    loads = {f"pulsar-broker-{n}{ENDING}": [("shop/orders", 0.9 if n == 0 else 0.3)] for n in range(60)}
+    with ServedSidecar(loads=loads, mode="recommend", every_seconds=10.0) as served:
+        many(open_page(served.url, size=PHONE))
+        page = open_page(served.url)
+        many(page)
+        page.get_by_role("button", name=f"pulsar-broker-0{ENDING}").click()
+        expect(page.get_by_role("dialog", name=f"Broker pulsar-broker-0{ENDING}")).to_be_visible()
+
+
+def test_on_a_phone(watched: ServedSidecar, open_page: Open) -> None:
+    """A bar is on the first screen; a plan's throughput and Why, and every column of the settings are within it."""
+    page = open_page(watched.url, size=PHONE)
+    expect(page.locator(".brokers .track").first).to_be_in_viewport()
+    ask_for_a_plan(page)
+    assert page.get_by_role("region", name="Moves").evaluate(HIDDEN) <= 0
+    expect(page.get_by_role("button", name=re.compile("^Why .* moves$")).first).to_be_visible()
+    view(page, "Settings")
+    page.get_by_text("metadata_store", exact=True).first.wait_for()
+    assert page.get_by_role("region", name="Settings").evaluate(HIDDEN) <= 0
+
+
+class LongSetting(StatesService):
+    """A fake with one setting."""
+
+    def settings(self) -> list[Setting]:
+        """Of a value without a space."""
+        row = Setting(key="quotas.groups", value="x" * 500, unit="", origin="file", why="the groups", pulsar_keys=[])
+        return [row]
+
+
+def test_a_long_setting_hides_nothing(open_page: Open) -> None:
+    """Where it came from and what it is for stay within the table."""
+    with ServedFake(fake=LongSetting()) as served:
+        page = open_page(served.url)
+        view(page, "Settings")
+        page.get_by_role("row", name="quotas.groups").wait_for()
+        assert page.get_by_role("region", name="Settings").evaluate(HIDDEN) <= 0
+        expect(page.get_by_role("row", name="quotas.groups")).to_contain_text("the groups")
+
+
+def test_the_journal_is_searched(open_page: Open) -> None:
+    """By words, in a span of time, further back, and an effect stands at its move alone."""
+    with ServedFake() as served:
+        judged = {"effect": "helped", "predicted_gain": 0.25, "realised_gain": 0.2}
+        told = {"kind": "effect", "source": BROKERS[0], "destination": BROKERS[2], "predicted": 0.25, "realised": 0.2}
+        effect = told | {"wall_ms": NOW_MS + 299, "outcome": "helped", "sentence": "1 move: helped"}
+        served.fake.records = [*(move(at) for at in range(298)), move(298, **judged), effect]
+        page = open_page(served.url)
+        view(page, "Journal")
+        entries = page.locator(".entry")
+        expect(entries).to_have_count(299)
+        expect(page.locator(".entry.effect")).to_have_count(0)
+        expect(entries.first).to_contain_text("Effect: helped. The peak of the two brokers went down by 20.0")
+        page.get_by_label("With broker, bundle, person or word").fill("orders/42")
+        expect(entries).to_have_count(1)
+        page.get_by_role("button", name="Older entries").click()
+        expect(entries).to_have_count(2)
+        page.get_by_label("From", exact=True).fill("2026-09-01T00:00")
+        expect(entries).to_have_count(1)
+        spans = [call[1] for call in served.fake.calls if call[0] == "journal"]
+        assert NOW_MS in [span[-1].until_ms for span in spans] and spans[-1][-1].since_ms > 0
+        assert {"quota", "settings"} <= set(
+            page.get_by_label("Show").locator("option").evaluate_all("all => all.map(e => e.value)")
+        )
+
+
+def test_a_dialog_can_be_left(tokens: Tokens, open_page: Open) -> None:
+    """By Cancel beside the button that acts, which looks the part where clients notice; heavy bundles come first."""
+    with ServedSidecar(loads=LOADS, tokens=tokens) as served:
+        page = open_page(served.url)
+        sign_in(page, tokens, "operator")
+        page.get_by_role("button", name=HOT).click()
+        page.get_by_role("button", name="Drain", exact=True).click()
+        dialog = page.get_by_role("dialog", name=f"Drain {HOT}")
+        moves = dialog.get_by_role("list", name="Moves").get_by_role("listitem")
+        expect(moves.first).to_contain_text("20.0 MB/s")
+        colour = "element => getComputedStyle(element).backgroundColor"
+        calm = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--accent')")
+        assert dialog.get_by_role("button", name="Drain this broker").evaluate(colour) != calm
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(dialog).to_have_count(0)
+        expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_be_visible()
+
+
+def test_a_plan_says_that_the_last_cycle_made_another(watched: ServedSidecar, open_page: Open) -> None:
+    """The one on top of the page waits, this one does not."""
+    page = open_page(watched.url)
+    ask_for_a_plan(page)
+    expect(page.get_by_text("The top of the page shows the last cycle's plan")).to_contain_text(
+        "skips the waiting period"
+    )
+
+
+def test_a_reading_route_is_tried(watched: ServedSidecar, open_page: Open) -> None:
+    """Sent as it is written, its answer shown; what sidecars tell each other is no field to send."""
+    page = open_page(watched.url)
+    view(page, "API")
+    page.get_by_label("Show routes with").fill("/whoami")
+    page.locator("details.route summary").click()
+    page.get_by_role("button", name="Try it").click()
+    expect(page.locator(".tried")).to_contain_text('"member": "a"')
+    page.get_by_label("Show routes with").fill("/plans")
+    page.get_by_label("Expand all").check()
+    expect(page.get_by_role("row", name="traffic_scale").first).to_be_visible()
+    expect(page.get_by_role("row", name="forwarded")).to_have_count(0)
+    expect(page.locator("details.route summary code").filter(has_text="here")).to_have_count(1)
