@@ -39,7 +39,6 @@ def settings_for(
         "cluster": cluster.spec.cluster_name,
         "mode": "act",
         "metadata_store": cluster.metadata_url,
-        "configuration_store": cluster.configuration_url,
         "member_id": name,
         "capacity": SHARED_MACHINE,
         "api": {"port": 0, "socket": str(directory / f"{name}.sock")},

@@ -65,6 +65,21 @@ async def test_partitions_that_cannot_be_read(metadata: ZkMetadata, store: Kazoo
     assert await metadata.partitions("persistent://t/ns/broken") == 0
 
 
+async def test_another_configuration_store_is_followed(zookeeper: Cluster, chroot: str, store: KazooClient) -> None:
+    """Policies are read there from then on, and the session ends with the metadata's."""
+    store.create("/config/admin/policies/t/ns", makepath=True)
+    local = await connect(zookeeper, chroot)
+    metadata = ZkMetadata(local, local)
+    assert await metadata.namespaces() == []
+    other = ZkClient(zookeeper.zk_hosts, f"{chroot}/config", session_seconds=2, call_timeout_seconds=5)
+    metadata.follow(other)
+    await eventually(lambda: other.connected)
+    assert await metadata.namespaces() == ["t/ns"]
+    await metadata.close()
+    assert not other.connected and local.connected
+    await local.close()
+
+
 async def test_leader_of_the_brokers(metadata: ZkMetadata, store: KazooClient) -> None:
     """The load-manager leader's broker id, of either load manager, with and without `brokerId`."""
     assert await metadata.metadata_leader() is None

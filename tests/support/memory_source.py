@@ -161,6 +161,7 @@ class MemoryMetadata:
         self.domains: dict[str, dict[str, tuple[str, ...]]] = {}
         self.groups: dict[str, str] = {}
         self.unreadable: set[str] = set()
+        self.followed: list[str] = []
 
     def add_topics(self, names: Iterable[str]) -> None:
         """Make persistent topics known by their full names."""
@@ -210,6 +211,13 @@ class MemoryMetadata:
         """Those of these namespaces, and the others a test names."""
         self._enter()
         return sorted(self.tenant_names | {name.partition("/")[0] for name in self.bundle_boundaries})
+
+    async def follow(self, store: str) -> None:
+        """The brokers' configuration store is another one."""
+        self.followed.append(store)
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
     def _enter(self) -> None:
         if self.suspended:

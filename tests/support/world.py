@@ -162,7 +162,12 @@ def fake_outside(
     """What a sidecar reaches of a cluster in memory."""
     telemetry = PrometheusTelemetry()
     config = BrokerConfig(
-        admin, clock, cluster=loaded.settings.cluster, stores=loaded.settings.stores, max_age_seconds=0.0
+        admin,
+        clock,
+        cluster=loaded.settings.cluster,
+        stores=loaded.settings.stores,
+        follow=cluster.metadata.follow,
+        max_age_seconds=0.0,
     )
     source = ClusterSource(
         registry=cluster.source,

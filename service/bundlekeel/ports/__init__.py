@@ -168,6 +168,9 @@ class Metadata(Protocol):
         what concerns all namespaces cannot be read.
         """
 
+    async def close(self) -> None:
+        """Close what it opened by itself."""
+
 
 # --- coordination and shared state -------------------------------------------------------------------------
 

@@ -314,6 +314,7 @@ class Build:
             interval_seconds=self.loaded.settings.cycle.interval,
             background=self._background(),
             closers=[
+                out.metadata.close,
                 *([out.configuration.close] if out.configuration is not out.store else []),
                 *([self.traces.close] if self.traces is not None else []),
             ],

@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -71,9 +72,10 @@ def open_outside(loaded: LoadedSettings) -> Outside:
     if other is not None and other != settings.store_url:
         configuration = _client(loaded, other, "configuration_store")
     admin = _admin(loaded, telemetry, clock)
-    config = BrokerConfig(admin, clock, cluster=settings.cluster, stores=settings.stores)
-    topics = TopicsProcess(topics_options(loaded), clock=clock)
     metadata = ZkMetadata(store, configuration)
+    follow = partial(_follow, loaded, metadata, clock)
+    config = BrokerConfig(admin, clock, cluster=settings.cluster, stores=settings.stores, follow=follow)
+    topics = TopicsProcess(topics_options(loaded), clock=clock)
     source = _source(settings, store, topics, admin, clock, telemetry, live_loads(loaded, admin, metadata, clock))
     source.use_settings(config.values)
     channel = ChannelByVariant(
@@ -162,6 +164,15 @@ def _client(loaded: LoadedSettings, address: str, field: str) -> ZkClient:
     )
 
 
+async def _follow(loaded: LoadedSettings, metadata: ZkMetadata, clock: SystemClock, address: str) -> None:
+    client = _client(loaded, address, "configuration_store")
+    metadata.follow(client)
+    # What asks for policies next should find them; what is restored meanwhile must not wait for long.
+    deadline = clock.boot() + loaded.settings.store.call_timeout
+    while not client.connected and clock.boot() < deadline:
+        await clock.sleep(0.05)
+
+
 def _admin(loaded: LoadedSettings, telemetry: PrometheusTelemetry, clock: SystemClock) -> HttpBrokerAdmin:
     settings, given = loaded.settings, loaded.settings.admin
     return HttpBrokerAdmin(
@@ -227,6 +238,7 @@ async def connected(loaded: LoadedSettings) -> AsyncIterator[Outside]:
         await out.source.close()
         await out.admin.close()
         await out.coordination.close()
+        await out.metadata.close()
         if out.configuration is not out.store:
             await out.configuration.close()
 

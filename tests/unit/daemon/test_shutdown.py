@@ -237,7 +237,7 @@ def test_another_configuration_store_ends_the_process() -> None:
             static |= {"metadataStoreUrl": "zk:zk1:2181/pulsar", "configurationMetadataStoreUrl": "zk:zk1:2181/config"}
         async with asyncio.timeout(100):
             with pytest.raises(WrongCluster) as caught:
-                await FakeSidecar(cluster).runtime.run()
+                await FakeSidecar(cluster, settings={"configuration_store": "zk:zk1:2181/else"}).runtime.run()
         return str(caught.value), cluster.model.unloads
 
     text, unloads = run_virtually(main())

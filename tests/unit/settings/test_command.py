@@ -101,21 +101,9 @@ class TestCommand:
         again = self.invoke(*least, "--file", str(file))
         assert again.exit_code == 2 and "exists already; another name: --file" in again.stderr
         (tmp_path / "token").write_text("x")
-        more = [
-            "--configuration-store",
-            "zk:zk-1:2181/config",
-            "--token-file",
-            "token",
-            "--nic-gbps",
-            "10",
-            "--api-host",
-            "0.0.0.0",
-            "--file",
-            str(tmp_path / "all"),
-        ]
+        more = ["--token-file", "token", "--nic-gbps", "10", "--api-host", "0.0.0.0", "--file", str(tmp_path / "all")]
         assert self.invoke(*least, *more).exit_code == 0
         settings = load_settings(tmp_path / "all", environ={}).settings
-        assert settings.configuration_store == "zk:zk-1:2181/config"
         assert (settings.admin.token_file, settings.api.host) == (Path("token"), "0.0.0.0")
         assert settings.capacity["*"].nic_gbps == 10
         assert self.invoke("check", str(tmp_path / "all"), "--elsewhere").exit_code == 0
@@ -163,7 +151,7 @@ class TestCommand:
         master, slave = pty.openpty()
         command = [sys.executable, "-m", "bundlekeel", "config", "init", "--file", str(file), "--cluster", "c"]
         with subprocess.Popen(command, stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as asking:
-            os.write(master, b"foo\nzk:a:1\nzk:a:1/config\n\nten\n10\n\n")
+            os.write(master, b"foo\nzk:a:1\n\nten\n10\n\n")
             said, _ = asking.communicate(timeout=60)
         os.close(slave)
         os.close(master)
@@ -172,7 +160,6 @@ class TestCommand:
             "cluster": "c",
             "mode": "recommend",
             "metadata_store": "zk:a:1",
-            "configuration_store": "zk:a:1/config",
             "capacity": {"*": {"nic_gbps": 10.0}},
         }
 

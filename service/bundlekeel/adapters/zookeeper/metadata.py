@@ -60,8 +60,23 @@ class ZkMetadata:
 
     def __init__(self, metadata: ZkClient, configuration: ZkClient) -> None:
         self._metadata = metadata
+        self._opened: ZkClient | None = None
+        self._read(configuration)
+
+    def _read(self, configuration: ZkClient) -> None:
         self._configuration = configuration
-        self._policies = ZkPolicies(metadata, configuration)
+        self._policies = ZkPolicies(self._metadata, configuration)
+
+    def follow(self, configuration: ZkClient) -> None:
+        """Start this client, and read the configuration store there from now on. `close` ends it."""
+        self._opened = configuration
+        configuration.start()
+        self._read(configuration)
+
+    async def close(self) -> None:
+        """Close what `follow` started."""
+        if self._opened is not None:
+            await self._opened.close()
 
     async def boundaries(self, namespace: str) -> list[int] | None:
         """Sorted bundle boundaries, or None when the namespace does not exist. StoreError, CodecError.

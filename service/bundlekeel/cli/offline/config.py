@@ -35,9 +35,6 @@ from bundlekeel.settings.describe import as_tree, describe, parameter_rows, warn
 from bundlekeel.settings.load import ConfigErrors, load_settings, misnamed_variables
 
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
-_HEAD += (
-    "# Set configuration_store where the brokers' configurationMetadataStoreUrl differs from their metadataStoreUrl\n"
-)
 TABLES = (Output.TABLE, Output.WIDE)
 
 
@@ -74,7 +71,6 @@ def check(
 _QUESTIONS: Final = {
     ("cluster",): ("The brokers' clusterName", None),
     ("metadata_store",): ("The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)", None),
-    ("configuration_store",): ("The brokers' configurationMetadataStoreUrl (same: the metadataStoreUrl)", "same"),
     ("admin", "token_file"): ("File with a super-user's token (none: no authentication)", "none"),
     ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: the brokers report it)", "0"),
     ("api", "host"): ("Address that the API listens on", "127.0.0.1"),
@@ -86,9 +82,6 @@ _QUESTIONS: Final = {
 def init(
     cluster: Annotated[str | None, typer.Option(help="The brokers' clusterName.")] = None,
     metadata_store: Annotated[str | None, typer.Option(help="The brokers' metadataStoreUrl.")] = None,
-    configuration_store: Annotated[
-        str | None, typer.Option(help="The brokers' configurationMetadataStoreUrl, where it is another one.")
-    ] = None,
     token_file: Annotated[str | None, typer.Option(help="File with a super-user's token.")] = None,
     nic_gbps: Annotated[
         str | None, typer.Option(metavar="GBIT", help="Network card of a broker, Gbit/s; 0: the brokers report it.")
@@ -99,14 +92,12 @@ def init(
     ),
     elsewhere: ElsewhereOption = False,
 ) -> None:
-    """Write a settings file of few lines from six answers, in mode `recommend`: it changes nothing in the cluster.
+    """Write a settings file of few lines from five answers, in mode `recommend`: it changes nothing in the cluster.
 
-    Without --cluster and --metadata-store it asks for what is not given. The other four settings keep their defaults
+    Without --cluster and --metadata-store it asks for what is not given. The other three settings keep their defaults
     unless given.
     """
-    given = dict(
-        zip(_QUESTIONS, (cluster, metadata_store, configuration_store, token_file, nic_gbps, api_host), strict=True)
-    )
+    given = dict(zip(_QUESTIONS, (cluster, metadata_store, token_file, nic_gbps, api_host), strict=True))
     if file.exists():
         raise CliError(f"{file} exists already; another name: --file", USAGE)
     ask = cluster is None or metadata_store is None

@@ -7,7 +7,7 @@ and at once when the set of brokers changed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import structlog
 
@@ -30,7 +30,8 @@ class BrokerConfig:
     """Cache of each broker's effective settings; a broker that could not be asked is None in answers about it.
 
     `cluster`: the name that the brokers must run with (`clusterName`); None where it does not matter. `stores`: our
-    `metadata_store` and `configuration_store` (None: the same).
+    `metadata_store` and `configuration_store` (None: that of the brokers, which `follow` is told where it is another
+    one than the `metadata_store`).
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class BrokerConfig:
         *,
         cluster: str | None = None,
         stores: tuple[str, str | None] = ("", None),
+        follow: Callable[[str], Awaitable[None]] | None = None,
         max_age_seconds: float = 10.0,
     ) -> None:
         self._admin = admin
         self._cluster = cluster
         self._stores = stores
+        self._follow = follow
         self._clock = clock
         self._max_age = max_age_seconds
         self._read_at = float("-inf")
@@ -74,6 +77,7 @@ class BrokerConfig:
         self._asked = wanted if not self.errors else frozenset()
         self._read_at = self._clock.boot()
         self._demand_cluster()
+        await self._follow_store()
 
     def _demand_cluster(self) -> None:
         names = sorted({values["clusterName"] for _, values, _ in self._known.values() if values.get("clusterName")})
@@ -89,13 +93,9 @@ class BrokerConfig:
 
         What is restored needs no policies, so `refresh` does not demand it.
         """
-        metadata, given = self._stores
-        theirs = {
-            found: _other_store(values, metadata, given)
-            for _, values, _ in self._known.values()
-            if (found := configuration_store(values))
-        }
-        if theirs and all(theirs.values()):
+        theirs = self._elsewhere()
+        if theirs:
+            metadata, given = self._stores
             names = " or ".join(sorted(theirs))
             ours = f"is {given!r}" if given else f"is not set, which means metadata_store ({metadata!r})"
             text = (
@@ -103,6 +103,20 @@ class BrokerConfig:
                 "(isolation policies are there; without them bundles would go where they are forbidden)"
             )
             raise WrongCluster(text, field="configuration_store", value=given, allowed=names)
+
+    def _elsewhere(self) -> dict[str, dict[str, str]]:
+        """Settings of brokers by the configuration store that they show; empty unless ours is another than each."""
+        theirs = {found: values for _, values, _ in self._known.values() if (found := configuration_store(values))}
+        return theirs if all(_other_store(values, *self._stores) for values in theirs.values()) else {}
+
+    async def _follow_store(self) -> None:
+        metadata, given = self._stores
+        theirs = {} if given else self._elsewhere()
+        if theirs and self._follow is not None:
+            store = _reached(theirs[min(theirs)], metadata)
+            self._stores = (metadata, store)
+            _log.info("policies are read from the brokers' configuration store", store=store)
+            await self._follow(store)
 
     async def _ask(self, endpoint: BrokerEndpoint) -> None:
         """Read one broker's settings. One that does not answer keeps what it said a moment ago, unless it restarted."""
@@ -200,3 +214,13 @@ def _other_store(values: Mapping[str, str], metadata: str, given: str | None) ->
     except ConfigError:  # no ZooKeeper
         return False
     return chroot != ours or (given is None and not set(hosts.split(",")) & set(local.split(",")))
+
+
+def _reached(values: Mapping[str, str], metadata: str) -> str:
+    """This broker's configuration store, by our own names of the hosts where it is in the same ZooKeeper as the
+    `metadata` store: the broker's names may mean nothing here."""
+    hosts, chroot = parse_store_url(configuration_store(values))
+    local, _ = parse_store_url(_first(values, _METADATA))
+    if set(hosts.split(",")) & set(local.split(",")):
+        hosts, _ = parse_store_url(metadata)
+    return f"zk:{hosts}{chroot}"

@@ -57,34 +57,53 @@ async def test_the_clusters_name_is_the_brokers() -> None:
 LOCAL, CONFIG = "zk:zk1:2181,zk2:2181/pulsar", "zk:zk3:2181/config"
 
 
+async def shown(given: str | None, static: dict[str, str]) -> FakeSidecar:
+    """A sidecar with this setting that has asked brokers which show these stores."""
+    sidecar = await FakeSidecar(FakeCluster(), settings={"configuration_store": given}).lead()
+    for values in sidecar.cluster.model.static.values():
+        values.update(static)
+    await asked(sidecar)
+    return sidecar
+
+
 @pytest.mark.parametrize(
-    ("given", "shown", "refused"),
+    ("given", "static", "refused"),
     [
-        (None, {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": CONFIG}, True),
-        (None, {"zookeeperServers": "zk1:2181/pulsar", "configurationStoreServers": "zk1:2181/config"}, True),
-        (None, {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": "zk:zk3:2181/pulsar"}, True),
         ("zk:zk1:2181/nowhere", {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": CONFIG}, True),
         ("zk:zk1:2181/config", {"metadataStoreUrl": LOCAL}, True),
-        (None, {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": ""}, False),
-        (None, {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": "zk:zk2:2181/pulsar/"}, False),
         ("zk:other-name:2181/config", {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": CONFIG}, False),
-        (None, {"metadataStoreUrl": "rocksdb:/data", "configurationMetadataStoreUrl": "rocksdb:/data"}, False),
-        (None, {}, False),
+        (None, {"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": CONFIG}, False),
     ],
 )
-async def test_the_configuration_store_is_the_brokers(given: str | None, shown: dict[str, str], refused: bool) -> None:
-    """Another path is never the same store, nor is one store the brokers' two; other host names prove nothing."""
-    sidecar = await FakeSidecar(FakeCluster(), settings={"configuration_store": given}).lead()
-    for static in sidecar.cluster.model.static.values():
-        static.update(shown)
-    await asked(sidecar)
+async def test_the_configuration_store_is_the_brokers(given: str | None, static: dict[str, str], refused: bool) -> None:
+    """Another path is never the same store; other host names prove nothing."""
+    sidecar = await shown(given, static)
     if not refused:
         sidecar.config.demand_configuration_store()
         return
     with pytest.raises(WrongCluster, match="isolation policies are there") as caught:
         sidecar.config.demand_configuration_store()
     assert (caught.value.field, caught.value.value) == ("configuration_store", given)
-    assert caught.value.allowed in shown.values()
+    assert caught.value.allowed in static.values() and not sidecar.cluster.metadata.followed
+
+
+@pytest.mark.parametrize(
+    ("static", "followed"),
+    [
+        ({"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": CONFIG}, [CONFIG]),
+        ({"zookeeperServers": "b1:2181/pulsar", "configurationStoreServers": "b1:2181/config"}, ["zk:zk1:2181/config"]),
+        ({"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": "zk:zk3:2181/pulsar"}, ["zk:zk3:2181/pulsar"]),
+        ({"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": ""}, []),
+        ({"metadataStoreUrl": LOCAL, "configurationMetadataStoreUrl": "zk:zk2:2181/pulsar/"}, []),
+        ({"metadataStoreUrl": "rocksdb:/data", "configurationMetadataStoreUrl": "rocksdb:/data"}, []),
+        ({}, []),
+    ],
+)
+async def test_policies_are_read_where_the_brokers_have_them(static: dict[str, str], followed: list[str]) -> None:
+    """Without a setting, once; by our names of the hosts where they are in the same ZooKeeper as the load."""
+    sidecar = await shown(None, static)
+    await asked(sidecar)
+    assert sidecar.cluster.metadata.followed == followed
 
 
 def test_an_unknown_mode_is_read_as_the_safest_one() -> None:

@@ -41,7 +41,7 @@ async def test_another_clusters_name_is_told() -> None:
 async def test_another_configuration_store_is_told() -> None:
     """With the address to set. A store without the cluster's own node has no policies to go by: no "0 policies"."""
     cluster = FakeCluster()
-    sidecar = await FakeSidecar(cluster).lead()
+    sidecar = await FakeSidecar(cluster, settings={"configuration_store": "zk:zk1:2181/else"}).lead()
     assert named(await examine(sidecar.doctor_context()), "configuration store").ok
     for static in cluster.model.static.values():
         static |= {"metadataStoreUrl": "zk:zk1:2181/pulsar", "configurationMetadataStoreUrl": "zk:zk1:2181/config"}
