@@ -20,7 +20,7 @@ from bundlekeel.daemon.answers.picture import CodeView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES, lasts
 from bundlekeel.daemon.listings import obstacles
-from bundlekeel.daemon.operations.where import bundle_named, topic_named
+from bundlekeel.daemon.operations.where import bundle_named, exists, topic_named
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.ports import Metadata, Ownership
 
@@ -101,7 +101,11 @@ async def why(name: str, given: WhyInput) -> WhyView:
         known = (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded))
         raise NotFound(str(error) if "/" in name else f"{unknown_broker(name, known)}; {error}") from None
     answer = await _bundle(bundle, snapshot, given)
-    return replace(answer, kind="bundle" if bundle == name else "topic", name=name)
+    if bundle == name:
+        return replace(answer, kind="bundle", name=name)
+    topic = await topic_named(name, given.metadata)
+    absent = "" if await exists(topic, given.metadata) else f"there is no topic {topic} yet; of its bundle: "
+    return replace(answer, kind="topic", name=name, sentence=f"{absent}{answer.sentence}")
 
 
 async def _bundle_of(name: str, metadata: Metadata) -> str:

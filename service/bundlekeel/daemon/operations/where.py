@@ -101,6 +101,8 @@ async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
         return [WholeBundle(bundle=str(bundle), others=len(await metadata.topics(str(bundle))))]
     found: dict[BundleName, list[str]] = {}
     topics = await _topics(name, metadata)
+    if not await exists(topics[0], metadata):  # of a mistyped one the bundle would be moved
+        raise NotFound(f"topic {topics[0]} does not exist")
     bounds = await _boundaries(metadata, topics[0].namespace)
     for topic in topics:
         found.setdefault(bundle_for_hash(topic.namespace, bounds, topic.hash), []).append(str(topic))
@@ -126,9 +128,8 @@ async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
 
 
 async def topic_named(name: str, metadata: Metadata) -> TopicName:
-    """The topic of this name. NotFound for a name that cannot be one, for one word (`orders`) that looks like a broker,
-    and for a persistent topic that does not exist: of a mistyped one the bundle would be moved. Of non-persistent
-    topics nothing is stored."""
+    """The topic of this name, which need not exist yet: clients make one by using it. NotFound for a name that cannot
+    be one, and for one word (`orders`) that looks like a broker or is no topic of public/default."""
     try:
         topic = parse_topic(name)
     except ValueError as error:
@@ -138,14 +139,16 @@ async def topic_named(name: str, metadata: Metadata) -> TopicName:
     unseen = any(unicodedata.category(sign) in ("Cc", "Cs") for sign in topic.local)
     if unseen or topic.local in (".", "..") or not is_namespace(topic.namespace):
         raise _no_name(name)
-    if topic.domain == "persistent" and not await _exists(topic, metadata):
-        word = f"{name!r} is taken for the topic {topic}, which does not exist; {_FOR_A_TOPIC}"
-        raise NotFound(word if "/" not in name else f"topic {topic} does not exist")
+    if "/" not in name and not await exists(topic, metadata):
+        raise NotFound(f"{name!r} is taken for the topic {topic}, which does not exist; {_FOR_A_TOPIC}")
     return topic
 
 
-async def _exists(topic: TopicName, metadata: Metadata) -> bool:
-    """Whether a persistent topic is partitioned, a partition of such a one, or has data. NotFound: its namespace."""
+async def exists(topic: TopicName, metadata: Metadata) -> bool:
+    """Whether a topic is partitioned, a partition of such a one, or has data; True of non-persistent ones, of which
+    nothing is stored. NotFound: its namespace."""
+    if topic.domain != "persistent":
+        return True
     whole = replace(topic, local=topic.local.removesuffix(f"-partition-{topic.partition}"))
     if await metadata.partitions(str(whole)) > max(topic.partition, 0):
         return True
