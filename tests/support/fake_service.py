@@ -405,8 +405,10 @@ class FakeService(FakeChannel, FakeOverview):
         return ModeView(mode=mode, reason=reason, by=by)
 
     async def where(self, name: str, *, listener: str = "") -> list[Place]:
-        """An owned and an unowned row."""
+        """An owned and an unowned row; NotFound for a name with `nowhere`."""
         self._called("where", name)
+        if "nowhere" in name:
+            raise NotFound(f"namespace {name} does not exist")
         return places(name, listener)
 
     async def assignments(self, names: Sequence[str]) -> list[AssignmentView]:

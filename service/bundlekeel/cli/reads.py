@@ -63,10 +63,14 @@ def bundles(
     ] = 50,
 ) -> None:
     """Show the load of each bundle: latest, short and long term; whether it may move, and where it is going."""
-    session.show(
-        lambda client: client.get("bundles", broker=broker, namespace=namespace, limit=limit),
-        typed(list[BundleView], tables.bundles),
-    )
+
+    def asked(client: Client) -> Any:
+        rows = client.get("bundles", broker=broker, namespace=namespace, limit=limit)
+        if not rows and namespace is not None:
+            client.get("where", name=namespace)  # an error when there is no such namespace
+        return rows
+
+    session.show(asked, typed(list[BundleView], tables.bundles))
 
 
 @connected

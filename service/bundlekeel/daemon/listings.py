@@ -19,7 +19,7 @@ from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import unknown_broker, unreported_namespace
+from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import preallocated
 from bundlekeel.daemon.answers.channel import UnitView
@@ -162,16 +162,13 @@ def obstacles(cycle: Cycle, snapshot: Snapshot) -> Eligibility:
 def bundles(
     cycle: Cycle, now_ms: int, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
 ) -> list[BundleView]:
-    """Rows of the bundles asked for, largest short-term throughput first. NotFound for an unknown broker or
-    namespace."""
+    """Rows of the bundles asked for, largest short-term throughput first. NotFound for an unknown broker."""
     snapshot = cycle.snapshot
     if snapshot is None:
         return []
     if broker is not None and broker not in (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)):
         raise NotFound(unknown_broker(broker, snapshot.brokers.ids))
     table = snapshot.bundles
-    if namespace is not None and namespace not in table.namespaces:
-        raise NotFound(unreported_namespace(namespace, table.namespaces))
     draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
     codes = obstacles(cycle, snapshot).codes
     going = {entry.bundle: entry for entry in cycle.cycle_state.ledger.entries if not entry.target_settled}

@@ -238,6 +238,15 @@ def test_into_a_pipe_a_row_is_one_line(sidecar: Sidecar) -> None:
     assert BROKERS[0] in line and "30.0%" in line
 
 
+@pytest.mark.parametrize(("namespace", "code"), [("shop/idle", 0), ("shop/nowhere", 1)])
+def test_an_empty_list_is_no_answer_about_a_namespace_that_does_not_exist(
+    sidecar: Sidecar, namespace: str, code: int
+) -> None:
+    """A namespace without a reported bundle has none to show; a mistyped one is an error."""
+    shown = sidecar.run("bundles", "-n", namespace)
+    assert shown.exit_code == code and ("does not exist" in shown.stderr) == bool(code)
+
+
 def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     """Load before and after, moves with their reason, refusals grouped with their meaning, the next command."""
     sidecar.service.mode = "act"

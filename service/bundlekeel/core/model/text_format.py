@@ -38,19 +38,10 @@ def how_far(done: int, total: int, noun: str, seconds: float) -> str:
 
 def unknown_broker(name: str, known: Iterable[str]) -> str:
     """That there is no such broker, with the nearest ones there are, or some of all."""
-    return f"no broker {name!r}; {_nearest(name, known, 'registered')}"
-
-
-def unreported_namespace(name: str, known: Iterable[str]) -> str:
-    """That no broker reports a bundle of it, with the nearest ones that are reported, or some of all."""
-    said = f"no broker reports a bundle of namespace {name!r}: it does not exist, or no topic of it is loaded"
-    return f"{said}; {_nearest(name, known, 'reported')}"
-
-
-def _nearest(name: str, known: Iterable[str], all_of_them: str) -> str:
-    names = sorted(known)
-    near = get_close_matches(name, names, n=3)
-    return f"nearest: {', '.join(near)}" if near else f"{all_of_them}: {some(names) or 'none'}"
+    ids = sorted(known)
+    near = get_close_matches(name, ids, n=3)
+    there = f"nearest: {', '.join(near)}" if near else f"registered: {some(ids) or 'none'}"
+    return f"no broker {name!r}; {there}"
 
 
 def some(names: Sequence[str]) -> str:
