@@ -80,10 +80,15 @@ class Policed:
         self._ask("PUT", f"namespaces/{namespace}/unload")
 
     def lookup(self, topic: str) -> str:
-        """A client's lookup, which assigns; the broker id it ends at."""
-        status, answer = request("GET", f"{self.base[:-9]}/lookup/v2/topic/{topic.replace('://', '/')}")
-        assert status == 200, answer[:300]
-        return urlsplit(json.loads(answer)["httpUrl"]).netloc
+        """A client's lookup, which assigns; the broker id it ends at. It asks again, as clients do, where the broker
+        could not acquire the bundle: it is being given up by another one."""
+
+        def found() -> bytes | None:
+            status, answer = request("GET", f"{self.base[:-9]}/lookup/v2/topic/{topic.replace('://', '/')}")
+            assert status == 200 or b"Failed to acquire ownership" in answer, answer[:300]
+            return answer if status == 200 else None
+
+        return urlsplit(json.loads(until(found, f"{topic} is found", within=20))["httpUrl"]).netloc
 
 
 @pytest.fixture
