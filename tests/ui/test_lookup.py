@@ -14,7 +14,8 @@ ORDERS = "shop/orders/0x00000000_0x40000000"
 
 
 def find(page: Page, name: str) -> None:
-    """As a person does."""
+    """As a person does, once no panel is open."""
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_label(FIELD).fill(name)
     page.get_by_role("button", name="Find").click()
 
@@ -51,6 +52,7 @@ def test_a_topic_and_a_namespace_are_found(watched: ServedSidecar, open_page: Op
     panel.get_by_role("link", name=ORDERS).click()
     expect(page.get_by_role("dialog", name=ORDERS)).to_contain_text("owned by")
     page.keyboard.press("Escape")
+    expect(panel).to_be_visible()
     page.keyboard.press("Escape")
     find(page, HOT)
     expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_be_visible()
@@ -85,6 +87,7 @@ def test_back_closes_a_panel(watched: ServedSidecar, open_page: Open) -> None:
     page.go_forward()
     expect(page.get_by_role("dialog", name="Why this move")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.go_back()
     expect(page.get_by_role("heading", name=VIEWS[0], level=1)).to_be_visible()
 

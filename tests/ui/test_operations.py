@@ -417,7 +417,9 @@ def test_one_broker_alone(tokens: Tokens, open_page: Open) -> None:
         expect(said.get_by_text(f"{HOT} is the only broker: nothing to balance.", exact=True)).to_be_visible()
         expect(said).to_contain_text("bundles can move as soon as there is another broker")
         said.get_by_role("button", name="Warm", exact=True).click()
-        expect(page.get_by_role("region", name="Dry run")).to_have_text(f"Dry run. 0 bundles come to {HOT}.")
+        expect(page.get_by_role("region", name="Dry run")).to_have_text(
+            f"Dry run. 0 bundles come to {HOT}. {HOT} is the only broker: nothing to balance."
+        )
         page.keyboard.press("Escape")
         said.get_by_role("button", name=re.compile("^Move ")).first.click()
         expect(page.get_by_role("region", name="Dry run")).to_contain_text("known topics; refused: no other broker")
