@@ -186,4 +186,4 @@ def apart_stays_apart(policed: Policed, sidecar: Sidecar) -> None:
         rows = [row for namespace in APART for row in sidecar.get("/api/v1/bundles", namespace=namespace)]
         return len(rows) == 2 and {row["code"] for row in rows} == {"PolicyForbids"}
 
-    until(bound, "neither may go to the other", within=20)
+    until(bound, "neither may go to the other", within=60)

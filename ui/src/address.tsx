@@ -49,6 +49,7 @@ export function useAddress(): Address {
   useEffect(() => {
     const follow = () => setAddress(addressOf(location.hash));
     addEventListener("hashchange", follow);
+    follow(); // it may have changed since the first rendering
     return () => removeEventListener("hashchange", follow);
   }, []);
   return address;
