@@ -154,7 +154,7 @@ class Demo:
             item.until_answering()
         self._say("three sidecars run in mode act, on the shipped default settings")
         began, steady = time.monotonic(), 0
-        self.outcome.needed_moves = self._needed(sidecars[0])
+        self.outcome.needed_moves = self._needed(sidecars)
         with self._live() as live:
             for rows in self._polls(cluster, self._options.within, "the load did not become even in time"):
                 moves = self._moves(sidecars)
@@ -167,8 +167,9 @@ class Demo:
                     self.outcome.balanced_seconds = time.monotonic() - began
                     return
 
-    def _needed(self, sidecar: Sidecar) -> int:
-        """Moves of the whole plan on what is known at the start, with those already made: no hit counts, no budgets."""
+    def _needed(self, sidecars: list[Sidecar]) -> int:
+        """Moves of the whole plan at the start, with those made and those under way: no hit counts, no budgets."""
+        sidecar = sidecars[0]
         unlimited = {f"max_moves_per_{what}": 10_000 for what in ("cycle", "source", "target", "namespace")}
         # Extensible brokers are asked one by one: the first picture may lack some.
         brokers = len(self.outcome.before)
@@ -182,7 +183,10 @@ class Demo:
             answer = sidecar.post("/api/v1/plans", wanted)
             if answer.status_code != 200:
                 raise DemoError(f"a dry run failed: {answer.text}")
-            needed = len(answer.json()["moves"]) + len(sidecar.moves())
+            bundles = {move["bundle"] for move in (*answer.json()["moves"], *sidecar.moves())}
+            # What is under way is in neither; the leader knows it first.
+            coming = [row["preallocated"] for one in sidecars for row in one.picture()]
+            needed = len(bundles.union(item["bundle"] for items in coming for item in items or ()))
             return needed > 0
 
         sidecar.until(told, "there is something to move", within=60.0)
