@@ -174,13 +174,15 @@ def apart_stays_apart(policed: Policed, sidecar: Sidecar) -> None:
     assert found["candidates"] == [other]
 
     def lands() -> bool:
-        # The brokers' leader, which places bundles, reads the same report at another moment than we do.
+        # The brokers' leader, which places bundles, reads the same report at another moment than we do. It places a
+        # bundle on the same broker again until that broker has reported it.
         if policed.lookup(topics[1]) == other:
             return True
+        until(lambda: sidecar.get("/api/v1/bundles", namespace=APART[1]), "the second one is reported", within=60)
         policed.unload(APART[1])
         return False
 
-    until(lands, f"it is placed on {other}", within=30)
+    until(lands, f"it is placed on {other}", within=90)
 
     def bound() -> bool:
         rows = [row for namespace in APART for row in sidecar.get("/api/v1/bundles", namespace=namespace)]

@@ -138,6 +138,9 @@ def _of_security(settings: Settings) -> list[str]:
                 "api.tls.cert_file", None, f"not set, so tokens are sent unencrypted on {api.host}", "a certificate"
             )
         )
+    if not api.auth.on and api.host not in LOOPBACK:
+        what = "not set, so everybody who reaches the port may read all and ask for dry runs"
+        found.append(_warning("api.auth.tokens_file", None, what, "a file of tokens; `bundlekeel token new`"))
     if api.auth.on and api.auth.peer_token_file is None:
         what = "not set, so a follower cannot pass a dry run on to the leader and makes it from its own snapshot"
         found.append(_warning("api.auth.peer_token_file", None, what, "a file with a token of role operator"))

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
+from bundlekeel.settings.credentials import TokensFile
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, suggest
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
@@ -183,9 +184,10 @@ class LoadedSettings:
             return file
         return self.path.resolve().parent / file
 
-    def unreadable_files(self) -> list[ConfigError]:
-        """A problem for every file that is named (tokens, certificates, keys) and that this process cannot read."""
-        return [
+    def file_problems(self) -> list[ConfigError]:
+        """A problem for every file that is named (tokens, certificates, keys) and that this process cannot read, and
+        for a file of API tokens with a line that is none."""
+        found = [
             problem(
                 f"{place} is not a readable file",
                 path=tuple(key.split(".")),
@@ -195,6 +197,28 @@ class LoadedSettings:
             )
             for key, file in _named_files(self.settings.__dict__, "")
             if (place := self.located(file)) is None or not place.is_file() or not os.access(place, os.R_OK)
+        ]
+        tokens = self.located(self.settings.api.auth.tokens_file)
+        if tokens is not None and not any(wrong.field == "api.auth.tokens_file" for wrong in found):
+            try:
+                TokensFile(tokens)
+            except ConfigError as error:
+                found.append(error)
+        return found
+
+    def missing_folders(self) -> list[str]:
+        """A sentence for each file that the sidecar will write into a folder that is not there yet."""
+        settings = self.settings
+        written = {
+            "journal.path": settings.journal.path,
+            "api.socket": settings.api.socket,
+            "history.wal": settings.history.wal,
+        }
+        return [
+            f"{key} = {str(file)!r}: the folder {place.parent} does not exist, so the sidecar makes it if its user may "
+            "(better: a folder that exists)"
+            for key, file in written.items()
+            if (place := self.located(file)) is not None and not place.parent.is_dir()
         ]
 
     @classmethod

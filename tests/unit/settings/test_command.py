@@ -76,6 +76,26 @@ class TestCommand:
         (tmp_path / "token").write_text("x")
         assert "token_file" not in self.invoke("check", str(file)).stderr
 
+    def test_a_file_of_api_tokens_is_read(self, tmp_path: Path) -> None:
+        """A file that holds something else is found before the sidecar refuses to start; the line is not shown."""
+        file = tmp_path / "c.yaml"
+        file.write_text("cluster: c\nmetadata_store: zk:127.0.0.1:2181\napi: {auth: {tokens_file: tokens}}\n")
+        (tmp_path / "tokens").write_text("# tokens\nroot:x:0:0:secret\n")
+        bad = self.invoke("check", str(file))
+        assert bad.exit_code == 2 and "secret" not in bad.stderr
+        assert f"{tmp_path / 'tokens'}: line 2 is not the line of a token (allowed: name, role, hash" in bad.stderr
+        assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
+
+    def test_folders_that_are_missing_are_warned_of(self, tmp_path: Path) -> None:
+        """A misprint in a path would else become a new folder; the sidecar does make it where it may."""
+        file = tmp_path / "c.yaml"
+        file.write_text("cluster: c\nmetadata_store: zk:127.0.0.1:2181\njournal: {path: nowhere/j.jsonl}\n")
+        warned = self.invoke("check", str(file))
+        assert (warned.exit_code, warned.stdout) == (0, "ok\n")
+        said = f"warning: journal.path = 'nowhere/j.jsonl': the folder {tmp_path / 'nowhere'} does not exist"
+        assert warned.stderr.startswith(said) and warned.stderr.count("\n") == 1
+        assert self.invoke("check", str(file), "--elsewhere").stderr == ""
+
     @pytest.mark.parametrize("command", [["config", "check"], ["doctor", "-c"]])
     def test_a_missing_store_is_told_with_the_file(self, tmp_path: Path, command: list[str]) -> None:
         """The example as it is copied lacks it; the option for a file is no answer to who gave one."""

@@ -54,16 +54,17 @@ def check(
 ) -> None:
     """Check a settings file together with the environment. Exit code 2 and every problem if it cannot be used.
 
-    Files of tokens and certificates that it names must exist. A shedder and a placement that do not fit together give a
-    warning.
+    Files of tokens and certificates that it names must exist. What is allowed but hardly meant gives a warning: a
+    shedder and a placement that do not fit together, an API that everybody can read, a folder that does not exist.
     """
     loaded = load_settings(file)
     settings = loaded.settings
-    for text in (*warnings_of(settings), *misnamed_variables(os.environ)):
+    folders = [] if elsewhere else loaded.missing_folders()
+    for text in (*warnings_of(settings), *folders, *misnamed_variables(os.environ)):
         typer.echo(f"warning: {text}", err=True)
     loaded.demand_store()
-    if missing := [] if elsewhere else loaded.unreadable_files():
-        raise ConfigErrors(missing)
+    if wrong := [] if elsewhere else loaded.file_problems():
+        raise ConfigErrors(wrong)
     typer.echo("ok")
 
 
@@ -133,8 +134,8 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
         part = {name: part}
     try:
         loaded = replace(load_settings(None, part, environ={}), path=file)
-        if missing := [] if file is None else loaded.unreadable_files():
-            raise missing[0]
+        if wrong := [] if file is None else loaded.file_problems():
+            raise wrong[0]
     except ConfigError as error:
         raise typer.BadParameter(str(error).removeprefix("cli: ")) from None
     return dict(part)
