@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import httpx
+
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
-from bundlekeel.api.app import openapi_document
+from bundlekeel.api.app import create_app, openapi_document
 from bundlekeel.api.problems import TYPE_PREFIX
 from bundlekeel.api.shield import REQUEST_SECONDS
 from dev import NOTE
 from dev.markdown import table
+from tests.support.fake_service import FakeService
 
 _INTRO = f"""\
 All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
@@ -104,7 +110,7 @@ One request a route, once with curl and once with [httpx](https://www.python-htt
 described: [HTTP API](api.md). Reads go to the TCP port (`api.port`), changes to the unix socket (`api.socket`), which
 needs no credentials. Where `api.auth` is configured both go to the TCP port with a token of the role that is named:
 `curl -H "Authorization: Bearer $TOKEN"`, and `headers` as below. What moves bundles is a dry run until `execute` is
-true.
+true. Each answer is the one of a small made-up cluster, its lists cut after the first item.
 
 ```python
 import httpx
@@ -115,62 +121,111 @@ socket = httpx.Client(transport=httpx.HTTPTransport(uds="bundlekeel.sock"), base
 ```"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Example:
+    """A request of one route, of the examples in the OpenAPI document."""
+
+    operation: dict[str, Any]
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+
+    @property
+    def stream(self) -> bool:
+        """Whether its answer does not end."""
+        return "text/event-stream" in self.operation["responses"].get("200", {}).get("content", {})
+
+
 def examples_page() -> str:
-    """docs/reference/api-examples.md: a request of each route, of the examples in the OpenAPI document."""
+    """docs/reference/api-examples.md: a request of each route, and the answer of the fake service of the tests."""
     lines = ["# HTTP API: examples", "", f"<!-- {NOTE} -->", "", _EXAMPLES, ""]
-    document = openapi_document()
-    for path, item in document["paths"].items():
-        for method, operation in item.items():
-            lines += _example(path, method, operation, document["components"]["schemas"])
+    examples = list(_examples(openapi_document()))
+    for example, answer in zip(examples, asyncio.run(_answers(examples)), strict=True):
+        lines += _section(example, answer)
     return "\n".join(lines)
 
 
-def _example(path: str, method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
-    """A section: what the route does, who may, and the two requests. KeyError where the document has no example."""
-    query = {}
-    for parameter in operation.get("parameters", ()):
-        schema = parameter["schema"]
-        if parameter["in"] == "path":
-            path = path.replace(f"{{{parameter['name']}}}", quote(schema["examples"][0], safe="/:"))
-        elif "examples" in schema:
-            query[parameter["name"]] = schema["examples"][0]
-    body = None
-    if "requestBody" in operation:
-        name = _schema_name(operation["requestBody"]["content"]["application/json"]["schema"])
-        body = schemas[name]["examples"][0]
+def _examples(document: dict[str, Any]) -> Iterator[_Example]:
+    """KeyError where the document has no example."""
+    schemas = document["components"]["schemas"]
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            filled, query, body = path, {}, None
+            for parameter in operation.get("parameters", ()):
+                schema = parameter["schema"]
+                if parameter["in"] == "path":
+                    filled = filled.replace(f"{{{parameter['name']}}}", quote(schema["examples"][0], safe="/:"))
+                elif "examples" in schema:
+                    query[parameter["name"]] = schema["examples"][0]
+            if "requestBody" in operation:
+                name = _schema_name(operation["requestBody"]["content"]["application/json"]["schema"])
+                body = schemas[name]["examples"][0]
+            yield _Example(operation=operation, method=method, path=filled, query=query, body=body)
+
+
+async def _answers(examples: list[_Example]) -> list[str]:
+    transport = httpx.ASGITransport(create_app(FakeService(), mutations=True))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return [await _answer(client, example) for example in examples]
+
+
+async def _answer(client: httpx.AsyncClient, example: _Example) -> str:
+    """As a block of Markdown; "" for a stream. HTTPStatusError when the request is refused."""
+    if example.stream:
+        return ""
+    answer = await client.request(example.method, example.path, params=example.query, json=example.body)
+    answer.raise_for_status()
+    if answer.headers["content-type"] != "application/json":
+        return f"```text\n{answer.text.strip()}\n```\n"
+    return f"```json\n{json.dumps(_cut(answer.json()), indent=1, ensure_ascii=False)}\n```\n"
+
+
+def _cut(value: Any) -> Any:
+    """Lists with their first item alone."""
+    if isinstance(value, dict):
+        return {name: _cut(item) for name, item in value.items()}
+    return [_cut(item) for item in value[:1]] if isinstance(value, list) else value
+
+
+def _section(example: _Example, answer: str) -> list[str]:
+    """What the route does, who may, the two requests and the answer."""
+    operation = example.operation
     socket = "mutations" in operation["tags"]
-    stream = "text/event-stream" in operation["responses"].get("200", {}).get("content", {})
     role = next((roles[0] for need in operation.get("security", ()) for roles in need.values()), "anybody")
     return [
         f"## {operation['summary']}",
         "",
-        f"`{method.upper()} {path}`, role {role}",
+        f"`{example.method.upper()} {example.path}`, role {role}",
         "",
         "```sh",
-        _curl(path, method, query, body, socket=socket, stream=stream),
+        _curl(example, socket=socket),
         "```",
         "",
         "```python",
-        _httpx(path, method, query, body, client="socket" if socket else "tcp", stream=stream),
+        _httpx(example, client="socket" if socket else "tcp"),
         "```",
         "",
+        *([answer] if answer else []),
     ]
 
 
-def _curl(path: str, method: str, query: dict[str, str], body: Any, *, socket: bool, stream: bool) -> str:
-    words = ["curl", "-sN" if stream else "-s"]
+def _curl(example: _Example, *, socket: bool) -> str:
+    method, query, body = example.method, example.query, example.body
+    words = ["curl", "-sN" if example.stream else "-s"]
     words += ["--unix-socket", "bundlekeel.sock"] if socket else []
     words += [] if method == ("get" if body is None else "post") else ["-X", method.upper()]
     words += ["--json", json.dumps(body)] if body is not None else []
     words += (
         ["--get", *(word for item in query.items() for word in ("--data-urlencode", "=".join(item)))] if query else []
     )
-    words.append(("http://localhost" if socket else "http://127.0.0.1:8090") + path)
+    words.append(("http://localhost" if socket else "http://127.0.0.1:8090") + example.path)
     return shlex.join(words)
 
 
-def _httpx(path: str, method: str, query: dict[str, str], body: Any, *, client: str, stream: bool) -> str:
-    if stream:
+def _httpx(example: _Example, *, client: str) -> str:
+    path, method, query, body = example.path, example.method, example.query, example.body
+    if example.stream:
         return (
             f'with {client}.stream("GET", "{path}", timeout=30) as answer:\n'
             "    for line in answer.iter_lines():\n        print(line)"

@@ -211,27 +211,49 @@ def _finished(row: FinishView, measure: str) -> str:
 
 
 def _loads(answer: PlanView, layout: TableLayout) -> RenderableType:
-    imbalance, bars = answer.imbalance, not (layout.wide and layout.stacked)
+    imbalance = answer.imbalance
     ratio = f"max/mean of {imbalance.measure}"
+    title = f"load ({ratio} {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})"
+    if layout.narrow or (layout.wide and layout.stacked):
+        last = ">msg/s" if layout.wide else "load after"
+        made = table("broker", ">score", ">change", ">bundles", ">B/s", last, title=title, lines=True)
+        for row in answer.loads:
+            pairs = [
+                f"{before}\n→ {after}"
+                for before, after in (
+                    (units.share(row.score_before), units.share(row.score_after)),
+                    (row.bundles_before, row.bundles_after),
+                    (units.amount(row.throughput_before), units.amount(row.throughput_after)),
+                    (units.amount(row.msg_rate_before), units.amount(row.msg_rate_after)),
+                )
+            ]
+            made.add_row(row.broker, pairs[0], _change(row), *pairs[1:3], pairs[3] if layout.wide else _bar(row))
+        return made
     made = table(
-        *("broker", ">before", ">after", ">change", *(["load after"] if bars else [])),
+        *("broker", ">before", ">after", ">change", "load after"),
         *(">bundles", ">B/s before", ">after", *([">msg/s before", ">after"] if layout.wide else [])),
-        title=f"load ({ratio} {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})",
+        title=title,
     )
     for row in answer.loads:
-        difference = row.score_after - row.score_before
-        changed = abs(difference) >= 0.0005
         made.add_row(
             row.broker,
             units.share(row.score_before),
-            Text(units.share(row.score_after), style="bold" if changed else ""),
-            Text(f"{difference * 100:+.1f}", style="green" if difference < 0 else "yellow") if changed else "",
-            *([_bar(row)] if bars else []),
+            Text(units.share(row.score_after), style="bold" if _change(row) else ""),
+            _change(row),
+            _bar(row),
             str(row.bundles_before) + (f" → {row.bundles_after}" if row.bundles_after != row.bundles_before else ""),
             *(units.amount(row.throughput_before), units.amount(row.throughput_after)),
             *([units.amount(row.msg_rate_before), units.amount(row.msg_rate_after)] if layout.wide else []),
         )
     return made
+
+
+def _change(row: LoadView) -> Text:
+    """Of the score, in percentage points; empty where it stays."""
+    difference = row.score_after - row.score_before
+    if abs(difference) < 0.0005:
+        return Text()
+    return Text(f"{difference * 100:+.1f}", style="green" if difference < 0 else "yellow")
 
 
 def _bar(row: LoadView) -> Text:
@@ -246,13 +268,15 @@ def _bar(row: LoadView) -> Text:
 def _moves(moves: Sequence[MoveView], layout: TableLayout) -> RenderableType:
     if not moves:
         return Text("no moves", style="bold")
-    ways = ["from, to"] if layout.stacked else ["from", "to", *(["runner-up"] if layout.wide else [])]
-    made = table(*("bundle", *ways, "why", ">B/s", *([">msg/s"] if layout.wide else [])), title=f"moves ({len(moves)})")
+    beside = [] if layout.stacked else ["from", "to", *(["runner-up"] if layout.wide else [])]
+    made = table(
+        *("bundle", *beside, "why", ">B/s", *([">msg/s"] if layout.wide else [])), title=f"moves ({len(moves)})"
+    )
     for move in moves:
         way = [move.source, move.target, *([move.runner_up] if layout.wide else [])]
+        below = "".join(map("\n  {}{}".format, ("", "→ ", "else "), way))
         made.add_row(
-            split_name(move.bundle) if layout.stacked else move.bundle,
-            *(["\n".join(map("{}{}".format, ("", "→ ", "else "), way))] if layout.stacked else way),
+            *([f"{split_name(move.bundle)}{below}"] if layout.stacked else [move.bundle, *way]),
             _reason(move, layout),
             units.amount(sum(move.traffic[2:])),
             *([units.amount(sum(move.traffic[:2]))] if layout.wide else []),
@@ -269,14 +293,14 @@ def _reason(move: MoveView, layout: TableLayout) -> str:
 def _splits(answer: PlanView, layout: TableLayout) -> RenderableType:
     """Bundles to split, then those above a split limit that stay whole, each with its reason."""
     title = f"splits ({len(answer.splits)}, {len(answer.split_refusals)} refused)"
-    made = table("bundle", "broker", "split by", "why", title=title)
+    made = table("bundle", *([] if layout.stacked else ["broker"]), "split by", "why", title=title)
     rows = [(row.bundle, row.broker, row.rule, row.sentence.partition(": ")[2]) for row in answer.splits]
     rows += [
         (row.bundle, row.broker, "", f"{row.explanation}{f' ({row.detail})' if row.detail else ''}")
         for row in answer.split_refusals
     ]
-    for name, *cells in rows:
-        made.add_row(split_name(name) if layout.stacked else name, *cells)
+    for name, broker, *cells in rows:
+        made.add_row(*([f"{split_name(name)}\n  {broker}"] if layout.stacked else [name, broker]), *cells)
     return made
 
 
@@ -295,7 +319,7 @@ def _refusals(refusals: Sequence[RefusalView], layout: TableLayout) -> Renderabl
 
 def _refused(item: RefusalView, layout: TableLayout) -> str:
     name = item.bundle or item.broker
-    name = split_name(name) if layout.stacked else name
+    name = split_name(name, longest=21 if layout.narrow else 40) if layout.stacked else name
     return f"{name} ({item.detail})" if item.detail else name
 
 

@@ -235,12 +235,13 @@ def _broker_cells(row: BrokerView, *, stacked: bool) -> list[Text]:
 
 
 def _brokers_stacked(rows: Sequence[BrokerView]) -> Table:
-    made = table("broker", ">score", "resources", ">latest", ">short", ">long", ">seen", lines=True, caption=_ABOVE)
+    made = table("broker", ">score", ">latest", ">short", ">long", lines=True, caption=_ABOVE)
     made.columns[0].min_width = _NAME_WIDTH
     for row in rows:
         (name,) = _broker_cells(row, stacked=True)
         counts = f"{units.count(row.bundles)} bundles, {units.count(row.topics)} topics, {row.version}"
-        name.append(f"\n  {counts.rstrip(', ')}", style=_DIM)
+        for line in (counts.rstrip(", "), f"seen: {_seen(row)}", *_resources(row.resources).splitlines()):
+            name.append(f"\n  {line}", style=_DIM)
         if row.verdict:
             name.append("\n  ").append_text(coded(row.verdict.code)).append(f": {row.verdict.sentence}", style=_DIM)
         for item in row.preallocated or []:
@@ -249,9 +250,7 @@ def _brokers_stacked(rows: Sequence[BrokerView]) -> Table:
         made.add_row(
             name,
             f"{units.share(row.score_ratio)}\nreported\n{units.share(row.reported_score_ratio)}",
-            _resources(row.resources).replace("bandwidth_", "bw ").replace("direct_memory", "direct"),
             *(_both(row), _both(row.short), _both(row.long)),
-            _seen(row),
         )
     return made
 
@@ -347,19 +346,20 @@ def _bundle_cells(row: BundleView, *, stacked: bool, longest: int = 40) -> list[
 
 
 def _bundles_stacked(rows: Sequence[BundleView]) -> Table:
-    made = table("bundle", "has", ">latest", ">short", ">long", ">score", "may move", lines=True, caption=_ABOVE)
+    made = table("bundle", ">latest", ">short", ">long", ">score", lines=True, caption=_ABOVE)
     made.columns[0].min_width = _NAME_WIDTH
     for row in rows:
-        last = units.moment(row.last_move_ms, short=True).replace(" ", "\n")
-        moved = f"\nlast {last}" if row.last_move_ms else ""
+        (name,) = _bundle_cells(row, stacked=True, longest=_NAME_WIDTH)
+        name.append(f"\n  {row.topics} topics, {row.producers} prod., {row.consumers} cons.", style=_DIM)
+        name.append("\n  may move: ").append_text(_may_move(row))
+        if row.last_move_ms:
+            name.append(f", last {units.moment(row.last_move_ms, short=True)}", style=_DIM)
         made.add_row(
-            *_bundle_cells(row, stacked=True),
-            f"{row.topics} topics\n{row.producers} prod.\n{row.consumers} cons.",
+            name,
             _both(row.latest),
             f"{_both(row.short)}\nn={row.short_samples}",
             f"{_both(row.long)}\nn={row.long_samples}",
             units.share(row.score_ratio),
-            _may_move(row).append(moved, style=_DIM),
         )
     return made
 

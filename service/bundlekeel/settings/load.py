@@ -18,7 +18,6 @@ from pydantic import BaseModel, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
-from bundlekeel.settings.credentials import TokensFile
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, suggest
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
@@ -200,6 +199,9 @@ class LoadedSettings:
         ]
         tokens = self.located(self.settings.api.auth.tokens_file)
         if tokens is not None and not any(wrong.field == "api.auth.tokens_file" for wrong in found):
+            # It imports structlog, which takes rich along unless `bundlekeel.wiring` was imported before.
+            from bundlekeel.settings.credentials import TokensFile  # noqa: PLC0415
+
             try:
                 TokensFile(tokens)
             except ConfigError as error:

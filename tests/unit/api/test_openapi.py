@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -101,7 +102,8 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
 
 async def test_the_examples_work_and_leave_no_route_out(document: dict[str, Any]) -> None:
     """Every httpx example of the page is run, but for the stream's; what the app answers is no complaint."""
-    calls = re.findall(r"```python\n((?:tcp|socket|with tcp)\..*?)\n```", examples_page(), re.DOTALL)
+    page = await asyncio.to_thread(examples_page)
+    calls = re.findall(r"```python\n((?:tcp|socket|with tcp)\..*?)\n```", page, re.DOTALL)
     assert len(calls) == len(operations(document))
     service = FakeService()
     for mutations, name in ((False, "tcp"), (True, "socket")):

@@ -39,9 +39,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def run(*arguments: str) -> Result:
+def run(*arguments: str, columns: int = 400) -> Result:
     """The command line with the real store."""
-    return CliRunner().invoke(make_app(Bootstrap), list(arguments), env={"COLUMNS": "400"})
+    return CliRunner().invoke(make_app(Bootstrap), list(arguments), env={"COLUMNS": str(columns)})
 
 
 def answer(folder: Path, *arguments: str) -> Any:
@@ -56,6 +56,13 @@ def test_ls_lists_files_with_their_cycles(folder: Path) -> None:
     rows = answer(folder, "history", "ls")
     assert [(row["epoch"], row["first_cycle"], row["last_cycle"]) for row in rows] == [(1, 1, 3), (1, 4, 6), (2, 7, 8)]
     assert "1-2.parquet" in run("history", "ls", "--history", folder.as_uri()).stdout
+    narrow = run("history", "ls", "--history", str(folder), columns=80).stdout.splitlines()
+    assert narrow[0] == rows[0]["file"] and narrow[2].startswith("  3 cycles, ")
+    assert (
+        narrow[1] == "  cycle 1, 2023-11-14 22:00:00, to cycle 3, 2023-11-14 22:00:20"
+        and narrow[-1] == "3 files"
+        and max(map(len, narrow)) <= 80
+    )
 
 
 @pytest.mark.parametrize(

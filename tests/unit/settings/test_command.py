@@ -183,6 +183,14 @@ class TestCommand:
             "capacity": {"*": {"nic_gbps": 10.0}},
         }
 
+    def test_show_leaves_values_in_one_piece(self, tmp_path: Path) -> None:
+        """At 80 columns too: an address that is cut cannot be copied."""
+        file, store = tmp_path / "c.yaml", "zk:" + ",".join(f"zk-{n}.example.org:2181" for n in range(5))
+        file.write_text(f"cluster: c\nmetadata_store: {store}\n")
+        shown = CliRunner(env={"COLUMNS": "80"}).invoke(config_app, ["show", "-c", str(file), "--origin"]).stdout
+        assert f"\nmetadata_store: {store}  # file:{file}\n" in shown
+        assert "\nstrategy: avg  # default\n  loadBalancerLoadSheddingStrategy\n" in shown
+
     def test_show(self, tmp_path: Path) -> None:
         """A tree that is itself a settings file, or rows with origins; secrets hidden everywhere."""
         file = tmp_path / "c.yaml"

@@ -208,17 +208,22 @@ _KEYS_BESIDE = 140
 
 def _print_settings(rows: list[dict[str, Any]], *, origin: bool) -> None:
     screen = console()
-    stacked = screen.width < _KEYS_BESIDE
+    if screen.width < _KEYS_BESIDE:
+        # A value is of use in one piece: only the terminal itself wraps it.
+        for row in rows:
+            line = Text(row["key"], style="bold").append(f": {_cell(row['value'])}", style="not bold")
+            if origin:
+                line.append(f"  # {row['origin']}", style="not bold dim")
+            screen.print(
+                line, *(Text(f"  {name}", style="dim") for name in row["pulsar_keys"]), sep="\n", soft_wrap=True
+            )
+        return
     table = Table(box=None, pad_edge=False)
-    for name in ("key", "value", *(["origin"] if origin else []), *([] if stacked else ["Pulsar's key"])):
-        table.add_column(name, overflow="fold", no_wrap=stacked and not origin and name == "key")
+    for name in ("key", "value", *(["origin"] if origin else []), "Pulsar's key"):
+        table.add_column(name, overflow="fold")
     for row in rows:
-        cells = [_cell(row["value"]), *([row["origin"]] if origin else [])]
-        key = Text(row["key"])
-        for name in row["pulsar_keys"] if stacked else ():
-            key.append(f"\n  {name}", style="dim")
-        beside = [] if stacked else [Text("\n".join(row["pulsar_keys"]), style="dim")]
-        table.add_row(key, *map(Text, cells), *beside)
+        cells = [row["key"], _cell(row["value"]), *([row["origin"]] if origin else [])]
+        table.add_row(*map(Text, cells), Text("\n".join(row["pulsar_keys"]), style="dim"))
     screen.print(table)
 
 

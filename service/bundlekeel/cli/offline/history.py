@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
@@ -151,15 +151,23 @@ def _time(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _listing(rows: list[Json], _layout: TableLayout) -> RenderableType:
-    made = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES", caption=numbered(len(rows), "file"))
+def _listing(rows: list[Json], layout: TableLayout) -> RenderableType:
+    made = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES")
+    lines = []
     for row in rows:
+        size = f"{row['bytes']:,}"
         if row["why"]:
-            made.add_row(row["file"], "", row["why"], "", "", f"{row['bytes']:,}")
+            cells = ["", row["why"], "", "", size]
+            lines += [row["file"], f"  {row['why']}; {size} bytes"]
         else:
             ends = [f"{row[f'{end}_cycle']} {_time(row[f'{end}_ms'])}" for end in ("first", "last")]
-            made.add_row(row["file"], f"{row['cycles']:,}", *ends, f"{row['rows']:,}", f"{row['bytes']:,}")
-    return made
+            cells = [f"{row['cycles']:,}", *ends, f"{row['rows']:,}", size]
+            counts = f"{numbered(row['cycles'], 'cycle')}, {numbered(row['rows'], 'row')}, {size} bytes"
+            span = ", to ".join(f"cycle {row[f'{end}_cycle']}, {_time(row[f'{end}_ms'])}" for end in ("first", "last"))
+            lines += [row["file"], f"  {span}", f"  {counts}"]
+        made.add_row(row["file"], *cells)
+    # A path is of use in one piece: where the columns do not fit beside it they stand below it.
+    return Group(Text("\n".join(lines)) if layout.stacked else made, Text(numbered(len(rows), "file"), style="dim"))
 
 
 def _cycle(answer: Json, _layout: TableLayout) -> RenderableType:

@@ -194,7 +194,9 @@ class DrainTracker:
         records = [
             item for item in self._shared_state.moves if item["source"] == broker and item["wall_ms"] >= watch.since_ms
         ]
-        moved = [item for item in records if item["outcome"] in ("done", "landed_elsewhere", "released")]
+        # The broker may have been asked before the last of them left: a bundle counts once, left or moved.
+        gone = {item["bundle"] for item in records if item["outcome"] in ("done", "landed_elsewhere", "released")}
+        moved = gone - (watch.left or frozenset())
         blocked = {name: code for name, code in watch.blocked.items() if watch.left is None or name in watch.left}
         free = len(watch.left) - len(blocked) if watch.left is not None else 0
         return {
