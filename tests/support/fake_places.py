@@ -72,6 +72,7 @@ def places(name: str, listener: str = "") -> list[Place]:
     return [
         Place(
             topic=f"persistent://shop/orders/{name}-partition-0",
+            topic_exists=True,
             hash="0x1a2b3c4d",
             bundle="shop/orders/0x00000000_0x10000000",
             broker=BROKERS[0],
@@ -83,6 +84,7 @@ def places(name: str, listener: str = "") -> list[Place]:
         ),
         Place(
             topic=f"persistent://shop/orders/{name}-partition-1",
+            topic_exists=False,
             hash="0x3a2b3c4d",
             bundle="shop/orders/0x30000000_0x40000000",
             broker=None,

@@ -900,6 +900,8 @@ export interface Place {
   state: "owned" | "unowned" | "unloading";
   /** the topic, or the partition; null: a bundle was asked for */
   topic: string | null;
+  /** false: nothing is stored of the topic, a client makes it by using it; null: as `topic` */
+  topic_exists: boolean | null;
   /** the owner's admin address */
   web_url: string;
 }

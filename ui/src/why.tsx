@@ -140,6 +140,7 @@ function Places(props: { rows: Place[] }) {
         )}
         {row.state} {row.broker && <>by {owner(row)}</>}
         {row.preallocated_to && ` and on its way to ${row.preallocated_to}`}.
+        {row.topic_exists === false && " The topic does not exist yet."}
       </p>
     );
   }

@@ -14,7 +14,9 @@ import msgspec
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.core.model.errors import (
@@ -110,10 +112,17 @@ def _members(error: Exception) -> dict[str, Any]:
     return {}
 
 
-async def _on_http(_: Request, error: Exception) -> Response:
+async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     slug = _title(error.status_code).lower().replace(" ", "-")
-    return problem(error.status_code, slug, str(error.detail), headers=error.headers)
+    detail, headers = str(error.detail), error.headers
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # Starlette names the methods of the first route alone; a path may have one for each method.
+        routes, path = iter_route_contexts(request.app.routes), request.scope["path"]
+        found = {name for route in routes if compile_path(route.path or "")[0].match(path) for name in route.methods or ()}
+        headers = {"Allow": ", ".join(sorted(found))}
+        detail = f"{request.method} is no method of {path} (allowed: {headers['Allow']})"
+    return problem(error.status_code, slug, detail, headers=headers)
 
 
 async def _on_invalid(_: Request, error: Exception) -> Response:

@@ -418,6 +418,8 @@ def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
 def _place(row: Place, gap: str = ", ") -> Text:
     going = f" (going to {row.preallocated_to})" if row.preallocated_to else ""
     text = Text(row.state, style=_GOOD if row.state == "owned" else _WARN).append(going, style=_DIM)
+    if row.topic_exists is False:
+        text.append(f"{gap}the topic does not exist yet", style=_WARN)
     return text.append(f"{gap}{entry_words(row.channel)}", style=_DIM) if row.channel else text
 
 

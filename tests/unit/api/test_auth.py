@@ -340,7 +340,8 @@ def test_the_command_makes_a_token_and_the_line_for_it(tmp_path: Path) -> None:
     """What it prints fits together; a name that cannot be is refused with exit code 2."""
     made = CliRunner().invoke(make_app(FakeWiring), ["token", "new", "alice", "--role", "operator"])
     assert made.exit_code == 0
-    token, line = (part.partition(":")[2].strip() for part in made.output.splitlines())
+    token, line = (part.partition(":")[2].strip() for part in made.stdout.splitlines())
+    assert "append the line to the file of api.auth.tokens_file" in made.stderr
     (tmp_path / "tokens").write_text(line + "\n")
     found = TokensFile(tmp_path / "tokens").check(token)
     assert found is not None and (found.name, found.role) == ("alice", "operator")

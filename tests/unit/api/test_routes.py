@@ -307,6 +307,13 @@ async def test_unknown_routes_are_problems_too(http: httpx.AsyncClient, method: 
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+async def test_another_method_is_refused_with_those_that_are_allowed(http: httpx.AsyncClient) -> None:
+    """All of the path, though each has a route of its own."""
+    answer = await http.post("/api/v1/pins/a/b/0x0_0x1", json={"reason": "r"})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, PUT")
+    assert answer.json()["detail"] == "POST is no method of /api/v1/pins/a/b/0x0_0x1 (allowed: DELETE, PUT)"
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [("GET", "/api/v1/state/"), ("GET", "/api/v1/plans/"), ("PUT", "/api/v1/pins"), ("PUT", "/api/v1/pauses"),

@@ -58,6 +58,7 @@ def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
     result = invoke(wiring, "where", "orders", "-o", output)
     assert result.exit_code == 0
     assert "orders-partition-1" in result.stdout and "unowned" in result.stdout
+    assert result.stdout.count("the topic does not exist yet") == (output in ("table", "wide"))
     assert wiring.calls == [("where", "orders")]
 
 

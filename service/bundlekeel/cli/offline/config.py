@@ -260,6 +260,12 @@ def new(
     token, line = new_token(name, role)
     typer.echo(f"token: {token}")
     typer.echo(f"line:  {line}")
+    typer.echo(
+        "next: append the line to the file of api.auth.tokens_file on every sidecar's host (it is read again when it "
+        "changes); the command line takes the token from a file with --token-file, HTTP clients send "
+        "`Authorization: Bearer TOKEN`",
+        err=True,
+    )
 
 
 def register(app: typer.Typer) -> None:

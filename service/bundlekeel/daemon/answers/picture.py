@@ -399,6 +399,9 @@ class Place(Answer):
     """Where a topic or bundle is; asking never assigns it."""
 
     topic: Annotated[str | None, Doc("the topic, or the partition; null: a bundle was asked for")] = None
+    topic_exists: Annotated[
+        bool | None, Doc("false: nothing is stored of the topic, a client makes it by using it; null: as `topic`")
+    ] = None
     hash: Annotated[str | None, Doc("the topic's, 0x and eight digits")] = None
     bundle: Bundle
     broker: Annotated[str | None, Doc("its owner")]

@@ -73,7 +73,11 @@ async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Aw
     hashes = {topic: topic.hash for topic in topics}
     bundles = {topic: bundle_for_hash(topic.namespace, bounds, hash_) for topic, hash_ in hashes.items()}
     rows = {bundle: await row_of(bundle) for bundle in dict.fromkeys(bundles.values())}
-    return [replace(rows[bundle], topic=str(topic), hash=f"0x{hashes[topic]:08x}") for topic, bundle in bundles.items()]
+    there = len(topics) > 1 or await exists(topics[0], metadata)
+    return [
+        replace(rows[bundle], topic=str(topic), topic_exists=there, hash=f"0x{hashes[topic]:08x}")
+        for topic, bundle in bundles.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +134,10 @@ async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
 async def topic_named(name: str, metadata: Metadata) -> TopicName:
     """The topic of this name, which need not exist yet: clients make one by using it. NotFound for a name that cannot
     be one, and for one word (`orders`) that looks like a broker or is no topic of public/default."""
+    if "://" not in name and name.count("/") == 1:
+        raise NotFound(
+            f"{name!r} is a namespace; name a bundle of it (`bundlekeel bundles -n {name}`), or {_FOR_A_TOPIC}"
+        )
     try:
         topic = parse_topic(name)
     except ValueError as error:

@@ -230,7 +230,12 @@ async def test_one_word_is_no_topic_unless_it_is_there(name: str, taken_for: str
     metadata.partition_counts["persistent://public/default/parts"] = 2
     metadata.add_topics(["persistent://public/default/orders"])
     for topic, rows in (("orders", 1), ("parts", 2)):
-        assert len(await where(topic, metadata=metadata, ownership=ownership)) == rows
+        found = await where(topic, metadata=metadata, ownership=ownership)
+        assert [row.topic_exists for row in found] == [True] * rows
+    (unmade,) = await where("persistent://public/default/mistyped", metadata=metadata, ownership=ownership)
+    assert unmade.topic_exists is False
+    (bundle,) = await where(unmade.bundle, metadata=metadata, ownership=ownership)
+    assert bundle.topic_exists is None
     typed = BROKERS[0].replace("8080", "8008")
     with pytest.raises(NotFound, match=f"^no broker '{typed}'; nearest: {BROKERS[0]}") as caught:
         await sidecar.service.why(typed)
@@ -244,6 +249,14 @@ async def test_why_takes_no_misspelt_bundle_for_a_topic() -> None:
     for name in ("t/ns/0x0_0x1", "0x00000000_0x40000000"):
         with pytest.raises(NotFound, match="not a bundle of the cluster"):
             await sidecar.service.why(name)
+
+
+async def test_why_says_that_a_namespace_is_none_of_both() -> None:
+    """With the command that lists its bundles; `where` answers about a namespace."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    with pytest.raises(NotFound, match=r"'t/ns' is a namespace; .*bundlekeel bundles -n t/ns.*persistent://"):
+        await sidecar.service.why("t/ns")
 
 
 async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
