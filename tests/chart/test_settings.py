@@ -40,14 +40,18 @@ def _secrets(case: str, folder: Path) -> Path | None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_config_check_takes_it(case: str, tmp_path: Path) -> None:
-    """By the command itself, without a warning."""
+    """By the command itself, without a warning but the one of an API that asks for no credentials."""
     file = tmp_path / "settings.yaml"
     file.write_text(settings_of(case), encoding="utf-8")
     secrets = _secrets(case, tmp_path)
     environment = {"BUNDLEKEEL_SECRETS_DIR": str(secrets)} if secrets else {}
     answer = CliRunner(env=environment).invoke(config_app, ["check", "--elsewhere", str(file)])
     assert answer.exit_code == 0, answer.output
-    assert answer.output == "ok\n", answer.output
+    authentication = "auth" in yaml.safe_load(file.read_text(encoding="utf-8"))["api"]
+    assert answer.stdout == "ok\n"
+    assert (
+        answer.stderr.count("warning: ") == answer.stderr.count("warning: api.auth.tokens_file") == (not authentication)
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -65,6 +65,8 @@ def _closed(ports: list[Any] | None = None, **values: Values) -> Values:
         ({"recalibrate": {"spark": {"master": "yarn"}}}, "/recalibrate/spark/master"),
         ({"networkPolicy": {"brokerPorts": []}}, "/networkPolicy/brokerPorts"),
         ({"recommend": {"output": "csv"}}, "/recommend/output"),
+        ({"service": {"type": "ExternalName"}}, "/service/type"),
+        ({"ingress": {"hosts": ["https://a.b"]}}, "/ingress/hosts/0"),
     ],
     ids=lambda item: json.dumps(item) if isinstance(item, dict) else "",
 )
@@ -152,6 +154,9 @@ def test_no_secret_can_be_given_as_a_value() -> None:
         ({"deadman": {"after": "10s"}}, "deadman.after: 10s is shorter than three cycles of 10s"),
         ({"deadman": {"after": "2m"}, "settings": {"cycle": {"interval": 60}}}, "shorter than three cycles of 60"),
         ({"serviceAccount": {"create": False}, "kubernetesEvents": {"enabled": True}}, "set serviceAccount.name"),
+        ({"ingress": {"enabled": True}}, "ingress.hosts is empty: name the host"),
+        ({"ingress": {"enabled": True, "hosts": ["a.b"]}, "deployment": {"enabled": False}}, "there is no Service"),
+        (_closed(ingress={"enabled": True, "hosts": ["a.b"]}), "networkPolicy.apiFrom is empty"),
     ],
     ids=lambda item: json.dumps(item) if isinstance(item, dict) else "",
 )
@@ -160,6 +165,16 @@ def test_dead_combinations_are_refused_with_the_way_out(values: Values, sentence
     answer = _template(values, tmp_path)
     assert answer.returncode != 0
     assert sentence in answer.stderr, answer.stderr
+
+
+def test_the_api_takes_the_hosts_of_the_ingress(tmp_path: Path) -> None:
+    """Another Host is answered with 421; a wildcard is written as the API knows it."""
+    values = {"ingress": {"enabled": True, "hosts": ["keel.example.com", "*.keel.example.com"]}}
+    objects = [item for item in yaml.safe_load_all(_template(values, tmp_path).stdout) if item]
+    (ingress,) = [item for item in objects if item["kind"] == "Ingress"]
+    assert [rule["host"] for rule in ingress["spec"]["rules"]] == values["ingress"]["hosts"]
+    (file,) = [item["data"]["settings.yaml"] for item in objects if "settings.yaml" in (item.get("data") or {})]
+    assert yaml.safe_load(file)["api"]["allowed_hosts"][-2:] == ["keel.example.com", ".keel.example.com"]
 
 
 @pytest.mark.parametrize(

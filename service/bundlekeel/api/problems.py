@@ -119,7 +119,9 @@ async def _on_http(request: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # Starlette names the methods of the first route alone; a path may have one for each method.
         routes, path = iter_route_contexts(request.app.routes), request.scope["path"]
-        found = {name for route in routes if compile_path(route.path or "")[0].match(path) for name in route.methods or ()}
+        found = {
+            name for route in routes if compile_path(route.path or "")[0].match(path) for name in route.methods or ()
+        }
         headers = {"Allow": ", ".join(sorted(found))}
         detail = f"{request.method} is no method of {path} (allowed: {headers['Allow']})"
     return problem(error.status_code, slug, detail, headers=headers)

@@ -128,6 +128,17 @@
 {{- end }}
 
 {{- define "bundlekeel.checkNetwork" -}}
+{{- if .Values.ingress.enabled -}}
+{{- if not .Values.ingress.hosts -}}
+{{- fail "ingress.hosts is empty: name the host by which browsers reach the page, [bundlekeel.example.com]" -}}
+{{- end -}}
+{{- if not (or .Values.deployment.enabled .Values.sidecar.enabled) -}}
+{{- fail "ingress.enabled: there is no Service without deployment.enabled or sidecar.enabled: turn it off" -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.apiFrom) -}}
+{{- fail "networkPolicy.apiFrom is empty, so an ingress controller of another namespace is kept out: add its pods, [{namespaceSelector: {}, podSelector: {matchLabels: {app.kubernetes.io/name: ingress-nginx}}}]" -}}
+{{- end -}}
+{{- end -}}
 {{- if .Values.networkPolicy.enabled -}}
 {{- range $value := list "metadataStore" "configurationStore" -}}
 {{- range regexFindAll "[^,:/]+(:[0-9]+)?(,|$)" (regexReplaceAll "/.*" (trimPrefix "zk:" (index $.Values.pulsar $value)) "") -1 -}}

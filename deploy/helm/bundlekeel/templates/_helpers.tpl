@@ -77,6 +77,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $_ := set $made "configuration_store" $v.pulsar.configurationStore -}}
 {{- end -}}
 {{- $api := dict "host" "0.0.0.0" "port" (int $v.api.port) "socket" "/run/bundlekeel/bundlekeel.sock" "allowed_hosts" (list $name (printf "%s.%s" $name .Release.Namespace) $host (printf "%s.cluster.local" $host)) -}}
+{{- range ternary $v.ingress.hosts list $v.ingress.enabled -}}
+{{- $_ := set $api "allowed_hosts" (append $api.allowed_hosts (trimPrefix "*" .)) -}}
+{{- end -}}
 {{- if $v.api.auth.existingSecret -}}
 {{- $_ := set $api "auth" (dict "tokens_file" "/run/secrets/bundlekeel/auth/tokens" "peer_token_file" "/run/secrets/bundlekeel/auth/peer") -}}
 {{- end -}}
