@@ -9,6 +9,7 @@ a chart), `settings` in values.schema.json from the settings of the sidecar.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 
 import yaml
 
-from bundlekeel.settings.schema import PATTERN, rows
+from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
+from bundlekeel.settings.parameters import TOP_LEVEL
+from bundlekeel.settings.schema import PATTERN, parameter_allowed, rows
 from dev.gotools import HELM, ensure
 from dev.markdown import table
 
@@ -133,16 +136,36 @@ def values_schema() -> str:
         node = settings
         for part in above:
             node = node.setdefault(part, _closed())["properties"]
-        words = row.allowed.removesuffix(", or null").split(", ")
-        if words == ["true", "false"]:
-            node[name] = {"type": "boolean"}
-        elif len(words) > 1 and all(word.isidentifier() for word in words):
-            node[name] = {"enum": words}
-        else:
-            node[name] = {}
+        node[name] = _value(row.allowed)
+    parameters = {name: _value(parameter_allowed(spec)) for name, spec in BY_NAME.items() if name not in TOP_LEVEL}
+    # A key of Pulsar may have another unit than our name: what it may be is left to the sidecar.
+    settings["parameters"] = {**_closed(), "properties": {**{key: {} for key in BY_PULSAR_KEY}, **parameters}}
     settings["leadership"]["properties"]["seats"] = {"type": "integer", "minimum": 1, "maximum": 3}
     schema["properties"]["settings"] = {**_closed(), "properties": settings}
     return json.dumps(schema, indent=2) + "\n"
+
+
+_NUMBER = re.compile(r"(whole )?number(?: (>=?) (-?[\d.]+))?(?: and)?(?: <= ([\d.]+))?")
+
+
+def _value(allowed: str) -> dict[str, Any]:
+    """The schema of a value, as far as the words of the settings' reference tell; {} where they do not."""
+    kind, null = allowed.removesuffix(", or null"), ["null"] if allowed.endswith(", or null") else []
+    words = kind.split(", ")
+    if words == ["true", "false"]:
+        return {"type": "boolean"}
+    if len(words) > 1 and all(word.isidentifier() for word in words):
+        return {"enum": words}
+    if kind.startswith("duration like"):
+        return {"type": ["number", "string"], "pattern": r"^\s*[0-9.]+\s*(ms|s|m|h|d)?\s*$"}
+    if kind.startswith("list of "):
+        return {"type": "array"}
+    if found := _NUMBER.fullmatch(kind):
+        whole, sign, low, high = found.groups()
+        bounds = {"minimum" if sign == ">=" else "exclusiveMinimum": low, "maximum": high}
+        made: dict[str, Any] = {"type": ["integer" if whole else "number", *null]}
+        return made | {name: float(limit) for name, limit in bounds.items() if limit is not None}
+    return {}
 
 
 def _closed() -> dict[str, Any]:

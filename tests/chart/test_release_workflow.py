@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from dev.chart import ROOT
+from bundlekeel import __version__
+from dev.chart import CHART, ROOT
 from dev.gotools import ACTIONLINT, ensure
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
@@ -23,6 +27,30 @@ def test_the_workflow_has_no_mistake_that_can_be_seen() -> None:
     """Expressions, needs, permissions and keys."""
     answer = subprocess.run([str(ensure(ACTIONLINT)), str(WORKFLOW)], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_notes_and_alerts_are_made(tmp_path: Path) -> None:
+    """The step itself, as the runner's shell runs it: the published alerts link to the published site."""
+    (step,) = [step["run"] for step in _jobs()["check"]["steps"] if step.get("id") == "version"]
+    for name in ("deploy", "dev"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    given = {
+        **os.environ,
+        "REGISTRY": "r",
+        "GITHUB_REF_NAME": f"v{__version__}",
+        "GITHUB_OUTPUT": str(tmp_path / "out"),
+    }
+    made = subprocess.run(
+        ["bash", "-e"], input=step, cwd=tmp_path, env=given, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    home = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["home"]
+    output = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
+    assert output == [f"version={__version__}", f"runbooks={home}operations/runbooks/{{alert}}.html"]
+    links = re.findall(r"runbook_url: (.*)", (tmp_path / "alerts.yml").read_text(encoding="utf-8"))
+    assert links and all(link.startswith(f"{home}operations/runbooks/Bundlekeel") for link in links)
+    assert (tmp_path / "notes.md").read_text(encoding="utf-8").strip()
 
 
 def test_images_are_for_both_architectures() -> None:

@@ -57,6 +57,10 @@ def _closed(ports: list[Any] | None = None, **values: Values) -> Values:
         ({"settings": {"store": {"password": "x"}}}, "/settings/store"),
         ({"settings": {"strategy": "nonsense"}}, "/settings/strategy"),
         ({"settings": {"force_mixed": "sometimes"}}, "/settings/force_mixed"),
+        ({"settings": {"parameters": {"max_move_per_hour": 5}}}, "/settings/parameters"),
+        ({"settings": {"parameters": {"max_moves_per_hour": "abc"}}}, "/settings/parameters/max_moves_per_hour"),
+        ({"settings": {"history": {"keep_days": "abc"}}}, "/settings/history/keep_days"),
+        ({"settings": {"cycle": {"interval": "soon"}}}, "/settings/cycle/interval"),
         ({"mode": None}, "mode"),
         ({"pulsar": {"cluster": None}}, "/pulsar"),
         ({"sidecar": {"runAsUser": 0}}, "/sidecar/runAsUser"),
@@ -155,6 +159,7 @@ def test_no_secret_can_be_given_as_a_value() -> None:
         ({"deadman": {"after": "2m"}, "settings": {"cycle": {"interval": 60}}}, "shorter than three cycles of 60"),
         ({"serviceAccount": {"create": False}, "kubernetesEvents": {"enabled": True}}, "set serviceAccount.name"),
         ({"ingress": {"enabled": True}}, "ingress.hosts is empty: name the host"),
+        ({"pulsar": {"sasl": {"existingSecret": "zk"}}}, "set settings.store.sasl_username"),
         ({"ingress": {"enabled": True, "hosts": ["a.b"]}, "deployment": {"enabled": False}}, "there is no Service"),
         (_closed(ingress={"enabled": True, "hosts": ["a.b"]}), "networkPolicy.apiFrom is empty"),
     ],
@@ -190,6 +195,12 @@ def test_the_api_takes_the_hosts_of_the_ingress(tmp_path: Path) -> None:
         _closed(pulsar={"metadataStore": "zk:a:2181,b:2281,c/chroot:1"}),
         {"serviceAccount": {"create": False, "name": "mine"}, "kubernetesEvents": {"enabled": True}},
         {"settings": {"compat": 4.2, "counters": {"source": "off"}, "cycle": {"interval": "500ms"}}},
+        {
+            "settings": {
+                "parameters": {"maxUnloadPercentage": "0.3", "avg_hit_count_high": 2},
+                "history": {"keep_days": None},
+            }
+        },
         {"commonLabels": {"team": "a"}, "podLabels": {"team": "b"}, "monitoring": {"labels": {"team": "c"}}},
     ],
     ids=json.dumps,

@@ -29,7 +29,7 @@ from tests.chaos.stage import (
     traffic_for,
     until,
 )
-from tests.chaos.zk import sessions_of, watched_paths
+from tests.chaos.zk import kazoo, sessions_of, watched_paths
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -247,6 +247,19 @@ def test_j14_it_does_not_start_under_another_clusters_name(busy: Scene, tmp_path
     asked = bundlekeel("doctor", "-c", str(other), "-o", "json", within=120)
     assert asked.returncode == 1 and told in asked.stdout, asked.stdout + asked.stderr
     assert overrides(busy.cluster) == before
+
+
+def test_uninstall_leaves_nothing_of_ours(scene: Scene, tmp_path: Path) -> None:
+    """Refused while a sidecar runs; afterwards the root is gone from ZooKeeper, and only that."""
+    with scene.sidecars("A", tmp_path) as (sidecar,):
+        after_cycles(sidecar, 2)
+        refused = bundlekeel("uninstall", "--yes", "-c", str(sidecar.config))
+        assert refused.returncode == 4 and "sidecars still run: A" in refused.stderr, refused.stderr
+    gone = bundlekeel("uninstall", "--yes", "-c", str(sidecar.config))
+    assert gone.returncode == 0 and "files and settings of hosts stay" in gone.stdout, gone.stderr
+    with kazoo(scene.cluster) as client:
+        parent = scene.root.rpartition("/")[0]
+        assert client.exists(scene.root) is None and client.exists(parent) is not None
 
 
 def samples(sidecar: Sidecar) -> dict[str, int]:

@@ -243,6 +243,17 @@ class MemoryCoordination:
         self.store._put(created, _Node(data))
         return created
 
+    async def paths(self) -> list[str]:
+        await self._enter()
+        return sorted(self.store.nodes, reverse=True)
+
+    async def erase(self, paths: Sequence[str]) -> None:
+        await self._enter()
+        if set(paths) != set(self.store.nodes):
+            raise StaleWrite("other nodes are there")
+        for path in paths:
+            self.store._put(path, _Node(b"{}") if path == _EPOCH else None)
+
     async def wait_changed(self, timeout: float) -> bool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):

@@ -48,7 +48,7 @@ _PANELS: Final = {
         ("local", "doctor"),
         ("offline.config", "token"),
         ("run", "run"),
-        ("local", "takeover handback"),
+        ("local", "takeover handback uninstall"),
         ("intervene.deadman", "deadman"),
     ),
     "Offline": (

@@ -40,6 +40,7 @@ EXAMPLES: Final = {
     "doctor": ("doctor -c bundlekeel.yaml", "doctor --for act"),
     "takeover": ("takeover --dry-run --reason trial", 'takeover --reason "go live"'),
     "handback": ('handback --reason "back to the brokers"',),
+    "uninstall": ("uninstall --dry-run",),
 }
 
 

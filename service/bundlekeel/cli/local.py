@@ -25,6 +25,7 @@ from bundlekeel.cli.session import (
     login,
 )
 from bundlekeel.cli.wiring import Split, Wiring
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import AssignmentView, Check, Place
 from bundlekeel.settings.load import LoadedSettings, load_settings
@@ -43,6 +44,7 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     _register_questions(app, wiring)
     _register_takeover(app, wiring)
     _register_handback(app, wiring)
+    _register_uninstall(app, wiring)
     app.command()(version)
 
 
@@ -164,6 +166,25 @@ def _register_handback(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
             return wiring().handback(settings, reason=reason, by=who, dry_run=dry, tell=tell)
 
         _change(change, settings, "Restore the brokers' own shedding?", yes=yes, dry_run=dry_run, output=output)
+
+
+def _register_uninstall(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
+    @app.command()
+    @guarded
+    def uninstall(
+        config: ConfigOption = None,
+        yes: YesOption = False,
+        dry_run: DryRunOption = False,
+        output: OutputOption = Output.TABLE,
+    ) -> None:
+        """Delete what sidecars keep in the metadata store. Refused while one runs, and before `handback`."""
+        settings = load_settings(config)
+        root, nodes = settings.settings.root_path, wiring().uninstall(settings, dry_run=True)
+        if not dry_run:
+            if not yes and not _confirmed(f"Delete {numbered(len(nodes), 'node')} below {root}?"):
+                raise CliError("nothing was deleted; in scripts confirm with --yes", REFUSED)
+            nodes = wiring().uninstall(settings, dry_run=False)
+        tell({"root": root, "nodes": nodes, "done": not dry_run}, text_views.uninstalled, output)
 
 
 def _namespaces(names: list[str]) -> tuple[str, ...]:

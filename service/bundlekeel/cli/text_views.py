@@ -241,6 +241,15 @@ def change(answer: Json, _: TableLayout) -> RenderableType:
     return Group(*parts)
 
 
+def uninstalled(answer: Json, layout: TableLayout) -> RenderableType:
+    """What was deleted, or would be, by its first name; with `-o wide` each node."""
+    names = answer["nodes"] if layout.wide else Counter(name.partition("/")[0] for name in answer["nodes"])
+    verb = "deleted" if answer["done"] else "would be deleted"
+    after = "; files and settings of hosts stay" if answer["done"] else ""
+    counted = f"{verb}: {numbered(len(answer['nodes']), 'node')} of {answer['root']}{after}"
+    return Text("\n".join([*sorted(names), counted]))
+
+
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return "\n".join(f"{key}={item}" for key, item in value.items())

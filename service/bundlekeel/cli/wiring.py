@@ -55,6 +55,9 @@ class Wiring(Protocol):
         known, nothing is done.
         """
 
+    def uninstall(self, settings: LoadedSettings, *, dry_run: bool) -> list[str]:
+        """Delete the shared state: its nodes, below the root. Conflict while it is needed; StoreError."""
+
     def doctor(self, settings: LoadedSettings) -> list[Check]:
         """Every connection and permission, asked for by this process; works without a running sidecar."""
 

@@ -266,6 +266,13 @@ class Coordination(Protocol):
     async def create_sequential(self, path: str, data: bytes) -> str:
         """Create `path` + a sequence number (a request left for the leader); returns the full relative path."""
 
+    async def paths(self) -> list[str]:
+        """Every node below the root, those below others first."""
+
+    async def erase(self, paths: Sequence[str]) -> None:
+        """Delete these nodes, all that there are, and the root with them; all or none. StaleWrite when they are not all
+        any more: a sidecar has started, or gone."""
+
     async def wait_changed(self, timeout: float) -> bool:
         """Wait until leader, seats, desired state, requests or the connection state changed, or time out."""
 

@@ -21,6 +21,7 @@ from bundlekeel.daemon.listings import row_of
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.failsafe import FailsafeLimits, judge
 from bundlekeel.daemon.operations.takeover import BrokerRow, TakeoverContext, TakeoverResult, handback, takeover
+from bundlekeel.daemon.operations.uninstall import uninstall
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
 from bundlekeel.ports import BrokerEndpoint
@@ -92,6 +93,16 @@ class Bootstrap:
         """Restore what `takeover` found when the sidecars are dead."""
         terms = FailsafeLimits(after_seconds=after, confirm_seconds=confirm, by=by)
         return once(settings, partial(failsafe, settings, terms=terms, dry_run=dry_run))
+
+    def uninstall(self, settings: LoadedSettings, *, dry_run: bool) -> list[str]:
+        """Delete the shared state."""
+
+        async def run() -> list[str]:
+            async with connected(settings) as out:
+                await until_connected(settings.settings, out, configuration=False)
+                return await uninstall(out.coordination, dry_run=dry_run)
+
+        return once(settings, run)
 
     def doctor(self, settings: LoadedSettings) -> list[Check]:
         """Every connection and permission, tested by this process."""

@@ -357,6 +357,8 @@ class CoordinationContract:
             lambda: a.write_fenced(1, [DocumentChange(path="state/x", data=b"")]),
             lambda: a.write_shared("desired/x", b"", version=None),
             lambda: a.create_sequential("requests/r-", b""),
+            a.paths,
+            lambda: a.erase(["epoch"]),
         ]
         await world.freeze()
         try:
@@ -369,6 +371,25 @@ class CoordinationContract:
         finally:
             await world.thaw()
         await lead(a, "a")
+
+    async def test_all_is_erased_or_nothing(self, world: World) -> None:
+        """Nothing is lost when something was written after the paths were asked for; afterwards all begins anew."""
+        a, b = await world.join(), await world.join()
+        await a.write_shared("desired/x", b"1", version=None)
+        before = await b.paths()
+        assert "desired/x" in before
+        await a.take_seat(member("a"), seats=3)
+        with pytest.raises(StaleWrite):
+            await b.erase(before)
+        assert await b.read("desired/x") is not None and len(await b.members()) == 1
+        now = await b.paths()
+        assert set(now) - set(before) == {"seats/0"}
+        await a.close()
+        with pytest.raises(StaleWrite):
+            await b.erase(now)
+        await b.erase(await b.paths())
+        assert await b.read("desired/x") is None
+        assert await lead(b, "b") == 1
 
     async def test_closing_gives_everything_up(self, world: World) -> None:
         """Seat and leadership of one who leaves are free at once."""

@@ -25,9 +25,9 @@ from bundlekeel.settings.credentials import ROLES, TokensFile, new_token, read_l
 from tests.support.api_routes import roles, table
 from tests.support.contracts.admin import Recorder
 from tests.support.fake_service import HASH, FakeService
+from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Issuer, SteppedClock, Tokens, access_for
 from tests.unit.api.test_routes import client
-from tests.unit.cli.test_commands import FakeWiring
 
 REASON = {"reason": "test", "by": "mallory"}
 DRY_RUNS = ("/api/v1/plans", "/api/v1/assignments")

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,61 +26,12 @@ from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import decoded
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
-from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import BrokerView, Check, Mode
 from bundlekeel.daemon.answers.summary import Period
-from tests.support.fake_service import BROKERS, HASH, FakeService, places
+from tests.support.fake_service import BROKERS, HASH, FakeService
+from tests.support.fake_wiring import FakeWiring
 
 BUNDLE = "shop/orders/0x00000000_0x10000000"
-
-
-class FakeWiring:
-    """What bootstrap would do, written down."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, Any]] = []
-        self.checks = FakeService().findings
-        self.verified = True
-        self.deaths: list[Json | Exception] = []
-        self.namespaces: tuple[str, ...] = ()
-
-    def run_daemon(self, settings: Any) -> int:
-        """Ends at once."""
-        self.calls.append(("run", settings.settings))
-        return 0
-
-    def takeover(
-        self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, tell: Any, namespaces: Any = ()
-    ) -> Json:
-        """One broker."""
-        self.calls.append(("takeover", (split, reason, by, dry_run)))
-        if not dry_run:
-            tell("1 of 1 broker verified")
-        self.namespaces = namespaces
-        row = {"broker": BROKERS[0], "before": True, "after": False, "ok": self.verified, "detail": ""}
-        return {"brokers": [row], "warnings": ["placement is random"], "split": "the brokers", "done": not dry_run}
-
-    def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool, tell: Any) -> Json:
-        """One broker."""
-        self.calls.append(("handback", (reason, by, dry_run)))
-        return {"brokers": [{"broker": BROKERS[0], "before": False, "after": True, "ok": True, "detail": ""}]}
-
-    def deadman(self, settings: Any, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
-        """The next of the answers set; an error is raised."""
-        self.calls.append(("deadman", (after, confirm, by, dry_run)))
-        answer = self.deaths.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def doctor(self, settings: Any) -> list[Check]:
-        """The checks set."""
-        return self.checks
-
-    def where(self, settings: Any, name: str, listener: str) -> list[Json]:
-        """Two partitions."""
-        self.calls.append(("where", name))
-        return [asdict(place) for place in places(name, listener)]
 
 
 class Sidecar:

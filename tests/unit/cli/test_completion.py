@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
 from tests.support.fake_service import BROKERS
-from tests.unit.cli.test_commands import BUNDLE, FakeWiring, Sidecar, served, sidecar
+from tests.support.fake_wiring import FakeWiring
+from tests.unit.cli.test_commands import BUNDLE, Sidecar, served, sidecar
 
 __all__ = ["served", "sidecar"]
 

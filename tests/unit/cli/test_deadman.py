@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.errors import CodecError, StoreError
-from tests.unit.cli.test_commands import FakeWiring
+from tests.support.fake_wiring import FakeWiring
 
 ROW = {"broker": "b1:8080", "before": "false", "after": "true", "ok": True, "detail": ""}
 

@@ -20,7 +20,7 @@ from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.journal import follow_chain, rotated
 from bundlekeel.codec.chain import GENESIS, ChainVerification, ChainVerifier, is_intact, seal, seal_of
-from tests.unit.cli.test_commands import FakeWiring
+from tests.support.fake_wiring import FakeWiring
 
 
 def journal(path: Path, **limits: int) -> FileJournal:

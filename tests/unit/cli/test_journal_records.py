@@ -23,9 +23,9 @@ from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.sources.channel_watch import finding_record
 from bundlekeel.settings.credentials import Principal
 from bundlekeel.settings.quotas import QuotaSettings
+from tests.support.fake_wiring import FakeWiring
 from tests.support.page_world import PageCluster, PageSidecar, Served
 from tests.support.world import EAGER
-from tests.unit.cli.test_commands import FakeWiring
 
 A, B = "broker-1.pulsar:8080", "broker-2.pulsar:8080"
 TOPIC = "persistent://shop/orders/stock"

@@ -17,7 +17,7 @@ from bundlekeel import __version__
 from bundlekeel.cli import units
 from bundlekeel.cli.app import make_app
 from dev.cli_page import cli_page
-from tests.unit.cli.test_commands import FakeWiring
+from tests.support.fake_wiring import FakeWiring
 
 
 @pytest.fixture
@@ -100,6 +100,22 @@ def test_takeover_and_handback_without_a_question(wiring: FakeWiring) -> None:
     assert wiring.calls == [("handback", ("r", "ann", True)), ("handback", ("r", "ann", False))]
     wiring.verified = False
     assert invoke(wiring, "takeover", "--reason", "r", "--yes").exit_code == 1
+
+
+def test_uninstall_counts_and_asks_first(wiring: FakeWiring) -> None:
+    """A dry run comes first in any case; no means that nothing was deleted."""
+    dry = invoke(wiring, "uninstall", "--dry-run", "-o", "wide")
+    assert (dry.exit_code, wiring.calls) == (0, [("uninstall", True)])
+    assert dry.stdout.splitlines()[-4:] == [
+        *("epoch", "state", "state/ledger"),
+        "would be deleted: 3 nodes of /bundlekeel/standalone",
+    ]
+    no = invoke(wiring, "uninstall", typed="n\n")
+    assert no.exit_code == 4 and "Delete 3 nodes below /bundlekeel/standalone?" in no.stderr
+    assert ("uninstall", False) not in wiring.calls
+    yes = invoke(wiring, "uninstall", "--yes")
+    assert yes.exit_code == 0 and wiring.calls[-1] == ("uninstall", False)
+    assert yes.stdout.endswith("deleted: 3 nodes of /bundlekeel/standalone; files and settings of hosts stay\n")
 
 
 def test_decide_reads_a_file_or_standard_input(wiring: FakeWiring) -> None:

@@ -15,7 +15,7 @@ from bundlekeel.cli.app import make_app
 from bundlekeel.cli.offline.sim_files import load, shipped, suite
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.sim.pairs import PROPERTIES
-from tests.unit.cli.test_commands import FakeWiring
+from tests.support.fake_wiring import FakeWiring
 
 SMALL = """
 name: small

@@ -25,8 +25,8 @@ from bundlekeel.tls import ClientTls, ServerTls
 from tests.support.contracts.coordination import eventually
 from tests.support.fake_quotas import TOPIC
 from tests.support.fake_service import HASH, FakeService
+from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Certificates, Tokens, access_for
-from tests.unit.cli.test_commands import FakeWiring
 
 
 @asynccontextmanager

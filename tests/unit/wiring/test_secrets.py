@@ -24,8 +24,8 @@ from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.schema import HIDDEN, rows
 from bundlekeel.wiring.logs import Redactor, secrets_of
 from bundlekeel.wiring.security import access_of, broker_tls, peers_of, server_tls, store_identity
+from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Certificates, Issuer, SteppedClock, Tokens
-from tests.unit.cli.test_commands import FakeWiring
 
 CANARY = "c4nary-9f2e-sw0rdf1sh"
 

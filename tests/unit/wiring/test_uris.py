@@ -14,7 +14,7 @@ from bundlekeel.core.model.uris import credentials_fault, place_fault
 from bundlekeel.jobs.__main__ import parser
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.wiring.history import history_store
-from tests.unit.cli.test_commands import FakeWiring
+from tests.support.fake_wiring import FakeWiring
 
 WITH_SECRETS = [
     "s3://AKIA:canary-1@bucket/keel",

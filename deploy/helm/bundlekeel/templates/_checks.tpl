@@ -51,6 +51,9 @@
 {{- fail (printf "settings.%s: %s" $path $instead) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.pulsar.sasl.existingSecret (not (dig "store" "sasl_username" "" .Values.settings)) -}}
+{{- fail "pulsar.sasl.existingSecret holds the password alone: set settings.store.sasl_username" -}}
+{{- end -}}
 {{- range dig "notify" "webhooks" list .Values.settings -}}
 {{- if .url -}}
 {{- fail "settings.notify.webhooks: url may hold a secret, and a ConfigMap is no place for one: mount a Secret with extraVolumes, and set url_file" -}}

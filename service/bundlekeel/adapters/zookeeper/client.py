@@ -30,6 +30,7 @@ from kazoo.exceptions import (
     KazooException,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     RolledBackError,
     RuntimeInconsistency,
 )
@@ -87,7 +88,7 @@ class VersionMismatch(StaleWrite):
     """The node's data version is not the expected one."""
 
 
-Fault = Literal["bad_version", "missing", "exists", "other"]
+Fault = Literal["bad_version", "missing", "exists", "not_empty", "other"]
 
 
 class TransactionFailed(StoreError):
@@ -417,6 +418,8 @@ def _fault(error: KazooException) -> Fault:
         return "bad_version"
     if isinstance(error, NoNodeError):
         return "missing"
+    if isinstance(error, NotEmptyError):
+        return "not_empty"
     return "exists" if isinstance(error, NodeExistsError) else "other"
 
 

@@ -255,6 +255,29 @@ class ZkCoordination:
         """Create `path` + ten digits; gives the path below the root. StoreError (then it may exist)."""
         return self._layout.relative(await self._create(path, data, sequence=True))
 
+    async def paths(self) -> list[str]:
+        """Every node below the root, those below others first; not one moment's view. StoreError."""
+        # The folders that a start makes are there then, and none comes in between.
+        await self._layout.ensure()
+        await self._client.sync(self._layout.root)
+        found, level = list[str](), [self._layout.root]
+        while level:
+            below = await bounded([partial(self._client.children, path) for path in level])
+            level = [f"{path}/{name}" for path, names in zip(level, below, strict=True) for name in sorted(names or ())]
+            found += level
+        return [self._layout.relative(path) for path in reversed(found)]
+
+    async def erase(self, paths: Sequence[str]) -> None:
+        """Delete these nodes and the root, all or none. StaleWrite when there are others, or not all; StoreError."""
+        absolute = [*map(self._layout.path, paths), self._layout.root]
+        try:
+            await self._client.transaction([TransactionStep(kind="delete", path=path) for path in absolute])
+        except TransactionFailed as failure:
+            if failure.fault == "other":
+                raise
+            raise StaleWrite(str(failure)) from failure
+        self._layout.forget()
+
     async def wait_changed(self, timeout: float) -> bool:
         """Wait for a change of leader, seats, desired state, requests or connection; False after `timeout`.
 

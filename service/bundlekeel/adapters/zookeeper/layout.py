@@ -32,6 +32,11 @@ class NodeLayout:
             raise ValueError(f"{relative!r} is no path below {self._root}")
         return f"{self._root}/{relative}"
 
+    @property
+    def root(self) -> str:
+        """Absolute."""
+        return self._root
+
     def relative(self, absolute: str) -> str:
         """The path below the root of an absolute one."""
         return absolute.removeprefix(f"{self._root}/")

@@ -1,0 +1,32 @@
+"""Deletes the shared state of an installation that is given up, once nothing of it is needed."""
+
+from __future__ import annotations
+
+from bundlekeel.core.model.errors import Conflict, StaleWrite
+from bundlekeel.core.model.text_format import numbered
+from bundlekeel.daemon.operations.takeover import read_record
+from bundlekeel.daemon.state.owned_limits import OwnedLimits
+from bundlekeel.ports import Coordination
+
+
+async def uninstall(coordination: Coordination, *, dry_run: bool) -> list[str]:
+    """The nodes that were deleted, or with `dry_run` would be, below the root. Conflict while a sidecar runs, and while
+    the brokers still have settings or rates of ours: only the shared state knows what was there before. CodecError,
+    StoreError."""
+    paths = await coordination.paths()
+    running = {member.id for member in await coordination.members()}
+    if leader := await coordination.leader():
+        running.add(leader.id)
+    if running:
+        raise Conflict(f"sidecars still run: {', '.join(sorted(running))}; stop them first")
+    if await read_record(coordination) is not None:
+        raise Conflict("a takeover is in force: run `bundlekeel handback` first, which needs what would be deleted")
+    owned, kept = await OwnedLimits(coordination).load()
+    if count := len(owned) + len(kept):
+        raise Conflict(f"{numbered(count, 'rate')} of quota groups would stay: run `bundlekeel handback` first")
+    if not dry_run:
+        try:
+            await coordination.erase(paths)
+        except StaleWrite as error:
+            raise Conflict(f"nothing was deleted, a sidecar wrote meanwhile: stop it and try again ({error})") from None
+    return paths
