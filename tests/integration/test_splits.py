@@ -231,10 +231,12 @@ async def running(
 
         async def measured() -> list[TopicLoad]:
             loads = await world.admin.topic_loads(f"{namespace}/{WHOLE}", owner.broker_id)
-            found = [load for load in loads if min(load.traffic[:2]) > 0.9 * rate / topics]
+            each = rate / topics
+            # Above: a sender that stood still for a moment makes up for it.
+            found = [load for load in loads if 0.9 * each < min(load.traffic[:2]) <= max(load.traffic[:2]) < 1.2 * each]
             return found if len(found) == topics else []
 
-        yield await eventually(measured, within=60.0)
+        yield await eventually(measured, within=120.0)
         report = await asyncio.to_thread(traffic.stop)
         assert report.lost == 0
     finally:

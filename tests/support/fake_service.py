@@ -172,6 +172,7 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         expires_ms=NOW_MS + 900_000,
         by_leader=True,
         what_if=asked.what_if,
+        assumption="what if: all traffic times 1.5. The busiest broker is at 82.0% now" if asked.what_if else "",
         finished=FinishView(max_mean=1.1, moves=23, cycles=6, seconds=241.0, complete=True) if asked.what_if else None,
     )
 

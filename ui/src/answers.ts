@@ -932,10 +932,14 @@ export interface PlanSummary {
   verdict: VerdictView;
   /** when */
   wall_ms: number;
+  /** brokers or traffic in it are not as they are: never carried out */
+  what_if: boolean;
 }
 
 /** A dry run: moves and splits with their reason, refusals with code and explanation, load per broker before and after. */
 export interface PlanView {
+  /** of a what-if: what it assumes, and how loaded the busiest broker is now and then, as a sentence */
+  assumption: string;
   /** why, by broker */
   brokers: (VerdictView)[];
   /** whether the leader made it */

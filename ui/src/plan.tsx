@@ -112,6 +112,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
   const stayed = [...plan.refusals, ...plan.split_refusals];
   return (
     <>
+      {plan.assumption && <Notice kind="info">{sentence(plan.assumption)}</Notice>}
       <p class="planline" role="status">
         <strong>{work(plan)}</strong>
         : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{ratio(plan.imbalance.before)}</strong>

@@ -48,6 +48,7 @@ STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
 _REASONS = {
     "missing": "it is missing",
     "string_too_short": "it is empty",
+    "model_attributes_type": "must be a JSON object",
     "extra_forbidden": "no field of this request; /api/v1/openapi.json lists those that are",
 }
 
@@ -132,8 +133,12 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
     faults, details = list[dict[str, str]](), list[str]()
     for fault in error.errors():
         field = ".".join(str(part) for part in fault["loc"][1:]) or str(fault["loc"][0])
-        reason = _REASONS.get(fault["type"]) or str(fault["msg"]).replace("Input should be", "must be", 1)
-        value = "" if fault["type"] in _REASONS else f" = {reprlib.repr(fault['input'])}"
+        said = str(fault["msg"]).removeprefix("Value error, ").replace("Input should be", "must be", 1)
+        reason = _REASONS.get(fault["type"], said)
+        if fault["type"] == "json_invalid":
+            # Its place is a number of characters, not a field.
+            field, reason = "body", f"no JSON, {fault['ctx']['error']} at {fault['loc'][1]}"
+        value = "" if fault["type"] in (*_REASONS, "json_invalid") else f" = {reprlib.repr(fault['input'])}"
         faults.append({"field": field, "reason": reason})
         details.append(f"{field}{value}: {reason}")
     return problem(422, "invalid-value", "; ".join(details), field=faults[0]["field"], errors=faults)

@@ -7,13 +7,14 @@ import os
 import re
 import socket as socketlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+import typer
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.codec.external_input import clean_lines, cleaned
@@ -86,6 +87,12 @@ class ApiAddress:
 
     def __str__(self) -> str:
         return f"unix socket {self.socket}" if self.socket else self.url
+
+
+def typed_options(context: typer.Context) -> set[str]:
+    """Parameters of a command that its command line gives, not the environment or a default."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
 def find_address(url: str | None, socket: Path | None, config: Path | None) -> ApiAddress:
@@ -221,10 +228,21 @@ def path_part(name: str) -> str:
 
 
 def connect(
-    url: str | None, socket: Path | None, config: Path | None, credentials: CredentialFiles | None = None
+    url: str | None,
+    socket: Path | None,
+    config: Path | None,
+    credentials: CredentialFiles | None = None,
+    *,
+    typed: Collection[str] = (),
 ) -> Client:
-    """A client for the sidecar that these options name."""
+    """A client for the sidecar that these options name. `typed`: those that are on the command line."""
     try:
+        typed = {"url", "socket", "config", "file"} & set(typed)
+        if typed >= {"url", "socket"}:
+            raise CliError("--url and --socket each name a sidecar: give one of them", USAGE)
+        if typed:
+            # What is typed goes before the environment, which else would name another cluster.
+            url, socket = url if "url" in typed else None, socket if "socket" in typed else None
         return Client(find_address(url, socket, config), credentials or CredentialFiles.of_environment())
     except ConfigError as error:
         raise CliError(str(error), USAGE) from None

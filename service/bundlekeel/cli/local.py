@@ -11,7 +11,7 @@ import typer
 
 from bundlekeel import __version__
 from bundlekeel.cli import completion, tables, text_views
-from bundlekeel.cli.client import connect
+from bundlekeel.cli.client import connect, typed_options
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, ProgressLine, decoded, tell, typed
 from bundlekeel.cli.run import ConfigOption
@@ -52,6 +52,7 @@ def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def doctor(
+        context: typer.Context,
         purpose: Annotated[
             Literal["act"] | None,
             typer.Option("--for", help="Checks before mode `act`: go or no go; asks a running sidecar."),
@@ -68,7 +69,7 @@ def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         if purpose is None:
             rows = [asdict(check) for check in wiring().doctor(load_settings(config))]
         else:
-            with connect(url, socket, config) as client:
+            with connect(url, socket, config, typed=typed_options(context)) as client:
                 rows = client.get("doctor", for_act=True)
         tell(rows, typed(list[Check], text_views.checks if purpose is None else text_views.go_live), output)
         if any(map(text_views.is_error, decoded(list[Check], rows))):
@@ -79,6 +80,7 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def where(
+        context: typer.Context,
         name: PlaceArgument,
         if_unowned: Annotated[
             bool, typer.Option("--if-unowned", help="Show where it would be placed, step by step; needs a sidecar.")
@@ -100,7 +102,7 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         if if_unowned and listener:
             raise CliError("--listener shows an owner's address: omit it with --if-unowned", USAGE)
         if if_unowned:
-            with connect(url, socket, config) as client:
+            with connect(url, socket, config, typed=typed_options(context)) as client:
                 answer = client.send("POST", "assignments", _asked(name))
             tell(answer, typed(list[AssignmentView], text_views.assignments), output)
             return

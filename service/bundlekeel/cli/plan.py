@@ -190,7 +190,8 @@ def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
     head.append(f"  {answer.strategy}, placement {answer.placement}, ", style="not bold")
     head.append(f"made {units.moment(answer.wall_ms)}; nothing was changed", style="not bold")
     said = coded(answer.verdict.code).append(f": {answer.verdict.sentence}", style="default")
-    parts: list[RenderableType] = [head, said, Text(), _loads(answer, layout), Text(), _moves(answer.moves, layout)]
+    parts: list[RenderableType] = [head, *([Text(answer.assumption, style="yellow")] if answer.assumption else [])]
+    parts += [said, Text(), _loads(answer, layout), Text(), _moves(answer.moves, layout)]
     if answer.splits or answer.split_refusals:
         parts += [Text(), _splits(answer, layout)]
     if answer.refusals:
@@ -328,7 +329,8 @@ def summaries(rows: Sequence[PlanSummary], _: TableLayout) -> RenderableType:
     made = table("made", "hash", "strategy", ">moves", "verdict")
     for row in rows:
         said = f"{row.verdict.code}: {row.verdict.sentence}"
-        made.add_row(units.moment(row.wall_ms), row.hash, row.strategy, str(row.moves), said)
+        strategy = f"{row.strategy}, what-if" if row.what_if else row.strategy
+        made.add_row(units.moment(row.wall_ms), row.hash, strategy, str(row.moves), said)
     return made
 
 

@@ -9,11 +9,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from bundlekeel.cli.client import Client, CredentialFiles, connect
+from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_options
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
@@ -161,15 +161,14 @@ def connected_once(command: Callable[..., Any]) -> Callable[..., None]:
     return _wrap(command, watch=False)
 
 
+_WATCHED: Final = {"watching": (WatchOption, False), "interval": (EveryOption, 2.0), "rounds": (RoundsOption, 0)}
+
+
 def _wrap(command: Callable[..., Any], *, watch: bool) -> Callable[..., None]:
     own = inspect.signature(command, eval_str=True)
     options: dict[str, tuple[Any, Any]] = {
         "output": (OutputOption, Output.TABLE),
-        **(
-            {"watching": (WatchOption, False), "interval": (EveryOption, 2.0), "rounds": (RoundsOption, 0)}
-            if watch
-            else {}
-        ),
+        **(_WATCHED if watch else {}),
         "config": (ConfigOption, None),
         "socket": (SocketOption, None),
         "url": (UrlOption, None),
@@ -185,7 +184,8 @@ def _wrap(command: Callable[..., Any], *, watch: bool) -> Callable[..., None]:
         if context.invoked_subcommand is not None:
             return
         shared = {name: given.pop(name) for name in options}
-        with readable(), connect(shared["url"], shared["socket"], shared["config"], _credentials(shared)) as client:
+        named = (shared["url"], shared["socket"], shared["config"], _credentials(shared))
+        with readable(), connect(*named, typed=typed_options(context)) as client:
             how = Watch(
                 on=shared.get("watching", False), seconds=shared.get("interval", 2.0), rounds=shared.get("rounds", 0)
             )

@@ -14,9 +14,9 @@ from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.filters.allowed import limits_of
 from bundlekeel.core.guard.eligibility import Eligibility, eligibility
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.names import is_namespace, namespace_of
 from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
@@ -162,10 +162,14 @@ def obstacles(cycle: Cycle, snapshot: Snapshot) -> Eligibility:
 def bundles(
     cycle: Cycle, now_ms: int, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
 ) -> list[BundleView]:
-    """Rows of the bundles asked for, largest short-term throughput first. NotFound for an unknown broker."""
+    """Rows of the bundles asked for, largest short-term throughput first. NotFound for an unknown broker; ConfigError
+    for what is no namespace."""
     snapshot = cycle.snapshot
     if snapshot is None:
         return []
+    if namespace is not None and not is_namespace(namespace):
+        allowed = "tenant/namespace"
+        raise ConfigError(f"{namespace!r} is no namespace", field="namespace", value=namespace, allowed=allowed)
     if broker is not None and broker not in (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)):
         raise NotFound(unknown_broker(broker, snapshot.brokers.ids))
     table = snapshot.bundles

@@ -24,6 +24,7 @@ from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_s
 from bundlekeel.settings.types import InvalidSetting
 
 _VALUE_LIMIT = 80
+_SECTION: Final = "this is a section: give its keys"
 _KINDS: Final = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false"}
 _YAML_WORDS = "; YAML reads off, no, on and yes without quotes as false and true"
 
@@ -87,7 +88,8 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
     elif item["type"] == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
         what = "YAML reads this as a number; put it in quotes"
     else:
-        what = "it is missing" if item["type"] == "missing" else "not allowed"
+        section = item["type"] in ("model_type", "model_attributes_type")
+        what = "it is missing" if item["type"] == "missing" else _SECTION if section else "not allowed"
         allowed = ", ".join(children(path))
     if not allowed:
         known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))

@@ -77,7 +77,7 @@ class StoreSettings(StoreSecuritySettings):
         ge=1024,
         description="a broker's report larger than this excludes that broker (ReportTooLarge)",
     )
-    root: str | None = Field(
+    root: Annotated[str, AllowedWords("/bundlekeel/ and a name of letters, digits, - _ .")] | None = Field(
         default=None,
         pattern=r"^/bundlekeel/[A-Za-z0-9][A-Za-z0-9_.-]*$",
         description="where shared state lives; null means /bundlekeel/{cluster}. Sidecars of two roots do not see each "

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
-from bundlekeel.core.model.parameter_table import PLACEMENTS, RELEASES, STRATEGIES
+from bundlekeel.core.model.parameter_table import PLACEMENTS, RELEASES, STRATEGIES, STRATEGY_CLASSES
 from bundlekeel.core.model.parameters import choices
 from bundlekeel.core.model.uris import credentials_fault, place_fault
 
@@ -134,7 +134,9 @@ def _one_of(parameter: str) -> AfterValidator:
     def check(value: str) -> str:
         known = choices(parameter)
         if value not in known:
-            raise InvalidSetting("not one of the known names", allowed=", ".join(known))
+            ours = STRATEGY_CLASSES.get(value.rpartition(".")[2])
+            hint = f"; Pulsar's class of that name is {ours!r} here" if ours in known else ""
+            raise InvalidSetting(f"not one of the known names{hint}", allowed=", ".join(known))
         return value
 
     return AfterValidator(check)

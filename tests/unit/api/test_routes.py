@@ -334,6 +334,22 @@ async def test_an_empty_reason_is_called_empty(http: httpx.AsyncClient) -> None:
     assert answer.status_code == 422 and answer.json()["detail"] == "reason: it is empty"
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("{", "body: no JSON, Expecting property name enclosed in double quotes at 1"),
+        ("[]", "body: must be a JSON object"),
+        ('{"a": }', "body: no JSON, Expecting value at 6"),
+    ],
+)
+async def test_a_dry_run_takes_a_json_object(http: httpx.AsyncClient, body: str, said: str) -> None:
+    """Without the words of the library."""
+    answer = await http.post("/api/v1/plans", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["field"], answer.json()["detail"]) == (422, "body", said)
+    nothing = await http.post("/api/v1/assignments", json={})
+    assert nothing.json()["detail"] == "body = {}: name at least one bundle, topic or namespace"
+
+
 async def test_nan_is_null(http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON has no NaN, and a single one must not cost the answer."""
     monkeypatch.setattr(service, "plans", lambda: [{"hash": float("nan")}])

@@ -537,6 +537,15 @@ def test_the_settings_file_names_the_sidecar(sidecar: Sidecar, monkeypatch: pyte
     assert sidecar.run("brokers", "-c", "port.yaml", to="none").exit_code == 0
     assert sidecar.run("brokers", to="none", env={"BUNDLEKEEL_CONFIG": "socket.yaml"}).exit_code == 0
     assert sidecar.run("brokers", to="none", env={"BUNDLEKEEL_URL": sidecar.url}).exit_code == 0
+    # What is typed goes before the environment: a pause must not reach the cluster of a forgotten variable.
+    elsewhere = {"BUNDLEKEEL_URL": sidecar.url}
+    for typed in (["--socket", "none.sock"], ["-c", "nofile.yaml"]):
+        assert sidecar.run("pause", "--reason", "r", *typed, to="none", env=elsewhere).exit_code in (2, 3)
+    assert {name for name, _ in sidecar.service.calls} == {"brokers"}
+    shown = sidecar.run("config", "show", "-c", "port.yaml", "-o", "json", to="none", env=elsewhere)
+    assert json.loads(shown.stdout)["api"]["socket"] is None
+    two = sidecar.run("brokers", "--url", sidecar.url, "--socket", "socket.yaml", to="none")
+    assert two.exit_code == 2 and "give one of them" in two.stderr
     wrong = sidecar.run("brokers", "--url", "localhost:1", to="none")
     assert wrong.exit_code == 2 and "http://host:port" in wrong.stderr
 

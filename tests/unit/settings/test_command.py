@@ -76,6 +76,21 @@ class TestCommand:
         (tmp_path / "token").write_text("x")
         assert "token_file" not in self.invoke("check", str(file)).stderr
 
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("store: {root: keel}", "store.root = 'keel': not allowed (allowed: /bundlekeel/ and a name of letters"),
+            ("shadow: [avg]", "shadow = ['avg']: this is a section: give its keys (allowed: strategies)"),
+            ("strategy: AvgShedder", "; Pulsar's class of that name is 'avg' here (allowed: avg, threshold, "),
+            ("parameters: {loadBalancerSheddingGracePeriodMinutes: a}", "(allowed: a number of minutes)"),
+        ],
+    )
+    def test_what_is_allowed_is_told_as_a_rule(self, tmp_path: Path, text: str, said: str) -> None:
+        """What was given is of the kind that a bare `text` or `strategies` would name."""
+        file = tmp_path / "c.yaml"
+        file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\n{text}\n")
+        assert said in self.invoke("check", str(file)).stderr
+
     def test_a_file_of_api_tokens_is_read(self, tmp_path: Path) -> None:
         """A file that holds something else is found before the sidecar refuses to start; the line is not shown."""
         file = tmp_path / "c.yaml"

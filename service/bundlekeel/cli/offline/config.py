@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from bundlekeel.cli.client import CredentialFiles, connect
+from bundlekeel.cli.client import CredentialFiles, connect, typed_options
 from bundlekeel.cli.exit_codes import USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, console, dump
 from bundlekeel.cli.session import (
@@ -144,6 +144,7 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
 @config_app.command()
 @guarded
 def show(  # noqa: PLR0913, PLR0917 - the options of one command
+    context: typer.Context,
     file: Annotated[
         Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The settings file.")
     ] = None,
@@ -162,9 +163,9 @@ def show(  # noqa: PLR0913, PLR0917 - the options of one command
     With --running, --url or --socket: as the sidecar uses them now, with what brokers and calibration add. Without: as
     the settings file and the environment say.
     """
-    if running or url or socket:
+    if running or typed_options(context) & {"url", "socket"}:
         credentials = CredentialFiles(token_file=token_file, trust_certs=tls_ca, cert=tls_cert, key=tls_key)
-        with connect(url, socket, file, credentials) as client:
+        with connect(url, socket, file, credentials, typed=typed_options(context)) as client:
             rows = client.get("settings")
     else:
         rows = describe(load_settings(file))

@@ -345,4 +345,5 @@ def _read(spec: ParameterSpec, key: str, raw: object, *, ranged: bool) -> object
     try:
         return coerce(spec.name, float(raw) * spec.factor, ranged=ranged)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{key}: {raw!r} is not a number", field=key, value=raw, allowed=spec.unit) from None
+        allowed = f"a number of {spec.unit.partition('(Pulsar: ')[2].rstrip(')') or spec.unit}"
+        raise ConfigError(f"{key}: {raw!r} is not a number", field=key, value=raw, allowed=allowed) from None

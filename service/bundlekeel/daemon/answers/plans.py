@@ -110,6 +110,7 @@ class PlanSummary(Answer):
     verdict: Annotated[VerdictView, Doc("why")]
     expires_ms: Annotated[int, Doc("when it is forgotten")]
     moves: Annotated[int, Doc("how many")]
+    what_if: Annotated[bool, Doc("brokers or traffic in it are not as they are: never carried out")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,9 @@ class PlanView(Answer):
     imbalance: Annotated[PlanImbalance, Doc("how even the load is")]
     by_leader: Annotated[bool, Doc("whether the leader made it")] = False
     what_if: Annotated[bool, Doc("brokers or traffic in it are not as they are: never carried out")] = False
+    assumption: Annotated[
+        str, Doc("of a what-if: what it assumes, and how loaded the busiest broker is now and then, as a sentence")
+    ] = ""
     finished: Annotated[FinishView | None, Doc("of a what-if: what comes of it in the end")] = None
     request: Annotated[Json, Doc("what was asked for, as in the body of POST /plans")] = field(default_factory=dict)
 

@@ -9,13 +9,16 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, imbalance, measure_of
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import unknown_broker
+from bundlekeel.core.model.text_format import numbered, unknown_broker
+from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.pressure import learn_idle
@@ -36,6 +39,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.settings.parameters import canonical
 
 EXPIRES_MS = 15 * 60 * 1000
+_SCORES = ("score_before", "score_after")
 _KEPT = 100
 
 
@@ -82,8 +86,33 @@ class Planner:
         answer = plan_view(made, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if)
         if request.what_if:
             ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)
-            answer = replace(answer, finished=FinishView(**asdict(await asyncio.to_thread(ended))))
+            finished = FinishView(**asdict(await asyncio.to_thread(ended)))
+            answer = replace(answer, finished=finished, assumption=self._assumption(request, made, given.params))
         return self.keep(replace(answer, by_leader=by_leader), request)
+
+    def _assumption(self, request: PlanRequest, made: Plan, params: Parameters) -> str:
+        """What a what-if assumes. Its loads begin where the bundles of removed brokers have found a place already, so
+        the load of now is told beside them."""
+        snapshot = self._cycle.snapshot
+        assert snapshot is not None
+        gone = [row for row, broker in enumerate(snapshot.brokers.ids) if broker in request.remove_brokers]
+        parts = []
+        if gone:
+            names = ", ".join(snapshot.brokers.ids[row] for row in gone)
+            bundles = numbered(int(np.isin(snapshot.bundles.owner, gone).sum()), "bundle")
+            parts.append(f"without {names}, whose {bundles} went to the others, the largest to the least loaded")
+        if request.add_brokers:
+            parts.append(f"with {', '.join(request.add_brokers)}, empty at first")
+        if request.traffic_scale != 1.0:
+            parts.append(f"all traffic times {request.traffic_scale:g}")
+        now = Draft(snapshot, Ledger(), params).score.max(initial=0.0)
+        before, after = (max((getattr(load, name) for load in made.loads), default=0.0) for name in _SCORES)
+        limit = params.overloaded_threshold_percent / 100
+        over = numbered(sum(load.score_after > limit for load in made.loads), "broker")
+        return (
+            f"what if: {'; '.join(parts)}. The busiest broker is at {now:.1%} now, then at {before:.1%}, and at "
+            f"{after:.1%} after the moves; {over} above {limit:.0%} (overloaded_threshold_percent)"
+        )
 
     def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
         """Remember a plan made here or by another sidecar, with its request: to carry it out it is planned again."""
@@ -113,6 +142,7 @@ class Planner:
                 verdict=item.verdict,
                 expires_ms=item.expires_ms,
                 moves=len(item.moves),
+                what_if=item.what_if,
             )
             for item, _ in self._kept.values()
             if item.expires_ms >= now

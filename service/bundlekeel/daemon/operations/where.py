@@ -147,8 +147,12 @@ async def topic_named(name: str, metadata: Metadata) -> TopicName:
     unseen = any(unicodedata.category(sign) in ("Cc", "Cs") for sign in topic.local)
     if unseen or topic.local in (".", "..") or not is_namespace(topic.namespace):
         raise _no_name(name)
-    if "/" not in name and not await exists(topic, metadata):
-        raise NotFound(f"{name!r} is taken for the topic {topic}, which does not exist; {_FOR_A_TOPIC}")
+    if "/" not in name:
+        there = False
+        with suppress(NotFound):  # public/default, which nobody named, need not exist
+            there = await exists(topic, metadata)
+        if not there:
+            raise NotFound(f"{name!r} is taken for the topic {topic}, which does not exist; {_FOR_A_TOPIC}")
     return topic
 
 

@@ -215,8 +215,7 @@ async def test_a_name_with_0x_is_a_bundle_of_the_cluster_or_an_error(name: str, 
 async def test_one_word_is_no_topic_unless_it_is_there(name: str, taken_for: str) -> None:
     """A mistyped broker is not answered about public/default; a topic of that namespace may be named by one word."""
     metadata, ownership = known()
-    metadata.bundle_boundaries["public/default"] = [0, 0x80000000, 0xFFFFFFFF]
-    cluster = FakeCluster()
+    cluster = FakeCluster()  # without public/default, which nobody named
     cluster.metadata = metadata
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.cycle.turn()
@@ -227,6 +226,7 @@ async def test_one_word_is_no_topic_unless_it_is_there(name: str, taken_for: str
     ):
         with pytest.raises(NotFound, match=f"'{name}' is taken for {taken_for}.*persistent://tenant/namespace/topic"):
             await asked()
+    metadata.bundle_boundaries["public/default"] = [0, 0x80000000, 0xFFFFFFFF]
     metadata.partition_counts["persistent://public/default/parts"] = 2
     metadata.add_topics(["persistent://public/default/orders"])
     for topic, rows in (("orders", 1), ("parts", 2)):

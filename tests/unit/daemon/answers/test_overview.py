@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.answers.picture import OverviewBroker, OverviewView
 from bundlekeel.daemon.listings import changes, overview
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
@@ -44,3 +45,11 @@ async def test_marks_change_with_what_they_stand_for() -> None:
     assert {key for key, value in asdict(moved).items() if value != asdict(before)[key]} == {"picture", "moves"}
     sidecar.shared_state.tasks.append({"task": "1", "state": "running"})
     assert {key for key, value in asdict(marks()).items() if value != asdict(moved)[key]} == {"tasks"}
+
+
+async def test_bundles_of_what_is_no_namespace() -> None:
+    """One word is a mistake, not a namespace without bundles."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    with pytest.raises(ConfigError, match="'orders' is no namespace"):
+        sidecar.service.bundles(namespace="orders")
