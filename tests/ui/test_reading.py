@@ -93,15 +93,21 @@ def test_many_brokers(open_page: Open) -> None:
 
 
 def test_on_a_phone(watched: ServedSidecar, open_page: Open) -> None:
-    """A bar is on the first screen; a plan's throughput and Why, and every column of the settings are within it."""
+    """A bar is on the first screen; a plan's throughput and Why, the tab of the view, and every column of the settings
+    (on a desktop too) are within it."""
     page = open_page(watched.url, size=PHONE)
     expect(page.locator(".brokers .track").first).to_be_in_viewport()
     ask_for_a_plan(page)
     assert page.get_by_role("region", name="Moves").evaluate(HIDDEN) <= 0
     expect(page.get_by_role("button", name=re.compile("^Why .* moves$")).first).to_be_visible()
     view(page, "Settings")
-    page.get_by_text("metadata_store", exact=True).first.wait_for()
-    assert page.get_by_role("region", name="Settings").evaluate(HIDDEN) <= 0
+    desk = open_page(watched.url)
+    view(desk, "Settings")
+    page.reload()
+    for shown in (page, desk):
+        shown.get_by_text("metadata_store", exact=True).first.wait_for()
+        assert shown.get_by_role("region", name="Settings").evaluate(HIDDEN) <= 0
+        expect(shown.locator("nav [aria-current]")).to_be_in_viewport(ratio=1)
 
 
 class LongSetting(StatesService):
