@@ -110,6 +110,15 @@ def test_on_a_phone(watched: ServedSidecar, open_page: Open) -> None:
         expect(shown.locator("nav [aria-current]")).to_be_in_viewport(ratio=1)
 
 
+def test_a_broker_that_is_not_there_has_no_buttons(watched: ServedSidecar, open_page: Open) -> None:
+    """An old or mistyped address is told once; nothing is offered to be done to it."""
+    page = open_page(watched.url)
+    page.evaluate("location.hash = '#/cluster?broker=broker-99:8080'")
+    panel = page.get_by_role("dialog", name="Broker broker-99:8080")
+    expect(panel.get_by_text(re.compile("broker-99:8080"))).to_have_count(2)  # the title, and that there is none
+    expect(panel.get_by_role("button", name="Drain")).to_have_count(0)
+
+
 class LongSetting(StatesService):
     """A fake with one setting."""
 
