@@ -93,15 +93,30 @@ def test_many_brokers(open_page: Open) -> None:
 
 
 def test_on_a_phone(watched: ServedSidecar, open_page: Open) -> None:
-    """A bar is on the first screen; a plan's throughput and Why, and every column of the settings are within it."""
+    """A bar is on the first screen; a plan's throughput and Why, the tab of the view, and every column of the settings
+    (on a desktop too) are within it."""
     page = open_page(watched.url, size=PHONE)
     expect(page.locator(".brokers .track").first).to_be_in_viewport()
     ask_for_a_plan(page)
     assert page.get_by_role("region", name="Moves").evaluate(HIDDEN) <= 0
     expect(page.get_by_role("button", name=re.compile("^Why .* moves$")).first).to_be_visible()
     view(page, "Settings")
-    page.get_by_text("metadata_store", exact=True).first.wait_for()
-    assert page.get_by_role("region", name="Settings").evaluate(HIDDEN) <= 0
+    desk = open_page(watched.url)
+    view(desk, "Settings")
+    page.reload()
+    for shown in (page, desk):
+        shown.get_by_text("metadata_store", exact=True).first.wait_for()
+        assert shown.get_by_role("region", name="Settings").evaluate(HIDDEN) <= 0
+        expect(shown.locator("nav [aria-current]")).to_be_in_viewport(ratio=1)
+
+
+def test_a_broker_that_is_not_there_has_no_buttons(watched: ServedSidecar, open_page: Open) -> None:
+    """An old or mistyped address is told once; nothing is offered to be done to it."""
+    page = open_page(watched.url)
+    page.evaluate("location.hash = '#/cluster?broker=broker-99:8080'")
+    panel = page.get_by_role("dialog", name="Broker broker-99:8080")
+    expect(panel.get_by_text(re.compile("broker-99:8080"))).to_have_count(2)  # the title, and that there is none
+    expect(panel.get_by_role("button", name="Drain")).to_have_count(0)
 
 
 class LongSetting(StatesService):

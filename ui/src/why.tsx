@@ -7,7 +7,7 @@ import { type Bundle, type Move, type WhoAmI, type Why, part } from "./api";
 import { BundleName } from "./bars";
 import { useAnswer } from "./live";
 import { BrokerOperations, TransferDialog } from "./operations";
-import { Drawer, Loaded, Said, mayNotChange } from "./parts";
+import { Drawer, Loaded, ProblemNotice, Said, mayNotChange } from "./parts";
 import { dated, messages, percent, rate, sentence, words } from "./words";
 
 function Reasons(props: { path: string }) {
@@ -81,6 +81,14 @@ function BrokerDrawer(props: { broker: string; who: WhoAmI | null }) {
   const operations = useAnswer<OperationsView>("operations").data;
   const bundles = useAnswer<Bundle[]>(`bundles?broker=${part(props.broker)}&limit=50`);
   const [moved, setMoved] = useState<Bundle | null>(null);
+  const asked = [...(operations?.drains ?? []), ...(operations?.cordons ?? []), ...(operations?.warms ?? [])];
+  if (bundles.problem?.status === 404 && !asked.some((row) => row.broker === props.broker)) {
+    return (
+      <Drawer title={`Broker ${props.broker}`} onClose={closePanel}>
+        <ProblemNotice problem={bundles.problem} />
+      </Drawer>
+    );
+  }
   return (
     <Drawer title={`Broker ${props.broker}`} onClose={closePanel}>
       <BrokerOperations broker={props.broker} who={props.who} operations={operations} />

@@ -205,6 +205,8 @@ def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
 
 
 def _finished(row: FinishView, measure: str) -> str:
+    if row.complete and not row.moves:
+        return "when finished: as it begins, nothing moves"
     about = f"{max(1, round(row.seconds / 60))} min" if row.seconds < 7200 else units.age(row.seconds)
     counts = f"{numbered(row.moves, 'move')}, {numbered(row.cycles, 'cycle')}"
     end = f"max/mean of {measure} {units.multiple(row.max_mean)}, {counts}, about {about}"

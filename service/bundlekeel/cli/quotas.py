@@ -8,6 +8,7 @@ from typing import Annotated, cast
 
 import typer
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from bundlekeel.cli import text_views, units
@@ -16,6 +17,7 @@ from bundlekeel.cli.exit_codes import USAGE, CliError
 from bundlekeel.cli.output import TableLayout, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.quotas.groups import KINDS
 from bundlekeel.daemon.answers.picture import CodeView
 from bundlekeel.daemon.answers.quotas import (
@@ -25,6 +27,7 @@ from bundlekeel.daemon.answers.quotas import (
     QuotaWhyView,
     RatesView,
     ReportedUsageView,
+    TopicView,
 )
 from bundlekeel.settings.quotas import parse_size
 from bundlekeel.settings.types import InvalidSetting
@@ -137,30 +140,26 @@ def groups(answer: QuotasView, layout: TableLayout) -> RenderableType:
 
 
 def _groups(rows: Sequence[GroupView], layout: TableLayout) -> RenderableType:
-    """A line a group and limit; members and where it was set are columns, or below the name."""
+    """A line a group and limit; what is of the whole group is in columns of its own, or below its name."""
     stacked = layout.stacked
     made = table(
-        *("group", *([] if stacked else ["members"]), ">limit", ">", ">used", ">of it", ">shares", ">topics"),
-        *(">held back", *([] if stacked else ["set by"])),
+        *("group", *([] if stacked else ["members"]), ">limit", ">", ">used", ">of it", ">shares"),
+        *([] if stacked else [">topics", ">held back", "set by"]),
     )
     for row in rows:
         members, origin = ", ".join(row.members), row.by or "settings file"
-        name = f"{row.name}\n  {members}\n  {origin}" if stacked else row.name
-        once = [name, members, units.count(row.topics), units.count(row.held_back), origin]
+        topics, held = units.count(row.topics), units.count(row.held_back)
+        if stacked:
+            before, after = ["\n  ".join((row.name, members, f"{topics} topics, {held} held back", origin))], []
+        else:
+            before, after = [row.name, members], [topics, held, origin]
         for kind, head in zip(KINDS, _HEADS, strict=True):
             form, limit = _form(kind), _of(row.limits, kind)
             if limit is None:
                 continue
-            made.add_row(
-                once[0],
-                *([] if stacked else [once[1]]),
-                *(form(limit), head, form(_of(row.usage, kind))),
-                units.share(_of(row.used_ratio, kind)),
-                form(_of(row.shares, kind)),
-                *once[2:4],
-                *([] if stacked else [once[4]]),
-            )
-            once = [""] * 5
+            used = (form(_of(row.usage, kind)), units.share(_of(row.used_ratio, kind)))
+            made.add_row(*before, form(limit), head, *used, form(_of(row.shares, kind)), *after)
+            before, after = [""] * len(before), [""] * len(after)
     return made
 
 
@@ -175,21 +174,30 @@ def group(answer: GroupDetailView, layout: TableLayout) -> RenderableType:
             made.add_row(broker, *(_form(kind)(_of(rates, kind)) for kind, _ in kinds))
         parts.append(made)
     if answer.rows:
-        made = table(
-            *("topic", "broker", ">partitions", "kind", ">used", ">wanted", ">share", ">lost", ">in force"),
-            *("held back", "code"),
-        )
-        for row in answer.rows:
-            once = [row.topic, ", ".join(row.brokers), str(row.partitions), ", ".join(row.codes)]
-            for kind, head in kinds:
-                figures = (row.usage, row.demand, row.share, row.loss, row.partition_rate)
-                cells = [_form(kind)(_of(item, kind)) for item in figures]
-                made.add_row(*once[:3], head, *cells, "yes" if kind in row.held_back else "", once[3])
-                once = [""] * 4
-        parts.append(made)
+        parts += _topics(answer.rows, kinds, layout)
     if answer.reported:
         parts.append(_reported(answer.reported))
     return Group(*parts)
+
+
+def _topics(rows: Sequence[TopicView], kinds: Sequence[tuple[str, str]], layout: TableLayout) -> list[RenderableType]:
+    """A line a topic and kind of rate; its name, brokers and codes are columns, or lines above its rates."""
+    heads, beside = ("kind", ">used", ">wanted", ">share", ">lost", ">in force", "held back"), not layout.stacked
+    whole = table("topic", "broker", ">partitions", *heads, "code")
+    parts: list[RenderableType] = []
+    for row in rows:
+        brokers, codes = ", ".join(row.brokers), ", ".join(row.codes)
+        before, after = [row.topic, brokers, str(row.partitions)], [codes]
+        made = whole if beside else table(*heads)
+        for kind, head in kinds:
+            figures = (row.usage, row.demand, row.share, row.loss, row.partition_rate)
+            cells = [head, *(_form(kind)(_of(item, kind)) for item in figures), "yes" if kind in row.held_back else ""]
+            made.add_row(*([*before, *cells, *after] if beside else cells))
+            before, after = [""] * 3, [""]
+        if not beside:
+            notes = [f"  {brokers}; {numbered(row.partitions, 'partition')}", *([f"  {codes}"] if codes else [])]
+            parts += [Text("\n".join([row.topic, *notes])), Padding(made, (0, 0, 1, 2))]
+    return [whole] if beside else parts
 
 
 def _reported(rows: Sequence[ReportedUsageView]) -> RenderableType:

@@ -70,7 +70,9 @@ def bundles(
             client.get("where", name=namespace)  # an error when there is no such namespace
         return rows
 
-    session.show(asked, typed(list[BundleView], tables.bundles))
+    shown = session.show(asked, typed(list[BundleView], tables.bundles))
+    if shown is not None and len(shown) == limit:
+        typer.echo(f"only the {limit} largest; more: --limit", err=True)
 
 
 @connected

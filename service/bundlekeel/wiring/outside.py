@@ -245,6 +245,8 @@ async def connected(loaded: LoadedSettings) -> AsyncIterator[Outside]:
 
 async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -> Mapping[str, BrokerEndpoint]:
     """The registered brokers, waiting a moment for the first picture. StoreError saying what was not reached."""
+    # The configuration store is not needed: that it is away must not keep the brokers from being given back.
+    await until_connected(settings, out, within, configuration=False)
     await out.source.start()
     picture, deadline = None, out.clock.boot() + within
     while picture is None:

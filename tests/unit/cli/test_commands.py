@@ -145,7 +145,7 @@ def test_where_if_unowned_of_nothing(sidecar: Sidecar) -> None:
 
 
 @pytest.mark.parametrize("output", ["table", "wide"])
-@pytest.mark.parametrize("command", ["brokers", "bundles", "journal", "quota ls", "plan"])
+@pytest.mark.parametrize("command", ["brokers", "bundles", "journal", "quota ls", "quota show acme", "plan"])
 def test_at_80_columns_no_name_is_torn(
     sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, command: str, output: str
 ) -> None:
@@ -155,7 +155,10 @@ def test_at_80_columns_no_name_is_torn(
     words = {word for line in text.splitlines() for word in line.split()}
     names = {"brokers": ["broker", "Overloaded", *BROKERS], "bundles": ["CoolDown", "0x90000000", *BROKERS[:3]]}
     names |= {"journal": ["landed", "planned", BROKERS[0]], "plan": ["0x10000000", *BROKERS]}
-    names |= {"quota ls": ["group", "published", "t:acme"]}
+    names |= {
+        "quota ls": ["group", "t:acme", "settings"],
+        "quota show acme": ["persistent://acme/orders/new", "BudgetOfRates"],
+    }
     whole = " ".join(words)
     assert all(name in whole for name in names[command]), text
     assert max(map(len, text.splitlines())) <= 80
@@ -187,6 +190,7 @@ def test_averages_and_preallocations_are_shown(sidecar: Sidecar) -> None:
 def test_into_a_pipe_a_row_is_one_line(sidecar: Sidecar) -> None:
     """`grep` finds a bundle together with its figures."""
     (line,) = [line for line in sidecar.run("bundles").stdout.splitlines() if BUNDLE in line]
+    assert sidecar.run("bundles", "--limit", "3").stderr == "only the 3 largest; more: --limit\n"
     assert BROKERS[0] in line and "30.0%" in line
 
 

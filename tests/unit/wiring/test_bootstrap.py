@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bundlekeel.core.model.errors import StoreError
+from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import ApiSettings, Settings
+from bundlekeel.wiring.outside import connected, endpoints_of
 from bundlekeel.wiring.security import advertised, served_hosts
 from dev.lean import listening
 
@@ -48,3 +51,11 @@ def test_a_sidecar_loads_what_it_needs(tmp_path: Path) -> None:
     needless = ["bundlekeel.sim", "bundlekeel.jobs", "bundlekeel.cli.tables", "bundlekeel.settings.jwt_keys"]
     needless += ["cryptography", "jwt", "opentelemetry.sdk", "pandas", "pulsar", "pyarrow", "pygments", "rich.console"]
     assert not loaded & set(needless)
+
+
+async def test_what_keeps_the_store_away_is_named() -> None:
+    """`takeover` and `handback` say that nothing listens there, not that the brokers were not read yet."""
+    loaded = load_settings(None, {"cluster": "c", "metadata_store": "zk:127.0.0.1:1"}, environ={})
+    async with connected(loaded) as out:
+        with pytest.raises(StoreError, match=r"zk:127\.0\.0\.1:1 did not answer within 1 s: .*refused"):
+            await endpoints_of(loaded.settings, out, within=1.0)

@@ -67,7 +67,7 @@ class Code(StrEnum):
     INCOMPLETE_PICTURE = "IncompletePicture", "too many brokers have no usable report"
     INTERNAL_ERROR = "InternalError", "the cycle failed unexpectedly; the log has the traceback"
     # refusals of a candidate
-    SAME_BROKER = "SameBroker", "the only target would be the broker that owns the bundle already"
+    SAME_BROKER = "SameBroker", "the target is the broker that owns the bundle already"
     NO_LEGAL_TARGET = "NoLegalTarget", "no other broker may take the bundle"
     NO_GAIN = "NoGain", "the move would not lower the load of the most loaded broker"
     TOO_BIG = "TooBig", "the bundle carries more than the difference between the two brokers"
