@@ -141,16 +141,16 @@ def test_sigterm_leaves_nothing_behind_and_spark_says_nothing(small: Path, tmp_p
     """The command itself, or its group as `timeout` does, terminated once its arrays are there: exit code 143, no
     array, our own lines alone."""
     asked = ("--history", str(small), "--out", str(tmp_path / "out"), "--master", "local[1]", "--min-days", "3")
-    said = []
+    said, arrays = [], []
     with subprocess.Popen([*COMMAND, *asked], env=LOCAL, stderr=subprocess.PIPE, text=True, process_group=0) as running:
         assert running.stderr is not None
         for line in running.stderr:
             said.append(line)
-            if "MB of arrays" in line:
-                assert list((tmp_path / "out" / "_work").rglob("*"))
+            if "MB of arrays" in line and not arrays:
+                arrays = list((tmp_path / "out" / "_work").rglob("*"))
                 (os.killpg if whole else os.kill)(running.pid, signal.SIGTERM)
-    assert running.returncode == 143, said
-    assert "SIGTERM" in said[-1] and all(re.match(r"\d\d:\d\d:\d\d ", line) for line in said), said
+    assert running.returncode == 143 and arrays, "".join(said)
+    assert "SIGTERM" in said[-1] and all(re.match(r"\d\d:\d\d:\d\d ", line) for line in said), "".join(said)
     assert not (tmp_path / "out" / "_work").exists()
 
 
