@@ -235,7 +235,8 @@ def _terminated() -> Iterator[None]:
     """SIGTERM ends the run as an interrupt does: what is open is closed."""
 
     def end(number: int, _: object) -> NoReturn:
-        tell("SIGTERM: the run ends; its temporary files are removed")
+        # Past the stream: the signal may have come in the middle of a line, and a stream refuses to be entered twice.
+        os.write(sys.stderr.fileno(), line("SIGTERM: the run ends; its temporary files are removed").encode())
         # Java may have had the signal as well, and the call into it is cut: what its libraries say of that is no news.
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stderr.fileno())
@@ -343,6 +344,11 @@ def _absolute(place: str) -> str:
     return place if "://" in place else str(Path(place).absolute())
 
 
+def line(text: str) -> str:
+    """As it stands on standard error."""
+    return f"{datetime.now(UTC):%H:%M:%S} {text}\n"
+
+
 class Screen:
     """Standard error: lines that stay, and on a terminal below them one that is rewritten."""
 
@@ -351,7 +357,7 @@ class Screen:
 
     def tell(self, text: str) -> None:
         """A line that stays."""
-        self.write(f"{datetime.now(UTC):%H:%M:%S} {text}\n")
+        self.write(line(text))
 
     def show(self, text: str) -> None:
         """How far it is: on a terminal in place of the line before, else as a line that stays, each half minute."""
