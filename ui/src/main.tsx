@@ -92,9 +92,13 @@ function Page() {
     document.title = `${title} · Bundlekeel`;
     // Whoever does not see the page hears which view it shows now.
     if (!first.current) heading.current?.focus();
-    // On a phone the tabs are one line that is moved sideways.
-    document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
     first.current = false;
+  }, [title]);
+  useEffect(() => {
+    // On a phone the tabs are one line that is moved sideways.
+    const tab = document.querySelector("nav [aria-current]");
+    const line = tab?.closest("ul");
+    if (tab && line) line.scrollLeft += tab.getBoundingClientRect().left - line.getBoundingClientRect().left;
   }, [title, !state.data]);
   if (state.problem?.status === 401) {
     return (
