@@ -25,6 +25,7 @@ from bundlekeel.cli.session import (
     login,
 )
 from bundlekeel.cli.wiring import Split, Wiring
+from bundlekeel.core.model.names import names_namespace
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import AssignmentView, Check, Place
@@ -113,7 +114,7 @@ def _asked(name: str) -> dict[str, str]:
     """What kind of thing is asked about."""
     if name.rpartition("/")[2].startswith("0x") and "://" not in name:
         return {"bundle": name}
-    return {"namespace" if "://" not in name and name.count("/") == 1 else "topic": name}
+    return {"namespace" if names_namespace(name) else "topic": name}
 
 
 def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:

@@ -15,6 +15,7 @@ from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import decoded
 from bundlekeel.cli.plan import failed, finished
 from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, connected_once
+from bundlekeel.core.model.names import names_namespace
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 from bundlekeel.daemon.answers.plans import ManualMoveView, NamespaceUnloadView, TaskView
 
@@ -65,9 +66,7 @@ def unload(
     ends it.
     """
     body = {"override_cool_down": override_cool_down, **asked_by(reason, by, yes=yes)}
-    # As `where` tells them apart.
-    of_namespace = "://" not in name and name.count("/") == 1
-    _do(session, "unload", name, body, wait=wait, of_namespace=of_namespace)
+    _do(session, "unload", name, body, wait=wait, of_namespace=names_namespace(name))
 
 
 @connected_once

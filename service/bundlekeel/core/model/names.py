@@ -68,6 +68,11 @@ def is_namespace(text: str) -> bool:
     return len(parts) in (2, 3) and all(_ENTITY.fullmatch(part) for part in parts)
 
 
+def names_namespace(text: str) -> bool:
+    """Whether a person who writes this means a namespace: a topic has a domain or a third part, a bundle its range."""
+    return "://" not in text and text.count("/") == 1
+
+
 def namespace_of(bundle: str) -> str:
     """The namespace of a full bundle name, without validating it (hot path)."""
     return bundle.rpartition("/")[0]

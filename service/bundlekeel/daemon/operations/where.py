@@ -20,6 +20,7 @@ from bundlekeel.core.model.names import (
     TopicName,
     bundle_for_hash,
     is_namespace,
+    names_namespace,
     namespace_of,
     parse_bundle,
     parse_topic,
@@ -65,7 +66,7 @@ async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Aw
     bundle = await bundle_named(name, metadata)
     if bundle is not None:
         return [await row_of(bundle)]
-    if "://" not in name and name.count("/") == 1:
+    if names_namespace(name):
         return [await row_of(item) for item in await bundles_of(name, metadata)]
     topics = await _topics(name, metadata)
     bounds = await _boundaries(metadata, topics[0].namespace)
@@ -134,7 +135,7 @@ async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
 async def topic_named(name: str, metadata: Metadata) -> TopicName:
     """The topic of this name, which need not exist yet: clients make one by using it. NotFound for a name that cannot
     be one, and for one word (`orders`) that looks like a broker or is no topic of public/default."""
-    if "://" not in name and name.count("/") == 1:
+    if names_namespace(name):
         raise NotFound(
             f"{name!r} is a namespace; name a bundle of it (`bundlekeel bundles -n {name}`), or {_FOR_A_TOPIC}"
         )
