@@ -99,7 +99,7 @@ class Bootstrap:
 
         async def run() -> list[str]:
             async with connected(settings) as out:
-                await until_connected(settings.settings, out, configuration=False)
+                await until_connected(settings.settings, out)
                 return await uninstall(out.coordination, dry_run=dry_run)
 
         return once(settings, run)
@@ -119,7 +119,7 @@ class Bootstrap:
 
         async def run() -> list[Json]:
             async with connected(settings) as out:
-                await until_connected(settings.settings, out)
+                await until_connected(settings.settings, out, configuration=True)
                 await settled(out)
                 view = await out.channel.view() if out.channel.on else None
 
@@ -210,8 +210,7 @@ async def hand_back(
 async def failsafe(loaded: LoadedSettings, *, terms: FailsafeLimits, dry_run: bool) -> Json:
     """Judge, and restore when the sidecars are dead. The brokers are asked only then."""
     async with connected(loaded) as out:
-        # The configuration store is not needed: that it is away must not keep the brokers from being given back.
-        await until_connected(loaded.settings, out, configuration=False)
+        await until_connected(loaded.settings, out)
         before: dict[str, str] = {}
 
         async def context() -> TakeoverContext:

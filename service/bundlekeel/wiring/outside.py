@@ -245,8 +245,7 @@ async def connected(loaded: LoadedSettings) -> AsyncIterator[Outside]:
 
 async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -> Mapping[str, BrokerEndpoint]:
     """The registered brokers, waiting a moment for the first picture. StoreError saying what was not reached."""
-    # The configuration store is not needed: that it is away must not keep the brokers from being given back.
-    await until_connected(settings, out, within, configuration=False)
+    await until_connected(settings, out, within)
     await out.source.start()
     picture, deadline = None, out.clock.boot() + within
     while picture is None:
@@ -286,8 +285,10 @@ async def settled(out: Outside, within: float = 10.0) -> None:
 
 
 async def until_connected(
-    settings: Settings, out: Outside, within: float = 10.0, *, configuration: bool = True
+    settings: Settings, out: Outside, within: float = 10.0, *, configuration: bool = False
 ) -> None:
+    """Wait for the metadata store; with `configuration` for that store too: that it is away must not keep the brokers
+    from being given back. StoreError with what is in the way."""
     waited = 0.0
     while not (out.coordination.connected and (out.configuration.connected or not configuration)):
         if waited >= within:
