@@ -119,6 +119,26 @@ def warnings_of(settings: Settings) -> list[str]:
     return [*_of_cluster(settings), *_of_strategy(settings), *_without_effect(settings), *_of_security(settings)]
 
 
+def folder_warnings(loaded: LoadedSettings) -> list[str]:
+    """One sentence for each file that the sidecar will write into a folder that is not there yet."""
+    settings = loaded.settings
+    written = {
+        "journal.path": settings.journal.path,
+        "api.socket": settings.api.socket,
+        "history.wal": settings.history.wal,
+    }
+    return [
+        _warning(
+            key,
+            str(file),
+            f"the folder {place.parent} does not exist, so the sidecar makes it if its user may",
+            "a folder that exists",
+        )
+        for key, file in written.items()
+        if (place := loaded.located(file)) is not None and not place.parent.is_dir()
+    ]
+
+
 def _of_cluster(settings: Settings) -> list[str]:
     # Also where it is written: the example file has every key at its default.
     if settings.cluster != Settings.model_fields["cluster"].default:

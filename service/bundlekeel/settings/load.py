@@ -210,21 +210,6 @@ class LoadedSettings:
                 found.append(error)
         return found
 
-    def missing_folders(self) -> list[str]:
-        """A sentence for each file that the sidecar will write into a folder that is not there yet."""
-        settings = self.settings
-        written = {
-            "journal.path": settings.journal.path,
-            "api.socket": settings.api.socket,
-            "history.wal": settings.history.wal,
-        }
-        return [
-            f"{key} = {str(file)!r}: the folder {place.parent} does not exist, so the sidecar makes it if its user may "
-            "(better: a folder that exists)"
-            for key, file in written.items()
-            if (place := self.located(file)) is not None and not place.parent.is_dir()
-        ]
-
     @classmethod
     def defaults(cls) -> LoadedSettings:
         """What holds when nothing is set anywhere."""

@@ -31,7 +31,7 @@ from bundlekeel.cli.session import (
 )
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import new_token
-from bundlekeel.settings.describe import as_tree, describe, parameter_rows, warnings_of
+from bundlekeel.settings.describe import as_tree, describe, folder_warnings, parameter_rows, warnings_of
 from bundlekeel.settings.load import ConfigErrors, load_settings, misnamed_variables
 
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
@@ -59,7 +59,7 @@ def check(
     """
     loaded = load_settings(file)
     settings = loaded.settings
-    folders = [] if elsewhere else loaded.missing_folders()
+    folders = [] if elsewhere else folder_warnings(loaded)
     for text in (*warnings_of(settings), *folders, *misnamed_variables(os.environ)):
         typer.echo(f"warning: {text}", err=True)
     loaded.demand_store()

@@ -152,22 +152,27 @@ def _time(wall_ms: int) -> str:
 
 
 def _listing(rows: list[Json], layout: TableLayout) -> RenderableType:
+    count = Text(numbered(len(rows), "file"), style="dim")
+    if layout.stacked:
+        # A path is of use in one piece: what the columns say stands below it.
+        return Group(*(Text(f"{row['file']}\n  {_contents(row)}") for row in rows), count)
     made = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES")
-    lines = []
     for row in rows:
         size = f"{row['bytes']:,}"
         if row["why"]:
-            cells = ["", row["why"], "", "", size]
-            lines += [row["file"], f"  {row['why']}; {size} bytes"]
+            made.add_row(row["file"], "", row["why"], "", "", size)
         else:
             ends = [f"{row[f'{end}_cycle']} {_time(row[f'{end}_ms'])}" for end in ("first", "last")]
-            cells = [f"{row['cycles']:,}", *ends, f"{row['rows']:,}", size]
-            counts = f"{numbered(row['cycles'], 'cycle')}, {numbered(row['rows'], 'row')}, {size} bytes"
-            span = ", to ".join(f"cycle {row[f'{end}_cycle']}, {_time(row[f'{end}_ms'])}" for end in ("first", "last"))
-            lines += [row["file"], f"  {span}", f"  {counts}"]
-        made.add_row(row["file"], *cells)
-    # A path is of use in one piece: where the columns do not fit beside it they stand below it.
-    return Group(Text("\n".join(lines)) if layout.stacked else made, Text(numbered(len(rows), "file"), style="dim"))
+            made.add_row(row["file"], f"{row['cycles']:,}", *ends, f"{row['rows']:,}", size)
+    return Group(made, count)
+
+
+def _contents(row: Json) -> str:
+    size = f"{row['bytes']:,} bytes"
+    if row["why"]:
+        return f"{row['why']}; {size}"
+    ends = [f"cycle {row[f'{end}_cycle']}, {_time(row[f'{end}_ms'])}" for end in ("first", "last")]
+    return f"{', to '.join(ends)}\n  {numbered(row['cycles'], 'cycle')}, {numbered(row['rows'], 'row')}, {size}"
 
 
 def _cycle(answer: Json, _layout: TableLayout) -> RenderableType:
