@@ -162,6 +162,7 @@ async def test_asked_for_a_topic_its_bundle_is_named_first() -> None:
     whole = await whole_bundles(row.bundle, metadata=metadata)
     assert whole == [WholeBundle(bundle=row.bundle, others=len(together))]
     assert whole[0].sentence == f"{row.bundle} moves with its {len(together)} known topics"
+    assert replace(whole[0], others=1).sentence == f"{row.bundle} moves with its 1 known topic"
 
 
 async def test_the_partitions_of_a_topic_may_be_several_bundles() -> None:
