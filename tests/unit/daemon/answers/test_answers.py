@@ -350,15 +350,17 @@ async def test_a_what_if_goes_by_policies() -> None:
     """A broker that is reserved for others takes nothing; where no other is left, the bundles are named."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
-    gold = IsolationPolicy(name="gold", namespaces=("t/gold",), primary=("b2",))
-    only = IsolationPolicy(name="only", namespaces=("t/ns",), primary=("b1",))
+    gold, only = (
+        IsolationPolicy(name=n, namespaces=(f"t/{n}",), primary=(b,)) for n, b in (("gold", "b2"), ("ns", "b1"))
+    )
     for policies, stays in (((gold,), BROKERS[2]), ((gold, only), "")):
         cluster.metadata.isolation["local"] = policies
         await sidecar.cycle.turn()
         made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[0],), traffic_scale=1.5))
-        assert {load.broker for load in made.loads if load.bundles_before} == ({stays} if stays else set())
+        assert {load.broker for load in made.loads if load.bundles_before} == {stays} - {""}
         named = {item.bundle for item in made.refusals if item.code == "PolicyForbids" and item.broker == BROKERS[0]}
         assert named == (set() if stays else set(cluster.shares))
+        assert ("but 6 bundles that no other may take" in made.assumption) == bool(named)
         assert made.refusal_counts.get("PolicyForbids", 0) >= len(named)
 
 
