@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -131,7 +132,13 @@ def _relocated(moves: Sequence[MoveView], refusals: Sequence[RefusalView], layou
                 f"{units.share(move.target_before)} → {units.share(move.target_after)}",
             )
         parts.append(made)
-    return [*parts, *(Text(item.bundle).append(_refusal(item)) for item in refusals)]
+    alike: dict[str, list[RefusalView]] = {}
+    for item in refusals:
+        alike.setdefault(item.code, []).append(item)
+    for items in alike.values():
+        parts.append(_refusal(replace(items[0], detail="")))
+        parts += [Text(f"    {item.bundle}{f' ({item.detail})' if item.detail else ''}") for item in items]
+    return parts
 
 
 def _remaining(seconds: float) -> Text:
