@@ -83,7 +83,8 @@ def api_page() -> str:
         "",
         "Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`.",
     ]
-    lines += ["A wrong value adds `field`, `value`, `allowed`; a conflict adds `difference`.", ""]
+    lines += ["A wrong value adds `field`, `value`, `allowed`; a conflict adds `difference`. A refusal with 422"]
+    lines += ["may have several: `errors` lists each with `field` and `reason`; `field` is that of the first.", ""]
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
     problems = ((status, f"`{slug}`", when) for (status, slug), when in PROBLEMS.items())
     lines += table(["status", "type", "when"], problems)

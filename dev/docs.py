@@ -32,6 +32,7 @@ from dev.fidelity_items import TEXTS, VERDICTS, Item, items
 from dev.markdown import table
 from dev.reaction.page import page as reaction_page
 from dev.reaction.page import with_medians
+from dev.runbook_samples import with_samples
 from dev.scenario_page import scenarios_page
 from dev.strategy_pages import pages as strategy_pages
 from dev.wrong_inputs import wrong_inputs_page
@@ -39,6 +40,8 @@ from dev.wrong_inputs import wrong_inputs_page
 ROOT = Path(__file__).resolve().parent.parent
 
 Page = tuple[str, Callable[[], str]]
+
+RUNBOOKS = "docs/operations/runbooks/*.md"
 
 # The first code of each group, in the order of the enum.
 _GROUPS = {
@@ -266,6 +269,7 @@ PAGES: list[Page] = [
     ("docs/reference/scenarios.md", scenarios_page),
     ("docs/reference/reaction.md", reaction_page),
     *((path, partial(with_medians, ROOT / path)) for path in ("README.md", "docs/concepts/comparison.md")),
+    *((str(page.relative_to(ROOT)), partial(with_samples, page)) for page in sorted(ROOT.glob(RUNBOOKS))),
     *strategy_pages(),
 ]
 

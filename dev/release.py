@@ -31,6 +31,12 @@ def faults(tag: str, root: Path = ROOT) -> list[str]:
         for name, url in project["urls"].items()
         if ".example/" in url
     ]
+    addresses = [("home", chart["home"]), *(("sources", url) for url in chart["sources"])]
+    found += [f"{key} in Chart.yaml is a placeholder ({url})" for key, url in addresses if ".example/" in url]
+    if notes(tag, root) and not re.search(
+        rf"^## {re.escape(tag[1:])} - \d{{4}}-\d\d-\d\d$", _changelog(root), re.MULTILINE
+    ):
+        found.append(f"CHANGELOG.md says no date of {tag[1:]}: `## {tag[1:]} - YYYY-MM-DD`")
     for path in _texts(root):
         text, place = path.read_text(encoding="utf-8"), path.relative_to(root)
         others = sorted({version for version in _VERSION.findall(text) if f"v{version}" != tag})
@@ -49,9 +55,13 @@ def _texts(root: Path) -> list[Path]:
     return [path for path in (*named, *made, *sorted((root / "docs").rglob("*.md"))) if path.is_file()]
 
 
+def _changelog(root: Path) -> str:
+    return (root / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
 def notes(tag: str, root: Path = ROOT) -> str:
     """The section of the changelog for that tag; empty: there is none."""
-    sections = (root / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    sections = _changelog(root).split("\n## ")[1:]
     heads = {text.partition("\n")[0].split()[0]: text.partition("\n")[2].strip() for text in sections}
     return heads.get(tag.removeprefix("v"), "")
 

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
@@ -102,7 +103,7 @@ def wrong_inputs_page() -> str:
         "page. A message names the field, the value and what is allowed, or the next step.",
         "",
     ]
-    with _apart():
+    with apart():
         lines += ["## Settings files (`bundlekeel config check`)", ""]
         for title, text in SETTINGS.items():
             Path(_FILE).write_text(text, encoding="utf-8")
@@ -119,13 +120,15 @@ def wrong_inputs_page() -> str:
 
 
 @contextlib.contextmanager
-def _apart() -> Iterator[None]:
+def apart() -> Iterator[None]:
     """In an empty folder, with nothing of this machine's environment that the product heeds."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BUNDLEKEEL")}
-    told = {"COLUMNS": _COLUMNS, "NO_COLOR": "1", "TERM": "dumb"}
+    told = {"COLUMNS": _COLUMNS, "NO_COLOR": "1", "TERM": "dumb", "TZ": "UTC"}
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), mock.patch.dict(os.environ, clear=True):
         os.environ.update(kept | told)
+        time.tzset()
         yield
+    time.tzset()
 
 
 def _ran(*arguments: str, given: str = "") -> list[str]:

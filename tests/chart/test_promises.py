@@ -113,6 +113,22 @@ def test_three_candidates_apart_from_each_other() -> None:
     assert own.items() <= spec["template"]["metadata"]["labels"].items()
 
 
+def test_a_budget_can_say_how_many_must_be_there() -> None:
+    """Instead of how many may be away."""
+    more = "deployment.podDisruptionBudget.minAvailable=2"
+    made = render("keel", CHART / "ci" / "default-values.yaml", "--set", more)
+    (budget,) = [item["spec"] for item in made if item["kind"] == "PodDisruptionBudget"]
+    assert budget["minAvailable"] == 2 and "maxUnavailable" not in budget
+
+
+def test_more_containers_run_beside_a_candidate() -> None:
+    """As they are given, after ours."""
+    case, more = CHART / "ci" / "default-values.yaml", 'extraContainers=[{"name":"proxy","image":"p:1"}]'
+    (made,) = [o["spec"] for o in render("keel", case, "--set-json", more) if o["kind"] == "Deployment"]
+    ours, proxy = made["template"]["spec"]["containers"]
+    assert (ours["name"], proxy) == ("bundlekeel", {"name": "proxy", "image": "p:1"})
+
+
 def test_what_people_add_reaches_every_pod_of_ours() -> None:
     """Pull secrets, volumes and their mounts, and the security context, merged with what is not overridden."""
     found = list(pods("customized"))

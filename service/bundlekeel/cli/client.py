@@ -38,6 +38,21 @@ _CODES = {
     429: REFUSED,
 }
 _NO_ROUTE = ("no-route", "method-not-allowed")
+# Fields of requests that have another name on the command line, or stand in a list there.
+_OPTIONS = {
+    "traffic_scale": "--scale",
+    "add_brokers": "--add-broker",
+    "remove_brokers": "--remove-broker",
+    "parameters": "--set",
+    "strategy": "--strategy",
+    "placement": "--placement",
+    "seconds": "--for",
+    "reason": "--reason",
+    "by": "--by",
+    "since_ms": "--since",
+    "until_ms": "--until",
+    "limit": "--limit",
+}
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
@@ -204,6 +219,10 @@ class Client:
             return CliError(hint, REFUSED)
         if answer.status_code == 401:
             detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
+        for fault in told.get("errors") or [told]:
+            field = str(fault.get("field"))
+            if option := _OPTIONS.get(field.partition(".")[0]):
+                detail = re.sub(rf"(^|; ){re.escape(field)}(?=:| = )", rf"\1{option}", detail)
         if told.get("allowed") and told["allowed"] not in detail:
             detail += f" (allowed: {told['allowed']})"
         code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)

@@ -33,6 +33,7 @@ from bundlekeel.settings.load import load_settings
 JournalKind = Literal[
     "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"
 ]
+_EMPTY = "nothing is recorded in"
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
 
 
@@ -74,7 +75,8 @@ def verify(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check the journal's hash chain. Exit code 1: it names the first line that was changed, added or removed.
+    """Check the journal's hash chain. Exit code 1: it names the first line that was changed, added or removed, or says
+    that nothing is recorded.
 
     Without files: those of the settings. If all rotated files that are kept are there, the oldest line need not be the
     beginning of the chain.
@@ -110,7 +112,7 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
     if found.broken is not None:
         return answer | {"why": found.broken.why, "where": f"{found.broken.name}:{found.broken.line}"}
     if not (found.lines or found.unsealed or found.unfinished):
-        return answer | {"why": "there is no line: the journal was emptied, or nothing was recorded yet"}
+        return answer | {"why": f"{_EMPTY} {', '.join(answer['files'])}: it was emptied, or not written yet"}
     if found.unsealed and not old_lines:
         if not found.lines:
             return answer | {"why": "no line has a hash: this is not a journal, or one of a release before hashes"}
@@ -133,13 +135,15 @@ def _of_settings(config: Path | None) -> tuple[list[Path], bool]:
         raise CliError("journal.path is null: there is no file; name one", USAGE)
     family = [path.with_name(f"{path.name}.{n}") for n in range(loaded.settings.journal.backups, 0, -1)]
     kept = [item for item in family if item.exists()]
+    if not kept and not path.exists():
+        raise CliError(f"{_EMPTY} {path.parent}: there is no file {path.name}; the sidecar makes it", BAD_NEWS)
     return [*kept, path], len(kept) == len(family)
 
 
 def _verdict(answer: Json, _layout: TableLayout) -> RenderableType:
     if answer["why"]:
         where = f"{answer['where']}: " if answer["where"] else ""
-        return Text(f"broken: {where}{answer['why']}", style="red")
+        return Text(f"{'' if answer['why'].startswith(_EMPTY) else 'broken: '}{where}{answer['why']}", style="red")
     files = numbered(len(answer["files"]), "file")
     lines = [f"ok: {numbered(answer['lines'], 'line')} in {files}, the hash chain is unbroken"]
     if answer["head"]:

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -51,6 +51,14 @@ class TableLayout:
     def narrow(self) -> bool:
         """Whether even stacked cells leave no room for what `-o wide` tells as well: 80 columns."""
         return self.width < 100
+
+    def fitting(self, draw: Callable[[TableLayout], Table]) -> Table:
+        """The first form of a table whose rows fit without breaking a cell: on one line, stacked, narrow."""
+        for width in (PIPE_WIDTH, 139, 99):
+            made = draw(replace(self, width=width))
+            if Console(width=10_000).measure(made).maximum <= self.width:
+                break
+        return made
 
 
 Render = Callable[[Any, TableLayout], RenderableType]
@@ -154,6 +162,11 @@ def _print(value: Any, render: Render, output: Output, screen: Console, *, line:
         dump(value, output, line=line)
     else:
         screen.print(render(value, TableLayout(output is Output.WIDE, screen.width)))
+
+
+def none_of(what: str, remedy: str) -> Text:
+    """In place of a table without rows: that there is none, and what would make one."""
+    return Text(f"no {what}: {remedy}")
 
 
 def table(*columns: str, title: str = "", caption: str = "", lines: bool = False) -> Table:

@@ -9,13 +9,14 @@ from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli import completion, text_views, units
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.cli.intervene.operation_tables import carried_out
-from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, table, typed
+from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, none_of, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login, seconds_of
 from bundlekeel.cli.tables import coded, split_name
 from bundlekeel.core.model.text_format import how_far, numbered
@@ -191,7 +192,9 @@ def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
     head.append(f"made {units.moment(answer.wall_ms)}; nothing was changed", style="not bold")
     said = coded(answer.verdict.code).append(f": {answer.verdict.sentence}", style="default")
     parts: list[RenderableType] = [head, *([Text(answer.assumption, style="yellow")] if answer.assumption else [])]
-    parts += [said, Text(), _loads(answer, layout), Text(), _moves(answer.moves, layout)]
+    parts += [said, Text(), layout.fitting(lambda form: _loads(answer, form)), Text()]
+    moves = layout.fitting(lambda form: _moves(answer.moves, form)) if answer.moves else Text("no moves", style="bold")
+    parts.append(moves)
     if answer.splits or answer.split_refusals:
         parts += [Text(), _splits(answer, layout)]
     if answer.refusals:
@@ -213,7 +216,7 @@ def _finished(row: FinishView, measure: str) -> str:
     return f"when finished: {end}" if row.complete else f"not finished by then: {end}"
 
 
-def _loads(answer: PlanView, layout: TableLayout) -> RenderableType:
+def _loads(answer: PlanView, layout: TableLayout) -> Table:
     imbalance = answer.imbalance
     ratio = f"max/mean of {imbalance.measure}"
     title = f"load ({ratio} {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})"
@@ -268,9 +271,7 @@ def _bar(row: LoadView) -> Text:
     return text.append("·" * (old - new), style="green")
 
 
-def _moves(moves: Sequence[MoveView], layout: TableLayout) -> RenderableType:
-    if not moves:
-        return Text("no moves", style="bold")
+def _moves(moves: Sequence[MoveView], layout: TableLayout) -> Table:
     beside = [] if layout.stacked else ["from", "to", *(["runner-up"] if layout.wide else [])]
     made = table(
         *("bundle", *beside, "why", ">B/s", *([">msg/s"] if layout.wide else [])), title=f"moves ({len(moves)})"
@@ -328,6 +329,8 @@ def _refused(item: RefusalView, layout: TableLayout) -> str:
 
 def summaries(rows: Sequence[PlanSummary], _: TableLayout) -> RenderableType:
     """A line a plan."""
+    if not rows:
+        return none_of("plans", "`bundlekeel plan` makes one, which is kept for 15 minutes")
     made = table("made", "hash", "strategy", ">moves", "verdict")
     for row in rows:
         said = f"{row.verdict.code}: {row.verdict.sentence}"
@@ -338,6 +341,8 @@ def summaries(rows: Sequence[PlanSummary], _: TableLayout) -> RenderableType:
 
 def tasks(rows: Sequence[TaskView], _: TableLayout) -> RenderableType:
     """A line a task."""
+    if not rows:
+        return none_of("tasks", "`bundlekeel plan execute` makes one, and `transfer`, `unload` and `split` with --yes")
     made = table("task", "plan", "state", "detail")
     for row in rows:
         made.add_row(row.task, row.hash, row.state, row.detail)

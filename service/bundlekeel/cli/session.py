@@ -104,7 +104,9 @@ def period(since: str | None, until: str | None) -> dict[str, int | None]:
         for option, text in (("--since", since), ("--until", until))
     )
     if begin is not None and begin > now.timestamp() * 1000:
-        raise CliError(f"--since {since!r} is in the future", USAGE)
+        raise CliError(f"--since {since!r} is in the future: expected a time up to now, such as 24h or today", USAGE)
+    if begin is not None and begin < 0:
+        raise CliError(f"--since {since!r} is before 1970: expected a later time, such as 24h or today", USAGE)
     if begin is not None and end is not None and end < begin:
         raise CliError(f"--until {until!r} is before --since {since!r}", USAGE)
     return {"since_ms": begin, "until_ms": end}

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli import units
-from bundlekeel.cli.output import TableLayout, table
+from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.channel import UnitView
@@ -197,8 +197,14 @@ def _ready(answer: Status) -> Text:
 
 def brokers(rows: Sequence[BrokerView], layout: TableLayout) -> RenderableType:
     """One row a broker. Traffic in and out together: latest report, short term, long term."""
+    if not rows:
+        return none_of("brokers", "none is known yet; `bundlekeel doctor` tests each connection")
     if layout.wide:
         return _brokers_stacked(rows) if layout.stacked else _brokers_wide(rows)
+    return layout.fitting(lambda form: _brokers(rows, form))
+
+
+def _brokers(rows: Sequence[BrokerView], layout: TableLayout) -> Table:
     made = table(
         *("broker", *([] if layout.stacked else ["state"]), ">score", ">latest", ">short", ">long", ">bundles"),
         *("coming", ">seen", *([] if layout.stacked else ["verdict"])),
@@ -314,8 +320,14 @@ def split_name(bundle: str, *, longest: int = 40) -> str:
 
 def bundles(rows: Sequence[BundleView], layout: TableLayout) -> RenderableType:
     """One row a bundle. Traffic in and out together, with the number of samples behind each average."""
+    if not rows:
+        return none_of("bundles", "load reports have none that was asked for; `bundlekeel where` finds idle ones")
     if layout.wide:
         return _bundles_stacked(rows) if layout.stacked else _bundles_wide(rows)
+    return layout.fitting(lambda form: _bundles(rows, form))
+
+
+def _bundles(rows: Sequence[BundleView], layout: TableLayout) -> Table:
     made = table(
         *("bundle", *([] if layout.stacked else ["broker"]), ">topics", ">latest", ">short (n)"),
         *(*([] if layout.narrow else [">long (n)"]), ">score", "may move"),

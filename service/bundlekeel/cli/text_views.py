@@ -43,8 +43,10 @@ def why(answer: WhyView, layout: TableLayout) -> RenderableType:
         parts.append(Text(f"  ownership channel: {entry_words(answer.channel)}", style="dim"))
     parts += [Text(f"  {item.code}: {item.detail}; {item.remedy}", style="red") for item in answer.findings]
     for code in answer.codes:
-        detail = f" ({code.detail})" if code.detail else ""
-        parts.append(Padding(coded(code.code).append(f": {code.explanation}{detail}", style="default"), _INDENT))
+        # The sentence has the meaning of a bundle's code, and the detail of a broker's.
+        new = [text for text in (code.explanation, code.detail) if text and text not in answer.sentence]
+        said = f": {new[0]}{''.join(f' ({text})' for text in new[1:])}" if new else ""
+        parts.append(Padding(coded(code.code).append(said, style="default"), _INDENT))
     parts.append(Padding(Text(f"→ {answer.what_would_change_it}"), _INDENT))
     if answer.history:
         parts += [Text(), journal(answer.history, layout)]

@@ -278,7 +278,14 @@ def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot
         latest = max(landed, default=given.now_ms) + timeout_ms(plan_input.params)
         return f"until both brokers' reports show its last move, at the latest {clock_text(latest)}"
     if frees_ms:
-        return f"until {clock_text(frees_ms)}"
+        factor = plan_input.params.cool_down_limited_factor
+        longer = code is Code.COOL_DOWN and bundle in plan_input.guard.limited and factor != 1
+        why = (
+            f"; {factor:g} times as long, as a quota group limits its rates (cool_down_limited_factor)"
+            if longer
+            else ""
+        )
+        return f"until {clock_text(frees_ms)}{why}"
     if code in _NEXT_CYCLE:
         report = given.cycle.report
         last = report.wall_ms if report is not None else given.now_ms

@@ -78,6 +78,15 @@ def test_each_route_names_every_status_that_errors_have(document: dict[str, Any]
     assert told and {name: needed - found for name, found in told.items() if needed - found} == {}
 
 
+def test_only_requests_with_a_body_can_be_refused_for_it(document: dict[str, Any]) -> None:
+    """A GET has none. A dry run names brokers, which may not be known."""
+    of_a_body = {"408", "413", "415"}
+    told = {name: set(item["responses"]) for name, item in operations(document) if "/api/v1/" in name}
+    assert {name for name in told if of_a_body & told[name]} == {name for name in told if not name.startswith("GET ")}
+    assert all(of_a_body <= found for name, found in told.items() if not name.startswith("GET "))
+    assert "404" in told["POST /api/v1/plans"]
+
+
 def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:
     """With credentials configured they are needed; without, reads and dry runs need none; probes never."""
     open_app, guarded = (

@@ -15,7 +15,7 @@ from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.errors import Conflict
 from bundlekeel.daemon.answers.channel import UnitView
-from bundlekeel.daemon.answers.picture import WhyView
+from bundlekeel.daemon.answers.picture import CodeView, WhyView
 from tests.support.fake_channel import VIEW, WRITTEN_MS
 from tests.support.fake_service import BROKERS, FakeService, places
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
@@ -127,6 +127,21 @@ def test_where_names_the_entry() -> None:
         text = drawn(tables.where([row], TableLayout(width=width)), width)
         for part in ("unloading", "Releasing b1:8080 → b2:8080", "version 5"):
             assert part in " ".join(text.split())
+
+
+def test_why_tells_a_meaning_and_a_detail_once() -> None:
+    """The sentence about a bundle has the meaning of its code already, that about a broker the code's detail."""
+    code = CodeView(code="CoolDown", explanation="it moved lately", detail="until 9:00")
+    answer = WhyView(
+        kind="bundle", name="b", sentence="", codes=[code], history=[], what_would_change_it="wait", broker="b1:8080"
+    )
+    for sentence, line in (
+        ("it stays", "CoolDown: it moved lately (until 9:00)"),
+        ("it stays: it moved lately", "CoolDown: until 9:00"),
+        ("b1: until 9:00", "CoolDown: it moved lately"),
+    ):
+        told = drawn(text_views.why(replace(answer, sentence=sentence), TableLayout()))
+        assert line in [text.strip() for text in told.splitlines()]
 
 
 def test_why_names_the_bundle_of_a_topic_first() -> None:

@@ -179,6 +179,26 @@ def test_tables_fit_the_terminal(
         assert any("broker-0.pulsar:8080" in line for line in lines)
 
 
+@pytest.mark.parametrize(("columns", "stacked"), [("123", False), ("97", True)])
+def test_a_row_is_one_line_where_that_fits(
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, columns: str, stacked: bool
+) -> None:
+    """By what the rows take, not by a width for all; and no name is torn where stacked rows keep it whole."""
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = sidecar.run("brokers").stdout.splitlines()
+    assert any("broker-0.pulsar:8080" in line and "Overloaded" in line for line in lines) is not stacked
+    monkeypatch.setenv("COLUMNS", "140")
+    assert "0x20000000_0x30000000" in sidecar.run("bundles").stdout
+
+
+def test_a_list_without_rows_says_what_would_make_one(sidecar: Sidecar) -> None:
+    """Instead of a bare header; JSON stays a list."""
+    tables = (["bundles", "-n", "shop/idle"], ["plan", "list"])
+    for command, told in zip(tables, ("no bundles: ", "no plans: `bundlekeel plan` makes one"), strict=True):
+        assert told in sidecar.run(*command).stdout
+        assert json.loads(sidecar.run(*command, "-o", "json").stdout) == []
+
+
 def test_averages_and_preallocations_are_shown(sidecar: Sidecar) -> None:
     """Latest, short and long term with their sample counts, and preallocated bundles with their age."""
     bundles = sidecar.run("bundles").stdout
@@ -378,6 +398,8 @@ def test_a_time_is_asked_for_as_people_write_it(sidecar: Sidecar) -> None:
     assert wrong.exit_code == 2 and "--since 'last week': expected a duration such as 24h" in wrong.stderr
     turned = sidecar.run("journal", "--since", "1h", "--until", "2h")
     assert turned.exit_code == 2 and "is before" in turned.stderr
+    early = sidecar.run("journal", "--since", "1900-01-01")
+    assert early.exit_code == 2 and "--since '1900-01-01' is before 1970" in early.stderr
     future = sidecar.run("summary", "--since", "2999-01-01")
     assert future.exit_code == 2 and "--since '2999-01-01' is in the future" in future.stderr
 
@@ -477,9 +499,9 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["why", "nowhere/at/all"], None, 1, "is no broker, bundle or topic"),
     (["plan", "show", "feed"], None, 1, "15 minutes"),
     (["plan", "--set", "oops"], None, 2, "key=value"),
-    (["plan", "--scale", "-1"], None, 2, "traffic_scale"),
+    (["plan", "--scale", "-1"], None, 2, "--scale = -1.0: must be greater than 0"),
     (["plan", "--ignore-hit-counts", "--keep-hit-counts"], None, 2, "give one of them"),
-    (["plan", "--add-broker", "a b"], None, 2, "add_brokers.0"),
+    (["plan", "--add-broker", "a b"], None, 2, "--add-broker = 'a b': "),
     (["pause", "--reason", "r", "--for", "soon"], None, 2, "2h"),
     (["pause", "--reason", "r", "--for", "0s"], None, 2, "more than 0s"),
     (["brokers", "--nope"], None, 2, "--nope"),

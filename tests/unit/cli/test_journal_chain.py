@@ -197,7 +197,7 @@ def test_an_emptied_file_is_not_ok(tmp_path: Path) -> None:
     """Neither by itself nor where it is all there is of a journal; an empty file beside rotated ones may be new."""
     path = tmp_path / "j.jsonl"
     path.touch()
-    assert "there is no line" in follow_chain([path], "")["why"]
+    assert follow_chain([path], "")["why"].startswith(f"nothing is recorded in {path}: ")
     written(tmp_path / "j.jsonl.1")
     assert follow_chain(rotated([path, tmp_path / "j.jsonl.1"]), "")["why"] == ""
 
@@ -276,3 +276,17 @@ def test_the_answer_is_the_same_for_programs(tmp_path: Path) -> None:
     good = follow_chain([tmp_path / "j.jsonl"], "")
     (tmp_path / "j.jsonl").write_bytes(b"".join(lines[1::-1]))
     assert set(follow_chain([tmp_path / "j.jsonl"], "")) == set(good)
+
+
+def test_a_journal_without_a_line_is_not_called_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1: nothing is recorded, in which file, or in which folder that of the settings is not."""
+    monkeypatch.delenv("BUNDLEKEEL_CONFIG", raising=False)
+    path = tmp_path / "bundlekeel-journal.jsonl"
+    config = tmp_path / "keel.yaml"
+    config.write_text("cluster: a\nmetadata_store: zk:h:2181\n", encoding="utf-8")
+    absent = CliRunner().invoke(make_app(FakeWiring), ["journal", "verify", "-c", str(config)])
+    assert absent.exit_code == 1 and f"nothing is recorded in {tmp_path}: there is no file {path.name}" in absent.stderr
+    path.touch()
+    empty = CliRunner().invoke(make_app(FakeWiring), ["journal", "verify", "-c", str(config)])
+    assert empty.exit_code == 1 and f"nothing is recorded in {path}" in empty.stdout.replace("\n", "")
+    assert "broken" not in empty.stdout

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
+from bundlekeel.cli.intervene import operation_tables
+from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
+from tests.support.fake_places import refusal
 from tests.support.fake_service import BROKERS, HASH, FakeService
+from tests.unit.cli.test_channel import drawn
 from tests.unit.cli.test_commands import Sidecar, failing, fails, served, sidecar  # fixtures
 
 __all__ = ["served", "sidecar"]
@@ -324,3 +329,15 @@ def test_exit_codes(
 ) -> None:
     """Stable exit codes, and a message on stderr that helps."""
     fails(sidecar, command, prepare, code, said)
+
+
+async def test_bundles_that_stay_for_one_reason_are_listed_below_it() -> None:
+    """What a code means is told once, and each bundle has its own detail."""
+    rows = [refusal(Code.COOL_DOWN, f"b{n}", detail=f"until 9:0{n}") for n in range(3)] + [refusal(Code.PINNED, "b3")]
+    view = replace(await FakeService().requests.unload_namespace("shop/orders"), refusals=rows)
+    lines = drawn(operation_tables.unload(view, None, FakeService().state, TableLayout())).splitlines()
+    assert [line.partition(":")[0].strip() for line in lines if line.startswith("  ") and line[2].isupper()] == [
+        "CoolDown",
+        "Pinned",
+    ]
+    assert "    b1 (until 9:01)" in [line.rstrip() for line in lines] and "    b3" in [line.rstrip() for line in lines]

@@ -22,7 +22,8 @@ def tree(tmp_path: Path) -> Path:
     for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    change(tmp_path, "pyproject.toml", "bundlekeel.example/", "keel.invalid/")
+    for name in ("pyproject.toml", f"{CHART}/Chart.yaml"):
+        change(tmp_path, name, "bundlekeel.example/", "keel.invalid/")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0 - 2026-12-01\n\nThe first.\n", encoding="utf-8")
     return tmp_path
 
@@ -50,10 +51,25 @@ def test_what_is_in_the_way_is_named(tree: Path) -> None:
     assert "project.urls.Homepage" in address
 
 
+def test_addresses_of_the_chart_and_the_day_of_the_release_are_looked_at(tree: Path) -> None:
+    """Artifact Hub shows them; a changelog says when."""
+    change(tree, f"{CHART}/Chart.yaml", "home: https://keel.invalid/", "home: https://keel.example/")
+    change(tree, f"{CHART}/Chart.yaml", "[https://keel.invalid/", "[https://keel.example/")
+    change(tree, "CHANGELOG.md", "0.1.0 - 2026-12-01", "0.1.0")
+    home, sources, day = faults("v0.1.0", tree)
+    assert home.startswith("home in Chart.yaml") and sources.startswith("sources in") and "YYYY-MM-DD" in day
+
+
 def test_this_tree_lacks_only_what_an_owner_can_give() -> None:
     """Addresses. Version, changelog and chart are those of the release that is next, or was last."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    owners = ("`## Unreleased`, which", "which the release would make wrong", "project.urls.")
+    owners = (
+        "`## Unreleased`, which",
+        "which the release would make wrong",
+        "project.urls.",
+        "in Chart.yaml is a",
+        "no date of",
+    )
     assert [fault for fault in faults(f"v{version}") if not any(part in fault for part in owners)] == []
 
 

@@ -231,6 +231,30 @@ class TestCommand:
         file.write_text("zzz: 1")
         assert self.invoke("show", "-c", str(file)).exit_code == 2
 
+    def test_show_what_differs_from_the_defaults(self, tmp_path: Path) -> None:
+        """`--changed`: these keys alone, values as a settings file has them."""
+        file = tmp_path / "c.yaml"
+        group = "{members: ['t:acme'], publish_messages: 5.0}"
+        file.write_text(f"cluster: c\nmode: recommend\nquotas: {{groups: {{acme: {group}}}}}\n")
+        shown = CliRunner(env={"COLUMNS": "80"}).invoke(config_app, ["show", "-c", str(file), "--changed"]).stdout
+        keys = dict(line.split(": ", 1) for line in shown.splitlines())
+        assert sorted(keys) == ["cluster", "quotas.groups"]
+        assert yaml.safe_load(keys["quotas.groups"])["acme"]["members"] == ["t:acme"]
+        tree = yaml.safe_load(self.invoke("show", "-c", str(file), "--changed", "-o", "yaml").stdout)
+        assert tree["quotas"]["groups"] == yaml.safe_load(keys["quotas.groups"])
+
+    def test_check_takes_the_file_as_other_commands_do(self, tmp_path: Path) -> None:
+        """As an argument, with -c or from the environment; not two of them, and not none."""
+        file = tmp_path / "c.yaml"
+        file.write_text("mode: x")
+        named = {"BUNDLEKEEL_CONFIG": str(file)}
+        for arguments, env in (([str(file)], {}), (["-c", str(file)], {}), ([], named)):
+            told = CliRunner(env=env).invoke(config_app, ["check", *arguments])
+            assert told.exit_code == 2 and f"error: file:{file}: mode" in told.stderr
+        assert "give one of them" in self.invoke("check", str(file), "-c", str(file)).stderr
+        none = CliRunner(env={"BUNDLEKEEL_CONFIG": None}).invoke(config_app, ["check"])
+        assert none.exit_code == 2 and "no settings file is named" in none.stderr
+
     def test_what_is_shown_can_be_read_again(self) -> None:
         """The tree of the defaults is a valid file that means the same."""
         tree = as_tree(describe(LoadedSettings.defaults()))

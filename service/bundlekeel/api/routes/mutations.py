@@ -8,7 +8,7 @@ from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
-from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
+from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND
 from bundlekeel.daemon.answers.picture import ModeView, PauseView, Resumed
 from bundlekeel.daemon.answers.plans import Submitted
 
@@ -21,8 +21,8 @@ REFUSALS = documented(
 
 PLAN_CHANGED = documented({409: "the inputs changed since the plan was made; `difference` says what"})
 
-router = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS, tags=["mutations"])
-admin = router_for("admin", changes=True, responses=PROBLEMS | REFUSALS, tags=["mutations"])
+router = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSALS, tags=["mutations"])
+admin = router_for("admin", changes=True, responses=BODY_PROBLEMS | REFUSALS, tags=["mutations"])
 
 
 @router.post("/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND | PLAN_CHANGED)

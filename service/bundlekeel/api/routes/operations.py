@@ -16,7 +16,7 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes.mutations import REFUSALS
-from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
+from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.operations import (
     AdoptionView,
@@ -148,7 +148,7 @@ class AdoptBody(schemas.ReasonBody):
 
 
 reads = router_for("viewer", responses=PROBLEMS, tags=["operations"])
-changes = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
+changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
 
 
 @reads.get("/operations", response_model=OperationsView)

@@ -11,7 +11,7 @@ from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes.mutations import REFUSALS
-from bundlekeel.api.routes.reads import NOT_FOUND, PROBLEMS
+from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
 
@@ -45,7 +45,7 @@ class GroupBody(schemas.ReasonBody):
 
 
 reads = router_for("viewer", responses=PROBLEMS, tags=["quotas"])
-changes = router_for("operator", changes=True, responses=PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
+changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSALS | NOT_FOUND, tags=["mutations"])
 
 
 @reads.get("/quotas", response_model=QuotasView)

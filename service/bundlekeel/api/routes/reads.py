@@ -36,9 +36,6 @@ PROBLEMS = documented(
         400: "a control character in the path, a body that is no JSON object in UTF-8, or no HTTP",
         401: "credentials are missing or not valid (only where authentication is configured)",
         403: "the role is too low, or the Origin is foreign",
-        408: "the body did not arrive in time",
-        413: "the body is too large",
-        415: "the body is no JSON by its Content-Type",
         421: "the Host header names another server",
         422: "a value is unknown, of the wrong type or out of range",
         429: "too many wrong credentials from this address; `Retry-After` says when again",
@@ -46,6 +43,14 @@ PROBLEMS = documented(
         502: "a broker refused the admin request, or did not answer it",
         503: "no picture of the cluster yet, the metadata store does not answer, or too many requests at once",
         504: "no answer in time",
+    }
+)
+# Of requests with a body.
+BODY_PROBLEMS = PROBLEMS | documented(
+    {
+        408: "the body did not arrive in time",
+        413: "the body is too large",
+        415: "the body is no JSON by its Content-Type",
     }
 )
 NOT_FOUND = documented({404: "not known here"})
@@ -63,7 +68,7 @@ UntilMs = Annotated[int, Query(ge=0, description="wall ms; 0: until now")]
 router = router_for("viewer", responses=PROBLEMS)
 # They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be
 # an operator all the same.
-dry_runs = router_for("operator", responses=PROBLEMS)
+dry_runs = router_for("operator", responses=BODY_PROBLEMS)
 channels = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["channel"])
 
 
@@ -149,7 +154,7 @@ async def settings(service: Backend) -> Response:
     return reply(service.settings())
 
 
-@dry_runs.post("/plans", response_model=PlanView, tags=["plans"])
+@dry_runs.post("/plans", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
 async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> Response:
     """A dry run on the leader's picture; nothing is touched."""
     return reply(await service.make_plan((body or schemas.PlanBody()).request()))

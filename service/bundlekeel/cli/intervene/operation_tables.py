@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bundlekeel.cli import units
-from bundlekeel.cli.output import TableLayout, table
+from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.cli.tables import coded, split_name
 from bundlekeel.core.model.codes import overridable
 from bundlekeel.daemon.answers.operations import DrainView, OperationsView, ResumedScopeView
@@ -131,7 +132,13 @@ def _relocated(moves: Sequence[MoveView], refusals: Sequence[RefusalView], layou
                 f"{units.share(move.target_before)} → {units.share(move.target_after)}",
             )
         parts.append(made)
-    return [*parts, *(Text(item.bundle).append(_refusal(item)) for item in refusals)]
+    alike: dict[str, list[RefusalView]] = {}
+    for item in refusals:
+        alike.setdefault(item.code, []).append(item)
+    for items in alike.values():
+        parts.append(_refusal(replace(items[0], detail="")))
+        parts += [Text(f"    {item.bundle}{f' ({item.detail})' if item.detail else ''}") for item in items]
+    return parts
 
 
 def _remaining(seconds: float) -> Text:
@@ -161,7 +168,8 @@ def operations(answer: OperationsView, _: TableLayout) -> RenderableType:
     for row in answer.pauses:
         paused = f"{row.scope or 'everything'}: paused {_until(row.until_ms, 'until resumed')}"
         lines.append(Text(f"{paused} by {row.by}: {row.reason}", style="yellow"))
-    return Group(*lines) if lines else Text("there are no requests")
+    made_by = "`bundlekeel drain`, `cordon`, `warm`, `pin`, `exclude` and `pause` make them"
+    return Group(*lines) if lines else none_of("requests", made_by)
 
 
 def resumed(answer: Resumed | ResumedScopeView, _: TableLayout) -> RenderableType:
@@ -176,6 +184,8 @@ def _until(until_ms: int, ever: str = "for good") -> str:
 
 def reviews(rows: Sequence[ReviewView], _: TableLayout) -> RenderableType:
     """A line a proposal."""
+    if not rows:
+        return none_of("proposals", "with `review` in the settings, changes wait here for another person")
     made = table("proposed", "id", "state", "what", "by", "reviewer", "may be")
     for row in rows:
         made.add_row(

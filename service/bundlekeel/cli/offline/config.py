@@ -20,6 +20,7 @@ from rich.text import Text
 from bundlekeel.cli.client import CredentialFiles, connect, typed_options
 from bundlekeel.cli.exit_codes import USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, console, dump
+from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import (
     OutputOption,
     SocketOption,
@@ -32,7 +33,7 @@ from bundlekeel.cli.session import (
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import new_token
 from bundlekeel.settings.describe import as_tree, describe, folder_warnings, parameter_rows, warnings_of
-from bundlekeel.settings.load import ConfigErrors, load_settings, misnamed_variables
+from bundlekeel.settings.load import ConfigErrors, LoadedSettings, load_settings, misnamed_variables
 
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
 TABLES = (Output.TABLE, Output.WIDE)
@@ -49,7 +50,9 @@ ElsewhereOption = Annotated[
 @config_app.command()
 @guarded
 def check(
-    file: Annotated[Path, typer.Argument(help="The settings file (YAML).")],
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(help="The settings file (YAML); or -c FILE.")] = None,
+    config: ConfigOption = None,
     elsewhere: ElsewhereOption = False,
 ) -> None:
     """Check a settings file together with the environment. Exit code 2 and every problem if it cannot be used.
@@ -57,7 +60,11 @@ def check(
     Files of tokens and certificates that it names must exist. What is allowed but hardly meant gives a warning: a
     shedder and a placement that do not fit together, an API that everybody can read, a folder that does not exist.
     """
-    loaded = load_settings(file)
+    if file is not None and "config" in typed_options(context):
+        raise CliError(f"FILE {file} and -c {config} each name a settings file: give one of them", USAGE)
+    if (path := file or config) is None:
+        raise CliError("no settings file is named: give FILE, -c FILE or BUNDLEKEEL_CONFIG", USAGE)
+    loaded = load_settings(path)
     settings = loaded.settings
     folders = [] if elsewhere else folder_warnings(loaded)
     for text in (*warnings_of(settings), *folders, *misnamed_variables(os.environ)):
@@ -145,10 +152,9 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
 @guarded
 def show(  # noqa: PLR0913, PLR0917 - the options of one command
     context: typer.Context,
-    file: Annotated[
-        Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The settings file.")
-    ] = None,
+    file: ConfigOption = None,
     origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what differs from the defaults.")] = False,
     running: Annotated[bool, typer.Option("--running", help="Ask the sidecar of this settings file.")] = False,
     url: UrlOption = None,
     socket: SocketOption = None,
@@ -169,6 +175,9 @@ def show(  # noqa: PLR0913, PLR0917 - the options of one command
             rows = client.get("settings")
     else:
         rows = describe(load_settings(file))
+    if changed:
+        stock = {row["key"]: row["value"] for row in describe(LoadedSettings.defaults())}
+        rows = [row for row in rows if row["key"] not in stock or row["value"] != stock[row["key"]]]
     if output in TABLES:
         _print_settings(rows, origin=origin)
     elif origin:
@@ -234,8 +243,8 @@ def _cell(value: object) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "[]"
+    if isinstance(value, list | dict):
+        return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6).strip()
     return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
 
 

@@ -9,8 +9,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
@@ -87,20 +85,23 @@ class Planner:
         if request.what_if:
             ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)
             finished = FinishView(**asdict(await asyncio.to_thread(ended)))
-            answer = replace(answer, finished=finished, assumption=self._assumption(request, made, given.params))
+            answer = replace(
+                answer, finished=finished, assumption=self._assumption(request, made, homeless, given.params)
+            )
         return self.keep(replace(answer, by_leader=by_leader), request)
 
-    def _assumption(self, request: PlanRequest, made: Plan, params: Parameters) -> str:
+    def _assumption(self, request: PlanRequest, made: Plan, homeless: Sequence[Refusal], params: Parameters) -> str:
         """What a what-if assumes. Its loads begin where the bundles of removed brokers have found a place already, so
         the load of now is told beside them."""
         snapshot = self._cycle.snapshot
         assert snapshot is not None
-        gone = [row for row, broker in enumerate(snapshot.brokers.ids) if broker in request.remove_brokers]
         parts = []
-        if gone:
-            names = ", ".join(snapshot.brokers.ids[row] for row in gone)
-            bundles = numbered(int(np.isin(snapshot.bundles.owner, gone).sum()), "bundle")
-            parts.append(f"without {names}, whose {bundles} went to the others, the largest to the least loaded")
+        if request.remove_brokers:
+            names = ", ".join(sorted(request.remove_brokers))
+            left = (
+                f", but {numbered(len(homeless), 'bundle')} that no other may take (see refusals)" if homeless else ""
+            )
+            parts.append(f"without {names}, whose bundles went to the others, the largest to the least loaded{left}")
         if request.add_brokers:
             parts.append(f"with {', '.join(request.add_brokers)}, empty at first")
         if request.traffic_scale != 1.0:

@@ -1,4 +1,4 @@
-"""What people get to see: where, why, tables, what-if plans."""
+"""What people get to see: where, why, tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import AdvertisedListener
-from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import timeout_ms
@@ -313,128 +312,6 @@ async def test_tables_show_latest_short_long_and_preallocated() -> None:
     sizes = [row.short.throughput_in for row in bundles]
     assert sizes == sorted(sizes, reverse=True) and bundles[0].short_samples == 1
     assert {row.code for row in bundles} >= {"Unsettled"} or any(row["preallocated_to"] for row in bundles)
-
-
-async def test_what_if_with_other_brokers_and_with_more_traffic() -> None:
-    """A dry run may take brokers away, add some or scale traffic; it stores and touches nothing."""
-    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
-    await sidecar.cycle.turn()
-    cycle_state = sidecar.cycle.cycle_state
-    made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[2],)))
-    assert {load.broker for load in made.loads} == set(BROKERS[:2])
-    assert BROKERS[2] not in {move.target for move in made.moves}
-    doubled = await sidecar.planner.make(PlanRequest(traffic_scale=2.0))
-    plain = await sidecar.planner.make(PlanRequest())
-    more = await sidecar.planner.make(PlanRequest(add_brokers=("new-1", "new-2"), remove_brokers=(BROKERS[2],)))
-    assert [load.broker for load in more.loads] == [*BROKERS[:2], "new-1", "new-2"]
-    assert {move.target for move in more.moves} & {"new-1", "new-2"}
-    assert made.what_if and doubled.what_if and more.what_if and not plain.what_if
-    assert doubled.loads[0].throughput_before == pytest.approx(2 * plain.loads[0].throughput_before)
-    assert sidecar.cycle.cycle_state == cycle_state and not sidecar.cluster.model.unloads
-    assert sidecar.planner.find(made.hash)[0] is made
-
-
-async def test_a_what_if_right_after_moves_keeps_every_bundle() -> None:
-    """The brokers' reports do not show them yet: nothing is lost with a broker that they went to."""
-    sidecar = await FakeSidecar(FakeCluster()).lead()
-    await sidecar.cycle.turn()
-    moved = sidecar.cycle.cycle_state.ledger.entries
-    assert moved
-    made = await sidecar.planner.make(PlanRequest(remove_brokers=(moved[0].target,)))
-    assert sum(load.bundles_before for load in made.loads) == len(sidecar.cluster.shares)
-    everything = sum(load.throughput_before for load in (await sidecar.planner.make(PlanRequest())).loads)
-    assert sum(load.throughput_before for load in made.loads) == pytest.approx(everything)
-
-
-async def test_a_what_if_goes_by_policies() -> None:
-    """A broker that is reserved for others takes nothing; where no other is left, the bundles are named."""
-    cluster = FakeCluster()
-    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
-    gold = IsolationPolicy(name="gold", namespaces=("t/gold",), primary=("b2",))
-    only = IsolationPolicy(name="only", namespaces=("t/ns",), primary=("b1",))
-    for policies, stays in (((gold,), BROKERS[2]), ((gold, only), "")):
-        cluster.metadata.isolation["local"] = policies
-        await sidecar.cycle.turn()
-        made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[0],), traffic_scale=1.5))
-        assert {load.broker for load in made.loads if load.bundles_before} == ({stays} if stays else set())
-        named = {item.bundle for item in made.refusals if item.code == "PolicyForbids" and item.broker == BROKERS[0]}
-        assert named == (set() if stays else set(cluster.shares))
-        assert made.refusal_counts.get("PolicyForbids", 0) >= len(named)
-
-
-@pytest.mark.parametrize("strategy", ["avg", "threshold", "transfer"])
-async def test_a_what_if_at_first_sight_waits_for_no_counter(strategy: str) -> None:
-    """Whatever the running strategy counts before it acts: an added broker is filled at once, an even cluster rests."""
-    params = with_params(strategy=strategy, avg_hit_count_low=100, avg_hit_count_high=100, transfer_hit_count=100)
-    even = FakeCluster({broker: [0.1] * 6 for broker in BROKERS})
-    sidecar = await FakeSidecar(even, mode="recommend", params=params).lead()
-    await sidecar.cycle.turn()
-    more = await sidecar.planner.make(PlanRequest(ignore_hit_counts=True, add_brokers=("new-1",)))
-    assert {move.target for move in more.moves} == {"new-1"}
-    assert not (await sidecar.planner.make(PlanRequest(ignore_hit_counts=True))).moves
-
-
-async def test_a_what_if_tells_how_it_ends() -> None:
-    """Plan after plan until nothing moves: as many moves and cycles as it takes, and how even the load is then."""
-    params = with_params(max_moves_per_cycle=2, avg_hit_count_low=8, avg_hit_count_high=8)
-    cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
-    sidecar = await FakeSidecar(cluster, mode="recommend", params=params, settings=SLOWLY).lead()
-    await sidecar.cycle.turn()
-    made = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))
-    assert len(made.moves) == 2 and made.finished is not None
-    told = made.finished
-    assert told.complete and told.moves > 2 and told.cycles == -(-told.moves // 2)
-    assert 1.0 <= told.max_mean < made.imbalance.after
-    # Cycles that the budgets cut off follow each other after a fifth of the interval.
-    assert (told.cycles - 1) * 6 <= told.seconds < told.cycles * 6 + told.moves
-    assert (await sidecar.planner.make(PlanRequest())).finished is None
-    kept = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",), ignore_hit_counts=False))
-    assert not kept.moves and kept.verdict.code == "HitCount" and kept.finished is not None
-    assert kept.finished.moves == told.moves and kept.finished.seconds > 7 * 30
-
-
-async def test_a_what_if_waits_for_the_hour_and_gives_up_after_many_cycles() -> None:
-    """A full hour is waited for; what takes more cycles than are looked at is not called finished."""
-    cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
-    sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(max_moves_per_hour=4)).lead()
-    await sidecar.cycle.turn()
-    told = (await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))).finished
-    assert told is not None and told.complete and told.moves > 4
-    assert 3600 * ((told.moves - 1) // 4) <= told.seconds < 3600 * ((told.moves - 1) // 4 + 1)
-    many = FakeCluster({broker: [0.004] * 130 for broker in BROKERS})
-    slow = await FakeSidecar(many, mode="recommend", params=with_params(max_moves_per_cycle=1)).lead()
-    await slow.cycle.turn()
-    told = (await slow.planner.make(PlanRequest(add_brokers=("new-1", "new-2")))).finished
-    assert told is not None and not told.complete and told.moves == told.cycles == 100
-
-
-async def test_smoothed_scores_of_the_real_cluster_do_not_count_in_a_what_if() -> None:
-    """With a hundredth of the traffic no broker is above the others by what is worth a move, as if it had been so."""
-    sidecar = await FakeSidecar(FakeCluster(), mode="recommend", params=with_params(strategy="threshold")).lead()
-    await sidecar.cycle.turn()
-    assert (await sidecar.planner.make(PlanRequest())).moves
-    assert not (await sidecar.planner.make(PlanRequest(traffic_scale=0.01))).moves
-
-
-@pytest.mark.parametrize(
-    ("request_", "field"),
-    [
-        (PlanRequest(remove_brokers=BROKERS), "remove_brokers"),
-        (PlanRequest(add_brokers=(BROKERS[1],)), "add_brokers"),
-        (PlanRequest(add_brokers=("new-1", "new-1")), "add_brokers"),
-        (PlanRequest(remove_brokers=BROKERS, add_brokers=("new-1",)), "remove_brokers"),
-        (PlanRequest(traffic_scale=0.0), "traffic_scale"),
-        (PlanRequest(strategy="magic"), "strategy"),
-        (PlanRequest(parameters={"nonsense": 1}), "parameters.nonsense"),
-    ],
-)
-async def test_impossible_what_if_names_the_field(request_: PlanRequest, field: str) -> None:
-    """A wrong override is a ConfigError that names its field."""
-    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
-    await sidecar.cycle.turn()
-    with pytest.raises(ConfigError) as caught:
-        await sidecar.planner.make(request_)
-    assert caught.value.field == field
 
 
 async def test_an_unknown_broker_is_not_found() -> None:

@@ -1,10 +1,14 @@
-"""`why` of names that are in no load report."""
+"""`why` of names that are in no load report, and of bundles whose rates are limited."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.text_format import clock_text
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 
@@ -34,3 +38,30 @@ async def test_why_of_an_idle_bundle_names_its_owner() -> None:
     owned = await sidecar.service.why(bundle)
     assert owned.broker == BROKERS[2] and owned.sentence.startswith(f"{BROKERS[2]} owns it")
     assert [item.code for item in owned.codes] == ["Idle"]
+
+
+async def test_a_broker_is_named_by_its_whole_id() -> None:
+    """The beginning of one is an error that names the brokers that begin so."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    with pytest.raises(NotFound, match=f"^no broker '{BROKERS[1][:2]}'; nearest: {BROKERS[1]};"):
+        await sidecar.service.why(BROKERS[1][:2])
+
+
+async def test_why_tells_that_quotas_make_a_cool_down_longer() -> None:
+    """The end, and the factor with its parameter."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    snapshot, state = sidecar.cycle.snapshot, sidecar.cycle.cycle_state
+    assert snapshot is not None
+    moved = {entry.bundle for entry in state.ledger.entries}
+    bundle = next(name for name in snapshot.bundles.names if name not in moved)
+    recent = {**state.recent, bundle: RecentMove(at_ms=snapshot.wall_ms, source="")}
+    sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
+    sidecar.cycle.guard_memory.limited = lambda namespaces: namespaces
+    told = (await sidecar.service.why(bundle)).codes[0]
+    ends = clock_text(snapshot.wall_ms + int(2000 * sidecar.cycle.params.cool_down_seconds))
+    assert told.code == "CoolDown"
+    assert told.detail.endswith(
+        f"until {ends}; 2 times as long, as a quota group limits its rates (cool_down_limited_factor)"
+    )

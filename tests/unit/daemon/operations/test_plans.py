@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -86,30 +85,6 @@ async def two(cluster: FakeCluster | None = None, *, ceiling: str = "act") -> tu
         await sidecar.cycle.turn()
     assert leader.leadership.leading and not follower.leadership.leading
     return replicas, leader, follower
-
-
-async def test_a_what_if_says_what_it_assumes() -> None:
-    """Its loads begin where bundles of removed brokers are elsewhere already: the load of now stands beside them."""
-    sidecar = await FakeSidecar(FakeCluster(), params=PATIENT).lead()
-    await sidecar.cycle.turn()
-    snapshot = sidecar.cycle.snapshot
-    assert snapshot is not None
-    made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[0],), traffic_scale=1.5))
-    said = re.fullmatch(
-        r"what if: without b1:8080, whose 6 bundles went to the others, the largest to the least loaded; all traffic "
-        r"times 1\.5\. The busiest broker is at ([\d.]+)% now, then at ([\d.]+)%, and at ([\d.]+)% after the moves; "
-        r"(\d) brokers? above 85% \(overloaded_threshold_percent\)",
-        made.assumption,
-    )
-    assert said, made.assumption
-    now, before, after, over = map(float, said.groups())
-    as_it_is = await sidecar.planner.make(PlanRequest())
-    assert now == round(100 * max(load.score_before for load in as_it_is.loads), 1)
-    assert before == round(100 * max(load.score_before for load in made.loads), 1)
-    assert after == round(100 * max(load.score_after for load in made.loads), 1)
-    assert over == sum(load.score_after > 0.85 for load in made.loads)
-    assert as_it_is.assumption == ""
-    assert [row.what_if for row in sidecar.planner.all()] == [True, False]
 
 
 async def test_a_plan_is_found_at_every_replica_wherever_it_was_made() -> None:

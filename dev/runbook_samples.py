@@ -1,0 +1,88 @@
+"""Samples of output in the runbooks: what the commands print over the fake service of the tests, in the situation that
+the page is about. A page has a mark before each sample:
+
+    <!-- sample: COMMAND; SITUATION; LINES -->
+
+LINES: how the lines that are shown begin, separated by commas; lines that continue them are shown too. Without it all
+are.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Final
+
+import httpx
+import structlog
+from typer.testing import CliRunner
+
+from bundlekeel.api import ApiServer
+from bundlekeel.cli.app import make_app
+from dev.loop_thread import LoopThread
+from dev.runbook_situations import SITUATIONS, SampleService, SampleWiring
+from dev.wrong_inputs import apart
+
+_COLUMNS: Final = "96"
+_SOCKET: Final = "keel.sock"
+# A sample's indentation and mark, and the block of the sample, if it has been written.
+_MARK: Final = re.compile(r"^( *)<!-- sample: (.+?) -->\n(?:\s*```text\n.*?^ *```\n)?", re.MULTILINE | re.DOTALL)
+
+
+def with_samples(page: Path) -> str:
+    """A page with its samples renewed. KeyError for a situation that there is not."""
+    return _MARK.sub(_renewed, page.read_text(encoding="utf-8"))
+
+
+def _renewed(found: re.Match[str]) -> str:
+    indent, mark = found.groups()
+    command, situation, lines = (*(part.strip() for part in mark.split(";")), "")[:3]
+    printed = _chosen(sample(command, situation), [word.strip() for word in lines.split(",") if word.strip()])
+    name = "" if command.startswith("get ") else "bundlekeel "
+    block = ["```text", f"$ {name}{command}", *printed, "```"]
+    return "\n".join([f"{indent}<!-- sample: {mark} -->", "", *(f"{indent}{line}".rstrip() for line in block), ""])
+
+
+def _chosen(lines: list[str], begin: list[str]) -> list[str]:
+    """Those that begin so, spaces apart, with the lines that continue them."""
+    shown, taken = [], False
+    for line in lines:
+        if line[:1].strip():
+            taken = " ".join(line.split()).startswith(tuple(begin))
+        if (taken and line) or not begin:
+            shown.append(line)
+    return shown
+
+
+class _Served(LoopThread):
+    """The fake service behind its API."""
+
+    def __init__(self, service: SampleService) -> None:
+        super().__init__("sample")
+        self._service = service
+        self.server: ApiServer
+
+    async def _listen(self) -> None:
+        self.server = ApiServer(self._service, "127.0.0.1", 0, Path(_SOCKET))
+        await self.server.start()
+
+    async def _close(self) -> None:
+        await self.server.stop()
+
+
+def sample(command: str, situation: str) -> list[str]:
+    """What the command prints, line by line; the exit code last, when it is not 0."""
+    service = SampleService(at := SITUATIONS[situation])
+    wiring = SampleWiring(at, service)
+    with apart(), structlog.testing.capture_logs(), _Served(service) as served:
+        words = shlex.split(command)
+        if words[0] == "get":
+            return httpx.get(f"{served.server.url}{words[1]}").text.strip().splitlines()
+        app = make_app(lambda: wiring)
+        environment = {"BUNDLEKEEL_SOCKET": _SOCKET, "COLUMNS": _COLUMNS}
+        result = CliRunner().invoke(app, words, env=environment)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    code = [f"(exit code {result.exit_code})"] if result.exit_code else []
+    return [*(line.rstrip() for line in result.output.strip().splitlines()), *code]

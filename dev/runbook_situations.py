@@ -1,0 +1,270 @@
+"""What a cluster looks like while an alert fires, as the fake service of the tests answers, for samples in runbooks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.guard.external_moves import ExternalMove
+from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.planning.effects import NO_BENEFIT, Effect
+from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.operations import OperationsView
+from bundlekeel.daemon.answers.picture import (
+    BrokerView,
+    Check,
+    CodeView,
+    CycleVerdict,
+    EndedView,
+    LedgerView,
+    MemberView,
+    PauseView,
+    State,
+    TakeoverView,
+    VerdictView,
+    WhyView,
+)
+from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.state.documents import request_record
+from bundlekeel.ports.history import HistoryStore
+from bundlekeel.settings.load import LoadedSettings
+from tests.support.fake_places import BUNDLE
+from tests.support.fake_service import BROKERS, NOW_MS, FakeService
+from tests.support.fake_wiring import FakeWiring
+from tests.support.history_cases import records_of, sequence
+
+HOT, COOL, QUIET = BROKERS
+STORE: Final = "zk:zk1:2181/pulsar"
+_WHO: Final = {"by": "ann", "reason": "broker upgrade"}
+_BALANCED: Final = (Code.BALANCED, "the brokers differ by up to 3.1% (< 6.1%)")
+_TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], ended=None, by="ann", reason="go live")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """What differs from the fake service. `state`: fields of it. `verdict`: of the last cycles. `checks`: of `doctor`
+    and the probes. `seen`: ages of the brokers' loads."""
+
+    state: Mapping[str, Any] = field(default_factory=dict)
+    verdict: tuple[Code, str] = (Code.HIT_COUNT, "2 brokers differ by up to 72.0% (>= 6.1%); seen in 1 of 8 reports")
+    checks: tuple[Check, ...] = ()
+    records: tuple[Json, ...] = ()
+    channel: Mapping[str, Any] = field(default_factory=dict)
+    why: CodeView | None = None
+    brokers: Callable[[list[BrokerView]], list[BrokerView]] = lambda rows: rows[:3]
+    failsafe: Json = field(default_factory=dict)
+    blocked: Mapping[str, int] = field(default_factory=dict)
+
+
+class SampleService(FakeService):
+    """In such a situation."""
+
+    def __init__(self, at: Situation) -> None:
+        super().__init__()
+        self._at = at
+        code, sentence = at.verdict
+        verdict = VerdictView(code=code, sentence=sentence)
+        self.verdicts_made = [
+            CycleVerdict(cycle=4700 + index, wall_ms=NOW_MS + 10_000 * index, verdict=verdict, moves=0, refusals={})
+            for index in range(12)
+        ]
+        self.checks = list(at.checks)
+
+    def state(self) -> State:
+        """With what differs."""
+        return replace(super().state(), **self._at.state)
+
+    def brokers(self) -> list[BrokerView]:
+        """Three of them, unless one more is what it is about."""
+        return self._at.brokers(super().brokers())
+
+    async def why(self, name: str) -> WhyView:
+        """One code."""
+        made, code = await super().why(name), self._at.why
+        if code is None:
+            return made
+        wait = "wait for the remaining fresh reports: the difference has to last"
+        sentence = f"{name}: 85.0%, hot: low 1/8, high 0/2 fresh reports"
+        return replace(made, sentence=sentence, codes=[code], history=[], what_would_change_it=wait)
+
+    def channel(self) -> ChannelSummary:
+        """With what differs."""
+        return replace(super().channel(), **self._at.channel)
+
+    def channel_findings(self) -> list[FindingView]:
+        """Since two hours, unless the channel is in order. By the clock, because the command prints ages."""
+        since = round(time.time() * 1000) - 7_530_000
+        rows = [replace(row, since_ms=since, deadline_ms=since + 90_000) for row in super().channel_findings()]
+        return rows if self._at.channel.get("findings", True) else []
+
+    def live(self) -> list[Check]:
+        """As given."""
+        return list(self._at.checks)
+
+    def _records(self, limit: int, kind: str | None) -> list[Json]:
+        return list(self._at.records)
+
+
+class SampleWiring(FakeWiring):
+    """Commands that ask no sidecar; a history is in the folder `history`."""
+
+    def __init__(self, at: Situation, service: SampleService) -> None:
+        super().__init__()
+        self.checks = list(at.checks)
+        self.deaths = [at.failsafe]
+        drain = replace(service.requests.operations().drains[0], blocked=dict(at.blocked), left=3, state="blocked")
+        service.requests.operations = lambda: OperationsView(  # type: ignore[method-assign]
+            drains=[drain] if at.blocked else [], cordons=[], warms=[], pins=[], exclusions=[], pauses=[]
+        )
+
+    def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
+        """Six cycles of which two are missing."""
+        store, records = ParquetStore(Path("history")), records_of(sequence(6, 12))
+        store.publish(1, 1, records[:2])
+        store.publish(1, 2, records[4:])
+        return store
+
+
+def _excluded(rows: list[BrokerView]) -> list[BrokerView]:
+    return rows
+
+
+def _old(rows: list[BrokerView]) -> list[BrokerView]:
+    return [*rows[:2], replace(rows[2], report_age_seconds=1571.0, verdict=None, requested="", unsettled=False)]
+
+
+def _good(rows: list[BrokerView]) -> list[BrokerView]:
+    return [
+        replace(
+            row, score_ratio=score, requested="", unsettled=False, preallocated=[], report_age_seconds=8.0,
+            measured_seconds=10.0, verdict=VerdictView(code=Code.BALANCED, sentence=""),
+        )
+        for row, score in zip(rows, (0.45, 0.43, 0.42), strict=False)
+    ]  # fmt: skip
+
+
+def _stopped(code: Code, **more: Any) -> dict[str, Any]:
+    return {"mode": "act", "acting": False, "acting_obstacle": code.value, "takeover": _TAKEN_OVER, **more}
+
+
+def _asked(what: str) -> Json:
+    return request_record(what, wall_ms=NOW_MS, **_WHO)
+
+
+def _audit(path: str, status: int) -> Json:
+    sentence = f"somebody without valid credentials: POST {path} answered {status}"
+    return {"kind": "audit", "wall_ms": NOW_MS, "by": "", "reason": "", "what": f"POST {path}", "sentence": sentence}
+
+
+_OWN_SPLITS: Final = {
+    "kind": "finding",
+    "wall_ms": NOW_MS,
+    "event": "appeared",
+    "code": Code.BROKERS_SPLIT_THEMSELVES.value,
+    "sentence": f"{Code.BROKERS_SPLIT_THEMSELVES.value}: {COOL} split by themselves again, though the takeover turned "
+    "that off",
+}
+_EFFECT: Final = Effect(
+    source=HOT, target=QUIET, bundles=(BUNDLE,), at_ms=NOW_MS, begun_ms=NOW_MS - 300_000, predicted=0.11,
+    realised=0.01, word=NO_BENEFIT,
+).record()  # fmt: skip
+_STORE_ANSWERS: Final = (
+    Check.passed("metadata store", f"{STORE} answers"),
+    Check.passed("session", "negotiated 10 s, heartbeat every 1 s"),
+    Check.passed("own root", "reads and writes below our own root"),
+)
+_REFUSED: Final = Check.failed(
+    "admin API",
+    f"{COOL}: AdminUnauthorized: 401 Unauthorized",
+    "give `admin.token` or `admin.token_file` a super-user role's token",
+)
+_NO_COUNTERS: Final = Check.warned(
+    "live loads",
+    f"3 brokers: live 2, refused 1; {COOL}: 401 Unauthorized",
+    "let this host read /metrics/ of the brokers with topics in it (exposeTopicLevelMetricsInPrometheus=true), "
+    "or set `counters.source` to prometheus or off; reports are used until then",
+)
+_NO_TOPICS: Final = Check.failed(
+    "load topics",
+    "connecting ConnectError",
+    "let this host reach the brokers' service ports; its identity must be allowed to consume in pulsar/system",
+)
+_NO_STORE: Final = Check.failed(
+    "metadata store",
+    f"{STORE} did not answer within 10 s",
+    "check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
+)
+_NO_PICTURE: Final = Check.failed("metadata store", f"{STORE} does not answer", f"check that {STORE} is reachable")
+_LATE: Final = Check.failed(
+    "cycles", "last one ended 605 s ago", "restart this sidecar; its intents are settled by the next leader"
+)
+_PUT_ASIDE: Final = EndedView(
+    by="deadman (root@failsafe-1)", reason="no cycle for 10m 4s", wall_ms=NOW_MS, deadman=True
+)
+
+# By the name that a page gives.
+SITUATIONS: Final[Mapping[str, Situation]] = {
+    "good": Situation(
+        state={"mode": "act", "acting": True, "acting_obstacle": None, "takeover": _TAKEN_OVER,
+               "ledger": LedgerView(entries=0, unsettled=[])},
+        verdict=_BALANCED,
+        checks=(*_STORE_ANSWERS, Check.passed("brokers", "3 registered, mode modular"),
+                Check.passed("reports", "3 usable"), Check.passed("admin API", "3 brokers show their configuration"),
+                Check.passed("live loads", "3 brokers: live 3"),
+                Check.passed("brokers' own shedding", "off on every broker that answered")),
+        channel={"findings": {}, "in_flight_oldest_seconds": 0.0},
+        brokers=_good,
+    ),
+    "admin refused": Situation(checks=(*_STORE_ANSWERS, _REFUSED)),
+    "requests refused": Situation(records=(_audit("/api/v1/pause", 401), _audit("/api/v1/mode", 401))),
+    "hot": Situation(why=CodeView(code=Code.HIT_COUNT.value, explanation=EXPLANATIONS[Code.HIT_COUNT])),
+    "excluded": Situation(brokers=_excluded),
+    "own splits": Situation(records=(_OWN_SPLITS,)),
+    "incomplete": Situation(verdict=(Code.INCOMPLETE_PICTURE, "2 of 3 brokers have no usable report")),
+    "no channel": Situation(channel={"up": False, "detail": "no broker's web service answers", "findings": {}}),
+    "counters": Situation(checks=(*_STORE_ANSWERS, _NO_COUNTERS)),
+    "drain": Situation(blocked={Code.POLICY_FORBIDS.value: 3}),
+    "external": Situation(
+        records=tuple(ExternalMove(bundle=BUNDLE, source=a, target=b, at_ms=NOW_MS + at, undone=undone).record()
+                      for a, b, at, undone in ((HOT, QUIET, 0, False), (QUIET, HOT, 40_000, True))),
+    ),
+    "put aside": Situation(
+        state=_stopped(Code.PUT_ASIDE, takeover=replace(_TAKEN_OVER, active=False, ended=_PUT_ASIDE)),
+    ),
+    "failsafe": Situation(failsafe={"state": "alive", "sentence": "a cycle was completed 4 s ago"}),
+    "intents": Situation(
+        state={"ledger": LedgerView(entries=2, unsettled=[HOT, QUIET])},
+    ),
+    "load topics": Situation(checks=(*_STORE_ANSWERS, _NO_TOPICS)),
+    "effects": Situation(records=(_EFFECT,)),
+    "moves fail": Situation(
+        records=(MoveOutcome(bundle=BUNDLE, source=HOT, destination=QUIET, outcome="unknown", seconds=90.2,
+                             code=Code.NO_ANSWER.value, started_wall_ms=NOW_MS).record(),),
+    ),
+    "no cycles": Situation(checks=(_LATE,)),
+    "no leader": Situation(
+        state={"leader": None, "role": "follower", "epoch": None},
+        checks=(_NO_PICTURE, Check.passed("leadership", "follower"), Check.passed("picture", "3 brokers")),
+    ),
+    "paused": Situation(
+        state=_stopped(Code.PAUSED, paused=PauseView(since_ms=NOW_MS, until_ms=None, **_WHO)),
+        records=(_asked("pause"),),
+    ),
+    "old": Situation(brokers=_old),
+    "alone": Situation(state={"members": []}),
+    "second balancer": Situation(state=_stopped(Code.SECOND_BALANCER)),
+    "no store": Situation(checks=(_NO_STORE,)),
+    "not acting": Situation(
+        state={"mode_ceiling": "recommend", "takeover": _TAKEN_OVER},
+        records=(_asked("mode recommend"),),
+    ),
+    "two leaders": Situation(
+        state={"member": "pod-b", "leader": MemberView(id="pod-b", seat=0, epoch=6), "epoch": 6},
+    ),
+    "error": Situation(verdict=(Code.INTERNAL_ERROR, "the cycle failed unexpectedly; see the log")),
+}  # fmt: skip

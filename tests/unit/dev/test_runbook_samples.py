@@ -1,0 +1,68 @@
+"""Samples of output in the runbooks: they are what the commands print, in situations that can be."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from bundlekeel.daemon import service
+from bundlekeel.daemon.operations import doctor, doctor_checks
+from dev.runbook_samples import with_samples
+from dev.runbook_situations import SITUATIONS
+
+RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "operations" / "runbooks"
+# What they look at is no output of a command: CPU and dashboards, the log of a disk, the log of a receiver.
+WITHOUT = {"BundlekeelEventLoopLags", "BundlekeelJournalNotWritten", "BundlekeelNotificationsLost"}
+
+
+def test_runbooks_have_samples() -> None:
+    """Of each alert that a command shows, and on the page that says what good output looks like."""
+    bare = {page.stem for page in RUNBOOKS.glob("*.md") if "<!-- sample: " not in page.read_text(encoding="utf-8")}
+    assert bare == WITHOUT
+
+
+def test_a_sample_is_renewed_and_nothing_else(tmp_path: Path) -> None:
+    """An old one is replaced, one that is missing is written; a second time changes nothing."""
+    page = tmp_path / "page.md"
+    mark = "   <!-- sample: verdicts; error -->\n"
+    page.write_text(f"1. Look.\n\n{mark}\n   ```text\n   old\n   ```\n\n2. Go on.\n\n{mark}\nEnd.\n", encoding="utf-8")
+    once = with_samples(page)
+    assert "old" not in once and once.count("InternalError") == 2
+    assert (
+        re.sub(r"\n   ```text\n.*?```\n", "", once, flags=re.DOTALL)
+        == f"1. Look.\n\n{mark}\n2. Go on.\n\n{mark}\nEnd.\n"
+    )
+    page.write_text(once, encoding="utf-8")
+    assert with_samples(page) == once
+
+
+def test_only_the_lines_that_a_mark_names_are_shown(tmp_path: Path) -> None:
+    """With those that continue them; a failing command with its exit code."""
+    page = tmp_path / "page.md"
+    page.write_text("<!-- sample: status; no leader; leader none, ready -->\n<!-- sample: doctor; no store -->\n")
+    assert with_samples(page).splitlines()[3:6] == [
+        "$ bundlekeel status",
+        "leader      none",
+        "ready       no: metadata store zk:zk1:2181/pulsar does not answer",
+    ]
+    assert "(exit code 1)" in with_samples(page)
+
+
+def test_a_situation_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    """Else a page could keep a sample of nothing."""
+    page = tmp_path / "page.md"
+    page.write_text("<!-- sample: status; misspelt -->\n", encoding="utf-8")
+    with pytest.raises(KeyError):
+        with_samples(page)
+
+
+@pytest.mark.parametrize("name", sorted(SITUATIONS))
+def test_checks_of_a_situation_are_those_of_the_product(name: str) -> None:
+    """By name and remedy: the fake answers with what it is given."""
+    source = re.sub(r'"\s+f?"', "", "".join(map(inspect.getsource, (doctor, doctor_checks, service))))
+    for check in SITUATIONS[name].checks:
+        assert f'"{check.name}"' in source
+        assert check.fix.partition(" zk:")[0] in source
