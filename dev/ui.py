@@ -152,7 +152,9 @@ def main(arguments: list[str]) -> int:
         tests = [sys.executable, "-m", "pytest", "-q", "tests/ui/test_pictures.py"]
         return subprocess.run(tests, cwd=ROOT, env=os.environ | {"UI_PICTURES": str(PICTURES)}, check=False).returncode
     if verb == "serve":
-        return subprocess.run([sys.executable, "-m", "tests.support.page_shop"], cwd=ROOT, check=False).returncode
+        os.chdir(ROOT)
+        # In place of this process: what ends it ends the page.
+        os.execv(sys.executable, [sys.executable, "-m", "tests.support.page_shop"])
     if verb not in ("check", "fresh"):
         print(f"usage: python -m {__spec__.name if __spec__ else 'dev.ui'} build|check|fresh|install|screenshots|serve")
         return 2

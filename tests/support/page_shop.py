@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -75,16 +77,15 @@ def ten_brokers(tokens: Tokens) -> ServedSidecar:
 
 
 def main() -> None:
-    """Serve until Ctrl-C."""
+    """Serve until Ctrl-C or SIGTERM; nothing is left then."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory() as folder:
         tokens = Tokens(Path(folder))
         with ten_brokers(tokens) as served:
             sys.stdout.write(f"{served.url}/ui/  (token of an operator: {tokens.tokens['operator']}; Ctrl-C ends it)\n")
             sys.stdout.flush()
-            try:
+            with suppress(KeyboardInterrupt):
                 threading.Event().wait()
-            except KeyboardInterrupt:
-                return
 
 
 if __name__ == "__main__":

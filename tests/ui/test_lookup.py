@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import Page, expect
 
 from tests.support.page_world import ServedSidecar
-from tests.ui.conftest import HOT, NARROW, VIEWS, Open, ask_for_a_plan, findings, view
+from tests.ui.conftest import HOT, NARROW, VIEWS, Open, ask_for_a_plan, findings, short, view
 
 FIELD = "Bundle, topic, namespace or broker"
 ORDERS = "shop/orders/0x00000000_0x40000000"
@@ -92,10 +92,47 @@ def test_back_closes_a_panel(watched: ServedSidecar, open_page: Open) -> None:
     expect(page.get_by_role("heading", name=VIEWS[0], level=1)).to_be_visible()
 
 
+def test_the_nearest_names_are_offered(watched: ServedSidecar, open_page: Open, axe: str) -> None:
+    """For a mistyped broker or bundle, found or in an address; a broker's name as the bars have it is one."""
+    page = open_page(watched.url)
+    find(page, short(HOT))
+    expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_be_visible()
+    page.keyboard.press("Escape")
+    find(page, "broker-0.pulsar:8081")
+    panel = page.get_by_role("dialog", name="broker-0.pulsar:8081")
+    expect(panel.get_by_role("alert")).to_contain_text("no broker 'broker-0.pulsar:8081'; nearest: broker-")
+    assert findings(page, axe) == []
+    panel.get_by_role("link", name=HOT).click()
+    expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_contain_text("Its largest bundles")
+    page.evaluate("location.hash = '#/cluster?broker=broker-0.pulsar:8081'")
+    page.get_by_role("dialog", name="Broker broker-0.pulsar:8081").get_by_role("link", name=HOT).click()
+    expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_be_visible()
+    page.evaluate("location.hash = '#/cluster?name=shop/orders/0x00000000_0x50000000'")
+    panel = page.get_by_role("dialog", name="shop/orders/0x00000000_0x50000000")
+    expect(panel.get_by_role("alert")).to_contain_text("is not a bundle of the cluster now; nearest: ")
+    panel.get_by_role("link", name=ORDERS).click()
+    expect(page.get_by_role("dialog", name=ORDERS)).to_contain_text(f"owned by {HOT}.")
+
+
+def test_a_view_that_there_is_not(watched: ServedSidecar, open_page: Open) -> None:
+    """Is named with links to those there are; none is marked as shown."""
+    page = open_page(watched.url)
+    page.get_by_role("heading", name=VIEWS[0], level=1).wait_for()
+    page.evaluate("location.hash = '#/nonsense'")
+    expect(page.get_by_role("heading", name="No such view", level=1)).to_be_focused()
+    main = page.get_by_role("main")
+    expect(main.get_by_role("alert")).to_contain_text("This page has no view “nonsense”.")
+    expect(page.locator("nav [aria-current]")).to_have_count(0)
+    expect(main.get_by_role("link")).to_have_count(len(VIEWS))
+    main.get_by_role("link", name="Doctor").click()
+    expect(page.get_by_role("heading", name="Doctor", level=1)).to_be_visible()
+
+
 def test_the_field_fits_a_phone(watched: ServedSidecar, open_page: Open) -> None:
     """Nothing sticks out to the side, and the panel of a namespace neither."""
     page = open_page(watched.url, size=NARROW | {"width": 360})
     view(page, "Doctor")
+    page.get_by_role("button", name="More").click()
     find(page, "shop/orders")
     expect(page.get_by_role("dialog", name="shop/orders").get_by_role("link", name=ORDERS)).to_be_visible()
     sideways = "[document.documentElement, document.querySelector('dialog')].map(e => e.scrollWidth - e.clientWidth)"

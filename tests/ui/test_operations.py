@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -126,6 +128,58 @@ def test_a_drain_is_ended(served: ServedFake, tokens: Tokens, open_page: Open) -
     assert requests(served) == [("uncordon", (DRAINING, "disks are new", "the-operator"))]
 
 
+def test_a_drain_says_how_far_it_is(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+    """How long it has run, how much of it is done and how long the rest takes; empty, how long it took."""
+    drain = served.fake.requests.operations().drains[0]
+    minute = 60_000
+
+    def become(**changed: Any) -> None:
+        class Fixed(FakeWishes):
+            def operations(self) -> OperationsView:
+                """Of this one drain."""
+                row = replace(drain, **changed)
+                return OperationsView(drains=[row], cordons=[], warms=[], pins=[], exclusions=[], pauses=[])
+
+        served.fake.requests = Fixed(served.fake._called)
+        served.fake.change()
+
+    become(since_ms=int(time.time() * 1000) - 4 * minute, left=2, moved=3, eta_seconds=150.0, state="draining")
+    page = open_page(served.url)
+    sign_in(page, tokens, "viewer")
+    expect(page.locator(".brokers .remark").filter(has_text="drain")).to_contain_text(
+        re.compile(r"draining, 2 left, about 3\smin to go")
+    )
+    said = drawer(page, DRAINING).get_by_role("status")
+    expect(said).to_contain_text(
+        re.compile(r"for 4\smin: disks \(draining, 3 of 5 bundles moved, about 3\smin to go, 1 pinned\)")
+    )
+    become(left=0, moved=1, blocked={}, eta_seconds=None, state="empty", emptied_ms=NOW_MS + 5 * minute)
+    expect(said).to_contain_text(re.compile(r"\(empty since .*, after 5\smin, 1 bundle moved\)"))
+    become(left=None, moved=1, blocked={}, eta_seconds=None, state="unknown", detail="not registered")
+    expect(said).to_contain_text("(unknown, 1 bundle moved, not registered)")
+
+
+def test_another_address_closes_a_dialog(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+    """The browser's Back, a link of another page: what was open over the old view does not stay over the new one."""
+    page = open_page(served.url)
+    sign_in(page, tokens, "operator")
+    view(page, "Executions")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("dialog", name="Pause all moving")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="Cluster now", level=1)).to_be_focused()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.go_forward()
+    page.get_by_role("button", name="End drain").click()
+    expect(page.get_by_role("dialog", name=f"End drain of {DRAINING}")).to_be_visible()
+    page.evaluate(f"location.hash = '#/executions?broker={BROKERS[0]}'")
+    expect(page.get_by_role("dialog", name=f"Broker {BROKERS[0]}")).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Executions", level=1)).to_be_visible()
+
+
 def test_what_lasts_stands_among_the_executions(served: ServedFake, tokens: Tokens, open_page: Open, axe: str) -> None:
     """Drains, cordons and warms with who asked for them; an operator ends them there, a viewer reads."""
     page = open_page(served.url)
@@ -242,10 +296,10 @@ def test_all_moving_is_paused_and_resumed(served: ServedFake, tokens: Tokens, op
     page.get_by_role("button", name="Pause", exact=True).click()
     dialog = page.get_by_role("dialog", name="Pause all moving")
     expect(dialog).to_contain_text("No sidecar begins a further move, at once.")
-    dialog.get_by_label("For minutes").fill("15")
+    dialog.get_by_label("For minutes").fill("1")
     dialog.get_by_label("Reason").fill("release")
     twice(dialog, "Pause")
-    expect(dialog.get_by_role("status")).to_contain_text("Moving is paused for 15 minutes.")
+    expect(dialog.get_by_role("status")).to_contain_text("Moving is paused for 1 minute.")
     dialog.get_by_role("button", name="Done").click()
     page.get_by_role("button", name="Resume", exact=True).click()
     dialog = page.get_by_role("dialog", name="Resume moving")
@@ -253,7 +307,7 @@ def test_all_moving_is_paused_and_resumed(served: ServedFake, tokens: Tokens, op
     twice(dialog, "Resume")
     expect(dialog.get_by_role("status")).to_contain_text("Moving is resumed.")
     who = "the-operator"
-    assert requests(served) == [("pause", ("release", who, 900.0)), ("resume", ("released", who))]
+    assert requests(served) == [("pause", ("release", who, 60.0)), ("resume", ("released", who))]
 
 
 def test_a_viewer_finds_nothing_to_press(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
@@ -442,7 +496,7 @@ def test_doctor(open_page: Open) -> None:
         expect(rows).to_have_count(2)
         served.fake.findings.append(Check(name="seats", ok=False, detail="1 sidecar", fix="start another one"))
         page.get_by_label("Also what must hold before the mode is set to act").check()
-        expect(page.get_by_role("main").get_by_role("status")).to_have_text("2 checks: 1 failed, 0 warning, 1 ok")
+        expect(page.get_by_role("main").get_by_role("status")).to_have_text("2 checks: 1 failed, 0 warnings, 1 ok")
         asked = [call for call in served.fake.calls if call[0] == "doctor"]
         assert asked == [("doctor", False), ("doctor", False), ("doctor", True)], "never by itself"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -11,7 +12,7 @@ from bundlekeel.daemon.answers.picture import CycleView, Setting
 from tests.support.fake_service import BROKERS, NOW_MS
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
-from tests.ui.conftest import HOT, LOADS, NARROW, Open, ask_for_a_plan, sign_in, view
+from tests.ui.conftest import HOT, LOADS, NARROW, WIDE, Open, ask_for_a_plan, findings, sign_in, view
 from tests.ui.test_states import ServedFake, StatesService
 
 PHONE = NARROW | {"width": 390, "height": 844}
@@ -110,6 +111,47 @@ def test_on_a_phone(watched: ServedSidecar, open_page: Open) -> None:
         expect(shown.locator("nav [aria-current]")).to_be_in_viewport(ratio=1)
 
 
+def test_the_top_on_a_phone(tokens: Tokens, open_page: Open, axe: str) -> None:
+    """The name of the cluster and the verdict; everything else is one button away."""
+    with ServedSidecar(loads=LOADS, tokens=tokens) as served:
+        page = open_page(served.url, size=PHONE)
+        sign_in(page, tokens, "operator")
+        top = page.locator(".head .top")
+        assert top.bounding_box()["height"] < 50
+        button = page.get_by_role("button", name="More")
+        rest = (
+            page.get_by_label("Bundle, topic, namespace or broker"),
+            page.get_by_role("button", name="Pause"),
+            page.get_by_text("the-operator (operator)"),
+            page.locator(".sentence"),
+            page.locator(".facts"),
+        )
+        for part in rest:
+            expect(part).to_be_hidden()
+        button.click()
+        for part in rest:
+            expect(part).to_be_visible()
+        assert page.locator("html").evaluate(HIDDEN) <= 0
+        assert findings(page, axe) == []
+        page.get_by_role("button", name="Less").click()
+        expect(rest[0]).to_be_hidden()
+        page.set_viewport_size(WIDE)
+        for part in rest:
+            expect(part).to_be_visible()
+        expect(button).to_be_hidden()
+
+
+def test_an_idle_cluster_is_not_compared_with_its_mean(open_page: Open) -> None:
+    """Where no broker has load there is no mean to carry a multiple of."""
+    with ServedSidecar(loads={f"broker-{n}:8080": [("shop/orders", 0.0)] for n in range(2)}) as served:
+        page = open_page(served.url)
+        expect(page.locator("#verdict")).to_contain_text("The cluster is idle")
+        view(page, "Plan")
+        page.get_by_role("button", name="Ask for a plan").click()
+        expect(page.locator(".planline")).to_have_text("0 moves: no broker has load.")
+        expect(page.get_by_role("main")).not_to_contain_text("0.00")
+
+
 def test_a_broker_that_is_not_there_has_no_buttons(watched: ServedSidecar, open_page: Open) -> None:
     """An old or mistyped address is told once; nothing is offered to be done to it."""
     page = open_page(watched.url)
@@ -153,6 +195,11 @@ def test_the_journal_is_searched(open_page: Open) -> None:
         expect(entries.first).to_contain_text("Effect: helped. The peak of the two brokers went down by 20.0")
         page.get_by_label("With broker, bundle, person or word").fill("orders/42")
         expect(entries).to_have_count(1)
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Save as JSON Lines").click()
+        assert saved.value.suggested_filename == "bundlekeel-journal.jsonl"
+        (line,) = saved.value.path().read_text(encoding="utf-8").splitlines()
+        assert json.loads(line)["sentence"] == "moved number 42"
         page.get_by_role("button", name="Older entries").click()
         expect(entries).to_have_count(2)
         page.get_by_label("From", exact=True).fill("2026-09-01T00:00")

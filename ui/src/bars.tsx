@@ -98,14 +98,16 @@ export function askedOf(broker: string, operations: OperationsView | null): Aske
   return [
     ...its(operations.drains).map((row) => {
       const left = row.left ? `${row.left} left` : "";
+      const moved = row.left ? `${row.moved} of ${count(row.moved + row.left, "bundle")} moved` : `${count(row.moved, "bundle")} moved`;
+      const emptied = row.emptied_ms ? `since ${moment(row.emptied_ms)}, after ${duration((row.emptied_ms - row.since_ms) / 1000)}` : "";
       const blocked = Object.entries(row.blocked).map(([code, many]) => `${many} ${words(code)}`);
       const ahead = row.eta_seconds !== null && row.left ? `about ${duration(row.eta_seconds)} to go` : "";
       const state = row.state === "empty" ? "drained, empty" : row.state === "blocked" ? "drain blocked" : "draining";
       return {
         sign: "▼",
-        short: [state, left].filter(Boolean).join(", "),
+        short: [state, left, ahead].filter(Boolean).join(", "),
         what: "Drain",
-        how: [words(row.state), `${count(row.moved, "bundle")} moved`, left, ahead, ...blocked].filter(Boolean).join(", "),
+        how: [`${words(row.state)} ${emptied}`.trim(), moved, ahead, ...blocked, row.detail].filter(Boolean).join(", "),
         row,
       };
     }),

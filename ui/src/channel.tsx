@@ -52,7 +52,10 @@ function Channel() {
               .filter(([, number]) => number > 0)
               .map(([name, number]) => `${number} ${words(name)}`)
               .join(", ")}
-            . The oldest hand-over has been under way for {duration(channel.in_flight_oldest_seconds)}.
+            .{" "}
+            {channel.in_flight_oldest_seconds > 0
+              ? `The oldest hand-over has been under way for ${duration(channel.in_flight_oldest_seconds)}.`
+              : "No hand-over is under way."}
           </p>
           {channel.up && <Findings />}
         </>

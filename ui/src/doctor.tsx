@@ -7,9 +7,9 @@ import { ProblemNotice, Said } from "./parts";
 import { count } from "./words";
 
 const RESULTS = [
-  { name: "failed", sign: "✕", kind: "bad" },
-  { name: "warning", sign: "!", kind: "warn" },
-  { name: "ok", sign: "✓", kind: "good" },
+  { name: "failed", many: "failed", sign: "✕", kind: "bad" },
+  { name: "warning", many: "warnings", sign: "!", kind: "warn" },
+  { name: "ok", many: "ok", sign: "✓", kind: "good" },
 ];
 
 function resultOf(row: Check): number {
@@ -19,7 +19,7 @@ function resultOf(row: Check): number {
 function Checks(props: { rows: Check[] }) {
   // The sort is stable: within a result the order stays, which is that in which one would fix things.
   const rows = [...props.rows].sort((a, b) => resultOf(a) - resultOf(b));
-  const many = RESULTS.map((result, place) => `${rows.filter((row) => resultOf(row) === place).length} ${result.name}`);
+  const many = RESULTS.map((result, place) => count(rows.filter((row) => resultOf(row) === place).length, result.name, result.many));
   return (
     <>
       <p class="planline" role="status">

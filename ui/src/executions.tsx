@@ -151,7 +151,7 @@ function Reviews(props: { may: boolean }) {
                 {row.reviewer && ` (${row.reviewer} at ${moment(row.decided_ms)}: ${row.remark})`}
               </li>
             ))}
-            {decided.length > SHOWN_REVIEWS && <li class="quiet">and {decided.length - SHOWN_REVIEWS} older ones</li>}
+            {decided.length > SHOWN_REVIEWS && <li class="quiet">and {count(decided.length - SHOWN_REVIEWS, "older one")}</li>}
           </ul>
         </details>
       )}

@@ -5,8 +5,8 @@ import { openPanel } from "./address";
 import { type Broker, type State, type WhoAmI, keepToken, token } from "./api";
 import { type Answer, type Connection, restart, useClock } from "./live";
 import { type Operation, OperationDialog } from "./operations";
-import { Drawer, Notice, Reload, Said } from "./parts";
-import { MODES, clock, count, duration, moment, verdict } from "./words";
+import { Dialog, Notice, Reload, Said } from "./parts";
+import { MODES, clock, count, duration, moment, shortNames, verdict } from "./words";
 
 const OLD_SECONDS = 60;
 const SHOWN_BROKERS = 3;
@@ -60,10 +60,10 @@ function Account(props: { who: WhoAmI | null }) {
         Sign in
       </button>
       {open && (
-        <Drawer title="Sign in" onClose={() => setOpen(false)}>
+        <Dialog title="Sign in" onClose={() => setOpen(false)}>
           <SignIn onDone={() => setOpen(false)} />
           {token() && <p>A token is kept, but this address asks for none: no authentication is configured.</p>}
-        </Drawer>
+        </Dialog>
       )}
     </span>
   );
@@ -88,7 +88,7 @@ function PauseControl(props: { state: State }) {
     does: "Pause",
     path: "pause",
     body: { seconds: 60 * Number(minutes) },
-    done: `Moving is paused for ${minutes} minutes.`,
+    done: `Moving is paused for ${count(Number(minutes), "minute")}.`,
   };
   return (
     <>
@@ -182,7 +182,10 @@ function Find(props: { brokers: Broker[] }) {
   const submit = (event: Event) => {
     event.preventDefault();
     const name = text.trim();
-    if (name) openPanel(props.brokers.some((row) => row.broker === name) ? "broker" : "name", name);
+    // A broker also by its name as the bars have it.
+    const short = shortNames(props.brokers);
+    const broker = props.brokers.find((row) => row.broker === name || short(row.broker) === name);
+    if (name) openPanel(broker ? "broker" : "name", broker?.broker ?? name);
   };
   return (
     <form class="find" role="search" onSubmit={submit}>
@@ -200,12 +203,17 @@ function Find(props: { brokers: Broker[] }) {
 
 export function Head(props: { state: Answer<State>; brokers: Broker[] | null; who: WhoAmI | null; connection: Connection }) {
   const state = props.state.data!;
+  // On a phone; elsewhere there is room for all of it.
+  const [open, setOpen] = useState(false);
   return (
-    <header class="head">
+    <header class={open ? "head open" : "head"}>
       <div class="top">
         <span class="brand">
           <img src="icon.svg" alt="" width="22" height="22" /> Bundlekeel <span class="quiet">{state.cluster}</span>
         </span>
+        <button type="button" class="more" aria-expanded={open} onClick={() => setOpen(!open)}>
+          {open ? "Less" : "More"}
+        </button>
         <Find brokers={props.brokers ?? []} />
         <span class="controls">
           {props.who?.mutations && <PauseControl state={state} />}

@@ -129,6 +129,15 @@ function path(kind: string, since: number, until: number): string {
   return `journal?${new URLSearchParams({ limit: `${PAGE}`, ...Object.fromEntries(Object.entries(bounds).map(([key, value]) => [key, `${value}`])) })}`;
 }
 
+/** As the API has them, one a line. */
+function save(records: JournalRecord[]): void {
+  const link = document.createElement("a");
+  link.download = "bundlekeel-journal.jsonl";
+  link.href = URL.createObjectURL(new Blob(records.map((row) => `${JSON.stringify(row)}\n`), { type: "application/jsonl" }));
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
 function Entries(props: { kind: string; since: number; until: number; text: string; onOlder?: (until: number) => void }) {
   const { kind, onOlder } = props;
   const answer = useAnswer<JournalRecord[]>(path(kind, props.since, props.until));
@@ -136,11 +145,15 @@ function Entries(props: { kind: string; since: number; until: number; text: stri
     <Loaded answer={answer} empty="There is nothing of this kind in this time.">
       {(records) => {
         const wanted = props.text.trim().toLowerCase();
-        const shown = (kind ? records : news(records)).filter((row) => SEARCHED.some((field) => `${row[field] ?? ""}`.toLowerCase().includes(wanted))).reverse();
+        const found = (kind ? records : news(records)).filter((row) => SEARCHED.some((field) => `${row[field] ?? ""}`.toLowerCase().includes(wanted)));
+        const shown = [...found].reverse();
         return (
           <>
             <p class="quiet">
-              {count(shown.length, "entry", "entries")}, {dated(records[0].wall_ms)} to {dated(records[records.length - 1].wall_ms)}
+              {count(shown.length, "entry", "entries")}, {dated(records[0].wall_ms)} to {dated(records[records.length - 1].wall_ms)}{" "}
+              <button type="button" onClick={() => save(found)}>
+                Save as JSON Lines
+              </button>
             </p>
             <ol class="timeline">
               {shown.map((row, place) => (

@@ -13,7 +13,7 @@ import { ExecutionsView } from "./executions";
 import { Head, SignIn } from "./head";
 import { JournalView } from "./journal";
 import { type Answer, restart, useAnswer, useConnection } from "./live";
-import { Drawable, Loaded, ProblemNotice } from "./parts";
+import { Drawable, Loaded, Notice, ProblemNotice } from "./parts";
 import { PlanView } from "./plan";
 import { QuotasView } from "./quotas";
 import { ReferenceView } from "./reference";
@@ -35,6 +35,20 @@ const VIEWS: [string, string][] = [
   ["doctor", "Doctor"],
   ["api", "API"],
 ];
+
+function ViewLinks(props: { view: string }) {
+  return (
+    <ul>
+      {VIEWS.map(([name, label]) => (
+        <li key={name}>
+          <a href={`#/${name}`} aria-current={name === props.view ? "page" : undefined}>
+            {label}
+          </a>
+        </li>
+      ))}
+    </ul>
+  );
+}
 
 function ClusterView(props: { brokers: Answer<Broker[]>; overview: Answer<Overview>; overloaded: number }) {
   const { overview } = props;
@@ -74,12 +88,18 @@ function Main(props: {
   if (view === "settings") return <SettingsView />;
   if (view === "doctor") return <DoctorView />;
   if (view === "api") return <ReferenceView />;
-  return <ClusterView brokers={brokers} overview={props.overview} overloaded={state.overloaded_ratio} />;
+  if (view === "cluster") return <ClusterView brokers={brokers} overview={props.overview} overloaded={state.overloaded_ratio} />;
+  return (
+    <>
+      <Notice kind="bad">This page has no view “{view}”. There are:</Notice>
+      <ViewLinks view="" />
+    </>
+  );
 }
 
 function Page() {
   const address = useAddress();
-  const [view, title] = VIEWS.find(([name]) => name === address.view) ?? VIEWS[0];
+  const [view, title] = address.view ? (VIEWS.find(([name]) => name === address.view) ?? [address.view, "No such view"]) : VIEWS[0];
   const heading = useRef<HTMLHeadingElement>(null);
   const connection = useConnection();
   const state = useAnswer<State>("state");
@@ -123,15 +143,7 @@ function Page() {
       </a>
       <Head state={state} brokers={brokers.data} who={who.data} connection={connection} />
       <nav aria-label="Views">
-        <ul>
-          {VIEWS.map(([name, label]) => (
-            <li key={name}>
-              <a href={`#/${name}`} aria-current={name === view ? "page" : undefined}>
-                {label}
-              </a>
-            </li>
-          ))}
-        </ul>
+        <ViewLinks view={view} />
       </nav>
       <main id="main">
         <h1 ref={heading} tabIndex={-1}>

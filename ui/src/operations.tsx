@@ -5,8 +5,8 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ManualMoveView, OperationsView, RelocationView } from "./answers";
 import { type Broker, type Move, Problem, type State, type WhoAmI, ask, part } from "./api";
 import { BundleName, askedOf } from "./bars";
-import { refresh, useAnswer } from "./live";
-import { Drawer, Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
+import { refresh, useAnswer, useClock } from "./live";
+import { Dialog, Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
 import { count, duration, moment, percent, rate, sentence, words } from "./words";
 
 type Preview = RelocationView | ManualMoveView;
@@ -191,7 +191,7 @@ export function OperationDialog(props: { operation: Operation; children?: Compon
   };
   const refused = preview !== null && "candidates" in preview && preview.refusals.length > 0;
   return (
-    <Drawer small title={operation.title} onClose={props.onClose}>
+    <Dialog small title={operation.title} onClose={props.onClose}>
       <p>{operation.says}</p>
       {done ? (
         <>
@@ -222,7 +222,7 @@ export function OperationDialog(props: { operation: Operation; children?: Compon
           </ReasonForm>
         </>
       )}
-    </Drawer>
+    </Dialog>
   );
 }
 
@@ -271,11 +271,12 @@ export function TransferDialog(props: { bundle: string; source: string | null; o
 
 /** By whom, since when and how far, of everything that was asked of a broker. */
 export function Requests(props: { broker: string; operations: OperationsView | null }) {
+  const at = useClock();
   return (
     <>
       {askedOf(props.broker, props.operations).map(({ what, how, row }) => (
         <Notice key={what} kind="info">
-          <strong>{what}</strong> by {row.by} since {moment(row.since_ms)}: {row.reason} ({how})
+          <strong>{what}</strong> by {row.by} since {moment(row.since_ms)}, for {duration((at - row.since_ms) / 1000)}: {row.reason} ({how})
         </Notice>
       ))}
     </>

@@ -1,7 +1,8 @@
 // Small parts of several views.
 
 import { Component, type ComponentChildren } from "preact";
-import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { PanelLink } from "./address";
 import type { Problem, Refusal, WhoAmI } from "./api";
 import { BundleName } from "./bars";
 import type { Answer } from "./live";
@@ -76,6 +77,23 @@ export function ProblemNotice(props: { problem: Problem; what?: string }) {
   );
 }
 
+/** That there is nothing of this name; the nearest names in the API's text lead to what there is. */
+export function Missing(props: { problem: Problem }) {
+  const [before, names, after] = props.problem.message.split(/(?<=nearest: )([^;]+)/);
+  return (
+    <Notice kind="bad">
+      <Said text={before} />
+      {names?.split(", ").map((name, place) => (
+        <span key={name}>
+          {place > 0 && ", "}
+          <PanelLink of={name.includes("/") ? "name" : "broker"} name={name} />
+        </span>
+      ))}
+      {after && <Said text={after} />}
+    </Notice>
+  );
+}
+
 /** What was asked for, or why it is not there; old data is shown with its age. */
 export function Loaded<T>(props: { answer: Answer<T>; empty?: string; children: (data: T) => ComponentChildren }) {
   const { data, problem, at } = props.answer;
@@ -138,6 +156,16 @@ export function Drawer(props: { title: string; small?: boolean; onClose: () => v
       {props.children}
     </dialog>
   );
+}
+
+/** A drawer without an address of its own: it closes when the address changes. */
+export function Dialog(props: Parameters<typeof Drawer>[0]) {
+  const { onClose } = props;
+  useEffect(() => {
+    addEventListener("hashchange", onClose);
+    return () => removeEventListener("hashchange", onClose);
+  }, [onClose]);
+  return <Drawer {...props} />;
 }
 
 /** What became of a request, by the status of its answer; 0: there was none. */

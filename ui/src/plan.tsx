@@ -97,6 +97,7 @@ function Execute(props: { plan: Plan; state: State; who: WhoAmI | null }) {
 /** What comes of a what-if when all later cycles have done their part. */
 function Finished(props: { row: FinishView; mean: string }) {
   const { row } = props;
+  if (!row.max_mean) return null;
   return (
     <p>
       {row.complete ? "When finished" : "Not finished by then"}: the busiest broker has <strong>{ratio(row.max_mean)}</strong> times the{" "}
@@ -115,14 +116,20 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
       {plan.assumption && <Notice kind="info">{sentence(plan.assumption)}</Notice>}
       <p class="planline" role="status">
         <strong>{work(plan)}</strong>
-        : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{ratio(plan.imbalance.before)}</strong>
-        {plan.moves.length > 0 && (
+        {plan.imbalance.before ? (
           <>
-            {" "}
-            to <strong>{ratio(plan.imbalance.after)}</strong>
+            : the busiest broker {plan.moves.length ? "goes from" : "carries"} <strong>{ratio(plan.imbalance.before)}</strong>
+            {plan.moves.length > 0 && (
+              <>
+                {" "}
+                to <strong>{ratio(plan.imbalance.after)}</strong>
+              </>
+            )}{" "}
+            times the {mean(plan)}.
           </>
-        )}{" "}
-        times the {mean(plan)}.
+        ) : (
+          ": no broker has load."
+        )}
       </p>
       {plan.finished && <Finished row={plan.finished} mean={mean(plan)} />}
       <p>

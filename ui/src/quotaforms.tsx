@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { Problem, ask, part } from "./api";
 import { refresh } from "./live";
-import { Drawer, Notice, ReasonForm } from "./parts";
+import { Dialog, Notice, ReasonForm } from "./parts";
 import { type Group, KINDS, type Kind, LABELS, limitOf, limitText } from "./quotarates";
 
 type Texts = Record<Kind, string>;
@@ -90,9 +90,9 @@ export function NewGroup(props: { off: boolean; onDone: Done }) {
         Set a new group
       </button>
       {open && (
-        <Drawer title="Set a quota group" onClose={() => setOpen(false)}>
+        <Dialog title="Set a quota group" onClose={() => setOpen(false)}>
           <GroupForm group={null} off={props.off} does="Set this group" onDone={done} />
-        </Drawer>
+        </Dialog>
       )}
     </div>
   );
@@ -104,14 +104,14 @@ export function ChangeGroup(props: { group: Group; off: boolean; onDone: Done; o
     props.onDone(said);
   };
   return (
-    <Drawer title={`Change group ${props.group.name}`} onClose={props.onClose}>
+    <Dialog title={`Change group ${props.group.name}`} onClose={props.onClose}>
       <p>
         {props.group.origin === "settings"
           ? "What is set here lies over the group of the settings file, which stays as it is."
           : "What is set here takes the place of what was set before."}
       </p>
       <GroupForm group={props.group} off={props.off} does="Set this group" onDone={done} />
-    </Drawer>
+    </Dialog>
   );
 }
 
@@ -125,7 +125,7 @@ export function RemoveGroup(props: { group: Group; onDone: Done; onClose: () => 
     props.onDone(`Group ${name} is removed. Its topics get back what was there before.`);
   };
   return (
-    <Drawer title={`Remove group ${name}`} onClose={props.onClose}>
+    <Dialog title={`Remove group ${name}`} onClose={props.onClose}>
       <p>
         Its limits no longer hold, and its topics get back the rates that were there before. A group {name} of the settings file is out
         of force, too, until it is set again.
@@ -136,6 +136,6 @@ export function RemoveGroup(props: { group: Group; onDone: Done; onClose: () => 
           {props.group.members.join(", ")} shall no longer be limited by it
         </label>
       </ReasonForm>
-    </Drawer>
+    </Dialog>
   );
 }

@@ -4,7 +4,7 @@ import type { QuotaWhyView } from "./answers";
 import { useState } from "preact/hooks";
 import { type WhoAmI, part } from "./api";
 import { useAnswer } from "./live";
-import { Drawer, Loaded, Notice, Said, mayNotChange } from "./parts";
+import { Dialog, Loaded, Notice, Said, mayNotChange } from "./parts";
 import { ChangeGroup, NewGroup, RemoveGroup } from "./quotaforms";
 import { type Group, KINDS, type Kind, LABELS, type Quotas, type Rates, amount, limitedKinds } from "./quotarates";
 import { QuotaTopics } from "./quotatopics";
@@ -17,7 +17,7 @@ const ACCURACY = 1.1;
 function WhyDrawer(props: { name: string; onClose: () => void }) {
   const answer = useAnswer<QuotaWhyView>(`quotas/${part(props.name)}/why`);
   return (
-    <Drawer title="Why it passes what it passes" onClose={props.onClose}>
+    <Dialog title="Why it passes what it passes" onClose={props.onClose}>
       <p class="bundle">
         <strong>{props.name}</strong>
       </p>
@@ -45,7 +45,7 @@ function WhyDrawer(props: { name: string; onClose: () => void }) {
           </>
         )}
       </Loaded>
-    </Drawer>
+    </Dialog>
   );
 }
 

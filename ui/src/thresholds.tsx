@@ -4,7 +4,7 @@ import type { ThresholdsView } from "./answers";
 import { type WhoAmI, ask } from "./api";
 import { refresh, useAnswer } from "./live";
 import { Loaded, Notice, ReasonForm, Said } from "./parts";
-import { dated, day, duration, percent, sentence, words } from "./words";
+import { count, dated, day, duration, percent, sentence, words } from "./words";
 
 interface Interval {
   mean: number;
@@ -40,8 +40,7 @@ function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
     <>
       <h3>Evidence</h3>
       <p>
-        Made {dated(created_ms)} from {data.cycles.toLocaleString("en-GB")} cycles of {data.days.length} days, of which{" "}
-        {percent(data.coverage)} are recorded. Measured on days it had not seen ({evidence.held_out.map(day).join(", ")}); in
+        Made {dated(created_ms)} from {count(data.cycles, "cycle")} of {count(data.days.length, "day")}; {percent(data.coverage)} of that time is recorded. Measured on days it had not seen ({evidence.held_out.map(day).join(", ")}); in
         brackets the {percent(evidence.confidence)} interval.
       </p>
       <div class="scroll" tabIndex={0} role="region" aria-label="Evidence">

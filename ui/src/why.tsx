@@ -7,7 +7,7 @@ import { type Bundle, type Move, type WhoAmI, type Why, part } from "./api";
 import { BundleName } from "./bars";
 import { useAnswer } from "./live";
 import { BrokerOperations, TransferDialog } from "./operations";
-import { Drawer, Loaded, ProblemNotice, Said, mayNotChange } from "./parts";
+import { Drawer, Loaded, Missing, Said, mayNotChange } from "./parts";
 import { dated, messages, percent, rate, sentence, words } from "./words";
 
 function Reasons(props: { path: string }) {
@@ -85,7 +85,7 @@ function BrokerDrawer(props: { broker: string; who: WhoAmI | null }) {
   if (bundles.problem?.status === 404 && !asked.some((row) => row.broker === props.broker)) {
     return (
       <Drawer title={`Broker ${props.broker}`} onClose={closePanel}>
-        <ProblemNotice problem={bundles.problem} />
+        <Missing problem={bundles.problem} />
       </Drawer>
     );
   }
@@ -225,6 +225,9 @@ function NameDrawer(props: { name: string; move?: Move; who: WhoAmI | null }) {
   const places = useAnswer<Place[]>(`where?name=${encodeURIComponent(name)}`);
   const [moving, setMoving] = useState(false);
   const refused = mayNotChange(props.who, "Moving a bundle", "bundlekeel transfer");
+  // Of one word, why also knows the brokers that are like it.
+  const missing = places.problem?.status === 404;
+  const why = useAnswer<Why>(missing && !name.includes("/") ? `bundles/${part(name)}/why` : null);
   const only = places.data?.length === 1 ? places.data[0] : null;
   return (
     <Drawer title={move ? "Why this move" : name} onClose={closePanel}>
@@ -234,9 +237,13 @@ function NameDrawer(props: { name: string; move?: Move; who: WhoAmI | null }) {
         </p>
       )}
       {move && <Expected move={move} />}
-      <Loaded answer={places} empty="It has no bundle.">
-        {(rows) => <Places rows={rows} />}
-      </Loaded>
+      {missing ? (
+        <Missing problem={why.problem ?? places.problem!} />
+      ) : (
+        <Loaded answer={places} empty="It has no bundle.">
+          {(rows) => <Places rows={rows} />}
+        </Loaded>
+      )}
       {only && refused && <p class="quiet">{refused}</p>}
       {only && !refused && (
         <p class="actions">

@@ -11,6 +11,7 @@ from typing import Any
 from bundlekeel import __version__
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.errors import Forbidden, NotFound
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon import listings, why
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 from bundlekeel.daemon.answers.doc import Json
@@ -420,9 +421,9 @@ class BalancerService:
             )
         )
         if p.leadership.role != BENCH:
-            seen = p.cycle.snapshot is not None
-            detail = f"{len(p.cycle.snapshot.brokers)} brokers" if p.cycle.snapshot is not None else "no picture yet"
-            checks.append(Check(name="picture", ok=seen, detail=detail))
+            snapshot = p.cycle.snapshot
+            detail = numbered(len(snapshot.brokers), "broker") if snapshot is not None else "no picture yet"
+            checks.append(Check(name="picture", ok=snapshot is not None, detail=detail))
         return checks
 
     def render_metrics(self, accept: str) -> tuple[bytes, str]:

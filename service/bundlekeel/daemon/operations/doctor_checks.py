@@ -108,7 +108,7 @@ async def channel_checks(watch: ChannelWatch, clock: Clock, *, within: float = 1
 
 def _followed(watch: ChannelWatch) -> Check:
     if watch.view is not None and watch.followed:
-        return Check.passed("ownership channel", f"followed, {len(watch.view.units)} bundles")
+        return Check.passed("ownership channel", f"followed, {numbered(len(watch.view.units), 'bundle')}")
     return Check.failed(
         "ownership channel",
         watch.fault,

@@ -26,6 +26,7 @@ from bundlekeel.core.model.names import (
     parse_topic,
 )
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.splitting.children import holds
 from bundlekeel.daemon.answers.channel import UnitView
@@ -94,8 +95,9 @@ class WholeBundle:
     def sentence(self) -> str:
         """The bundle first, since all of it moves."""
         if not self.topics:
-            return f"{self.bundle} moves with its {self.others} known topics"
-        return f"{self.bundle} holds {', '.join(self.topics)}; it moves whole, with {self.others} other known topics"
+            return f"{self.bundle} moves with its {numbered(self.others, 'known topic')}"
+        others = numbered(self.others, "other known topic")
+        return f"{self.bundle} holds {', '.join(self.topics)}; it moves whole, with {others}"
 
 
 async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:

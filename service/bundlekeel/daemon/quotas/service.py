@@ -300,7 +300,8 @@ def _group_text(row: GroupView) -> list[str]:
             lost = getattr(row.skew_loss, kind)
             if lost:
                 said.append(f"{lost:,.0f} {words} are lost because demand sits in too few partitions")
-    said.append(f"{row.topics} topics of {row.namespaces} namespaces, {row.held_back} of them held back")
+    topics, namespaces = numbered(row.topics or 0, "topic"), numbered(row.namespaces or 0, "namespace")
+    said.append(f"{topics} of {namespaces}, {row.held_back} held back")
     return said
 
 

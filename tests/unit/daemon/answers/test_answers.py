@@ -152,8 +152,7 @@ async def test_asked_for_a_topic_its_bundle_is_named_first() -> None:
     """The whole bundle moves: the topics asked for, and how many others go with them."""
     metadata, _ = known()
     metadata.add_topics([f"persistent://t/ns/x{number}" for number in range(40)])
-    rows = await whole_bundles("persistent://t/ns/x1", metadata=metadata)
-    (row,) = rows
+    (row,) = await whole_bundles("persistent://t/ns/x1", metadata=metadata)
     together = await metadata.topics(row.bundle)
     assert row == WholeBundle(bundle=row.bundle, topics=("persistent://t/ns/x1",), others=len(together) - 1)
     assert "persistent://t/ns/x1" in together
@@ -161,6 +160,7 @@ async def test_asked_for_a_topic_its_bundle_is_named_first() -> None:
     whole = await whole_bundles(row.bundle, metadata=metadata)
     assert whole == [WholeBundle(bundle=row.bundle, others=len(together))]
     assert whole[0].sentence == f"{row.bundle} moves with its {len(together)} known topics"
+    assert replace(whole[0], others=1).sentence == f"{row.bundle} moves with its 1 known topic"
 
 
 async def test_the_partitions_of_a_topic_may_be_several_bundles() -> None:
