@@ -97,7 +97,7 @@ class Planner:
         assert snapshot is not None
         parts = []
         if request.remove_brokers:
-            names = ", ".join(sorted(request.remove_brokers))
+            names = ", ".join(sorted(set(request.remove_brokers)))
             left = (
                 f", but {numbered(len(homeless), 'bundle')} that no other may take (see refusals)" if homeless else ""
             )

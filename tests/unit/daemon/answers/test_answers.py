@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import AdvertisedListener
@@ -266,22 +265,6 @@ async def test_why_names_the_obstacle_and_what_would_change_it() -> None:
     assert hot.kind == "broker" and len(hot.history) == 2
     with pytest.raises(NotFound):
         await sidecar.service.why("nonsense//")
-
-
-async def test_why_tells_when_a_cool_down_ends() -> None:
-    """The time it ends, as the settings have it."""
-    sidecar = await FakeSidecar(FakeCluster()).lead()
-    await sidecar.cycle.turn()
-    snapshot, state = sidecar.cycle.snapshot, sidecar.cycle.cycle_state
-    assert snapshot is not None
-    moved = {entry.bundle for entry in state.ledger.entries}
-    bundle = next(name for name in snapshot.bundles.names if name not in moved)
-    recent = {**state.recent, bundle: RecentMove(at_ms=snapshot.wall_ms, source="")}
-    sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
-    answer = await sidecar.service.why(bundle)
-    ends = snapshot.wall_ms + int(1000 * sidecar.cycle.params.cool_down_seconds)
-    told = answer.codes[0]
-    assert told.code == "CoolDown" and told.detail.endswith(f"until {clock_text(ends)}")
 
 
 async def test_why_of_a_broker_tells_each_reason_once() -> None:

@@ -48,8 +48,15 @@ async def test_a_broker_is_named_by_its_whole_id() -> None:
         await sidecar.service.why(BROKERS[1][:2])
 
 
-async def test_why_tells_that_quotas_make_a_cool_down_longer() -> None:
-    """The end, and the factor with its parameter."""
+@pytest.mark.parametrize(
+    ("limited", "times", "why"),
+    [
+        (False, 1, ""),
+        (True, 2, "; 2 times as long, as a quota group limits its rates (cool_down_limited_factor)"),
+    ],
+)
+async def test_why_tells_when_a_cool_down_ends(limited: bool, times: int, why: str) -> None:
+    """The time it ends, as the settings have it, and where quotas make it longer the factor with its parameter."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await sidecar.cycle.turn()
     snapshot, state = sidecar.cycle.snapshot, sidecar.cycle.cycle_state
@@ -58,10 +65,8 @@ async def test_why_tells_that_quotas_make_a_cool_down_longer() -> None:
     bundle = next(name for name in snapshot.bundles.names if name not in moved)
     recent = {**state.recent, bundle: RecentMove(at_ms=snapshot.wall_ms, source="")}
     sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
-    sidecar.cycle.guard_memory.limited = lambda namespaces: namespaces
+    if limited:
+        sidecar.cycle.guard_memory.limited = lambda namespaces: namespaces
     told = (await sidecar.service.why(bundle)).codes[0]
-    ends = clock_text(snapshot.wall_ms + int(2000 * sidecar.cycle.params.cool_down_seconds))
-    assert told.code == "CoolDown"
-    assert told.detail.endswith(
-        f"until {ends}; 2 times as long, as a quota group limits its rates (cool_down_limited_factor)"
-    )
+    ends = clock_text(snapshot.wall_ms + int(1000 * times * sidecar.cycle.params.cool_down_seconds))
+    assert told.code == "CoolDown" and told.detail.endswith(f"until {ends}{why}")
