@@ -43,8 +43,8 @@ UNLIMITED = dict.fromkeys(
 _UNLOAD = re.compile(r"/admin/v2/namespaces/(.+)/unload")
 
 
-def until(holds: Callable[[], Any], what: str, *, within: float) -> Any:
-    """Poll until it holds and return what it gave."""
+def until(holds: Callable[[], Any], what: object, *, within: float) -> Any:
+    """Poll until it holds and return what it gave. `what` is told as it is when time is up."""
     deadline = time.monotonic() + within
     while not (found := holds()):
         assert time.monotonic() < deadline, f"not within {within:.0f} s: {what}"

@@ -192,8 +192,12 @@ def apart_stays_apart(policed: Policed, sidecar: Sidecar) -> None:
 
     until(lands, f"it is placed on {other}", within=90)
 
+    seen: dict[str, object] = {"what": "neither may go to the other"}
+
     def bound() -> bool:
         rows = [row for namespace in APART for row in sidecar.get("/api/v1/bundles", namespace=namespace)]
+        ages = {row["broker"]: row["report_age_seconds"] for row in sidecar.get("/api/v1/brokers")}
+        seen.update(rows=rows, report_ages=ages, verdicts=sidecar.get("/api/v1/verdicts", limit=1))
         return len(rows) == 2 and {row["code"] for row in rows} == {"PolicyForbids"}
 
-    until(bound, "neither may go to the other", within=60)
+    until(bound, seen, within=60)

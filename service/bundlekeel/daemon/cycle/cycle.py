@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -47,6 +47,8 @@ _log = structlog.get_logger(__name__)
 CYCLE_BUDGETS: Final = BUDGETS | {Code.BUDGET_OF_DRAIN}
 # Above this many bundles a plan is made in a worker thread, so that heartbeats and the API stay prompt.
 THREAD_ABOVE_BUNDLES: Final = 2_000
+# While moves are carried out, what is shown is renewed so often: a move that hangs takes a minute or more.
+LOOK_SECONDS: Final = 1.0
 
 CycleListener = Callable[[int | None, PlanInput | None, PlanResult | None, Mapping[str, Any]], None]
 """Called at the end of each cycle with its epoch, what it planned with, and its record; returns at once."""
@@ -289,6 +291,7 @@ class Cycle:
             self.observer.in_transit = self.cycle_state.ledger.bundles()
             # The rule of each move under way: outcomes do not contain it.
             rules = {move.bundle: move.rule for move in moves}
+            looking = asyncio.create_task(self._look())
             try:
                 # The ledger is stored before the first call: a new leader must know.
                 await self.shared_state.save(self.cycle_state, report.record(epoch), epoch=epoch)
@@ -300,6 +303,7 @@ class Cycle:
                     on_outcome=lambda outcome: self.book(outcome, rules.pop(outcome.bundle, "unknown")),
                 )
             finally:
+                looking.cancel()
                 unstarted = rules.keys() - self.shared_state.frozen
                 self._change(transitions.not_begun(self.cycle_state, unstarted))
                 report.seconds["execute"] = self.clock.boot() - started
@@ -307,6 +311,14 @@ class Cycle:
             await self._split(report, splits)
         report.sentence = report.full_sentence()
         return report
+
+    async def _look(self) -> None:
+        """Go on showing what brokers report; for people, not for the plan that is carried out."""
+        while True:
+            await self.clock.sleep(LOOK_SECONDS)
+            with suppress(StoreError, SnapshotError):
+                snapshot, picture = await self.observer.snapshot()
+                self.snapshot, self.picture = await self.requests.complete(snapshot, picture), picture
 
     async def _split(self, report: CycleReport, splits: Sequence[Split]) -> None:
         """Split at the owners. The children are in the next snapshot, whatever the brokers report by then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost, StoreError
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.plan import Move, Plan, Refusal
+from bundlekeel.daemon.listings import brokers
 from bundlekeel.daemon.state.documents import Desired, LeaderState, Pause, decode, join
 from bundlekeel.daemon.state.shared_state import STATE
 from bundlekeel.ports import DocumentChange
@@ -20,6 +22,7 @@ from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+from tests.unit.daemon.cycle.test_leases import HeldSidecar, later
 
 
 async def test_acting_cycle_moves_books_and_says_so() -> None:
@@ -54,6 +57,26 @@ async def test_budgets_spread_a_plan_over_cycles() -> None:
     counts = [len((await sidecar.cycle.turn()).outcomes) for _ in range(3)]
     assert counts == [1, 1, 1]
     assert len(set(sidecar.moves())) == 3
+
+
+async def test_what_brokers_report_is_shown_while_a_move_hangs() -> None:
+    """A cycle lasts as long as its slowest move; what people look at must not be that old."""
+    cluster = FakeCluster()
+    sidecar = await HeldSidecar(cluster).lead()
+    sidecar.admin.held = asyncio.Event()
+    turn = asyncio.create_task(sidecar.cycle.turn())
+    await later(lambda: sidecar.admin.waiting)
+    cluster.clock.offset += 30.0
+    cluster.publish()
+
+    def oldest() -> float:
+        seen = brokers(sidecar.cycle, sidecar.config, Desired(), cluster.clock.wall_ms())
+        return max(row.report_age_seconds for row in seen)
+
+    assert oldest() >= 30
+    await later(lambda: oldest() < 30, seconds=10)
+    sidecar.admin.held.set()
+    assert (await turn).outcomes
 
 
 async def test_recommend_plans_and_touches_nothing() -> None:

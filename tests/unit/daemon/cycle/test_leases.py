@@ -75,9 +75,9 @@ async def ready(sidecar: FakeSidecar) -> FakeSidecar:
     return await sidecar.lead()
 
 
-async def later(condition: Any) -> None:
+async def later(condition: Any, *, seconds: float = 1.0) -> None:
     """Wait until it holds."""
-    for _ in range(1000):
+    for _ in range(int(1000 * seconds)):
         if condition():
             return
         await asyncio.sleep(0.001)
