@@ -17,6 +17,8 @@ from dev import gotools, java, tools_chromium, tools_prometheus, ui
 
 ROOT = Path(__file__).resolve().parent.parent
 _BIN = Path(sys.executable).parent
+# Draws the order of tests; in the output, so that an order in which a test failed can be run again.
+SEED = os.environ.get("SEED", "") or str(random.randrange(2**31))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class Suite:
 def _pytest(*arguments: str) -> tuple[str, ...]:
     """pytest, which names the slowest tests of a suite at its end."""
     cache = f"cache_dir=.pytest_cache/{'-'.join(Path(part).name for part in arguments[-2:])}"
-    return (sys.executable, "-m", "pytest", "-q", "--durations=8", "--durations-min=5", "-o", cache, *arguments)
+    shown = ("-q", "--durations=8", "--durations-min=5")
+    return (sys.executable, "-m", "pytest", *shown, f"--randomly-seed={SEED}", "-o", cache, *arguments)
 
 
 # What computes beside others may take several times as long.
@@ -136,19 +139,19 @@ UI_BUILD = Suite("web page, built anew", 2, ((sys.executable, "-m", "dev.ui", "c
 UI_CLUSTER = Suite("web page, cluster", 4, (_pytest("-m", "cluster", "tests/ui"),), real=True)
 
 
-def nightly(shard: str, seed: str) -> Suite:
+def nightly(shard: str) -> Suite:
     """The long forms, and the laws on examples that were not drawn before: `make test` draws the same ones every time.
 
-    `shard` is "1/4" for the first of four parts, "" for all; `seed` draws the examples and the order of tests.
+    `shard` is "1/4" for the first of four parts, "" for all. The seed draws the examples too.
     """
-    chosen = ("--hypothesis-profile", "random", f"--hypothesis-seed={seed}", f"--randomly-seed={seed}")
+    chosen = ("--hypothesis-profile", "random", f"--hypothesis-seed={SEED}")
     part = (*chosen, *(("--shard", shard) if shard else ()))
     laws = _pytest(*_SHARED, *part, "-m", "not nightly", "tests/property", "tests/unit")
     long = _pytest(*part, "-m", "nightly", "tests")
-    return Suite(f"nightly {shard or 'whole'}, seed {seed}", 270, (long, laws))
+    return Suite(f"nightly {shard or 'whole'}", 270, (long, laws))
 
 
-NIGHTLY = nightly(os.environ.get("SHARD", ""), os.environ.get("SEED", "") or str(random.randrange(2**31)))
+NIGHTLY = nightly(os.environ.get("SHARD", ""))
 
 PLANS: dict[str, tuple[Suite, ...]] = {
     "check": (GATE, UNIT, LAWS, CHART_FILES),
@@ -183,6 +186,7 @@ def run(suites: tuple[Suite, ...]) -> int:
     """Run all of them, two at a time but one on clusters at a time; after a failure none begins. The exit code."""
     rows: list[Row] = []
     started = time.monotonic()
+    print(f"order of tests: SEED={SEED}", flush=True)
     # A suite that computes is taken from the one iterator by whichever of the two is free.
     waits, computes = (iter([suite for suite in suites if suite.computes is kind]) for kind in (False, True))
     with ThreadPoolExecutor() as pool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from dev.suites import GATE, ROOT, Suite, Tool, nightly, run
+from dev.suites import GATE, PLANS, ROOT, SEED, Suite, Tool, nightly, run
 
 # Stands for pytest: fails unless it is told to run only what failed last.
 UNSTEADY = (sys.executable, "-c", "import sys; sys.exit('--last-failed' not in sys.argv)")
@@ -101,11 +102,19 @@ def test_a_suite_whose_program_is_missing_is_left_out_by_name(
     assert ("all suites passed" in out) == (code == 0)
 
 
-def test_the_night_says_its_seed_and_takes_a_part() -> None:
-    """So that it can be run again as it was."""
-    whole, part = nightly("", "7"), nightly("2/4", "7")
-    assert "seed 7" in whole.name and "2/4" in part.name
-    assert all("--hypothesis-seed=7" in command and "--randomly-seed=7" in command for command in part.commands)
+def test_the_order_of_tests_can_be_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """The seed is in the output, and in the order of every suite of pytest; the night draws its examples by it too."""
+    assert run((Suite("sound", 1, (SOUND,)),)) == 0
+    assert f"SEED={SEED}\n" in capsys.readouterr().out
+    commands = [command for suite in chain(*PLANS.values()) for command in suite.commands if "pytest" in command]
+    assert commands and all(f"--randomly-seed={SEED}" in command for command in commands)
+    assert all(f"--hypothesis-seed={SEED}" in command for command in nightly("").commands)
+
+
+def test_the_night_takes_a_part() -> None:
+    """Of four, say."""
+    whole, part = nightly(""), nightly("2/4")
+    assert "2/4" in part.name
     assert all(command[command.index("--shard") :][:2] == ("--shard", "2/4") for command in part.commands)
     assert not any("--shard" in command for command in whole.commands)
 
