@@ -14,6 +14,7 @@ import pytest
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import STATUSES
+from bundlekeel.settings.model import ApiSettings
 from dev.api_page import examples_page
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
@@ -107,6 +108,65 @@ def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
     """One a role."""
     return Tokens(tmp_path_factory.mktemp("tokens"))
+
+
+@pytest.fixture(scope="module")
+def sections(document: dict[str, Any]) -> dict[str, str]:
+    """What the page of examples says of each method and path."""
+    found = dict(section.split("\n", 1) for section in examples_page().split("\n## ")[1:])
+    return {name: found[operation["summary"]] for name, operation in operations(document)}
+
+
+@pytest.fixture(scope="module")
+def answers(sections: dict[str, str]) -> dict[str, str]:
+    """The answers among them; no stream, no plain text."""
+    found = {name: re.search(r"```json\n(.*?)\n```", section, re.DOTALL) for name, section in sections.items()}
+    return {name: match[1] for name, match in found.items() if match}
+
+
+def test_an_answer_of_the_page_is_about_what_is_asked(
+    document: dict[str, Any], sections: dict[str, str], answers: dict[str, str]
+) -> None:
+    """The names of path, query and body occur in it."""
+    missing = {}
+    for name, operation in operations(document):
+        given = [item["schema"] for item in operation.get("parameters", ())]
+        asked = [schema["examples"][0] for schema in given if "examples" in schema]
+        body = re.search(r"--json '(.*?)'", sections[name])
+        asked += [value for key, value in json.loads(body[1] if body else "{}").items() if key != "reason"]
+        words = [word for word in asked if isinstance(word, str)]
+        missing[name] = [word for word in words if word not in answers.get(name, word)]
+    assert {name: words for name, words in missing.items() if words} == {}
+
+
+def test_what_the_page_calls_a_bundle_or_a_topic_is_one(answers: dict[str, str]) -> None:
+    """A reader takes the form of names from it."""
+    part = r"[\w-]+"
+    forms = {
+        "bundle": rf"{part}/{part}/0x[0-9a-f]{{8}}_0x[0-9a-f]{{8}}",
+        "topic": rf"persistent://{part}/{part}/{part}",
+    }
+    for key, form in forms.items():
+        names = set(re.findall(rf'"{key}": "(.+)"', "".join(answers.values())))
+        assert names and {name for name in names if not re.fullmatch(form, name)} == set()
+
+
+def test_the_page_drains_and_warms_the_broker_of_the_request(answers: dict[str, str]) -> None:
+    """What is drained gives, what is warmed takes, and `why` is about that broker."""
+    drain, warm = (json.loads(answers[f"POST /api/v1/brokers/{{broker}}/{verb}"]) for verb in ("drain", "warm"))
+    assert {move["source"] for move in drain["moves"]} == {drain["broker"]}
+    assert {item["broker"] for item in drain["refusals"]} == {drain["broker"]}
+    assert {move["target"] for move in warm["moves"]} == {warm["broker"]}
+    why = json.loads(answers["GET /api/v1/brokers/{broker}/why"])
+    assert (why["kind"], why["broker"]) == ("broker", why["name"]) and why["sentence"].startswith(why["name"])
+
+
+def test_the_page_shows_what_the_tcp_port_answers(answers: dict[str, str]) -> None:
+    """Reads go there, without credentials; sidecars have the default port."""
+    who = json.loads(answers["GET /api/v1/whoami"])
+    assert (who["mutations"], who["you"], who["your_role"]) == (False, "", "viewer")
+    assert json.loads(answers["GET /api/v1/state"])["leader"]["url"].endswith(f":{ApiSettings().port}")
+    assert json.loads(answers["GET /api/v1/plans"])
 
 
 async def test_the_examples_work_and_leave_no_route_out(document: dict[str, Any]) -> None:
