@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from bundlekeel.settings.model import Settings
-from tests.support.newcomer import PAGES, ROOT, lines
+from tests.support.newcomer import PAGES, ROOT, blocks, lines
 from tests.support.printed_commands import parsed
 
 # Of these only the files they name are looked at.
@@ -52,6 +52,13 @@ def test_every_command_of_the_page_is_taken(page: str) -> None:
             if re.fullmatch(r"[\w./-]+\.(lock|yaml|txt)|\.venv\S*", word):
                 assert word in made or (ROOT / word).exists(), word
     assert {"doctor", "run", "plan"} <= set(asked)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_block_that_is_pasted_whole_asks_no_sidecar_that_it_has_just_started(page: str) -> None:
+    """It answers only after some seconds: what starts one is the last line of its block."""
+    started = [(line, block[-1]) for block in blocks(page) for line in block if re.search(r"bundlekeel run .*&", line)]
+    assert started and [line for line, last in started if line != last] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
