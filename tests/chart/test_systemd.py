@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bundlekeel.settings.load import load_settings
 from dev.chart import ROOT
 
 FOLDER = ROOT / "deploy" / "systemd"
@@ -59,6 +60,16 @@ def test_the_failsafe_is_confined_as_the_sidecar_is() -> None:
 def test_the_page_shows_the_file_itself(unit: str) -> None:
     """Not a copy; mkdocs puts it there."""
     assert f'```ini\n--8<-- "deploy/systemd/{unit}.service"\n```' in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_settings_keep_to_the_folders_of_the_unit() -> None:
+    """All else is read-only to it; the page shows this file."""
+    assert '```yaml\n--8<-- "deploy/systemd/bundlekeel.yaml"\n```' in PAGE.read_text(encoding="utf-8")
+    made = load_settings(FOLDER / "bundlekeel.yaml", environ={}).settings
+    folders = dict(line.split("=") for line in _lines("bundlekeel") if re.match(r"(State|Runtime)Directory=", line))
+    state, runtime = Path("/var/lib", folders["StateDirectory"]), Path("/run", folders["RuntimeDirectory"])
+    assert made.journal.path is not None and made.journal.path.parent == made.history.wal.parent == state
+    assert made.api.socket is not None and made.api.socket.parent == runtime
 
 
 def test_the_page_takes_out_all_of_the_credential(tmp_path: Path) -> None:
