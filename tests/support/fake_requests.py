@@ -8,6 +8,7 @@ from typing import Any
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import (
@@ -85,9 +86,9 @@ class FakeWishes:
         )
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """One moves to the broker with most room, one is pinned."""
+        """One moves to the broker with most room, one is pinned. NotFound for a broker that is not there."""
         self._called("drain", (broker, dry_run, reason, by))
-        leaving, pinned = [bundle for bundle, owner in OWNERS.items() if owner == broker][:2]
+        leaving, pinned, *_ = _bundles_of(broker)
         return RelocationView(
             broker=broker,
             dry_run=dry_run,
@@ -101,10 +102,10 @@ class FakeWishes:
         )
 
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """One comes from the broker with most load."""
+        """One comes from the broker with most load. NotFound for a broker that is not there."""
         self._called("warm", (broker, dry_run, reason, by))
         self.coming = self.coming if dry_run else 1
-        coming = next(bundle for bundle, owner in OWNERS.items() if owner == _others(broker)[0])
+        coming = _bundles_of(_others(broker)[0])[0]
         made = RelocationView(
             broker=broker,
             dry_run=dry_run,
@@ -170,7 +171,7 @@ class FakeWishes:
         by: str = "",
     ) -> ManualMoveView:
         """A move or a split; refused with `refused`, proposed with `review`. To another broker than `to`, or than the
-        one with most room, policies forbid it."""
+        one with most room, policies forbid it. NotFound for a broker that is not there."""
         how = (options,) if verb == "split" else (to, override_cool_down)
         self._called("manual_move", (verb, name, *how, execute, reason, by))
         bundle = name if name in OWNERS else BUNDLE
@@ -190,7 +191,7 @@ class FakeWishes:
         )
         if verb == "split":
             return replace(answer, children=_children(bundle))
-        made = move("by hand", bundle, to or _others(source)[-1])
+        made = move("by hand", bundle, _known(to) if to else _others(source)[-1])
         return replace(
             answer,
             sentence=f"{bundle} moves with its 3 known topics",
@@ -217,9 +218,12 @@ class FakeWishes:
         reason: str = "",
         by: str = "",
     ) -> NamespaceUnloadView:
-        """One bundle moves, one is pinned; all of them are with `refused`."""
+        """One bundle moves, one is pinned; all of them are with `refused`. NotFound for a namespace without any."""
         self._called("unload_namespace", (namespace, override_cool_down, execute, reason, by))
-        leaving, pinned = [bundle for bundle in OWNERS if bundle.startswith(f"{namespace}/")][:2]
+        found = [bundle for bundle in OWNERS if bundle.startswith(f"{namespace}/")]
+        if not found:
+            raise NotFound(f"namespace {namespace} does not exist")
+        leaving, pinned, *_ = found
         return NamespaceUnloadView(
             kind="unload",
             namespace=namespace,
@@ -279,9 +283,21 @@ class FakeWishes:
         return self._proposal(id_, "discarded", by)
 
 
+def _known(broker: str) -> str:
+    """NotFound for a broker that is not there."""
+    if broker not in BROKERS:
+        raise NotFound(unknown_broker(broker, BROKERS))
+    return broker
+
+
 def _others(broker: str) -> list[str]:
-    """All but this broker, the most loaded one first."""
-    return [other for other in SCORES if other != broker]
+    """All but this broker, the most loaded one first. NotFound."""
+    return [other for other in BROKERS if other != _known(broker)]
+
+
+def _bundles_of(broker: str) -> list[str]:
+    """NotFound for a broker that is not there."""
+    return [bundle for bundle, owner in OWNERS.items() if owner == _known(broker)]
 
 
 def _children(bundle: str) -> list[ChildView]:
