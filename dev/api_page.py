@@ -23,8 +23,8 @@ from tests.support.fake_service import FakeService
 
 _INTRO = f"""\
 All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
-fields with later releases; requests with a field that is not known are refused. A request of each route with curl and
-httpx: [examples](api-examples.md).
+fields with later releases, and fields with an `x-extensible-enum` further words; requests with a field that is not
+known are refused. A request of each route with curl and httpx: [examples](api-examples.md).
 
 - **Who may**: while no authentication is configured, reads and dry runs need no credentials, and routes marked *socket*
   exist only on the unix socket (`api.socket`, mode 0600): TCP has no route that changes anything. With it `GET` needs

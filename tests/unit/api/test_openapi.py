@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import shlex
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -14,7 +14,13 @@ import pytest
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import STATUSES
+from bundlekeel.core.model.codes import Code
+from bundlekeel.daemon.execution.intents import OutcomeWord
+from bundlekeel.daemon.operations.reviews import ACTIONS
+from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
+from bundlekeel.settings.quotas import QuotaSettings
+from bundlekeel.settings.sections import CalibrationSettings
 from dev.api_page import examples_page
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
@@ -77,6 +83,48 @@ def test_each_route_names_every_status_that_errors_have(document: dict[str, Any]
     told = {name: set(item["responses"]) for name, item in operations(document) if "/api/v1/" in name}
     needed = {str(status) for _, status, _ in STATUSES} - {"404", "409"} | {"500"}
     assert told and {name: needed - found for name, found in told.items() if needed - found} == {}
+
+
+def test_who_has_to_wait_is_told_how_long(document: dict[str, Any]) -> None:
+    """Each 429 and 503 of the API declares the header that it has, once for all."""
+    found = [
+        answer.get("headers", {}).get("Retry-After")
+        for name, operation in operations(document)
+        for status, answer in operation["responses"].items()
+        if "/api/v1/" in name and status in ("429", "503")
+    ]
+    assert found and all(header == {"$ref": "#/components/headers/RetryAfter"} for header in found)
+    assert document["components"]["headers"]["RetryAfter"]["schema"]["type"] == "integer"
+
+
+def test_what_takes_few_words_lists_them(document: dict[str, Any]) -> None:
+    """Closed sets as `enum`, by which clients are generated; those that a later release may extend as such."""
+
+    def words(name: str, key: str = "enum") -> set[str]:
+        schema, _, field = name.partition(".")
+        return set(document["components"]["schemas"][schema]["properties"][field][key])
+
+    assert words("OutcomeView.outcome") == set(get_args(OutcomeWord))
+    assert words("ReviewView.state") >= {*ACTIONS, "done", "aborted", "discarded", "expired"}
+    assert words("WhoAmI.your_role") == set(ROLES)
+    assert words("ThresholdsView.mode") == set(get_args(CalibrationSettings.model_fields["mode"].annotation))
+    assert words("QuotasView.enforcer") == set(get_args(QuotaSettings.model_fields["enforcer"].annotation))
+    assert words("TaskView.state") and words("DrainView.state") and words("TaskView.kind")
+    assert words("VerdictView.code", "x-extensible-enum") == set(Code)
+    (kind,) = [
+        item["schema"]["anyOf"][0]["enum"]
+        for item in document["paths"]["/api/v1/journal"]["get"]["parameters"]
+        if item["name"] == "kind"
+    ]
+    assert words("JournalRecord.kind", "x-extensible-enum") == set(kind)
+
+
+def test_the_document_says_what_answers_are_and_its_licence(document: dict[str, Any]) -> None:
+    """No answer is "Successful Response"; what is a record of the journal is one by its type."""
+    assert "Successful Response" not in json.dumps(document)
+    history = document["components"]["schemas"]["WhyView"]["properties"]["history"]
+    assert history["items"] == {"$ref": "#/components/schemas/JournalRecord"}
+    assert document["info"]["license"]["identifier"] == "Apache-2.0"
 
 
 def test_only_requests_with_a_body_can_be_refused_for_it(document: dict[str, Any]) -> None:
