@@ -122,8 +122,9 @@ def test_what_takes_few_words_lists_them(document: dict[str, Any]) -> None:
 def test_the_document_says_what_answers_are_and_its_licence(document: dict[str, Any]) -> None:
     """No answer is "Successful Response"; what is a record of the journal is one by its type."""
     assert "Successful Response" not in json.dumps(document)
-    history = document["components"]["schemas"]["WhyView"]["properties"]["history"]
-    assert history["items"] == {"$ref": "#/components/schemas/JournalRecord"}
+    schemas = document["components"]["schemas"]
+    assert schemas["WhyView"]["properties"]["history"]["items"] == {"$ref": "#/components/schemas/JournalRecord"}
+    assert schemas["JournalRecord"]["required"] == ["kind", "wall_ms"]
     assert document["info"]["license"]["identifier"] == "Apache-2.0"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from bundlekeel.daemon.answers.channel import FindingView, UnitView
 from bundlekeel.daemon.answers.doc import (
@@ -337,6 +337,9 @@ class CodeView(Answer):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalRecord:
     """A line of the journal. Each kind has some of these fields, and further ones of its own."""
+
+    # As no `Answer`, also inside of one.
+    __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": False}
 
     kind: Annotated[str, Doc("what it is about", grows=get_args(JournalKind))]
     wall_ms: WallMs
