@@ -16,14 +16,15 @@ from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
 from bundlekeel.api.app import create_app, openapi_document
 from bundlekeel.api.problems import TYPE_PREFIX
 from bundlekeel.api.shield import REQUEST_SECONDS
+from bundlekeel.daemon.answers.service import PlanRequest
 from dev import NOTE
 from dev.markdown import table
 from tests.support.fake_service import FakeService
 
 _INTRO = f"""\
 All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
-fields with later releases; requests with a field that is not known are refused. A request of each route with curl and
-httpx: [examples](api-examples.md).
+fields with later releases, and fields with an `x-extensible-enum` further words; requests with a field that is not
+known are refused. A request of each route with curl and httpx: [examples](api-examples.md).
 
 - **Who may**: while no authentication is configured, reads and dry runs need no credentials, and routes marked *socket*
   exist only on the unix socket (`api.socket`, mode 0600): TCP has no route that changes anything. With it `GET` needs
@@ -111,7 +112,7 @@ One request a route, once with curl and once with [httpx](https://www.python-htt
 described: [HTTP API](api.md). Reads go to the TCP port (`api.port`), changes to the unix socket (`api.socket`), which
 needs no credentials. Where `api.auth` is configured both go to the TCP port with a token of the role that is named:
 `curl -H "Authorization: Bearer $TOKEN"`, and `headers` as below. What moves bundles is a dry run until `execute` is
-true. Each answer is the one of a small made-up cluster, its lists cut after the first item.
+true. Each answer is made up, about what is asked, in the form of a sidecar's; its lists are cut after the first item.
 
 ```python
 import httpx
@@ -131,6 +132,11 @@ class _Example:
     path: str
     query: dict[str, str]
     body: Any
+
+    @property
+    def socket(self) -> bool:
+        """Whether it changes something, which only the unix socket takes without credentials."""
+        return "mutations" in self.operation["tags"]
 
     @property
     def stream(self) -> bool:
@@ -166,9 +172,13 @@ def _examples(document: dict[str, Any]) -> Iterator[_Example]:
 
 
 async def _answers(examples: list[_Example]) -> list[str]:
-    transport = httpx.ASGITransport(create_app(FakeService(), mutations=True))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        return [await _answer(client, example) for example in examples]
+    """Each of where it is asked: of the unix socket or of the TCP port, which changes nothing. A plan was made."""
+    service = FakeService()
+    await service.make_plan(PlanRequest())
+    transports = [httpx.ASGITransport(create_app(service, mutations=mutations)) for mutations in (False, True)]
+    tcp, socket = (httpx.AsyncClient(transport=item, base_url="http://localhost") for item in transports)
+    async with tcp, socket:
+        return [await _answer(socket if example.socket else tcp, example) for example in examples]
 
 
 async def _answer(client: httpx.AsyncClient, example: _Example) -> str:
@@ -192,7 +202,6 @@ def _cut(value: Any) -> Any:
 def _section(example: _Example, answer: str) -> list[str]:
     """What the route does, who may, the two requests and the answer."""
     operation = example.operation
-    socket = "mutations" in operation["tags"]
     role = next((roles[0] for need in operation.get("security", ()) for roles in need.values()), "anybody")
     return [
         f"## {operation['summary']}",
@@ -200,27 +209,27 @@ def _section(example: _Example, answer: str) -> list[str]:
         f"`{example.method.upper()} {example.path}`, role {role}",
         "",
         "```sh",
-        _curl(example, socket=socket),
+        _curl(example),
         "```",
         "",
         "```python",
-        _httpx(example, client="socket" if socket else "tcp"),
+        _httpx(example, client="socket" if example.socket else "tcp"),
         "```",
         "",
         *([answer] if answer else []),
     ]
 
 
-def _curl(example: _Example, *, socket: bool) -> str:
+def _curl(example: _Example) -> str:
     method, query, body = example.method, example.query, example.body
     words = ["curl", "-sN" if example.stream else "-s"]
-    words += ["--unix-socket", "bundlekeel.sock"] if socket else []
+    words += ["--unix-socket", "bundlekeel.sock"] if example.socket else []
     words += [] if method == ("get" if body is None else "post") else ["-X", method.upper()]
     words += ["--json", json.dumps(body)] if body is not None else []
     words += (
         ["--get", *(word for item in query.items() for word in ("--data-urlencode", "=".join(item)))] if query else []
     )
-    words.append(("http://localhost" if socket else "http://127.0.0.1:8090") + example.path)
+    words.append(("http://localhost" if example.socket else "http://127.0.0.1:8090") + example.path)
     return shlex.join(words)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic_core import PydanticUndefined
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX
 from bundlekeel.api.app import openapi_text
@@ -24,7 +25,7 @@ from bundlekeel.daemon.gate.gate import CHECKS, Action, GateCheck
 from bundlekeel.settings.describe import parameter_rows
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL
-from bundlekeel.settings.schema import SettingRow, plain, rows
+from bundlekeel.settings.schema import SettingRow, children, plain, row_of, rows
 from dev import NOTE
 from dev.api_page import api_page, examples_page
 from dev.cli_page import cli_page
@@ -55,20 +56,54 @@ _GROUPS = {
 }
 # Sections of the example, by the field that begins them.
 _SECTIONS = {
-    "cluster": "The cluster and what may be done to it",
+    "cluster": "Set these two first; all else may stay as it is",
+    "mode": "The cluster and what may be done to it",
     "strategy": "What decides",
     "parameters": "Parameters: uncomment what is to differ; Pulsar's own keys (and units) are accepted as well",
     "capacity": "What brokers can carry, where their own report has no limit (NICs of VMs and pods) or a wrong one",
 }
-_CAPACITY_EXAMPLE = {
-    "nic_gbps": 10,
-    "cores": 8,
-    "msg_rate": 200000,
-    "throughput": 500000000,
-    "direct_memory_mb": 4096,
-    "cpu": "ignore",
-    "bandwidth": "ignore",
-    "direct_memory": "ignore",
+# Without them no sidecar starts on a cluster: the first in the example.
+_NEEDED = ("cluster", "metadata_store")
+# An item of each list and mapping of sections, and the name that the one of a mapping has. Of the two addresses of a
+# webhook, which exclude each other, the better one.
+_ITEMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "capacity": (
+        '"broker-*.example.com:8080"',
+        {
+            "nic_gbps": 10,
+            "cores": 8,
+            "msg_rate": 200000,
+            "throughput": 500000000,
+            "direct_memory_mb": 4096,
+            "cpu": "ignore",
+            "bandwidth": "ignore",
+            "direct_memory": "ignore",
+        },
+    ),
+    "windows": ("", {"cron": "0 2 * * 1-5", "time_zone": "Europe/Berlin", "minutes": 120, "allow": "act"}),
+    "notify.webhooks": (
+        "",
+        {
+            "name": "ops-chat",
+            "url_file": "/etc/bundlekeel/secrets/ops-chat-url",
+            "kind": "slack",
+            "events": ["stops", "findings"],
+            "min_severity": "warning",
+            "timeout": "5s",
+            "tls_trust_certs_file": None,
+            "use_proxy": False,
+        },
+    ),
+    "quotas.groups": (
+        "acme",
+        {
+            "members": ["t:acme", "n:shop/orders"],
+            "publish_messages": 500,
+            "publish_bytes": "10MB",
+            "dispatch_messages": 2000,
+            "dispatch_bytes": "40MB",
+        },
+    ),
 }
 
 
@@ -95,8 +130,22 @@ def settings_page() -> str:
         "Change the file of every sidecar: the leader's parameters are those that count.",
         "",
     ]
-    body = [[f"`{row.key}`", _code(plain(row.default, row)), row.allowed, row.why] for row in rows()]
+    body = [cells for row in rows() for cells in [_cells(row.key, row), *_item_cells(row.key)]]
     return "\n".join([*lines, *table(["key", "default", "allowed", "why"], body), ""])
+
+
+def _cells(key: str, row: SettingRow) -> list[str]:
+    default = "none, give one" if row.default is PydanticUndefined else _code(plain(row.default, row))
+    return [f"`{key}`", default, row.allowed, row.why]
+
+
+def _item_cells(key: str) -> list[list[str]]:
+    """Of each key in an item of a list or mapping; those of `capacity` are rows already."""
+    if key not in _ITEMS or key == "capacity":
+        return []
+    place = "<name>" if _ITEMS[key][0] else "<number>"
+    path = (*key.split("."), "0")
+    return [_cells(f"{key}.{place}.{name}", row) for name in children(path) if (row := row_of((*path, name)))]
 
 
 def parameters_page() -> str:
@@ -234,14 +283,14 @@ def example_settings() -> str:
         f"# {NOTE}",
         "# Check yours with: bundlekeel config check FILE",
     ]
-    for name, field in Settings.model_fields.items():
+    for name, field in sorted(Settings.model_fields.items(), key=lambda item: item[0] not in _NEEDED):
         if name in _SECTIONS:
             lines += ["", f"# --- {_SECTIONS[name]}", ""]
         inside = [row for row in rows() if row.key.startswith(f"{name}.")]
         if name == "parameters":
             lines += ["parameters:", *_parameter_lines()]
         elif name == "capacity":
-            lines += ["capacity:", *_capacity_lines(inside)]
+            lines += ["capacity:", *(f"  # {line}" for line in _item_lines(name))]
         elif inside:
             title = " ".join((field.annotation.__doc__ or "").split("\n\n")[0].split()) if field.annotation else ""
             lines += ["", f"# {title}", f"{name}:", *_section_lines(inside)]
@@ -319,8 +368,12 @@ def _yaml(value: Any) -> str:
 
 
 def _key_lines(row: SettingRow, *, indent: str = "", mark: str = "") -> list[str]:
-    comment = f"{indent}# {row.why} ({row.allowed})"
-    return [comment, f"{indent}{mark}{row.key.rpartition('.')[2]}: {_yaml(plain(row.default, row))}"]
+    name = row.key.rpartition(".")[2]
+    lines = [f"{indent}# {row.why} ({row.allowed})", f"{indent}{mark}{name}: {_yaml(plain(row.default, row))}"]
+    if row.key in _ITEMS:
+        lines += [f"{indent}# {name}:  # instead of the line above, for example"]
+        lines += [f"{indent}#   {line}" for line in _item_lines(row.key)]
+    return lines
 
 
 def _section_lines(inside: Sequence[SettingRow]) -> list[str]:
@@ -347,12 +400,15 @@ def _parameter_lines() -> list[str]:
     return lines
 
 
-def _capacity_lines(inside: list[SettingRow]) -> list[str]:
-    """A commented pattern with every key; limit and `ignore` of one resource contradict each other."""
-    lines = ['  # "broker-*.example.com:8080":']
-    for row in inside:
-        name = row.key.rpartition(".")[2]
-        lines += [f"  #   # {row.why} ({row.allowed})", f"  #   {name}: {_CAPACITY_EXAMPLE[name]}"]
+def _item_lines(key: str) -> list[str]:
+    """An item with its keys. In the one of `capacity` limit and `ignore` of one resource contradict each other."""
+    place, example = _ITEMS[key]
+    lines = [f"{place}:"] if place else []
+    for number, (name, value) in enumerate(example.items()):
+        row = row_of((*key.split("."), "0", name))
+        assert row is not None
+        mark = "  " if place or number else "- "
+        lines += [f"  # {row.why} ({row.allowed})", f"{mark}{name}: {_yaml(value)}"]
     return lines
 
 

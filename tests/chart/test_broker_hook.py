@@ -49,7 +49,7 @@ class OneDrain(FakeWishes):
             raise self.refuse
         assert not dry_run
         self.drains[broker] = reason
-        return self._relocation(broker, dry_run=dry_run)
+        return await super().drain(broker, dry_run=dry_run, reason=reason, by=by)
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> UncordonedView:
         """Take note."""
@@ -60,7 +60,7 @@ class OneDrain(FakeWishes):
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Take note."""
         self.asked.append(broker)
-        return self._relocation(broker, dry_run=dry_run)
+        return await super().warm(broker, dry_run=dry_run, reason=reason, by=by)
 
 
 class Member(FakeService):

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bundlekeel.settings.load import load_settings
 from dev.chart import ROOT
 
 FOLDER = ROOT / "deploy" / "systemd"
+PAGE = ROOT / "docs" / "operations" / "systemd.md"
 UNITS = ("bundlekeel", "bundlekeel-deadman")
 # Of ten; systemd calls what is below 4 well protected.
 EXPOSURE = 2.0
@@ -57,5 +59,26 @@ def test_the_failsafe_is_confined_as_the_sidecar_is() -> None:
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_page_shows_the_file_itself(unit: str) -> None:
     """Not a copy; mkdocs puts it there."""
-    page = (ROOT / "docs" / "operations" / "systemd.md").read_text(encoding="utf-8")
-    assert f'```ini\n--8<-- "deploy/systemd/{unit}.service"\n```' in page
+    assert f'```ini\n--8<-- "deploy/systemd/{unit}.service"\n```' in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_settings_keep_to_the_folders_of_the_unit() -> None:
+    """All else is read-only to it; the page shows this file."""
+    assert '```yaml\n--8<-- "deploy/systemd/bundlekeel.yaml"\n```' in PAGE.read_text(encoding="utf-8")
+    made = load_settings(FOLDER / "bundlekeel.yaml", environ={}).settings
+    folders = dict(line.split("=") for line in _lines("bundlekeel") if re.match(r"(State|Runtime)Directory=", line))
+    state, runtime = Path("/var/lib", folders["StateDirectory"]), Path("/run", folders["RuntimeDirectory"])
+    assert made.journal.path is not None and made.journal.path.parent == made.history.wal.parent == state
+    assert made.api.socket is not None and made.api.socket.parent == runtime
+
+
+def test_the_page_takes_out_all_of_the_credential(tmp_path: Path) -> None:
+    """A secrets directory that is not there keeps a sidecar from starting as a missing credential does."""
+    for unit in UNITS:
+        shutil.copy(FOLDER / f"{unit}.service", tmp_path)
+    (command,) = re.findall(r"^sed -i .*", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    subprocess.run(["bash", "-c", command.replace("/etc/systemd/system", str(tmp_path))], check=True)
+    for unit in UNITS:
+        left = (tmp_path / f"{unit}.service").read_text(encoding="utf-8").splitlines()
+        assert left == [line for line in _lines(unit) if "LoadCredential" not in line and "SECRETS_DIR" not in line]
+        assert len(left) == len(_lines(unit)) - 2

@@ -2,7 +2,7 @@
 
 They are taken out of the pages' shell blocks and typed one after the other into one bash, in a fresh copy of the
 sources with nothing installed. Each must end with exit code 0 and say what the table below expects; the brokers
-themselves are asked what has come of it. What a comment of the page tells the reader to do (set three keys), and what
+themselves are asked what has come of it. What a comment of the page tells the reader to do (set two keys), and what
 the doctor's words about blind bandwidth lead to (name the capacity), the test does.
 """
 
@@ -126,7 +126,6 @@ class Newcomer:
         values = {
             "cluster": self._cluster.spec.cluster_name,
             "metadata_store": self._cluster.metadata_url,
-            "configuration_store": self._cluster.configuration_url,
         }
         named = re.findall(r"\w+", comment)
         assert sorted(named) == sorted(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bundlekeel.daemon.answers.picture import Marks, OverviewBroker, OverviewBundle, OverviewNamespace, OverviewView
-from tests.support.fake_places import BROKERS
+from tests.support.fake_places import BROKERS, NAMESPACES, OWNERS
 
 Json = dict[str, Any]
 
@@ -17,16 +17,23 @@ class FakeOverview:
 
     def overview(self, largest: int) -> OverviewView:
         """A row a broker."""
+        first = {broker: bundle for bundle, broker in reversed(OWNERS.items())}
         rows = [
             OverviewBroker(
                 broker=broker,
-                bundles=[OverviewBundle(bundle=f"shop/orders/{index}", namespace=0, throughput=2e6)][:largest],
+                bundles=[
+                    OverviewBundle(
+                        bundle=first[broker],
+                        namespace=NAMESPACES.index(first[broker].rpartition("/")[0]),
+                        throughput=2e6,
+                    )
+                ][:largest],
                 other_bundles=3,
                 other_throughput=1e6,
             )
-            for index, broker in enumerate(BROKERS)
+            for broker in BROKERS
         ]
-        named = [OverviewNamespace(namespace="shop/orders", throughput=9e6)]
+        named = [OverviewNamespace(namespace=name, throughput=3e6) for name in NAMESPACES]
         return OverviewView(wall_ms=1_790_000_000_000, namespaces=named, brokers=rows)
 
     def changes(self) -> Marks:

@@ -1,20 +1,35 @@
-"""Places, assignments, moves and refusals as a sidecar answers them, for the fakes of the API."""
+"""The brokers and bundles of the API's fakes: places, assignments, moves and refusals as a sidecar answers them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.plan import Move
 from bundlekeel.daemon.answers.picture import AssignmentView, DroppedView, Place, StepView
 from bundlekeel.daemon.answers.plans import MoveView, RefusalView
+from bundlekeel.daemon.cycle.planner import move_view
 
 BROKERS = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
-
+SCORES = dict(zip(BROKERS, (0.82, 0.41, 0.07), strict=True))
+NAMESPACES = ("shop/orders", "shop/payments", "telemetry/devices-europe-west")
+# Each bundle's broker: two of the second one, two of the third, all others of the first.
+OWNERS = {
+    f"{NAMESPACES[index % 3]}/0x{index * 0x10000000:08x}_0x{(index + 1) * 0x10000000:08x}": BROKERS[
+        min(index // 2, 2) if index < 6 else 0
+    ]
+    for index in range(12)
+}
+BUNDLES = tuple(OWNERS)
 
 NOW_MS = 1_790_000_000_000
-BUNDLE = "shop/orders/0x00000000_0x10000000"
+BUNDLE = BUNDLES[0]
+
+
+def until_ms(seconds: float | None) -> int:
+    """The end of what is asked for so long; 0: a person ends it."""
+    return 0 if seconds is None else NOW_MS + int(1000 * seconds)
 
 
 def refusal(code: Code, bundle: str = BUNDLE, broker: str = BROKERS[0], detail: str = "") -> RefusalView:
@@ -22,24 +37,23 @@ def refusal(code: Code, bundle: str = BUNDLE, broker: str = BROKERS[0], detail: 
     return RefusalView(code=code.value, bundle=bundle, broker=broker, detail=detail, explanation=EXPLANATIONS[code])
 
 
-def move(rule: str = "by hand", **changes: Any) -> MoveView:
-    """One move, by default one that a person asked for."""
-    made = MoveView(
-        bundle=BUNDLE,
-        source=BROKERS[0],
-        target=BROKERS[2],
+def move(rule: str = "by hand", bundle: str = BUNDLE, target: str = BROKERS[2], **changes: Any) -> MoveView:
+    """One move of three tenths of a broker, by default one that a person asked for."""
+    source = OWNERS[bundle]
+    made = Move(
+        bundle=bundle,
+        source=source,
+        target=target,
         rule=rule,
-        threshold=0.0,
-        source_before=0.82,
-        source_after=0.52,
-        target_before=0.07,
-        target_after=0.37,
-        runner_up="",
-        traffic=[2400.0, 7200.0, 3.8e6, 11.4e6],
-        pressure=[120.0, 0.0, 0.0, 0.0, 0.0, 0.0],
-        sentence=f"{BUNDLE}: {BROKERS[0]} 82.0% -> 52.0%, {BROKERS[2]} 7.0% -> 37.0% ({rule})",
+        source_before=SCORES[source],
+        source_after=round(max(0.0, SCORES[source] - 0.3), 2),
+        target_before=SCORES[target],
+        target_after=round(SCORES[target] + 0.3, 2),
+        traffic=(2400.0, 7200.0, 3.8e6, 11.4e6),
+        pressure=(120.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+        **{"threshold": 0.0, **changes},
     )
-    return replace(made, **changes)
+    return move_view(made)
 
 
 def assignment(name: str) -> AssignmentView:
@@ -50,9 +64,9 @@ def assignment(name: str) -> AssignmentView:
         StepView(name="policies", candidates=list(BROKERS[1:]), dropped=[dropped], note="isolation policy gold"),
     ]
     return AssignmentView(
-        topic=None if "/0x" in name else name,
-        hash=None,
-        bundle="shop/orders/0x30000000_0x40000000",
+        topic=None if name in OWNERS else name,
+        hash=None if name in OWNERS else "0x3a2b3c4d",
+        bundle=name if name in OWNERS else BUNDLES[3],
         owner=None,
         state="unowned",
         preallocated=None,
@@ -69,13 +83,14 @@ def places(name: str, listener: str = "") -> list[Place]:
     """What `where` answers: an owned and an unowned partition. ConfigError for a listener other than `external`."""
     if listener not in ("", "external"):
         raise ConfigError("no such listener; it has external", field="listener", value=listener, allowed="external")
+    topic = name if "://" in name else f"persistent://shop/orders/{name}"
     return [
         Place(
-            topic=f"persistent://shop/orders/{name}-partition-0",
+            topic=f"{topic}-partition-0",
             topic_exists=True,
             hash="0x1a2b3c4d",
-            bundle="shop/orders/0x00000000_0x10000000",
-            broker=BROKERS[0],
+            bundle=BUNDLE,
+            broker=OWNERS[BUNDLE],
             state="owned",
             web_url="http://broker-0.pulsar:8080",
             service_url="pulsar://example.com:31000" if listener else "pulsar://broker-0.pulsar:6650",
@@ -83,10 +98,10 @@ def places(name: str, listener: str = "") -> list[Place]:
             preallocated_to=None,
         ),
         Place(
-            topic=f"persistent://shop/orders/{name}-partition-1",
+            topic=f"{topic}-partition-1",
             topic_exists=False,
             hash="0x3a2b3c4d",
-            bundle="shop/orders/0x30000000_0x40000000",
+            bundle=BUNDLES[3],
             broker=None,
             state="unowned",
             web_url="",

@@ -132,15 +132,15 @@ class FakeQuotas:
             change={"publish": WrittenRate(messages=11, bytes=500_000), "dispatch": None},
             codes=[Code.BUDGET_OF_RATES.value],
         )
-        return replace(self._group(), rows=[row])
+        return replace(self._group(), name=name, rows=[row])
 
     async def why(self, name: str, *, here: bool = False) -> QuotaWhyView:
-        """Of a topic."""
+        """Of a topic, or of a group by one of its topics."""
         self._called("why_quota", (name, here))
         code = Code.BUDGET_OF_RATES
         return QuotaWhyView(
-            name=TOPIC,
-            kind="topic",
+            name=name,
+            kind="topic" if "://" in name else "group",
             group="acme",
             sentences=["40 messages/s published in 4 partitions, share 44"],
             codes=[CodeView(code=code.value, explanation=EXPLANATIONS[code])],

@@ -8,6 +8,7 @@ from typing import Any
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import (
@@ -37,7 +38,7 @@ from bundlekeel.daemon.answers.plans import (
     TaskView,
 )
 from bundlekeel.daemon.answers.service import OperationsService, Verb
-from tests.support.fake_places import BROKERS, BUNDLE, NOW_MS, move, refusal
+from tests.support.fake_places import BROKERS, BUNDLE, NOW_MS, OWNERS, SCORES, move, refusal, until_ms
 
 
 class FakeWishes:
@@ -84,30 +85,41 @@ class FakeWishes:
             pauses=[ScopePauseView(scope="tenant:shop", **who, until_ms=0)],
         )
 
-    def _relocation(self, broker: str, *, dry_run: bool) -> RelocationView:
+    async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
+        """One moves to the broker with most room, one is pinned. NotFound for a broker that is not there."""
+        self._called("drain", (broker, dry_run, reason, by))
+        leaving, pinned, *_ = _bundles_of(broker)
         return RelocationView(
             broker=broker,
             dry_run=dry_run,
             bundles=2,
-            moves=[move()],
-            refusals=[refusal(Code.PINNED)],
+            moves=[move("drain", leaving, _others(broker)[-1])],
+            refusals=[refusal(Code.PINNED, pinned, broker)],
             refusal_counts={"Pinned": 1},
             eta_seconds=1.0,
             sentence=f"1 bundle leaves {broker}, 1 stays for now",
             detail="",
         )
 
-    async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """One moves, one is pinned."""
-        self._called("drain", (broker, dry_run, reason, by))
-        return self._relocation(broker, dry_run=dry_run)
-
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """As a drain."""
+        """One comes from the broker with most load. NotFound for a broker that is not there."""
         self._called("warm", (broker, dry_run, reason, by))
         self.coming = self.coming if dry_run else 1
-        made = self._relocation(broker, dry_run=dry_run)
-        return made if self.coming != 0 else replace(made, moves=[], sentence=f"0 bundles come to {broker}")
+        coming = _bundles_of(_others(broker)[0])[0]
+        made = RelocationView(
+            broker=broker,
+            dry_run=dry_run,
+            bundles=1,
+            moves=[move("warm", coming, broker)],
+            refusals=[],
+            refusal_counts={},
+            eta_seconds=1.0,
+            sentence=f"1 bundle comes to {broker}",
+            detail="",
+        )
+        if self.coming == 0:
+            return replace(made, bundles=0, moves=[], eta_seconds=0.0, sentence=f"0 bundles come to {broker}")
+        return made
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
         self._called("cordon", (broker, reason, by))
@@ -122,7 +134,7 @@ class FakeWishes:
 
     async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> PinnedView:
         self._called("pin", (bundle, seconds, reason, by))
-        return PinnedView(bundle=bundle, broker=BROKERS[0], until_ms=0)
+        return PinnedView(bundle=bundle, broker=OWNERS.get(bundle, BROKERS[0]), until_ms=until_ms(seconds))
 
     async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
         self._called("unpin", (bundle, reason, by))
@@ -130,7 +142,7 @@ class FakeWishes:
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
         self._called("exclude", (pattern, seconds, reason, by))
-        return ExcludedView(pattern=pattern, until_ms=0, bundles=4)
+        return ExcludedView(pattern=pattern, until_ms=until_ms(seconds), bundles=4)
 
     async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
         self._called("include", (pattern, reason, by))
@@ -138,7 +150,9 @@ class FakeWishes:
 
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
         self._called("pause_scope", (scope, seconds, reason, by))
-        return PausedScopeView(scope=scope, reason=reason, by=by, since_ms=NOW_MS, until_ms=None, bundles=0)
+        until = None if seconds is None else until_ms(seconds)
+        known = sum(bundle.startswith(f"{scope.partition(':')[2]}/") for bundle in OWNERS)
+        return PausedScopeView(scope=scope, reason=reason, by=by, since_ms=NOW_MS, until_ms=until, bundles=known)
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> ResumedScopeView:
         self._called("resume_scope", (scope, reason, by))
@@ -156,35 +170,43 @@ class FakeWishes:
         reason: str = "",
         by: str = "",
     ) -> ManualMoveView:
-        """A move or a split; refused with `refused`, proposed with `review`."""
+        """A move or a split; refused with `refused`, proposed with `review`. To another broker than `to`, or than the
+        one with most room, policies forbid it. NotFound for a broker that is not there."""
         how = (options,) if verb == "split" else (to, override_cool_down)
         self._called("manual_move", (verb, name, *how, execute, reason, by))
-        return ManualMoveView(
+        bundle = name if name in OWNERS else BUNDLE
+        source = OWNERS[bundle]
+        answer = ManualMoveView(
             kind=verb,
             name=name,
-            bundle=BUNDLE,
-            source=BROKERS[0],
-            target=BROKERS[2],
-            move=None if verb == "split" or self.refused else move(),
-            children=[ChildView(bundle=BUNDLE, topics_ratio=0.5, msg_rate_ratio=0.4, throughput_ratio=0.6)],
-            candidates=[
-                CandidateView(
-                    broker=BROKERS[1],
-                    score_before=0.41,
-                    score_after=None,
-                    code="PolicyForbids",
-                    explanation=EXPLANATIONS[Code.POLICY_FORBIDS],
-                ),
-                CandidateView(broker=BROKERS[2], score_before=0.07, score_after=0.37, code=None, explanation=""),
-            ],
-            refusals=[refusal(self.refused)] if self.refused else [],
-            loads=[],
-            sentence=f"{BUNDLE} moves with its 3 known topics",
+            bundle=bundle,
+            source=source,
+            refusals=[refusal(self.refused, bundle, source)] if self.refused else [],
+            sentence=f"{bundle} is divided at its owner {source}; nothing moves",
             hash="5f0c3a1be2d4977a",
             dry_run=not execute,
             task="t-1" if execute and not self.review else None,
             state="waiting" if execute else "planned",
             review=self.review if execute else None,
+        )
+        if verb == "split":
+            return replace(answer, children=_children(bundle))
+        made = move("by hand", bundle, _known(to) if to else _others(source)[-1])
+        return replace(
+            answer,
+            sentence=f"{bundle} moves with its 3 known topics",
+            target=made.target,
+            move=None if self.refused else made,
+            candidates=[
+                CandidateView(
+                    broker=broker,
+                    score_before=SCORES[broker],
+                    score_after=made.target_after if broker == made.target else None,
+                    code=None if broker == made.target else "PolicyForbids",
+                    explanation="" if broker == made.target else EXPLANATIONS[Code.POLICY_FORBIDS],
+                )
+                for broker in _others(source)
+            ],
         )
 
     async def unload_namespace(
@@ -196,14 +218,18 @@ class FakeWishes:
         reason: str = "",
         by: str = "",
     ) -> NamespaceUnloadView:
-        """One bundle moves, one is pinned; all of them are with `refused`."""
+        """One bundle moves, one is pinned; all of them are with `refused`. NotFound for a namespace without any."""
         self._called("unload_namespace", (namespace, override_cool_down, execute, reason, by))
+        found = [bundle for bundle in OWNERS if bundle.startswith(f"{namespace}/")]
+        if not found:
+            raise NotFound(f"namespace {namespace} does not exist")
+        leaving, pinned, *_ = found
         return NamespaceUnloadView(
             kind="unload",
             namespace=namespace,
             bundles=2,
-            moves=[] if self.refused else [move()],
-            refusals=[refusal(Code.PINNED)],
+            moves=[] if self.refused else [move("by hand", leaving)],
+            refusals=[refusal(Code.PINNED, pinned, OWNERS[pinned])],
             refusal_counts={"Pinned": 1},
             eta_seconds=1.0,
             sentence=f"1 of 2 bundles of {namespace} leave their brokers; 1 fit the budgets of one cycle",
@@ -227,11 +253,11 @@ class FakeWishes:
         self._called("stop", (task, reason, by))
         return Stopping(task=task, state="stopping")
 
-    def _proposal(self, state: str, reviewer: str = "") -> ReviewView:
+    def _proposal(self, id_: str, state: str, reviewer: str = "") -> ReviewView:
         return ReviewView(
-            id="5f0c3a1be2d4977a",
+            id=id_,
             kind="plan",
-            title="plan 5f0c3a1be2d4977a: 3 moves",
+            title=f"plan {id_}: 3 moves",
             by="ann",
             reason="even it out",
             at_ms=NOW_MS,
@@ -246,15 +272,48 @@ class FakeWishes:
     async def reviews(self) -> list[ReviewView]:
         """One proposal."""
         self._called("reviews", None)
-        return [self._proposal("proposed")]
+        return [self._proposal("5f0c3a1be2d4977a", "proposed")]
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
         self._called("approve", (id_, reason, by))
-        return self._proposal("executing", by)
+        return self._proposal(id_, "executing", by)
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
         self._called("discard", (id_, reason, by))
-        return self._proposal("discarded", by)
+        return self._proposal(id_, "discarded", by)
+
+
+def _known(broker: str) -> str:
+    """NotFound for a broker that is not there."""
+    if broker not in BROKERS:
+        raise NotFound(unknown_broker(broker, BROKERS))
+    return broker
+
+
+def _others(broker: str) -> list[str]:
+    """All but this broker, the most loaded one first. NotFound."""
+    return [other for other in BROKERS if other != _known(broker)]
+
+
+def _bundles_of(broker: str) -> list[str]:
+    """NotFound for a broker that is not there."""
+    return [bundle for bundle, owner in OWNERS.items() if owner == _known(broker)]
+
+
+def _children(bundle: str) -> list[ChildView]:
+    """Its two halves."""
+    namespace, _, span = bundle.rpartition("/")
+    lower, upper = (int(end, 16) for end in span.split("_"))
+    ends = (lower, (lower + upper) // 2, upper)
+    return [
+        ChildView(
+            bundle=f"{namespace}/0x{low:08x}_0x{high:08x}",
+            topics_ratio=0.5,
+            msg_rate_ratio=share,
+            throughput_ratio=1.0 - share,
+        )
+        for low, high, share in zip(ends, ends[1:], (0.4, 0.6), strict=False)
+    ]
 
 
 _: type[OperationsService] = FakeWishes

@@ -53,7 +53,18 @@ from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 from bundlekeel.daemon.summary import summary
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_overview import FakeOverview
-from tests.support.fake_places import BROKERS, NOW_MS, assignment, move, places, refusal
+from tests.support.fake_places import (
+    BROKERS,
+    BUNDLE,
+    BUNDLES,
+    NOW_MS,
+    OWNERS,
+    SCORES,
+    assignment,
+    move,
+    places,
+    refusal,
+)
 from tests.support.fake_quotas import FakeQuotas
 from tests.support.fake_requests import FakeWishes
 from tests.support.fake_thresholds import FakeThresholds
@@ -73,12 +84,10 @@ def _traffic(scale: float) -> TrafficView:
 
 
 def _bundle(index: int) -> BundleView:
-    lower, upper = index * 0x10000000, (index + 1) * 0x10000000
-    namespace = ("shop/orders", "shop/payments", "telemetry/devices-europe-west")[index % 3]
     moved = index == 1
     return BundleView(
-        bundle=f"{namespace}/0x{lower:08x}_0x{upper:08x}",
-        broker=BROKERS[min(index // 2, 2) if index < 6 else 0],
+        bundle=BUNDLES[index],
+        broker=OWNERS[BUNDLES[index]],
         topics=12 + index,
         consumers=40,
         producers=9,
@@ -97,7 +106,7 @@ def _bundle(index: int) -> BundleView:
 
 
 def _broker(row: int, broker: str) -> BrokerView:
-    score = (0.82, 0.41, 0.07)[row]
+    score = SCORES[broker]
     return BrokerView(
         broker=broker,
         alive=True,
@@ -107,12 +116,12 @@ def _broker(row: int, broker: str) -> BrokerView:
         reported_score_ratio=score + 0.01,
         resources={
             "cpu": ResourceView(percent=score * 100, usage=score * 400, limit=400.0, overridden=False),
-            "bandwidth_in": ResourceView(percent=score * 30, usage=100.0, limit=1e6, overridden=True),
+            "bandwidth_in": ResourceView(percent=round(score * 30, 1), usage=100.0, limit=1e6, overridden=True),
         },
         msg_rate_in=4100.0 * score,
         msg_rate_out=12_300.0 * score,
         throughput_in=6.4e6 * score,
-        throughput_out=19.2e6 * score,
+        throughput_out=round(19.2e6 * score, 1),
         predicted_throughput=25.0e6 * score,
         bundles=(6, 4, 2)[row],
         topics=(92, 60, 31)[row],
@@ -122,9 +131,9 @@ def _broker(row: int, broker: str) -> BrokerView:
         sheds_itself=False,
         requested="cordon" if row == 2 else "",
         unsettled=row == 2,
-        preallocated=[ComingView(bundle=_bundle(1).bundle, age_seconds=42.0)] if row == 2 else [],
+        preallocated=[ComingView(bundle=BUNDLES[1], age_seconds=42.0)] if row == 2 else [],
         short=TotalsView(msg_rate=16_000.0 * score, throughput=25.6e6 * score),
-        long=TotalsView(msg_rate=13_000.0 * score, throughput=20.1e6 * score),
+        long=TotalsView(msg_rate=13_000.0 * score, throughput=round(20.1e6 * score, 1)),
         verdict=_verdict(row),
     )
 
@@ -132,7 +141,7 @@ def _broker(row: int, broker: str) -> BrokerView:
 def _verdict(row: int) -> VerdictView:
     return VerdictView(
         code=(Code.OVERLOADED, Code.BALANCED, Code.UNSETTLED)[row].value,
-        sentence=f"{(0.82, 0.41, 0.07)[row]:.1%} against a mean of 43.3%",
+        sentence=f"{SCORES[BROKERS[row]]:.1%} against a mean of 43.3%",
         hits_low=8 - 4 * row,
         hits_high=0,
     )
@@ -150,11 +159,11 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         verdict=VerdictView(code=Code.OVERLOADED.value, sentence="1 bundle to move; the difference falls to 15.0%"),
         brokers=[replace(_verdict(row), broker=broker) for row, broker in enumerate(BROKERS)],
         moves=[move("avg", threshold=0.065, runner_up=BROKERS[1])],
-        refusals=[refusal(code, _bundle(index).bundle) for code, index in codes],
+        refusals=[refusal(code, BUNDLES[index]) for code, index in codes],
         refusal_counts={"CoolDown": 1, "BelowMinimum": 2, "SystemBundle": 1},
         splits=[
             SplitView(
-                bundle=_bundle(0).bundle,
+                bundle=BUNDLE,
                 broker=BROKERS[0],
                 rule="hot",
                 value=1.8,
@@ -162,10 +171,10 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
                 hits=3,
                 at=[],
                 halves=False,
-                sentence="x: carries 180%, hot",
+                sentence=f"{BUNDLE}: carries 180% of a mean broker's load, no placement can even that out",
             )
         ],
-        split_refusals=[refusal(Code.SINGLE_TOPIC, _bundle(2).bundle, BROKERS[1], "1 topics")],
+        split_refusals=[refusal(Code.SINGLE_TOPIC, BUNDLES[2], BROKERS[1], "hot: 1.2 times the limit, 1 topics")],
         loads=[_load(row, broker) for row, broker in enumerate(BROKERS)],
         imbalance=PlanImbalance(measure="score", before=1.89, after=1.2),
         snapshot_digest="0" * 32,
@@ -178,7 +187,7 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
 
 
 def _load(row: int, broker: str) -> LoadView:
-    before, after = (0.82, 0.41, 0.07)[row], (0.52, 0.41, 0.37)[row]
+    before, after = SCORES[broker], (0.52, 0.41, 0.37)[row]
     return LoadView(
         broker=broker,
         score_before=before,
@@ -232,7 +241,7 @@ class FakeService(FakeChannel, FakeOverview):
     def state(self) -> State:
         """One leader, one follower."""
         self._called("state")
-        member = MemberView(id="pod-a", url="http://pod-a:8686", version="0.1.0", started_ms=NOW_MS - 10**7)
+        member = MemberView(id="pod-a", url="http://pod-a:8090", version="0.1.0", started_ms=NOW_MS - 10**7)
         leader = replace(member, seat=0, epoch=7)
         return State(
             member=leader.id,
@@ -240,7 +249,7 @@ class FakeService(FakeChannel, FakeOverview):
             seat=0,
             epoch=7,
             leader=leader,
-            members=[leader, replace(member, id="pod-b", url="http://pod-b:8686", seat=1)],
+            members=[leader, replace(member, id="pod-b", url="http://pod-b:8090", seat=1)],
             cluster="local",
             cluster_mode="modular",
             mode=self.mode,
@@ -291,14 +300,34 @@ class FakeService(FakeChannel, FakeOverview):
         self._called("why", name)
         if "nowhere" in name:
             raise NotFound(f"{name!r} is no broker, bundle or topic known here")
+        if name in BROKERS:
+            verdict = _verdict(BROKERS.index(name))
+            explanation = EXPLANATIONS[Code(verdict.code)]
+            return WhyView(
+                kind="broker",
+                name=name,
+                broker=name,
+                sentence=f"{name}: {verdict.sentence}",
+                codes=[CodeView(code=verdict.code, explanation=explanation, detail=verdict.sentence)],
+                planned=[item.sentence for item in plan_view().moves if name in (item.source, item.target)],
+                history=[
+                    item for item in self._records(2, "move") if name in (item.get("source"), item.get("destination"))
+                ],
+                what_would_change_it="nothing to do: a larger difference to the other brokers would change it",
+            )
+        bundle = name if name in OWNERS else BUNDLE
+        broker = OWNERS[bundle]
+        at = BROKERS.index(broker)
+        came = {"bundle": bundle, "source": BROKERS[at - 2], "destination": broker, "landed_on": broker}
         return WhyView(
-            kind="broker" if name in BROKERS else "bundle",
+            kind="bundle" if name == bundle else "topic",
             name=name,
-            broker=BROKERS[0],
-            sentence="it moved 42 s ago and is left alone until its cool-down is over",
-            codes=[CodeView(code="CoolDown", explanation=EXPLANATIONS[Code.COOL_DOWN], detail="29 min left")],
-            history=self._records(1, "move"),
-            what_would_change_it="in 29 min its cool-down is over; `bundlekeel plan` shows what would follow",
+            broker=broker,
+            bundle=bundle,
+            sentence=f"it is to move: {move('avg', bundle, BROKERS[at - 1]).sentence}",
+            codes=[CodeView(code=Code.RECOMMEND_ONLY.value, explanation=EXPLANATIONS[Code.RECOMMEND_ONLY])],
+            history=[{**item, **came, "wall_ms": NOW_MS - 86_400_000} for item in self._records(2, "move")],
+            what_would_change_it="set mode `act`; first `bundlekeel doctor --for act`",
         )
 
     async def verdicts(self, limit: int, period: Period = ALWAYS) -> list[CycleVerdict]:
@@ -322,7 +351,7 @@ class FakeService(FakeChannel, FakeOverview):
             {
                 "kind": "move",
                 "wall_ms": NOW_MS - 42_000,
-                "bundle": _bundle(1).bundle,
+                "bundle": BUNDLES[1],
                 "source": BROKERS[0],
                 "destination": BROKERS[2],
                 "landed_on": BROKERS[2],

@@ -22,10 +22,15 @@ SETTINGS = "bundlekeel.yaml"
 _FENCE = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+def blocks(page: str) -> list[list[str]]:
+    """The lines of each shell block of a page, in order, comments included."""
+    found = _FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
+    return [[line for line in block.replace("\\\n", " ").splitlines() if line.strip()] for block in found]
+
+
 def lines(page: str) -> list[str]:
-    """The lines of a page's shell blocks, in order, comments included."""
-    blocks = _FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
-    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+    """Those of all blocks."""
+    return [line for block in blocks(page) for line in block]
 
 
 def words(line: str) -> list[str]:

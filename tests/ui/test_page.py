@@ -80,7 +80,7 @@ def test_a_plan_and_why(watched: ServedSidecar, open_page: Open, scheme: str) ->
     drawer = page.get_by_role("dialog", name="Why this move")
     expect(drawer).to_contain_text("Rule avg, threshold")
     expect(drawer.get_by_role("row").nth(1)).to_contain_text(f"from {HOT}")
-    expect(drawer).to_contain_text("The bundle now")
+    expect(drawer).to_contain_text("The bundle nowBy the last cycle, not by this plan.")
     expect(drawer.get_by_text("Asking the sidecar")).to_have_count(0)
     assert watched.cluster.model.owners == before
 

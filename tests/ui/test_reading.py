@@ -183,7 +183,8 @@ def test_a_long_setting_hides_nothing(open_page: Open) -> None:
 def test_the_journal_is_searched(open_page: Open) -> None:
     """By words, in a span of time, further back, and an effect stands at its move alone."""
     with ServedFake() as served:
-        judged = {"effect": "helped", "predicted_gain": 0.25, "realised_gain": 0.2}
+        scores = {"source_before": 0.104, "source_after": 0.101, "target_before": 0.02, "target_after": 0.023}
+        judged = {"effect": "helped", "predicted_gain": 0.25, "realised_gain": 0.2, "predicted": scores}
         told = {"kind": "effect", "source": BROKERS[0], "destination": BROKERS[2], "predicted": 0.25, "realised": 0.2}
         effect = told | {"wall_ms": NOW_MS + 299, "outcome": "helped", "sentence": "1 move: helped"}
         served.fake.records = [*(move(at) for at in range(298)), move(298, **judged), effect]
@@ -193,6 +194,7 @@ def test_the_journal_is_searched(open_page: Open) -> None:
         expect(entries).to_have_count(299)
         expect(page.locator(".entry.effect")).to_have_count(0)
         expect(entries.first).to_contain_text("Effect: helped. The peak of the two brokers went down by 20.0")
+        expect(entries.first).to_contain_text(re.compile(r"from 10\.4\s% to 10\.1\s% of its capacity"))
         page.get_by_label("With broker, bundle, person or word").fill("orders/42")
         expect(entries).to_have_count(1)
         with page.expect_download() as saved:

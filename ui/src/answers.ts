@@ -12,8 +12,8 @@ export interface AdoptedView {
   reason: string;
   /** since when */
   since_ms: number;
-  /** trial or kept */
-  state: string;
+  /** trial: they are observed */
+  state: "trial" | "kept";
   /** whose parameters they are */
   strategy: string;
   /** how they do; null when the trial is over */
@@ -88,8 +88,8 @@ export interface BrokerView {
   report_age_seconds: number | null;
   /** its load score as reported */
   reported_score_ratio: number | null;
-  /** what people asked of it: drain, cordon or warm; empty: nothing */
-  requested: string;
+  /** what people asked of it; empty: nothing */
+  requested: "" | "drain" | "cordon" | "warm";
   /** usage by resource */
   resources: Record<string, ResourceView> | null;
   /** its load score, with the moves of the ledger */
@@ -216,8 +216,8 @@ export interface Check {
   name: string;
   /** whether it holds */
   ok: boolean;
-  /** error or warning, of what does not hold */
-  severity: string;
+  /** of what does not hold */
+  severity: "error" | "warning";
 }
 
 /** What a split makes. */
@@ -254,8 +254,8 @@ export interface ComingView {
 export interface CordonedView {
   /** a broker id */
   broker: string;
-  /** cordoned */
-  state: string;
+  /** what it is now */
+  state: "cordoned";
 }
 
 /** One cycle's verdict. */
@@ -326,8 +326,8 @@ export interface DrainView {
   reason: string;
   /** since when */
   since_ms: number;
-  /** draining, empty, blocked or unknown */
-  state: string;
+  /** blocked: nothing that is left may move */
+  state: "draining" | "empty" | "blocked" | "unknown";
 }
 
 /** A broker that a step dropped. */
@@ -434,8 +434,8 @@ export interface GroupDetailView {
   name: string;
   /** how many are in it */
   namespaces: number | null;
-  /** settings or api */
-  origin: string;
+  /** where it was declared */
+  origin: "settings" | "api";
   /** what was, or is to be, written of its ResourceGroup and its namespaces */
   planned: (string)[];
   /** why, in the words of who asked */
@@ -462,8 +462,8 @@ export interface GroupDetailView {
 export interface GroupRemoved {
   /** its name */
   name: string;
-  /** settings or api */
-  origin: string;
+  /** where it was declared */
+  origin: "settings" | "api";
 }
 
 /** A group that was set. */
@@ -474,8 +474,8 @@ export interface GroupSetView {
   members: (string)[];
   /** its name */
   name: string;
-  /** settings or api */
-  origin: string;
+  /** where it was declared */
+  origin: "settings" | "api";
 }
 
 /** A group. What the leader has not seen yet is null. */
@@ -500,8 +500,8 @@ export interface GroupView {
   name: string;
   /** how many are in it */
   namespaces: number | null;
-  /** settings or api */
-  origin: string;
+  /** where it was declared */
+  origin: "settings" | "api";
   /** what was, or is to be, written of its ResourceGroup and its namespaces */
   planned: (string)[];
   /** why, in the words of who asked */
@@ -548,7 +548,7 @@ export interface JournalRecord {
   destination: string;
   /** of a move: helped, no_benefit or worse, once judged */
   effect: string;
-  /** what it is about, as in the query */
+  /** what it is about */
   kind: string;
   /** of a move: the broker it came to */
   landed_on: string;
@@ -622,8 +622,8 @@ export interface ManualMoveView {
   dry_run: boolean;
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
-  /** transfer, unload or split */
-  kind: string;
+  /** what was asked for */
+  kind: "transfer" | "unload" | "split";
   /** by broker */
   loads: (LoadView)[];
   /** the move; null of a split, or when it stays */
@@ -641,7 +641,7 @@ export interface ManualMoveView {
   /** its owner */
   source: string;
   /** planned (a dry run), waiting (for the leader) or proposed (to a second person) */
-  state: string;
+  state: "planned" | "waiting" | "proposed";
   /** the broker it goes to; null of a split, or when it stays */
   target: string | null;
   /** its task, once it is left for the leader */
@@ -673,7 +673,7 @@ export interface ModeView {
   /** who asked */
   by: string;
   /** the mode asked for */
-  mode: string;
+  mode: "observe" | "recommend" | "act";
   /** why, in the words of who asked */
   reason: string;
 }
@@ -718,8 +718,8 @@ export interface NamespaceUnloadView {
   eta_seconds: number | null;
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
-  /** unload */
-  kind: string;
+  /** what was asked for */
+  kind: "unload";
   /** as of now; each bundle goes where there is most room when it goes */
   moves: (MoveView)[];
   /** tenant/namespace */
@@ -735,7 +735,7 @@ export interface NamespaceUnloadView {
   /** the same as a sentence */
   sentence: string;
   /** planned (a dry run), waiting (for the leader) or proposed (to a second person) */
-  state: string;
+  state: "planned" | "waiting" | "proposed";
   /** its task, once it is left for the leader */
   task: string | null;
   /** why bundles do not leave in the next cycle yet */
@@ -778,8 +778,8 @@ export interface OutcomeView {
   code: string | null;
   /** the broker it came to */
   landed_on: string;
-  /** done, landed_elsewhere, released, refused or failed */
-  outcome: string;
+  /** how it ended */
+  outcome: "done" | "landed_elsewhere" | "released" | "unknown" | "refused";
 }
 
 /** A broker's largest bundles, and the sum of all others. */
@@ -912,8 +912,8 @@ export interface PlanImbalance {
   after: number;
   /** before the moves */
   before: number;
-  /** what of `loads`, which the strategy evens out: score or throughput */
-  measure: string;
+  /** what of `loads`, which the strategy evens out */
+  measure: "score" | "throughput";
 }
 
 /** A plan made lately, without its moves. */
@@ -1008,8 +1008,8 @@ export interface QuotaWhyView {
   codes: (CodeView)[];
   /** the group */
   group: string;
-  /** group or topic */
-  kind: string;
+  /** what was asked about */
+  kind: "group" | "topic";
   /** what was asked about */
   name: string;
   /** why */
@@ -1022,8 +1022,8 @@ export interface QuotasView {
   acting: boolean;
   /** how often it looks */
   cycle_seconds: number;
-  /** off, native or policies */
-  enforcer: string;
+  /** of the settings */
+  enforcer: "off" | "native" | "policies";
   /** what the codes of obstacle and left mean */
   explanations: Record<string, string>;
   /** in the order of their declaration */
@@ -1031,7 +1031,7 @@ export interface QuotasView {
   /** rates of topics that are not written, by code */
   left: Record<string, number>;
   /** the mode in force */
-  mode: string;
+  mode: "observe" | "recommend" | "act";
   /** the code of why not */
   obstacle: string | null;
   /** what is wrong with groups */
@@ -1074,7 +1074,7 @@ export interface RefusalView {
   broker: string;
   /** the bundle; empty: the broker as a whole */
   bundle: string;
-  /** why */
+  /** a code of docs/reference/codes.md */
   code: string;
   /** details; empty: none */
   detail: string;
@@ -1200,16 +1200,16 @@ export interface ReviewView {
   decided_ms: number;
   /** its name */
   id: string;
-  /** plan, transfer, unload or split */
-  kind: string;
+  /** what is carried out */
+  kind: "plan" | "transfer" | "unload" | "split";
   /** why, in the words of who asked */
   reason: string;
   /** the reviewer's reason */
   remark: string;
   /** who decided */
   reviewer: string;
-  /** proposed, approved, executing, done, aborted, discarded or expired */
-  state: string;
+  /** how far it is */
+  state: "proposed" | "approved" | "executing" | "done" | "aborted" | "discarded" | "expired";
   /** its task; empty: none yet */
   task: string;
   /** what is to be done */
@@ -1306,8 +1306,8 @@ export interface State {
   acting_obstacle: string | null;
   /** the cluster's name, by the settings */
   cluster: string;
-  /** the brokers' load manager: modular, extensible, other, mixed or unknown */
-  cluster_mode: string;
+  /** the brokers' load manager */
+  cluster_mode: "modular" | "extensible" | "other" | "mixed" | "unknown";
   /** the last cycle; null: none yet */
   cycle: CycleView | null;
   /** of the leader's term; null: no leader is known */
@@ -1366,8 +1366,8 @@ export interface StepView {
 
 /** A task that begins no further move. */
 export interface Stopping {
-  /** stopping */
-  state: string;
+  /** no further move begins */
+  state: "stopping";
   /** its name */
   task: string;
 }
@@ -1391,7 +1391,7 @@ export interface Submitted {
   /** how many */
   splits: number;
   /** waiting (for the leader) or proposed (to a second person) */
-  state: string;
+  state: "waiting" | "proposed";
   /** its task; empty while it is proposed */
   task: string;
 }
@@ -1456,14 +1456,14 @@ export interface TaskView {
   difference: (string)[];
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
-  /** plan, transfer, unload or split */
-  kind: string;
+  /** what is carried out */
+  kind: "plan" | "transfer" | "unload" | "split";
   /** what became of its moves */
   moves: (OutcomeView)[];
   /** why, in the words of who asked */
   reason: string;
-  /** waiting (for the leader), running, done, failed or stopped */
-  state: string;
+  /** waiting: for the leader */
+  state: "waiting" | "running" | "done" | "failed" | "stopped";
   /** its name */
   task: string;
 }
@@ -1478,8 +1478,8 @@ export interface ThresholdsView {
   document: Record<string, unknown> | null;
   /** why no proposal could be read; empty: none */
   error: string;
-  /** off, recommend or adopt */
-  mode: string;
+  /** of the settings */
+  mode: "off" | "recommend" | "adopt";
   /** what speaks against it */
   objections: (ObjectionView)[];
   /** when proposals were read last */
@@ -1544,8 +1544,8 @@ export interface TransportView {
   fault: string;
   /** listening without a gap since then */
   since_ms: number;
-  /** off (they do not, or there are no groups), connecting, ok, stuck or down */
-  state: string;
+  /** off: they do not, or there are no groups */
+  state: "off" | "connecting" | "ok" | "stuck" | "down";
 }
 
 /** How adopted thresholds perform so far. */
@@ -1636,8 +1636,8 @@ export interface WhoAmI {
   version: string;
   /** the authenticated name; empty without credentials */
   you: string;
-  /** viewer, operator or admin */
-  your_role: string;
+  /** a higher role may do what a lower one may */
+  your_role: "viewer" | "operator" | "admin";
 }
 
 /** Why a broker or bundle is where it is, and what would change it. */
@@ -1653,7 +1653,7 @@ export interface WhyView {
   /** what is wrong with that entry */
   findings: (FindingView)[];
   /** records of its last 20 moves, oldest first */
-  history: (Record<string, unknown>)[];
+  history: (JournalRecord)[];
   /** what was asked about */
   kind: "broker" | "bundle" | "topic";
   /** what was asked about */

@@ -82,8 +82,8 @@ function Because(props: { row: JournalRecord }) {
     <div class="quiet">
       {scores.source_before !== undefined && scores.target_after !== undefined && (
         <>
-          Planned because the source would go from {percent(scores.source_before)} to {percent(scores.source_after)} of its
-          capacity, the destination from {percent(scores.target_before)} to {percent(scores.target_after)}.{" "}
+          Planned because the source would go from {percent(scores.source_before, 1)} to {percent(scores.source_after, 1)} of
+          its capacity, the destination from {percent(scores.target_before, 1)} to {percent(scores.target_after, 1)}.{" "}
         </>
       )}
       {code && <>Code: {words(code)}.</>}

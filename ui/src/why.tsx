@@ -215,6 +215,7 @@ function Expected(props: { move: Move }) {
       </table>
       <p>{move.runner_up ? `The next best place would have been ${move.runner_up}.` : "No other broker could take it."}</p>
       <h3>The bundle now</h3>
+      <p class="quiet">By the last cycle, not by this plan.</p>
     </>
   );
 }

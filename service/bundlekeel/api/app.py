@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -44,6 +44,7 @@ SECURITY_SCHEME = {
 _READS_ONLY = """This address has no routes tagged `mutations`, because `api.auth` is not configured. They are in the
 document of the unix socket, which is also `config/openapi.json` of the sources."""
 _SERVERS = [{"url": "http://127.0.0.1:8090", "description": "a sidecar with the default `api.host` and `api.port`"}]
+_LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}
 _TAGS = [
     {"name": name, "description": text}
     for name, text in (
@@ -125,10 +126,17 @@ class _App(FastAPI):
             routes = [_documented(context, access) for context in iter_route_contexts(self.routes)]
             text = self.description if self.state.mutations else f"{self.description}\n\n{_READS_ONLY}"
             document = get_openapi(
-                title=self.title, version=self.version, description=text, routes=routes, tags=_TAGS, servers=_SERVERS
+                title=self.title,
+                version=self.version,
+                description=text,
+                license_info=_LICENSE,
+                routes=routes,
+                tags=_TAGS,
+                servers=_SERVERS,
             )
             problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
+            document["components"]["headers"] = {"RetryAfter": problems.RETRY_AFTER}
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
             self.openapi_schema = document
         return self.openapi_schema
@@ -150,12 +158,16 @@ def _documented(context: Any, access: AccessRules | None) -> APIRoute:
     # Where no credentials are asked for, changes are the matter of the socket's owner, not of everybody.
     free = not context.original_route.changes if access is None else access.anonymous_reads and role == "viewer"
     security = [] if role == ANYBODY else [{_BEARER: [role]}, *([{}] if free else [])]
+    answer = context.original_route.answer
     summary, _, _ = " ".join(context.endpoint.__doc__.split()).partition(". ")
+    # A list by what it lists; text by what it was asked for.
+    (described,) = get_args(answer) or (answer or context.endpoint,)
     return APIRoute(
         context.path_format,
         context.endpoint,
         methods=context.methods,
-        response_model=context.original_route.answer,
+        response_model=answer,
+        response_description=" ".join(described.__doc__.split()),
         response_class=context.response_class,
         status_code=context.status_code,
         responses=context.responses,

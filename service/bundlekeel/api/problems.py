@@ -33,6 +33,8 @@ from bundlekeel.core.model.errors import (
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:bundlekeel:problem:"
 
+RETRY_AFTER = {"description": "seconds to wait before asking again", "schema": {"type": "integer", "minimum": 0}}
+
 # First match wins, so a subclass stands before its parent.
 STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
     (NotFound, 404, "not-found"),
@@ -67,10 +69,15 @@ def problem(status: int, kind: str, detail: str, *, headers: Mapping[str, str] |
 def documented(texts: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
     """What the OpenAPI document says of these statuses.
 
-    They refer to `Problem` by name: for a "model" FastAPI would build a pydantic field for each status of each route.
+    They refer to `Problem` and `RETRY_AFTER` by name: for a "model" FastAPI would build a pydantic field for each
+    status of each route.
     """
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {status: {"description": text, "content": content} for status, text in texts.items()}
+    again = {"headers": {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}}}
+    return {
+        status: {"description": text, "content": content} | (again if status in (429, 503) else {})
+        for status, text in texts.items()
+    }
 
 
 def _title(status: int) -> str:

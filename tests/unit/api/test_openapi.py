@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import shlex
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -14,6 +14,13 @@ import pytest
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import STATUSES
+from bundlekeel.core.model.codes import Code
+from bundlekeel.daemon.execution.intents import OutcomeWord
+from bundlekeel.daemon.operations.reviews import ACTIONS
+from bundlekeel.settings.credentials import ROLES
+from bundlekeel.settings.model import ApiSettings
+from bundlekeel.settings.quotas import QuotaSettings
+from bundlekeel.settings.sections import CalibrationSettings
 from dev.api_page import examples_page
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
@@ -78,6 +85,49 @@ def test_each_route_names_every_status_that_errors_have(document: dict[str, Any]
     assert told and {name: needed - found for name, found in told.items() if needed - found} == {}
 
 
+def test_who_has_to_wait_is_told_how_long(document: dict[str, Any]) -> None:
+    """Each 429 and 503 of the API declares the header that it has, once for all."""
+    found = [
+        answer.get("headers", {}).get("Retry-After")
+        for name, operation in operations(document)
+        for status, answer in operation["responses"].items()
+        if "/api/v1/" in name and status in ("429", "503")
+    ]
+    assert found and all(header == {"$ref": "#/components/headers/RetryAfter"} for header in found)
+    assert document["components"]["headers"]["RetryAfter"]["schema"]["type"] == "integer"
+
+
+def test_what_takes_few_words_lists_them(document: dict[str, Any]) -> None:
+    """Closed sets as `enum`, by which clients are generated; those that a later release may extend as such."""
+
+    def words(name: str, key: str = "enum") -> set[str]:
+        schema, _, field = name.partition(".")
+        return set(document["components"]["schemas"][schema]["properties"][field][key])
+
+    assert words("OutcomeView.outcome") == set(get_args(OutcomeWord))
+    assert words("ReviewView.state") >= {*ACTIONS, "done", "aborted", "discarded", "expired"}
+    assert words("WhoAmI.your_role") == set(ROLES)
+    assert words("ThresholdsView.mode") == set(get_args(CalibrationSettings.model_fields["mode"].annotation))
+    assert words("QuotasView.enforcer") == set(get_args(QuotaSettings.model_fields["enforcer"].annotation))
+    assert words("TaskView.state") and words("DrainView.state") and words("TaskView.kind")
+    assert words("VerdictView.code", "x-extensible-enum") == set(Code)
+    (kind,) = [
+        item["schema"]["anyOf"][0]["enum"]
+        for item in document["paths"]["/api/v1/journal"]["get"]["parameters"]
+        if item["name"] == "kind"
+    ]
+    assert words("JournalRecord.kind", "x-extensible-enum") == set(kind)
+
+
+def test_the_document_says_what_answers_are_and_its_licence(document: dict[str, Any]) -> None:
+    """No answer is "Successful Response"; what is a record of the journal is one by its type."""
+    assert "Successful Response" not in json.dumps(document)
+    schemas = document["components"]["schemas"]
+    assert schemas["WhyView"]["properties"]["history"]["items"] == {"$ref": "#/components/schemas/JournalRecord"}
+    assert schemas["JournalRecord"]["required"] == ["kind", "wall_ms"]
+    assert document["info"]["license"]["identifier"] == "Apache-2.0"
+
+
 def test_only_requests_with_a_body_can_be_refused_for_it(document: dict[str, Any]) -> None:
     """A GET has none. A dry run names brokers, which may not be known."""
     of_a_body = {"408", "413", "415"}
@@ -107,6 +157,65 @@ def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
     """One a role."""
     return Tokens(tmp_path_factory.mktemp("tokens"))
+
+
+@pytest.fixture(scope="module")
+def sections(document: dict[str, Any]) -> dict[str, str]:
+    """What the page of examples says of each method and path."""
+    found = dict(section.split("\n", 1) for section in examples_page().split("\n## ")[1:])
+    return {name: found[operation["summary"]] for name, operation in operations(document)}
+
+
+@pytest.fixture(scope="module")
+def answers(sections: dict[str, str]) -> dict[str, str]:
+    """The answers among them; no stream, no plain text."""
+    found = {name: re.search(r"```json\n(.*?)\n```", section, re.DOTALL) for name, section in sections.items()}
+    return {name: match[1] for name, match in found.items() if match}
+
+
+def test_an_answer_of_the_page_is_about_what_is_asked(
+    document: dict[str, Any], sections: dict[str, str], answers: dict[str, str]
+) -> None:
+    """The names of path, query and body occur in it."""
+    missing = {}
+    for name, operation in operations(document):
+        given = [item["schema"] for item in operation.get("parameters", ())]
+        asked = [schema["examples"][0] for schema in given if "examples" in schema]
+        body = re.search(r"--json '(.*?)'", sections[name])
+        asked += [value for key, value in json.loads(body[1] if body else "{}").items() if key != "reason"]
+        words = [word for word in asked if isinstance(word, str)]
+        missing[name] = [word for word in words if word not in answers.get(name, word)]
+    assert {name: words for name, words in missing.items() if words} == {}
+
+
+def test_what_the_page_calls_a_bundle_or_a_topic_is_one(answers: dict[str, str]) -> None:
+    """A reader takes the form of names from it."""
+    part = r"[\w-]+"
+    forms = {
+        "bundle": rf"{part}/{part}/0x[0-9a-f]{{8}}_0x[0-9a-f]{{8}}",
+        "topic": rf"persistent://{part}/{part}/{part}",
+    }
+    for key, form in forms.items():
+        names = set(re.findall(rf'"{key}": "(.+)"', "".join(answers.values())))
+        assert names and {name for name in names if not re.fullmatch(form, name)} == set()
+
+
+def test_the_page_drains_and_warms_the_broker_of_the_request(answers: dict[str, str]) -> None:
+    """What is drained gives, what is warmed takes, and `why` is about that broker."""
+    drain, warm = (json.loads(answers[f"POST /api/v1/brokers/{{broker}}/{verb}"]) for verb in ("drain", "warm"))
+    assert {move["source"] for move in drain["moves"]} == {drain["broker"]}
+    assert {item["broker"] for item in drain["refusals"]} == {drain["broker"]}
+    assert {move["target"] for move in warm["moves"]} == {warm["broker"]}
+    why = json.loads(answers["GET /api/v1/brokers/{broker}/why"])
+    assert (why["kind"], why["broker"]) == ("broker", why["name"]) and why["sentence"].startswith(why["name"])
+
+
+def test_the_page_shows_what_the_tcp_port_answers(answers: dict[str, str]) -> None:
+    """Reads go there, without credentials; sidecars have the default port."""
+    who = json.loads(answers["GET /api/v1/whoami"])
+    assert (who["mutations"], who["you"], who["your_role"]) == (False, "", "viewer")
+    assert json.loads(answers["GET /api/v1/state"])["leader"]["url"].endswith(f":{ApiSettings().port}")
+    assert json.loads(answers["GET /api/v1/plans"])
 
 
 async def test_the_examples_work_and_leave_no_route_out(document: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from bundlekeel.settings.model import Settings
-from tests.support.newcomer import PAGES, ROOT, lines
+from tests.support.newcomer import PAGES, ROOT, blocks, lines
 from tests.support.printed_commands import parsed
 
 # Of these only the files they name are looked at.
@@ -52,6 +52,14 @@ def test_every_command_of_the_page_is_taken(page: str) -> None:
             if re.fullmatch(r"[\w./-]+\.(lock|yaml|txt)|\.venv\S*", word):
                 assert word in made or (ROOT / word).exists(), word
     assert {"doctor", "run", "plan"} <= set(asked)
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("pause", [r"bundlekeel run .*&", "# set "])
+def test_a_block_may_be_pasted_whole(page: str, pause: str) -> None:
+    """A sidecar answers only some seconds after its start, and a file has to be filled in: each ends its block."""
+    found = [(line, block[-1]) for block in blocks(page) for line in block if re.search(pause, line)]
+    assert found and [line for line, last in found if line != last] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.parameters import BY_NAME
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import Settings
-from bundlekeel.settings.schema import rows
+from bundlekeel.settings.schema import children, rows
 from dev import docs
 
 EXAMPLE = docs.ROOT / "config/bundlekeel.example.yaml"
+# A commented item of a list or mapping, below the line that it stands for.
+ITEM = r"^(?P<indent> *)(?P<line>{name}: .*)\n(?P=indent)# {name}:  # instead of .*\n(?P<item>((?P=indent)#   .*\n)+)"
 
 
 @pytest.mark.parametrize("page", docs.PAGES, ids=lambda page: page[0])
@@ -33,7 +36,8 @@ def test_example_with_every_comment_taken_out() -> None:
     """Uncommenting its keys gives a valid file, apart from limits that contradict `ignore`."""
     keys = {part for row in rows() for part in row.key.split(".")}
     lines = []
-    for line in docs.example_settings().splitlines():
+    text = re.sub(ITEM.format(name=r"\w+"), r"\g<indent>\g<line>\n", docs.example_settings(), flags=re.MULTILINE)
+    for line in text.splitlines():
         bare = line.replace("# ", "", 1) if line.strip().startswith("# ") else line
         name = bare.strip().partition(":")[0]
         known = name in keys or bare.strip().startswith('"broker-') or name in BY_NAME
@@ -45,6 +49,31 @@ def test_example_with_every_comment_taken_out() -> None:
         del pattern[name]
     assert set(tree["parameters"]) | {"strategy", "placement", "compat"} == set(BY_NAME)
     load_settings(None, tree, environ={})
+
+
+@pytest.mark.parametrize("key", ["windows", "notify.webhooks", "quotas.groups"])
+def test_the_item_of_a_list_or_mapping_can_be_uncommented(key: str) -> None:
+    """It is accepted instead of the line above it, and has all keys; of a webhook's two addresses the better one."""
+
+    def uncommented(found: re.Match[str]) -> str:
+        indent = found["indent"]
+        return f"{indent}{name}:\n" + re.sub(rf"^{indent}# ", indent, found["item"], flags=re.MULTILINE)
+
+    name = key.rpartition(".")[2]
+    text, times = re.subn(ITEM.format(name=name), uncommented, docs.example_settings(), flags=re.MULTILINE)
+    assert times == 1
+    tree = yaml.safe_load(text)
+    load_settings(None, tree, environ={})
+    for part in key.split("."):
+        tree = tree[part]
+    (item,) = tree if isinstance(tree, list) else tree.values()
+    assert set(item) == set(children((*key.split("."), "0"))) - {"url"}
+
+
+def test_what_has_to_be_set_stands_first() -> None:
+    """Before all that may stay as it is."""
+    keys = re.findall(r"^(?:# )?(\w+):(?: |$)", docs.example_settings(), flags=re.MULTILINE)
+    assert keys[:2] == ["cluster", "metadata_store"]
 
 
 def test_every_code_is_explained_once() -> None:

@@ -55,7 +55,9 @@ Scope = Annotated[
     schemas.InPath,
     Path(description="`tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`", examples=["tenant:shop"]),
 ]
-ReviewId = Annotated[schemas.InPath, Path(description="the id of a proposal in `/reviews`", examples=["1"])]
+ReviewId = Annotated[
+    schemas.InPath, Path(description="the id of a proposal in `/reviews`", examples=["5f0c3a1be2d4977a"])
+]
 
 
 class OperationBody(schemas.Body):

@@ -15,10 +15,8 @@ from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
 
-Named = Annotated[
-    str, Path(min_length=1, max_length=128, description="the name of a quota group", examples=["shop-cap"])
-]
-GroupOrTopic = Annotated[schemas.InPath, Path(description="a group, or a topic", examples=["shop-cap"])]
+Named = Annotated[str, Path(min_length=1, max_length=128, description="the name of a quota group", examples=["acme"])]
+GroupOrTopic = Annotated[schemas.InPath, Path(description="a group, or a topic", examples=["acme"])]
 Limit = Annotated[float | None, Field(strict=True, description="a second, over all brokers; absent: no limit")]
 
 
@@ -26,7 +24,7 @@ class GroupBody(schemas.ReasonBody):
     """A group as it shall be."""
 
     members: list[Annotated[str, Field(max_length=1024)]] = Field(
-        max_length=1000, description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed", examples=[["t:shop"]]
+        max_length=1000, description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed", examples=[["t:acme"]]
     )
     publish_messages: Limit = None
     publish_bytes: Annotated[Limit, Field(examples=[50_000_000])] = None

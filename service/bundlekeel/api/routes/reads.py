@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Query, Request, Response
 
@@ -19,6 +19,7 @@ from bundlekeel.daemon.answers.picture import (
     BundleView,
     Check,
     CycleVerdict,
+    JournalKind,
     JournalRecord,
     OverviewView,
     Place,
@@ -57,10 +58,6 @@ NOT_FOUND = documented({404: "not known here"})
 NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="at most this many")]
-
-Kind = Literal[
-    "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"
-]
 
 SinceMs = Annotated[int, Query(ge=0, description="wall ms; 0: as far back as there are records")]
 UntilMs = Annotated[int, Query(ge=0, description="wall ms; 0: until now")]
@@ -134,7 +131,7 @@ async def verdicts(service: Backend, limit: Limit = 20, since_ms: SinceMs = 0, u
 async def journal(
     service: Backend,
     limit: Limit = 100,
-    kind: Annotated[Kind | None, Query(description="only records of this kind")] = None,
+    kind: Annotated[JournalKind | None, Query(description="only records of this kind")] = None,
     since_ms: SinceMs = 0,
     until_ms: UntilMs = 0,
 ) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.daemon.answers.doc import Answer, Bundle, Doc
 
@@ -29,7 +30,7 @@ class UnitView(Answer):
 class FindingView(Answer):
     """Something wrong in the ownership channel."""
 
-    code: Annotated[str, Doc("what is wrong")]
+    code: Annotated[str, Doc("what is wrong", grows=FindingCode)]
     bundle: Annotated[str, Doc("the bundle; empty: the channel as a whole")]
     brokers: Annotated[list[str], Doc("the brokers concerned")]
     state: Annotated[str | None, Doc("of the bundle's entry")]

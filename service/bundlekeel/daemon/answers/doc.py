@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
+
+from bundlekeel.core.model.codes import Code
 
 Json = dict[str, Any]
 
 
 class Doc:
-    """What a field holds, as metadata of its type: `Annotated[int, Doc("...")]`. The OpenAPI document says it."""
+    """What a field holds, as metadata of its type: `Annotated[int, Doc("...")]`. The OpenAPI document says it.
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    `of`: the only values of a text. `grows`: those of this release, where a later one may have more.
+    """
+
+    def __init__(self, text: str, *, of: Iterable[str] = (), grows: Iterable[str] = ()) -> None:
+        sets = {"enum": [*map(str, of)], "x-extensible-enum": [*map(str, grows)]}
+        self._more = {"description": text} | {name: values for name, values in sets.items() if values}
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """Called by pydantic: the field's schema with the description."""
-        return {**handler(schema), "description": self.text}
+        return {**handler(schema), **self._more}
+
+
+class Like:
+    """Metadata of a plain mapping that has the fields of a type: the OpenAPI document shows that type."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Called by pydantic."""
+        return handler.generate_schema(self._kind)
 
 
 class Answer:
@@ -28,6 +46,7 @@ class Answer:
 Broker = Annotated[str, Doc("a broker id")]
 Bundle = Annotated[str, Doc("a bundle: tenant/namespace/range")]
 By = Annotated[str, Doc("who asked")]
+CodeName = Annotated[str, Doc("a code of docs/reference/codes.md", grows=Code)]
 Detail = Annotated[str, Doc("details; empty: none")]
 Explanation = Annotated[str, Doc("what the code means")]
 Reason = Annotated[str, Doc("why, in the words of who asked")]

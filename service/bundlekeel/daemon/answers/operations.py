@@ -39,7 +39,9 @@ class RequestView(Answer):
 class DrainView(RequestView):
     """A drain and how far it is."""
 
-    state: Annotated[str, Doc("draining, empty, blocked or unknown")] = "unknown"
+    state: Annotated[
+        str, Doc("blocked: nothing that is left may move", of=("draining", "empty", "blocked", "unknown"))
+    ] = "unknown"
     left: Annotated[int | None, Doc("bundles it still owns; null: the broker does not say")] = None
     moved: Annotated[int, Doc("bundles that have left")] = 0
     blocked: Annotated[dict[str, int], Doc("bundles that cannot leave, by code")] = field(default_factory=dict)
@@ -115,7 +117,7 @@ class CordonedView(Answer):
     """A broker that was cordoned."""
 
     broker: Broker
-    state: Annotated[str, Doc("cordoned")]
+    state: Annotated[str, Doc("what it is now", of=("cordoned",))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +198,7 @@ class AdoptedView(Answer):
     by: By
     reason: Reason
     since_ms: SinceMs
-    state: Annotated[str, Doc("trial or kept")]
+    state: Annotated[str, Doc("trial: they are observed", of=("trial", "kept"))]
     values: Annotated[dict[str, float], Doc("those in force, by parameter")]
     instead_of: Annotated[dict[str, float], Doc("what held before, by parameter")]
     trial: Annotated[TrialView | None, Doc("how they do; null when the trial is over")]
@@ -216,7 +218,7 @@ class RevertedView(Answer):
 class ThresholdsView(Answer):
     """How things stand with calibrated thresholds."""
 
-    mode: Annotated[str, Doc("off, recommend or adopt")]
+    mode: Annotated[str, Doc("of the settings", of=("off", "recommend", "adopt"))]
     sentence: Sentence
     error: Annotated[str, Doc("why no proposal could be read; empty: none")]
     read_ms: Annotated[int, Doc("when proposals were read last")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from bundlekeel.daemon.answers.channel import FindingView, UnitView
 from bundlekeel.daemon.answers.doc import (
@@ -11,10 +11,12 @@ from bundlekeel.daemon.answers.doc import (
     Broker,
     Bundle,
     By,
+    CodeName,
     Detail,
     Doc,
     Explanation,
     Json,
+    Like,
     Reason,
     Sentence,
     SinceMs,
@@ -24,6 +26,9 @@ from bundlekeel.daemon.answers.doc import (
 Mode = Literal["observe", "recommend", "act"]
 Role = Literal["leader", "follower", "bench"]
 Ownership = Literal["owned", "unowned", "unloading"]
+JournalKind = Literal[
+    "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"
+]
 CodeOrNull = Annotated[str | None, Doc("the code of what prevents it; null: nothing")]
 
 
@@ -31,7 +36,7 @@ CodeOrNull = Annotated[str | None, Doc("the code of what prevents it; null: noth
 class VerdictView(Answer):
     """Why the cycle, or one broker in it, did what it did."""
 
-    code: Annotated[str, Doc("a code of docs/reference/codes.md")]
+    code: CodeName
     sentence: Sentence
     broker: Annotated[str, Doc("the broker it is about; empty: the whole cycle")] = ""
     hits_low: Annotated[int, Doc("fresh readings in a row with a small difference")] = 0
@@ -142,7 +147,9 @@ class State(Answer):
     leader: Annotated[MemberView | None, Doc("who leads; null: not known")]
     members: Annotated[list[MemberView], Doc("all sidecars with a seat")]
     cluster: Annotated[str, Doc("the cluster's name, by the settings")]
-    cluster_mode: Annotated[str, Doc("the brokers' load manager: modular, extensible, other, mixed or unknown")]
+    cluster_mode: Annotated[
+        str, Doc("the brokers' load manager", of=("modular", "extensible", "other", "mixed", "unknown"))
+    ]
     mode: Annotated[Mode, Doc("the mode in force")]
     mode_ceiling: Annotated[Mode, Doc("the mode of the settings file")]
     strategy: Annotated[str, Doc("the strategy, which decides what moves")]
@@ -172,7 +179,7 @@ class WhoAmI(Answer):
     mode: Annotated[Mode, Doc("the mode in force")]
     mutations: Annotated[bool, Doc("whether you may change something here")]
     you: Annotated[str, Doc("the authenticated name; empty without credentials")]
-    your_role: Annotated[str, Doc("viewer, operator or admin")]
+    your_role: Annotated[str, Doc("a higher role may do what a lower one may", of=("viewer", "operator", "admin"))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +246,7 @@ class BrokerView(Answer):
     load_manager: Annotated[str, Doc("its load manager's class")] = ""
     sheds_itself: Annotated[bool | None, Doc("whether its own shedding is on; null: not known")] = None
     splits_itself: Annotated[bool | None, Doc("whether its own splitting is on; null: not known")] = None
-    requested: Annotated[str, Doc("what people asked of it: drain, cordon or warm; empty: nothing")] = ""
+    requested: Annotated[str, Doc("what people asked of it; empty: nothing", of=("", "drain", "cordon", "warm"))] = ""
     unsettled: Annotated[bool, Doc("whether its report may not show the last moves yet")] = False
     preallocated: Annotated[list[ComingView] | None, Doc("bundles on their way to it")] = None
     short: Annotated[TotalsView | None, Doc("its bundles' short-term averages (10 samples)")] = None
@@ -322,7 +329,7 @@ class Marks(Answer):
 class CodeView(Answer):
     """A code and what it means."""
 
-    code: Annotated[str, Doc("a code of docs/reference/codes.md")]
+    code: CodeName
     explanation: Explanation
     detail: Detail = ""
 
@@ -331,7 +338,10 @@ class CodeView(Answer):
 class JournalRecord:
     """A line of the journal. Each kind has some of these fields, and further ones of its own."""
 
-    kind: Annotated[str, Doc("what it is about, as in the query")]
+    # As no `Answer`, also inside of one.
+    __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": False}
+
+    kind: Annotated[str, Doc("what it is about", grows=get_args(JournalKind))]
     wall_ms: WallMs
     sentence: Sentence = ""
     reason: Reason = ""
@@ -365,7 +375,7 @@ class WhyView(Answer):
     planned: Annotated[list[str], Doc("of a broker: the moves of the last plan that touch it")] = field(
         default_factory=list
     )
-    history: Annotated[list[Json], Doc("records of its last 20 moves, oldest first")]
+    history: Annotated[list[Annotated[Json, Like(JournalRecord)]], Doc("records of its last 20 moves, oldest first")]
     what_would_change_it: Annotated[str, Doc("the one action, or why there is nothing to do")]
     channel: Annotated[UnitView | None, Doc("the bundle's entry in the ownership channel")] = None
     findings: Annotated[list[FindingView], Doc("what is wrong with that entry")] = field(default_factory=list)
@@ -458,7 +468,7 @@ class Check(Answer):
     ok: Annotated[bool, Doc("whether it holds")]
     detail: Annotated[str, Doc("what was found")]
     fix: Annotated[str, Doc("what to do; empty: nothing")] = ""
-    severity: Annotated[str, Doc("error or warning, of what does not hold")] = "error"
+    severity: Annotated[str, Doc("of what does not hold", of=("error", "warning"))] = "error"
 
     @classmethod
     def passed(cls, name: str, detail: str) -> Check:
@@ -480,7 +490,7 @@ class Check(Answer):
 class ModeView(Answer):
     """A mode that was set."""
 
-    mode: Annotated[str, Doc("the mode asked for")]
+    mode: Annotated[str, Doc("the mode asked for", of=get_args(Mode))]
     reason: Reason
     by: By
 

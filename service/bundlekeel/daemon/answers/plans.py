@@ -10,6 +10,7 @@ from bundlekeel.daemon.answers.doc import (
     Broker,
     Bundle,
     By,
+    CodeName,
     Detail,
     Doc,
     Explanation,
@@ -24,7 +25,14 @@ Hash = Annotated[str, Doc("digest of what is to be done: it is carried out only 
 TaskId = Annotated[str | None, Doc("its task, once it is left for the leader")]
 Review = Annotated[str | None, Doc("the review it waits for")]
 DryRun = Annotated[bool, Doc("whether nothing is carried out")]
-ManualMoveState = Annotated[str, Doc("planned (a dry run), waiting (for the leader) or proposed (to a second person)")]
+ManualMoveState = Annotated[
+    str,
+    Doc(
+        "planned (a dry run), waiting (for the leader) or proposed (to a second person)",
+        of=("planned", "waiting", "proposed"),
+    ),
+]
+TaskKind = Annotated[str, Doc("what is carried out", of=("plan", "transfer", "unload", "split"))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +73,7 @@ class SplitView(Answer):
 class RefusalView(Answer):
     """A candidate that does not move, and why."""
 
-    code: Annotated[str, Doc("why")]
+    code: CodeName
     bundle: Annotated[str, Doc("the bundle; empty: the broker as a whole")]
     broker: Broker
     detail: Detail
@@ -94,7 +102,7 @@ class LoadView(Answer):
 class PlanImbalance(Answer):
     """max/mean over brokers; 1: even, 0: no load."""
 
-    measure: Annotated[str, Doc("what of `loads`, which the strategy evens out: score or throughput")]
+    measure: Annotated[str, Doc("what of `loads`, which the strategy evens out", of=("score", "throughput"))]
     before: Annotated[float, Doc("before the moves")]
     after: Annotated[float, Doc("after the moves")]
 
@@ -163,7 +171,7 @@ class Submitted(Answer):
     moves: Annotated[int, Doc("how many")]
     splits: Annotated[int, Doc("how many")]
     task: Annotated[str, Doc("its task; empty while it is proposed")]
-    state: Annotated[str, Doc("waiting (for the leader) or proposed (to a second person)")]
+    state: Annotated[str, Doc("waiting (for the leader) or proposed (to a second person)", of=("waiting", "proposed"))]
     review: Review
 
 
@@ -172,7 +180,7 @@ class OutcomeView(Answer):
     """What became of a move of a task."""
 
     bundle: Bundle
-    outcome: Annotated[str, Doc("done, landed_elsewhere, released, refused or failed")]
+    outcome: Annotated[str, Doc("how it ended", of=("done", "landed_elsewhere", "released", "unknown", "refused"))]
     landed_on: Annotated[str, Doc("the broker it came to")] = ""
     code: Annotated[str | None, Doc("why not")] = None
 
@@ -183,8 +191,8 @@ class TaskView(Answer):
 
     task: Annotated[str, Doc("its name")]
     hash: Hash = ""
-    state: Annotated[str, Doc("waiting (for the leader), running, done, failed or stopped")]
-    kind: Annotated[str, Doc("plan, transfer, unload or split")] = "plan"
+    state: Annotated[str, Doc("waiting: for the leader", of=("waiting", "running", "done", "failed", "stopped"))]
+    kind: TaskKind = "plan"
     reason: Reason = ""
     by: By = ""
     detail: Detail = ""
@@ -197,7 +205,7 @@ class Stopping(Answer):
     """A task that begins no further move."""
 
     task: Annotated[str, Doc("its name")]
-    state: Annotated[str, Doc("stopping")]
+    state: Annotated[str, Doc("no further move begins", of=("stopping",))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +248,7 @@ class ChildView(Answer):
 class ManualMoveView(Answer):
     """A move or split that a person asked for."""
 
-    kind: Annotated[str, Doc("transfer, unload or split")]
+    kind: Annotated[str, Doc("what was asked for", of=("transfer", "unload", "split"))]
     name: Annotated[str, Doc("the bundle or topic that was named")]
     bundle: Bundle
     source: Annotated[str, Doc("its owner")]
@@ -268,7 +276,7 @@ class ManualMoveView(Answer):
 class NamespaceUnloadView(Answer):
     """The unload of a namespace."""
 
-    kind: Annotated[str, Doc("unload")]
+    kind: Annotated[str, Doc("what was asked for", of=("unload",))]
     namespace: Annotated[str, Doc("tenant/namespace")]
     bundles: Annotated[int, Doc("how many the namespace has")]
     moves: Annotated[list[MoveView], Doc("as of now; each bundle goes where there is most room when it goes")]
@@ -290,12 +298,15 @@ class ReviewView(Answer):
     """What one person proposes and another one has to approve."""
 
     id: Annotated[str, Doc("its name")]
-    kind: Annotated[str, Doc("plan, transfer, unload or split")]
+    kind: TaskKind
     title: Annotated[str, Doc("what is to be done")]
     by: Annotated[str, Doc("who proposed it")]
     reason: Reason
     at_ms: Annotated[int, Doc("when")]
-    state: Annotated[str, Doc("proposed, approved, executing, done, aborted, discarded or expired")]
+    state: Annotated[
+        str,
+        Doc("how far it is", of=("proposed", "approved", "executing", "done", "aborted", "discarded", "expired")),
+    ]
     reviewer: Annotated[str, Doc("who decided")]
     remark: Annotated[str, Doc("the reviewer's reason")]
     decided_ms: Annotated[int, Doc("when; 0: not yet")]

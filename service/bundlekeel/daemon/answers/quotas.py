@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from bundlekeel.daemon.answers.doc import Answer, By, Detail, Doc, Reason, Sentence
-from bundlekeel.daemon.answers.picture import CodeView
+from bundlekeel.daemon.answers.picture import CodeView, Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,7 @@ class RatesView(Answer):
     dispatch_bytes: Annotated[float | None, Doc("bytes delivered")]
 
 
+Origin = Annotated[str, Doc("where it was declared", of=("settings", "api"))]
 Limits = Annotated[RatesView, Doc("the limits, over all brokers")]
 
 
@@ -39,7 +40,7 @@ class GroupView(Answer):
     """A group. What the leader has not seen yet is null."""
 
     name: Annotated[str, Doc("its name")]
-    origin: Annotated[str, Doc("settings or api")]
+    origin: Origin
     by: By
     reason: Reason
     since_ms: Annotated[int, Doc("when it was set; 0: it is of the settings")]
@@ -105,7 +106,9 @@ class GroupDetailView(GroupView):
 class TransportView(Answer):
     """Whether the leader receives what brokers report to each other about groups."""
 
-    state: Annotated[str, Doc("off (they do not, or there are no groups), connecting, ok, stuck or down")] = "off"
+    state: Annotated[
+        str, Doc("off: they do not, or there are no groups", of=("off", "connecting", "ok", "stuck", "down"))
+    ] = "off"
     detail: Detail = ""
     since_ms: Annotated[int, Doc("listening without a gap since then")] = 0
     fault: Annotated[str, Doc("of the newest message that could not be used, why not")] = ""
@@ -125,8 +128,8 @@ class WritesView(Answer):
 class QuotasView(Answer):
     """All groups, and how they are enforced."""
 
-    enforcer: Annotated[str, Doc("off, native or policies")]
-    mode: Annotated[str, Doc("the mode in force")]
+    enforcer: Annotated[str, Doc("of the settings", of=("off", "native", "policies"))]
+    mode: Annotated[Mode, Doc("the mode in force")]
     acting: Annotated[bool, Doc("whether rates are written")]
     obstacle: Annotated[str | None, Doc("the code of why not")]
     sentence: Sentence
@@ -145,7 +148,7 @@ class QuotaWhyView(Answer):
     """Why a group or topic passes what it passes."""
 
     name: Annotated[str, Doc("what was asked about")]
-    kind: Annotated[str, Doc("group or topic")]
+    kind: Annotated[str, Doc("what was asked about", of=("group", "topic"))]
     group: Annotated[str, Doc("the group")]
     sentences: Annotated[list[str], Doc("why")]
     codes: Annotated[list[CodeView], Doc("codes in it")]
@@ -156,7 +159,7 @@ class GroupSetView(Answer):
     """A group that was set."""
 
     name: Annotated[str, Doc("its name")]
-    origin: Annotated[str, Doc("settings or api")]
+    origin: Origin
     members: Annotated[list[str], Doc("`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed")]
     limits: Annotated[RatesView | None, Doc("null: the settings do not declare it any more")]
 
@@ -166,4 +169,4 @@ class GroupRemoved(Answer):
     """A group that was taken out of force."""
 
     name: Annotated[str, Doc("its name")]
-    origin: Annotated[str, Doc("settings or api")]
+    origin: Origin
