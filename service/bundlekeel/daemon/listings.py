@@ -17,7 +17,6 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.names import is_namespace, namespace_of
-from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.planning.draft import Draft
@@ -50,12 +49,11 @@ from bundlekeel.ports import ChannelView
 
 
 def imbalances(cycle: Cycle) -> ImbalanceView:
-    """max/mean over brokers of throughput and score, as the last plan saw it."""
-    report = cycle.report
-    loads = report.plan.loads if report and report.plan else ()
+    """max/mean of throughput and score, as the last plan saw it."""
+    plan = cycle.report.plan if cycle.report else None
     return ImbalanceView(
-        throughput_max_mean=imbalance([load.throughput_before for load in loads]),
-        score_max_mean=imbalance([load.score_before for load in loads]),
+        throughput_max_mean=plan.imbalance("throughput_before") if plan else 0.0,
+        score_max_mean=plan.imbalance("score_before") if plan else 0.0,
     )
 
 
@@ -66,7 +64,7 @@ def brokers(cycle: Cycle, config: BrokerConfig, desired: Desired, now_ms: int) -
         return []
     plan = cycle.report.plan if cycle.report else None
     verdicts = {item.broker: verdict_view(item) for item in plan.brokers} if plan else {}
-    rows = _brokers(cycle, snapshot, config, verdicts, now_ms)
+    rows = _brokers(cycle, snapshot, config, verdicts, plan.closed if plan else frozenset(), now_ms)
     for item in snapshot.excluded:
         endpoint = picture.endpoints.get(item.broker_id)
         rows.append(
@@ -85,7 +83,12 @@ def brokers(cycle: Cycle, config: BrokerConfig, desired: Desired, now_ms: int) -
 
 
 def _brokers(
-    cycle: Cycle, snapshot: Snapshot, config: BrokerConfig, verdicts: Mapping[str, VerdictView], now_ms: int
+    cycle: Cycle,
+    snapshot: Snapshot,
+    config: BrokerConfig,
+    verdicts: Mapping[str, VerdictView],
+    closed: frozenset[str],
+    now_ms: int,
 ) -> list[BrokerView]:
     ledger, table = cycle.cycle_state.ledger, snapshot.brokers
     draft = Draft(snapshot, ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
@@ -113,6 +116,7 @@ def _brokers(
                 load_manager=table.load_managers[row].rpartition(".")[2],
                 sheds_itself=config.sheds(broker),
                 splits_itself=config.splits(broker),
+                shares_load=broker not in closed,
                 unsettled=broker in unsettled,
                 preallocated=[ComingView(bundle=name, age_seconds=age) for name, age in on_the_way[broker]],
                 short=_sums(snapshot.bundles.short[rows]),
