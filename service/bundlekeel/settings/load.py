@@ -80,7 +80,7 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
             path, value = (*path, *_relative(path, refusal.field)), None
     elif item["type"] == "extra_forbidden":
         known = children(path[:-1])
-        what = f"unknown key{suggest(path[-1], known)}"
+        what = f"unknown key{_elsewhere(path) or suggest(path[-1], known)}"
         allowed = ", ".join(known)
     elif item["type"] == "literal_error":
         what = "not allowed" + (_YAML_WORDS if isinstance(value, bool) else "")
@@ -91,10 +91,23 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
         section = item["type"] in ("model_type", "model_attributes_type")
         what = "it is missing" if item["type"] == "missing" else _SECTION if section else "not allowed"
         allowed = ", ".join(children(path))
+        if section and path[0] == "capacity" and path[-1] in children(path):
+            what, allowed = "below capacity come brokers", f'"*": {{{path[-1]}: {value}}} for all, or ids, host:port'
     if not allowed:
         known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))
         allowed = next((row.allowed for row in known_rows if row is not None), "")
     return problem(what, path=path, origin=origin_of(path, origins), value=value, allowed=allowed)
+
+
+def _elsewhere(path: tuple[str, ...]) -> str:
+    """Where a key belongs that is known, but not where it was written; nothing for an unknown one."""
+    key = path[-1]
+    if key in BY_NAME or key in BY_PULSAR_KEY:
+        return "; it belongs at the top" if key in TOP_LEVEL else "; it belongs below `parameters`"
+    if key.startswith("loadBalancer"):
+        return "; a setting of the brokers, not of Bundlekeel"
+    homes = [row.key for row in rows() if row.key.rpartition(".")[2] == key]
+    return f"; did you mean {homes[0]!r}?" if len(path) == len(homes) == 1 else ""
 
 
 def _relative(path: tuple[str, ...], field: str) -> tuple[str, ...]:

@@ -111,6 +111,22 @@ class TestCommand:
         assert warned.stderr.startswith(said) and warned.stderr.count("\n") == 1
         assert self.invoke("check", str(file), "--elsewhere").stderr == ""
 
+    def test_names_that_no_broker_has_are_warned_of(self, tmp_path: Path) -> None:
+        """They match nothing without a word, and never did: a warning, so that no sidecar fails to start after an
+        upgrade."""
+        file = tmp_path / "c.yaml"
+        file.write_text(
+            "cluster: c\nmetadata_store: zk:127.0.0.1:2181\nparameters: {excluded_brokers: [b-1, 'b-1:1', b-*]}\n"
+            "capacity: {b-2: {cores: 4}, 'b-2:1': {cores: 4}, 'b-?': {cores: 4}, /b.2/: {cores: 4}}\n"
+        )
+        warned = self.invoke("check", str(file))
+        assert (warned.exit_code, warned.stdout) == (0, "ok\n")
+        assert warned.stderr.splitlines() == [
+            f"warning: {key} = '{name}': matches no broker: their ids are host:port "
+            f"(better: {name}:8080, or {name}:* for every port)"
+            for key, name in (("parameters.excluded_brokers", "b-1"), ("capacity", "b-2"))
+        ]
+
     @pytest.mark.parametrize("command", [["config", "check"], ["doctor", "-c"]])
     def test_a_missing_store_is_told_with_the_file(self, tmp_path: Path, command: list[str]) -> None:
         """The example as it is copied lacks it; the option for a file is no answer to who gave one."""
