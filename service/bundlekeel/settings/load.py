@@ -212,6 +212,7 @@ class LoadedSettings:
             for key, file in _named_files(self.settings.__dict__, "")
             if (place := self.located(file)) is None or not place.is_file() or not os.access(place, os.R_OK)
         ]
+        found += self._of_the_wrong_kind()
         tokens = self.located(self.settings.api.auth.tokens_file)
         if tokens is not None and not any(wrong.field == "api.auth.tokens_file" for wrong in found):
             # It imports structlog, which takes rich along unless `bundlekeel.wiring` was imported before.
@@ -222,6 +223,19 @@ class LoadedSettings:
             except ConfigError as error:
                 found.append(error)
         return found
+
+    def _of_the_wrong_kind(self) -> Iterator[ConfigError]:
+        """What the sidecar writes, where something else is there already."""
+        settings = self.settings
+        for key, file, kind, fits in (
+            ("journal.path", settings.journal.path, "a file", lambda place: not place.is_dir()),
+            ("api.socket", settings.api.socket, "a socket", Path.is_socket),
+            ("history.wal", settings.history.wal, "a folder", Path.is_dir),
+        ):
+            if (place := self.located(file)) is not None and place.exists() and not fits(place):
+                path, origin = tuple(key.split(".")), self.origins[key]
+                what = f"{place} is there already and is not {kind}"
+                yield problem(what, path=path, origin=origin, value=str(file), allowed=f"a path that is free, or {kind}")
 
     @classmethod
     def defaults(cls) -> LoadedSettings:

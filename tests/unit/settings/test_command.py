@@ -101,6 +101,25 @@ class TestCommand:
         assert f"{tmp_path / 'tokens'}: line 2 is not the line of a token (allowed: name, role, hash" in bad.stderr
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
 
+    def test_what_is_written_is_of_its_kind(self, tmp_path: Path) -> None:
+        """A folder in the journal's place, and a file in that of the socket or of a folder, are found before the start."""
+        file = tmp_path / "c.yaml"
+        places = "journal: {path: kept}\napi: {socket: c.yaml}\nhistory: {wal: c.yaml}\n"
+        file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\n{places}")
+        (tmp_path / "kept").mkdir()
+        bad = self.invoke("check", str(file))
+        assert (bad.exit_code, bad.stdout) == (2, "")
+        assert bad.stderr.splitlines() == [
+            f"error: file:{file}: {key} = '{name}': {tmp_path / name} is there already and is not {kind} "
+            f"(allowed: a path that is free, or {kind})"
+            for key, name, kind in (
+                ("journal.path", "kept", "a file"),
+                ("api.socket", "c.yaml", "a socket"),
+                ("history.wal", "c.yaml", "a folder"),
+            )
+        ]
+        assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
+
     def test_folders_that_are_missing_are_warned_of(self, tmp_path: Path) -> None:
         """A misprint in a path would else become a new folder; the sidecar does make it where it may."""
         file = tmp_path / "c.yaml"

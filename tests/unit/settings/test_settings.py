@@ -214,6 +214,7 @@ class TestRefusals:
             ("cluster: 12", "cluster", "YAML reads this as a number; put it in quotes"),
             ("windows: [{cron: 0 2 * * *, minutes: -1}]", "windows.0.minutes", "(allowed: whole number >= 1 and <="),
             ("notify: {webhooks: [{name: a, url: x}]}", "notify.webhooks.0.url", "(allowed: http(s)://host"),
+            ("notify: {webhooks: [{name: a, kind: pager}]}", "notify.webhooks.0.kind", "= 'pager': not allowed (allowed: g"),
             ("traces: {otlp_endpoint: 'collector:4318'}", "traces.otlp_endpoint", "(allowed: http(s)://host"),
             ("capacity: {'/[a/': {cores: 1}}", "capacity./[a/", "(allowed: a regular expression between two /"),
             ("metadata_store: foo", "metadata_store", "zk:host1:2181,host2:2181/chroot"),
