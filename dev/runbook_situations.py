@@ -135,7 +135,10 @@ def _excluded(rows: list[BrokerView]) -> list[BrokerView]:
 
 
 def _old(rows: list[BrokerView]) -> list[BrokerView]:
-    return [*rows[:2], replace(rows[2], report_age_seconds=1571.0, verdict=None, requested="", shares_load=True, unsettled=False)]
+    return [
+        *rows[:2],
+        replace(rows[2], report_age_seconds=1571.0, verdict=None, requested="", shares_load=True, unsettled=False),
+    ]
 
 
 def _good(rows: list[BrokerView]) -> list[BrokerView]:

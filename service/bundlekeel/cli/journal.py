@@ -94,7 +94,7 @@ def rotated(files: Sequence[Path]) -> list[Path]:
 
 
 def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_lines: bool = False) -> Json:
-    """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole, empty}; `why` empty: unbroken.
+    """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole, empty}; no `why`: unbroken.
 
     `part`: the beginning of the chain may be missing; `old_lines`: lines without a hash may come first.
     """

@@ -192,9 +192,11 @@ def _of_strategy(settings: Settings) -> list[str]:
 
 
 def _of_brokers(settings: Settings) -> list[str]:
-    """Names of brokers that no broker can have. They never did anything, so no sidecar fails to start because of them."""
+    """Names of brokers that no broker can have. They never had an effect, so they keep no sidecar from starting."""
     excluded = settings.parameters.get("excluded_brokers", ())
-    given = [("parameters.excluded_brokers", name) for name in excluded] + [("capacity", key) for key in settings.capacity]
+    given = [("parameters.excluded_brokers", name) for name in excluded] + [
+        ("capacity", key) for key in settings.capacity
+    ]
     return [
         _warning(key, name, "matches no broker: their ids are host:port", f"{name}:8080, or {name}:* for every port")
         for key, name in given

@@ -235,7 +235,9 @@ class LoadedSettings:
             if (place := self.located(file)) is not None and place.exists() and not fits(place):
                 path, origin = tuple(key.split(".")), self.origins[key]
                 what = f"{place} is there already and is not {kind}"
-                yield problem(what, path=path, origin=origin, value=str(file), allowed=f"a path that is free, or {kind}")
+                yield problem(
+                    what, path=path, origin=origin, value=str(file), allowed=f"a path that is free, or {kind}"
+                )
 
     @classmethod
     def defaults(cls) -> LoadedSettings:

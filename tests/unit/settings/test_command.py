@@ -102,7 +102,7 @@ class TestCommand:
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
 
     def test_what_is_written_is_of_its_kind(self, tmp_path: Path) -> None:
-        """A folder in the journal's place, and a file in that of the socket or of a folder, are found before the start."""
+        """A folder in the journal's place, a file in that of the socket or of a folder: found before the start."""
         file = tmp_path / "c.yaml"
         places = "journal: {path: kept}\napi: {socket: c.yaml}\nhistory: {wal: c.yaml}\n"
         file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\n{places}")

@@ -117,9 +117,7 @@ class PlanSummary(Answer):
 class FinishView(Answer):
     """What comes of a what-if in the end: plan after plan, each carried out as predicted. Splits are not counted."""
 
-    max_mean: Annotated[
-        float, Doc("max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")
-    ]
+    max_mean: Annotated[float, Doc("max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")]
     moves: Annotated[int, Doc("how many, those of this plan included")]
     cycles: Annotated[int, Doc("how many cycles they take")]
     seconds: Annotated[float, Doc("until the last of them has landed")]
