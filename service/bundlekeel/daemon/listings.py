@@ -64,7 +64,7 @@ def brokers(cycle: Cycle, config: BrokerConfig, desired: Desired, now_ms: int) -
         return []
     plan = cycle.report.plan if cycle.report else None
     verdicts = {item.broker: verdict_view(item) for item in plan.brokers} if plan else {}
-    rows = _brokers(cycle, snapshot, config, verdicts, plan.closed if plan else frozenset(), now_ms)
+    rows = _brokers(cycle, snapshot, config, verdicts, now_ms)
     for item in snapshot.excluded:
         endpoint = picture.endpoints.get(item.broker_id)
         rows.append(
@@ -78,17 +78,20 @@ def brokers(cycle: Cycle, config: BrokerConfig, desired: Desired, now_ms: int) -
         )
     asked = {"warm": desired.warms, "cordon": desired.cordons, "drain": desired.drains}
     requested = {broker: kind for kind, named in asked.items() for broker in named}
-    rows = [replace(row, requested=requested.get(row.broker, "")) for row in rows]
+    closed = plan.closed if plan else ()
+    rows = [
+        replace(
+            row,
+            requested=requested.get(row.broker, ""),
+            shares_load=row.state == "ok" and row.broker not in closed,
+        )
+        for row in rows
+    ]
     return sorted(rows, key=lambda row: row.broker)
 
 
 def _brokers(
-    cycle: Cycle,
-    snapshot: Snapshot,
-    config: BrokerConfig,
-    verdicts: Mapping[str, VerdictView],
-    closed: frozenset[str],
-    now_ms: int,
+    cycle: Cycle, snapshot: Snapshot, config: BrokerConfig, verdicts: Mapping[str, VerdictView], now_ms: int
 ) -> list[BrokerView]:
     ledger, table = cycle.cycle_state.ledger, snapshot.brokers
     draft = Draft(snapshot, ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
@@ -116,7 +119,6 @@ def _brokers(
                 load_manager=table.load_managers[row].rpartition(".")[2],
                 sheds_itself=config.sheds(broker),
                 splits_itself=config.splits(broker),
-                shares_load=broker not in closed,
                 unsettled=broker in unsettled,
                 preallocated=[ComingView(bundle=name, age_seconds=age) for name, age in on_the_way[broker]],
                 short=_sums(snapshot.bundles.short[rows]),

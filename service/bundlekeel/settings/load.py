@@ -92,7 +92,8 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
         what = "it is missing" if item["type"] == "missing" else _SECTION if section else "not allowed"
         allowed = ", ".join(children(path))
         if section and path[0] == "capacity" and path[-1] in children(path):
-            what, allowed = "below capacity come brokers", f'"*": {{{path[-1]}: {value}}} for all, or ids, host:port'
+            what = "the first level of capacity names brokers"
+            allowed = f'"*": {{{path[-1]}: {value}}} for all of them, or an id, host:port, in place of "*"'
     if not allowed:
         known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))
         allowed = next((row.allowed for row in known_rows if row is not None), "")

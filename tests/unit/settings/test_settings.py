@@ -197,7 +197,7 @@ class TestRefusals:
             (
                 "capacity: {nic_gbps: 10}",
                 "capacity.nic_gbps",
-                '(allowed: "*": {nic_gbps: 10} for all, or ids, host:port)',
+                '(allowed: "*": {nic_gbps: 10} for all of them, or',
             ),
             ("capacity: {b: {cores: 1, cpu: ignore}}", "capacity.b.cores", "cpu is ignored"),
             ("capacity: {'/[/': {cores: 1}}", "capacity./[/", "not a regular expression"),

@@ -241,7 +241,7 @@ class BrokerView(Answer):
     splits_itself: Annotated[bool | None, Doc("whether its own splitting is on; null: not known")] = None
     requested: Annotated[str, Doc("what people asked of it: drain, cordon or warm; empty: nothing")] = ""
     shares_load: Annotated[
-        bool, Doc("whether the mean of max/mean counts it; not one that is drained, cordoned or excluded")
+        bool, Doc("whether the mean of max/mean counts it: a usable report, and neither drained, cordoned nor excluded")
     ] = True
     unsettled: Annotated[bool, Doc("whether its report may not show the last moves yet")] = False
     preallocated: Annotated[list[ComingView] | None, Doc("bundles on their way to it")] = None
