@@ -143,9 +143,10 @@ class Plan:
     hash: str = ""
     extra: Mapping[str, float] = field(default_factory=dict)
 
-    def shared(self, column: str) -> list[float]:
-        """This column of `loads`, of the brokers that share the load."""
-        return sharing(*self._column(column))
+    def mean_of(self, column: str) -> float:
+        """The mean of this column of `loads` over the brokers that share the load."""
+        shared = sharing(*self._column(column))
+        return math.fsum(shared) / len(shared) if shared else 0.0
 
     def imbalance(self, column: str) -> float:
         """How unevenly this column of `loads` is spread."""

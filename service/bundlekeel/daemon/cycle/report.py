@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -191,16 +190,18 @@ def _pairs(telemetry: Telemetry, params: Parameters, result: PlanResult) -> None
     hits = [result.memory.hits.get(broker, _UNCOUNTED) for broker in differences]
     telemetry.table("broker_hits", tuple(differences), np.array([(hit.low, hit.high) for hit in hits]), ("low", "high"))
     if differences:
-        scores = plan.shared("score_before")
-        mean = math.fsum(scores) / len(scores)
-        for threshold, value in zip(("low", "high"), thresholds_of(params, mean), strict=True):
+        limits = thresholds_of(params, plan.mean_of("score_before"))
+        for threshold, value in zip(("low", "high"), limits, strict=True):
             telemetry.gauge("pair_threshold_ratio", value, threshold=threshold)
     telemetry.retain("pair_threshold_ratio", "threshold", {"low", "high"} if differences else set())
 
 
 def _differences(plan: Plan) -> dict[str, float]:
-    """By broker, the difference to its partner: i-th lowest with i-th highest score, 0 for the middle one."""
-    order = sorted(plan.loads, key=lambda load: load.score_before)
+    """By broker, the difference to its partner: i-th lowest with i-th highest score, 0 for the middle one. Not of those
+    that take nothing and have nothing to give (`Context.concerned`)."""
+    mean = plan.mean_of("score_before")
+    paired = [load for load in plan.loads if load.broker not in plan.closed or load.score_before > mean]
+    order = sorted(paired, key=lambda load: load.score_before)
     return {
         one.broker: abs(one.score_before - other.score_before)
         for one, other in zip(order, reversed(order), strict=True)

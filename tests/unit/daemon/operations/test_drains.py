@@ -67,6 +67,7 @@ async def test_a_broker_kept_empty_counts_for_no_mean() -> None:
     assert (state.score_max_mean, state.throughput_max_mean, plan.max_mean) == (1.0, 1.0, 1.0)
     for stat in ("score", "throughput"):
         assert f'load_spread_ratio{{stat="{stat}_max_mean"}} 1.0' in sidecar.metric("load_spread_ratio")
+    assert sidecar.metric("broker_pair_difference_ratio").count("broker=") == 2
     assert [row.shares_load for row in sidecar.service.brokers()] == [True, True, False]
     assert sidecar.cycle.snapshot is not None
     told = await sidecar.service.why(sidecar.cycle.snapshot.bundles.names[0])
