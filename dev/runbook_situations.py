@@ -135,14 +135,17 @@ def _excluded(rows: list[BrokerView]) -> list[BrokerView]:
 
 
 def _old(rows: list[BrokerView]) -> list[BrokerView]:
-    return [*rows[:2], replace(rows[2], report_age_seconds=1571.0, verdict=None, requested="", unsettled=False)]
+    return [
+        *rows[:2],
+        replace(rows[2], report_age_seconds=1571.0, verdict=None, requested="", shares_load=True, unsettled=False),
+    ]
 
 
 def _good(rows: list[BrokerView]) -> list[BrokerView]:
     return [
         replace(
-            row, score_ratio=score, requested="", unsettled=False, preallocated=[], report_age_seconds=8.0,
-            measured_seconds=10.0, verdict=VerdictView(code=Code.BALANCED, sentence=""),
+            row, score_ratio=score, requested="", shares_load=True, unsettled=False, preallocated=[],
+            report_age_seconds=8.0, measured_seconds=10.0, verdict=VerdictView(code=Code.BALANCED, sentence=""),
         )
         for row, score in zip(rows, (0.45, 0.43, 0.42), strict=False)
     ]  # fmt: skip

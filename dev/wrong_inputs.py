@@ -38,6 +38,10 @@ SETTINGS: Final = {
         f"{_STORE}parameters:\n  threshold_percent: 10\n  loadBalancerBrokerThresholdShedderPercentage: 12\n"
     ),
     "An exclusion that matches nothing": f"{_STORE}parameters: {{excluded_namespaces: ['acme/*']}}\n",
+    "A broker that is excluded without its port: a warning": f"{_STORE}parameters: {{excluded_brokers: [broker-1]}}\n",
+    "A capacity without brokers": f"{_STORE}capacity: {{nic_gbps: 10}}\n",
+    "A parameter at the top": f"{_STORE}max_moves_per_hour: 20\n",
+    "An address where a host belongs": f"{_STORE}api: {{allowed_hosts: ['http://keel.example.com']}}\n",
     "A number where a text belongs": "cluster: 12\nmetadata_store: zk:127.0.0.1:2181/pulsar\n",
     "A store without its scheme's form": "metadata_store: zookeeper://somewhere\n",
     "A port that is not a number": f"{_STORE}api: {{port: eighty}}\n",

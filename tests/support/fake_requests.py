@@ -232,7 +232,7 @@ class FakeWishes:
             refusals=[refusal(Code.PINNED, pinned, OWNERS[pinned])],
             refusal_counts={"Pinned": 1},
             eta_seconds=1.0,
-            sentence=f"1 of 2 bundles of {namespace} leave their brokers; 1 fit the budgets of one cycle",
+            sentence=f"1 of 2 bundles of {namespace} to unload; 1 within the budgets of one cycle",
             hash="5f0c3a1be2d4977a",
             dry_run=not execute,
             task="t-1" if execute and not self.review else None,

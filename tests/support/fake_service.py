@@ -130,6 +130,7 @@ def _broker(row: int, broker: str) -> BrokerView:
         load_manager="org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
         sheds_itself=False,
         requested="cordon" if row == 2 else "",
+        shares_load=row != 2,
         unsettled=row == 2,
         preallocated=[ComingView(bundle=BUNDLES[1], age_seconds=42.0)] if row == 2 else [],
         short=TotalsView(msg_rate=16_000.0 * score, throughput=25.6e6 * score),

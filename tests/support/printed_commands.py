@@ -78,8 +78,9 @@ def refusal(command: str, *, typed: bool) -> str:
     except TyperException as error:
         return str(error)
     options = {option for item in taken.params for option in item.opts}
-    needs = "--yes" in words and "--reason" in options and "--reason" not in words
-    return "Missing option '--reason': it is required with --yes" if needs else ""
+    acts = "--yes" in words or ("--dry-run" in options and "--dry-run" not in words)
+    needs = acts and "--reason" in options and "--reason" not in words
+    return "Missing option '--reason': it is required of what acts" if needs else ""
 
 
 def named(words: list[str]) -> bool:

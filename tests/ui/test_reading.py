@@ -38,8 +38,7 @@ def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None
     with ServedFake() as served:
         scores = dict(zip(BROKERS, (0.5, 0.0, 0.48), strict=True))
         served.fake.unread = {
-            name: {"score_ratio": score, "state": "ok", "requested": "drain" if score == 0 else ""}
-            for name, score in scores.items()
+            name: {"score_ratio": score, "state": "ok", "shares_load": score > 0} for name, score in scores.items()
         }
         served.fake.change(cycle=cycle("Balanced"))
         page = open_page(served.url)

@@ -94,6 +94,8 @@ export interface BrokerView {
   resources: Record<string, ResourceView> | null;
   /** its load score, with the moves of the ledger */
   score_ratio: number | null;
+  /** whether the mean of max/mean counts it: a usable report, and neither drained, cordoned nor excluded */
+  shares_load: boolean;
   /** whether its own shedding is on; null: not known */
   sheds_itself: boolean | null;
   /** its bundles' short-term averages (10 samples) */
@@ -404,7 +406,7 @@ export interface FinishView {
   complete: boolean;
   /** how many cycles they take */
   cycles: number;
-  /** max/mean over brokers then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load */
+  /** max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load */
   max_mean: number;
   /** how many, those of this plan included */
   moves: number;
@@ -522,7 +524,7 @@ export interface GroupView {
   used_ratio: RatesView | null;
 }
 
-/** max/mean over brokers, as the last plan saw it; 1: even, null: no load. */
+/** The busiest broker over the mean of those that share the load, as the last plan saw it; 1: even, 0: no load. */
 export interface ImbalanceView {
   /** of scores */
   score_max_mean: number | null;
@@ -906,7 +908,7 @@ export interface Place {
   web_url: string;
 }
 
-/** max/mean over brokers; 1: even, 0: no load. */
+/** max/mean: the busiest broker over the mean of those that share the load; 1: even, 0: no load. */
 export interface PlanImbalance {
   /** after the moves */
   after: number;

@@ -2,7 +2,7 @@
 
 import type { Broker, State } from "./api";
 
-type Scored = Pick<Broker, "broker" | "state" | "score_ratio" | "requested">;
+type Scored = Pick<Broker, "broker" | "state" | "score_ratio" | "shares_load">;
 
 export function percent(ratio: number | null | undefined, digits = 0): string {
   return ratio === null || ratio === undefined || !Number.isFinite(ratio) ? "unknown" : `${(100 * ratio).toFixed(digits)}\u00a0%`;
@@ -108,10 +108,12 @@ export interface Balance {
   times: number;
 }
 
-/** Of the brokers that share the load: one that is kept empty would pull the mean down. */
+/** The busiest broker, and the mean of those that share the load, as the sidecar counts them (`Plan.imbalance`). */
 export function balanceOf(brokers: Scored[]): Balance {
-  const usable = brokers.filter((row) => row.state === "ok" && row.requested !== "drain" && row.score_ratio !== undefined && row.score_ratio !== null);
-  const mean = usable.reduce((sum, row) => sum + row.score_ratio!, 0) / Math.max(1, usable.length);
+  const usable = brokers.filter((row) => row.state === "ok" && row.score_ratio !== undefined && row.score_ratio !== null);
+  const sharing = usable.filter((row) => row.shares_load);
+  const counted = sharing.some((row) => row.score_ratio! > 0) ? sharing : usable;
+  const mean = counted.reduce((sum, row) => sum + row.score_ratio!, 0) / Math.max(1, counted.length);
   const busiest = usable.reduce<Scored | null>((top, row) => (top && top.score_ratio! >= row.score_ratio! ? top : row), null);
   return { usable, mean, busiest, times: busiest && mean > 0 ? busiest.score_ratio! / mean : 0 };
 }

@@ -133,7 +133,12 @@ METRICS: tuple[Metric, ...] = (
         "parameter", "gauge", ("parameter",), "Every number among the parameters in force, by our name, in our unit."
     ),
     Metric("snapshot_bundles", "gauge", (), "Bundles in the latest picture."),
-    Metric("load_spread_ratio", "gauge", ("stat",), "max/mean over brokers of score and throughput."),
+    Metric(
+        "load_spread_ratio",
+        "gauge",
+        ("stat",),
+        "Busiest broker over the mean of those that share the load, by score and throughput.",
+    ),
     Metric(
         "snapshot_age_seconds",
         "table",

@@ -149,13 +149,12 @@ class ApiServer:
     ) -> None:
         self._host, self._port, self._socket_path = host, port, socket_path
         self._protection = given = protection or Protection()
-        hosts = [*allowed_hosts, *([] if host in _WILDCARDS else [host])]
 
         def app(access: AccessRules | None, *, mutations: bool) -> FastAPI:
             return create_app(
                 service,
                 mutations=mutations,
-                allowed_hosts=hosts,
+                allowed_hosts=allowed_hosts,
                 version=version,
                 access=access,
                 trail=given.trail,

@@ -38,7 +38,7 @@ EXAMPLES: Final = {
     "exclude": ('exclude "n:shop/*" --for 1d --reason "sale"',),
     "config": ("config init", "config check bundlekeel.yaml"),
     "doctor": ("doctor -c bundlekeel.yaml", "doctor --for act"),
-    "takeover": ("takeover --dry-run --reason trial", 'takeover --reason "go live"'),
+    "takeover": ("takeover --dry-run", 'takeover --reason "go live"'),
     "handback": ('handback --reason "back to the brokers"',),
     "uninstall": ("uninstall --dry-run",),
 }

@@ -94,7 +94,7 @@ def rotated(files: Sequence[Path]) -> list[Path]:
 
 
 def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_lines: bool = False) -> Json:
-    """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole}; `why` empty: unbroken.
+    """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole, empty}; no `why`: unbroken.
 
     `part`: the beginning of the chain may be missing; `old_lines`: lines without a hash may come first.
     """
@@ -107,15 +107,18 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
         except OSError as error:
             raise CliError(f"{path} cannot be read: {error.strerror}", USAGE) from None
     found = verifier.result()
+    empty = not (found.broken or found.lines or found.unsealed or found.unfinished)
     answer = asdict(found) | {"files": [str(path) for path in files], "whole": found.whole, "why": "", "where": ""}
+    answer["empty"] = empty
     del answer["broken"]
     if found.broken is not None:
         return answer | {"why": found.broken.why, "where": f"{found.broken.name}:{found.broken.line}"}
-    if not (found.lines or found.unsealed or found.unfinished):
+    if empty:
         return answer | {"why": f"{_EMPTY} {', '.join(answer['files'])}: it was emptied, or not written yet"}
     if found.unsealed and not old_lines:
         if not found.lines:
-            return answer | {"why": "no line has a hash: this is not a journal, or one of a release before hashes"}
+            why = "no line has a hash: this is not a journal, or one of a release before hashes (then --old-lines)"
+            return answer | {"why": why}
         lines = numbered(found.unsealed, "line")
         why = f"{lines} at the beginning without a hash: added later, or of a release before hashes (then --old-lines)"
         return answer | {"why": why}
@@ -143,7 +146,7 @@ def _of_settings(config: Path | None) -> tuple[list[Path], bool]:
 def _verdict(answer: Json, _layout: TableLayout) -> RenderableType:
     if answer["why"]:
         where = f"{answer['where']}: " if answer["where"] else ""
-        return Text(f"{'' if answer['why'].startswith(_EMPTY) else 'broken: '}{where}{answer['why']}", style="red")
+        return Text(f"{'' if answer['empty'] else 'broken: '}{where}{answer['why']}", style="red")
     files = numbered(len(answer["files"]), "file")
     lines = [f"ok: {numbered(answer['lines'], 'line')} in {files}, the hash chain is unbroken"]
     if answer["head"]:

@@ -18,7 +18,6 @@ from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import (
     ByOption,
     OutputOption,
-    ReasonOption,
     SocketOption,
     UrlOption,
     YesOption,
@@ -35,6 +34,9 @@ from bundlekeel.settings.load import LoadedSettings, load_settings
 _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+")
 PlaceArgument = Annotated[
     str, typer.Argument(help="Topic, bundle or tenant/namespace.", autocompletion=completion.places)
+]
+ReasonOption = Annotated[
+    str, typer.Option("--reason", help="Why; kept in the metadata store. Not needed with --dry-run.")
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
@@ -121,7 +123,7 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def takeover(
-        reason: ReasonOption,
+        reason: ReasonOption = "",
         config: ConfigOption = None,
         split: Annotated[
             Split, typer.Option("--split", help="Who splits bundles afterwards: the brokers, or (off) only Bundlekeel.")
@@ -148,14 +150,14 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
             return wiring().takeover(settings, tell=tell, **how)
 
         question = f"Take over {', '.join(named)}?" if named else "Turn the brokers' own shedding off?"
-        _change(change, settings, question, yes=yes, dry_run=dry_run, output=output)
+        _change(change, settings, question, reason=reason, yes=yes, dry_run=dry_run, output=output)
 
 
 def _register_handback(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def handback(
-        reason: ReasonOption,
+        reason: ReasonOption = "",
         config: ConfigOption = None,
         by: ByOption = "",
         yes: YesOption = False,
@@ -168,7 +170,8 @@ def _register_handback(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         def change(dry: bool, tell: Callable[[str], None]) -> Json:
             return wiring().handback(settings, reason=reason, by=who, dry_run=dry, tell=tell)
 
-        _change(change, settings, "Restore the brokers' own shedding?", yes=yes, dry_run=dry_run, output=output)
+        question = "Restore the brokers' own shedding?"
+        _change(change, settings, question, reason=reason, yes=yes, dry_run=dry_run, output=output)
 
 
 def _register_uninstall(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
@@ -203,11 +206,14 @@ def _change(
     settings: LoadedSettings,
     question: str,
     *,
+    reason: str,
     yes: bool,
     dry_run: bool,
     output: Output,
 ) -> None:
     """Show what would change, ask, change it, show the result. Exit code 1 when a broker is not verified."""
+    if not dry_run and not reason.strip():
+        raise CliError("a reason is needed: --reason TEXT; only --dry-run needs none", USAGE)
 
     def shown(dry: bool, form: Output) -> Json:
         with ProgressLine() as line:

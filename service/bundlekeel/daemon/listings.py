@@ -17,7 +17,6 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.names import is_namespace, namespace_of
-from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.planning.draft import Draft
@@ -50,12 +49,11 @@ from bundlekeel.ports import ChannelView
 
 
 def imbalances(cycle: Cycle) -> ImbalanceView:
-    """max/mean over brokers of throughput and score, as the last plan saw it."""
-    report = cycle.report
-    loads = report.plan.loads if report and report.plan else ()
+    """max/mean of throughput and score, as the last plan saw it."""
+    plan = cycle.report.plan if cycle.report else None
     return ImbalanceView(
-        throughput_max_mean=imbalance([load.throughput_before for load in loads]),
-        score_max_mean=imbalance([load.score_before for load in loads]),
+        throughput_max_mean=plan.imbalance("throughput_before") if plan else 0.0,
+        score_max_mean=plan.imbalance("score_before") if plan else 0.0,
     )
 
 
@@ -80,7 +78,15 @@ def brokers(cycle: Cycle, config: BrokerConfig, desired: Desired, now_ms: int) -
         )
     asked = {"warm": desired.warms, "cordon": desired.cordons, "drain": desired.drains}
     requested = {broker: kind for kind, named in asked.items() for broker in named}
-    rows = [replace(row, requested=requested.get(row.broker, "")) for row in rows]
+    closed = plan.closed if plan else ()
+    rows = [
+        replace(
+            row,
+            requested=requested.get(row.broker, ""),
+            shares_load=row.state == "ok" and row.broker not in closed,
+        )
+        for row in rows
+    ]
     return sorted(rows, key=lambda row: row.broker)
 
 

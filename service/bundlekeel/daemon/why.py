@@ -310,7 +310,7 @@ def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
             f"{moves} {broker} from {before} to {load.score_after:.1%} already",
             "nothing to do: it would take more load on that broker than these moves relieve",
         )
-    mean = sum(item.score_before for item in plan.loads) / len(plan.loads)
+    mean = plan.mean_of("score_before")
     stands = f"that broker is at {before}, the mean at {mean:.1%}; {plan.verdict.sentence}"
     if load.score_before <= mean:
         return stands, "nothing to do: brokers below the mean are not relieved"

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from bundlekeel.core.guard.scope import is_glob
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
@@ -116,7 +117,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def warnings_of(settings: Settings) -> list[str]:
     """Settings that are valid but probably not meant, one sentence each: reported by `config check`, never refused."""
-    return [*_of_cluster(settings), *_of_strategy(settings), *_without_effect(settings), *_of_security(settings)]
+    rules = (_of_cluster, _of_strategy, _without_effect, _of_brokers, _of_security)
+    return [text for rule in rules for text in rule(settings)]
 
 
 def folder_warnings(loaded: LoadedSettings) -> list[str]:
@@ -187,6 +189,19 @@ def _of_strategy(settings: Settings) -> list[str]:
     if settings.strategy == "deviation" and compat != "none":
         return [_warning("compat", compat, "Pulsar ships no class for strategy deviation: it changes nothing", "none")]
     return []
+
+
+def _of_brokers(settings: Settings) -> list[str]:
+    """Names of brokers that no broker can have. They never had an effect, so they keep no sidecar from starting."""
+    excluded = settings.parameters.get("excluded_brokers", ())
+    given = [("parameters.excluded_brokers", name) for name in excluded] + [
+        ("capacity", key) for key in settings.capacity
+    ]
+    return [
+        _warning(key, name, "matches no broker: their ids are host:port", f"{name}:8080, or {name}:* for every port")
+        for key, name in given
+        if ":" not in name and not is_glob(name) and not name.startswith("/")
+    ]
 
 
 def _without_effect(settings: Settings) -> list[str]:

@@ -80,7 +80,7 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
             path, value = (*path, *_relative(path, refusal.field)), None
     elif item["type"] == "extra_forbidden":
         known = children(path[:-1])
-        what = f"unknown key{suggest(path[-1], known)}"
+        what = f"unknown key{_elsewhere(path) or suggest(path[-1], known)}"
         allowed = ", ".join(known)
     elif item["type"] == "literal_error":
         what = "not allowed" + (_YAML_WORDS if isinstance(value, bool) else "")
@@ -91,10 +91,24 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
         section = item["type"] in ("model_type", "model_attributes_type")
         what = "it is missing" if item["type"] == "missing" else _SECTION if section else "not allowed"
         allowed = ", ".join(children(path))
+        if section and path[0] == "capacity" and path[-1] in children(path):
+            what = "the first level of capacity names brokers"
+            allowed = f'"*": {{{path[-1]}: {value}}} for all of them, or an id, host:port, in place of "*"'
     if not allowed:
         known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))
         allowed = next((row.allowed for row in known_rows if row is not None), "")
     return problem(what, path=path, origin=origin_of(path, origins), value=value, allowed=allowed)
+
+
+def _elsewhere(path: tuple[str, ...]) -> str:
+    """Where a key belongs that is known, but not where it was written; nothing for an unknown one."""
+    key = path[-1]
+    if key in BY_NAME or key in BY_PULSAR_KEY:
+        return "; it belongs at the top" if key in TOP_LEVEL else "; it belongs below `parameters`"
+    if key.startswith("loadBalancer"):
+        return "; a setting of the brokers, not of Bundlekeel"
+    homes = [row.key for row in rows() if row.key.rpartition(".")[2] == key]
+    return f"; did you mean {homes[0]!r}?" if len(path) == len(homes) == 1 else ""
 
 
 def _relative(path: tuple[str, ...], field: str) -> tuple[str, ...]:
@@ -199,6 +213,7 @@ class LoadedSettings:
             for key, file in _named_files(self.settings.__dict__, "")
             if (place := self.located(file)) is None or not place.is_file() or not os.access(place, os.R_OK)
         ]
+        found += self._of_the_wrong_kind()
         tokens = self.located(self.settings.api.auth.tokens_file)
         if tokens is not None and not any(wrong.field == "api.auth.tokens_file" for wrong in found):
             # It imports structlog, which takes rich along unless `bundlekeel.wiring` was imported before.
@@ -209,6 +224,21 @@ class LoadedSettings:
             except ConfigError as error:
                 found.append(error)
         return found
+
+    def _of_the_wrong_kind(self) -> Iterator[ConfigError]:
+        """What the sidecar writes, where something else is there already."""
+        settings = self.settings
+        for key, file, kind, fits in (
+            ("journal.path", settings.journal.path, "a file", lambda place: not place.is_dir()),
+            ("api.socket", settings.api.socket, "a socket", Path.is_socket),
+            ("history.wal", settings.history.wal, "a folder", Path.is_dir),
+        ):
+            if (place := self.located(file)) is not None and place.exists() and not fits(place):
+                path, origin = tuple(key.split(".")), self.origins[key]
+                what = f"{place} is there already and is not {kind}"
+                yield problem(
+                    what, path=path, origin=origin, value=str(file), allowed=f"a path that is free, or {kind}"
+                )
 
     @classmethod
     def defaults(cls) -> LoadedSettings:

@@ -269,6 +269,15 @@ class ApiSettings(Section):
         check_ports(value or "")
         return value.rstrip("/") if value else None
 
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if "/" in name:
+                allowed = "names without scheme and path, such as keel.example.com; .example.com for a domain"
+                raise InvalidSetting(f"{name!r} is an address, not a host", allowed=allowed)
+        return value
+
 
 class JournalSettings(Section):
     """The record of what was done: one JSON line a cycle and one a move."""

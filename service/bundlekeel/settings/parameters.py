@@ -147,7 +147,9 @@ def suggest(word: str, known: Iterable[str]) -> str:
     """`; did you mean "x"?`, or nothing when no known word is near."""
     by_lower = {name.lower(): name for name in known}
     lower = word.lower()
+    # Of short words one letter is more of a difference.
     near = [lower] if lower in by_lower else difflib.get_close_matches(lower, by_lower, n=2, cutoff=0.7)
+    near = near or difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.66)
     return f"; did you mean {' or '.join(repr(by_lower[name]) for name in near)}?" if near else ""
 
 

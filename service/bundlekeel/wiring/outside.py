@@ -26,6 +26,7 @@ from bundlekeel.adapters.zookeeper import (
     ZkMetadata,
     ZkOwnership,
 )
+from bundlekeel.api.shield import LOOPBACK
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.model.uris import parse_store_url
 from bundlekeel.daemon.operations.doctor import DoctorContext
@@ -40,7 +41,7 @@ from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.tls import ClientTls
-from bundlekeel.wiring.security import broker_tls, peers_of, store_identity, token_of
+from bundlekeel.wiring.security import broker_tls, peers_of, served_hosts, store_identity, token_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +222,7 @@ def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorCo
         store_address=settings.store_url,
         capacity=settings.capacity_overrides,
         used=lambda values: to_parameters(settings, values),
+        hosts=tuple(dict.fromkeys((*LOOPBACK, *served_hosts(settings)))),
     )
 
 

@@ -134,7 +134,9 @@ def advertised(settings: Settings, bound_url: str) -> str:
 
 
 def served_hosts(settings: Settings) -> tuple[str, ...]:
-    """Host headers the API takes: those named, and the one by which the other sidecars reach us."""
-    own = settings.api.advertised_url
-    by_name = [socket.gethostname()] if own is None and settings.api.host in WILDCARDS else []
-    return (*settings.api.allowed_hosts, *([urlsplit(own).netloc] if own else by_name))
+    """Host headers the API takes: those named, the one by which the other sidecars reach us, and where it listens. The
+    full name of this host is not among them: asking for it (`socket.getfqdn`) may wait for DNS."""
+    host, own = settings.api.host, settings.api.advertised_url
+    bound = [] if host in WILDCARDS else [host]
+    by_name = [socket.gethostname()] if own is None and not bound else []
+    return (*settings.api.allowed_hosts, *([urlsplit(own).netloc] if own else by_name), *bound)

@@ -189,6 +189,7 @@ def test_a_file_without_any_hash_is_no_journal(tmp_path: Path) -> None:
     path.write_text("a\nb\n")
     result = invoke(str(path))
     assert result.exit_code == 1 and "no line has a hash: this is not a journal" in result.stdout
+    assert "(then --old-lines)" in " ".join(result.stdout.split())
     written(tmp_path / "j.jsonl", 1)
     assert "ok: 1 line in 1 file, the hash chain" in invoke(str(tmp_path / "j.jsonl")).stdout
 
@@ -197,9 +198,11 @@ def test_an_emptied_file_is_not_ok(tmp_path: Path) -> None:
     """Neither by itself nor where it is all there is of a journal; an empty file beside rotated ones may be new."""
     path = tmp_path / "j.jsonl"
     path.touch()
-    assert follow_chain([path], "")["why"].startswith(f"nothing is recorded in {path}: ")
+    answer = follow_chain([path], "")
+    assert answer["empty"] and answer["why"].startswith(f"nothing is recorded in {path}: ")
     written(tmp_path / "j.jsonl.1")
-    assert follow_chain(rotated([path, tmp_path / "j.jsonl.1"]), "")["why"] == ""
+    answer = follow_chain(rotated([path, tmp_path / "j.jsonl.1"]), "")
+    assert (answer["empty"], answer["why"]) == (False, "")
 
 
 def test_the_command_names_the_first_broken_line(tmp_path: Path) -> None:

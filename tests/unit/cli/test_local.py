@@ -102,6 +102,23 @@ def test_takeover_and_handback_without_a_question(wiring: FakeWiring) -> None:
     assert invoke(wiring, "takeover", "--reason", "r", "--yes").exit_code == 1
 
 
+@pytest.mark.parametrize("command", ["takeover", "handback"])
+def test_only_a_dry_run_needs_no_reason(wiring: FakeWiring, command: str) -> None:
+    """As of every other command; a reason of blanks is none."""
+    assert invoke(wiring, command, "--dry-run").exit_code == 0
+    wiring.calls.clear()
+    for more in ([], ["--yes"], ["--yes", "--reason", " "]):
+        refused = invoke(wiring, command, *more)
+        assert refused.exit_code == 2 and "a reason is needed: --reason TEXT" in refused.stderr
+    assert wiring.calls == []
+
+
+def test_a_blank_reason_is_wrong_before_a_sidecar_is_asked(wiring: FakeWiring) -> None:
+    """Not "no sidecar answers" first: the mistake would be told only once there is one."""
+    refused = invoke(wiring, "pause", "--reason", " ", "--socket", "nowhere.sock")
+    assert refused.exit_code == 2 and "must say something" in refused.stderr
+
+
 def test_uninstall_counts_and_asks_first(wiring: FakeWiring) -> None:
     """A dry run comes first in any case; no means that nothing was deleted."""
     dry = invoke(wiring, "uninstall", "--dry-run", "-o", "wide")

@@ -82,7 +82,7 @@ def test_the_mode_is_switched_in_the_file_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["plan --no-such-option", "takeover -c x.yaml --yes", "no-such-command", "mode sleep --reason x"]
+    "line", ["plan --no-such-option", "pause -c x.yaml", "no-such-command", "mode sleep --reason x"]
 )
 def test_what_the_command_line_does_not_take_is_found(line: str) -> None:
     """Else the test above would hold for anything: an option that is gone, a reason that is required."""

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from bundlekeel.cli import units
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
-from tests.support.fake_places import refusal
+from bundlekeel.daemon.answers.plans import ReviewView
+from tests.support.fake_places import NOW_MS, refusal
 from tests.support.fake_service import BROKERS, HASH, FakeService
 from tests.unit.cli.test_channel import drawn
 from tests.unit.cli.test_commands import Sidecar, failing, fails, served, sidecar  # fixtures
@@ -39,10 +41,37 @@ def test_reads(sidecar: Sidecar, command: list[str], output: str) -> None:
 def test_operations_tell_everything_that_was_asked(sidecar: Sidecar) -> None:
     """Progress and ETA of a drain, what stays and why; pins, exclusions, paused scopes."""
     text = " ".join(sidecar.run("operations").stdout.split())
-    for part in ("1 left, 3 moved", "about 12 s to go", "stay: 1 Pinned", f"{BROKERS[2]}: cordoned by ann: disks"):
+    for part in (
+        "1 left, 3 moved",
+        f"begun {units.moment(NOW_MS)}",
+        "about 12 s to go",
+        "stay: 1 Pinned",
+        f"{BROKERS[2]}: cordoned by ann: disks",
+    ):
         assert part in text
     for part in (f"{BUNDLE}: pinned for good", "t:shop: excluded until", "tenant:shop: paused until resumed by ann"):
         assert part in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_ids_of_proposals_are_whole(width: int) -> None:
+    """They are typed again to approve one; on any terminal, and whatever the reason."""
+    row = ReviewView(
+        id=HASH,
+        kind="plan",
+        title=f"plan {HASH}: 3 moves",
+        by="ann",
+        reason="even it out before the evening " * 4,
+        at_ms=NOW_MS,
+        state="proposed",
+        reviewer="",
+        remark="",
+        decided_ms=0,
+        task="",
+        actions=["approve", "discard"],
+    )
+    text = drawn(operation_tables.reviews([row], TableLayout(width=width)), width)
+    assert text.count(HASH) == 2
 
 
 CHANGES: list[tuple[list[str], str, Any]] = [
@@ -184,7 +213,7 @@ def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(sidecar: 
     """Exit code 0 while something moves; 4 when all of it stays; its task is waited for."""
     sidecar.service.mode = "act"
     text = " ".join(sidecar.run("unload", "shop/orders").stdout.split())
-    assert text.startswith("1 of 2 bundles of shop/orders leave their brokers") and "82" in text
+    assert text.startswith("1 of 2 bundles of shop/orders to unload") and "82" in text
     assert "Pinned" in text and "dry run: nothing was done; --yes" in text
     result = sidecar.run("unload", "shop/orders", "--yes", "--wait", *WHO)
     assert result.exit_code == 0 and "task t-1: done" in result.stdout

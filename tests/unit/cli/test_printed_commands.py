@@ -42,7 +42,11 @@ def test_the_help_ends_with_examples(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["takeover --split --dry-run --reason x", "mode act", "stop TASK", "plan execute HASH", "warm b --yes"]
+    "command",
+    [
+        *("takeover --split --dry-run --reason x", "takeover --split off", "handback --yes"),
+        *("mode act", "stop TASK", "plan execute HASH", "warm b --yes"),
+    ],
 )
 def test_what_the_command_line_refuses_is_found(command: str) -> None:
     """Else the test above would hold for anything."""

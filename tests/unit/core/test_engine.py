@@ -13,7 +13,7 @@ from bundlekeel.core.model.load import CapacityOverride, ExcludedBroker
 from bundlekeel.core.model.plan import Plan, Split, Verdict, imbalance, plan_hash
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
-from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, report, run, snapshot
+from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
 
 OUT = [ExcludedBroker(broker_id="z:1", code="NotJson"), ExcludedBroker(broker_id="z:2", code="NotJson")]
 STRATEGIES = ["avg", "threshold", "uniform"]
@@ -173,11 +173,36 @@ def test_hash_is_of_no_sentence_and_no_figure() -> None:
     assert set(other_plans(plan, changes)) == {plan.hash}
 
 
-def test_imbalance() -> None:
-    """Rule: max over mean; 1 is perfect, 0 means no load."""
-    assert imbalance([1.0, 1.0, 1.0]) == 1.0
-    assert imbalance([3.0, 0.0, 0.0]) == 3.0
-    assert imbalance([0.0, 0.0]) == 0.0
+@pytest.mark.parametrize(
+    ("values", "closed", "expected"),
+    [
+        ([1.0, 1.0, 1.0], "...", 1.0),
+        ([3.0, 0.0, 0.0], "...", 3.0),
+        ([0.0, 0.0], "..", 0.0),
+        ([], "", 0.0),
+        ([1.0, 1.0, 0.0], "..x", 1.0),
+        ([3.0, 1.0, 1.0], "x..", 3.0),
+        ([3.0, 0.0, 0.0], "x..", 3.0),
+        ([3.0, 1.0], "xx", 1.5),
+    ],
+)
+def test_imbalance(values: list[float], closed: str, expected: float) -> None:
+    """Rule: the busiest of all over the mean of those that take bundles, or of all where these carry nothing; 1 is
+    even, 0 means no load."""
+    assert imbalance(values, [mark == "x" for mark in closed]) == expected
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_broker_kept_empty_is_no_imbalance(everything: bool) -> None:
+    """Rule: a drained broker counts for no mean, also while too many changes at once stop the plan."""
+    changed = dict.fromkeys(map(broker, range(3 if everything else 0)), NOW_MS)
+    guard = GuardState(cordoned=frozenset({broker(2)}), draining=frozenset({broker(2)}), changed_brokers=changed)
+    plan = eager(cluster([[0.2, 0.2], [0.2, 0.2], []]), guard=guard).plan
+    assert (plan.verdict.code is Code.BLAST_RADIUS) is everything
+    assert plan.closed == {broker(2)}
+    assert [plan.imbalance(f"{name}_{when}") for name in ("score", "throughput") for when in ("before", "after")] == [
+        1.0
+    ] * 4
 
 
 def test_full_brokers_take_nothing() -> None:

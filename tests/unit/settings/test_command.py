@@ -101,6 +101,25 @@ class TestCommand:
         assert f"{tmp_path / 'tokens'}: line 2 is not the line of a token (allowed: name, role, hash" in bad.stderr
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
 
+    def test_what_is_written_is_of_its_kind(self, tmp_path: Path) -> None:
+        """A folder in the journal's place, a file in that of the socket or of a folder: found before the start."""
+        file = tmp_path / "c.yaml"
+        places = "journal: {path: kept}\napi: {socket: c.yaml}\nhistory: {wal: c.yaml}\n"
+        file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\n{places}")
+        (tmp_path / "kept").mkdir()
+        bad = self.invoke("check", str(file))
+        assert (bad.exit_code, bad.stdout) == (2, "")
+        assert bad.stderr.splitlines() == [
+            f"error: file:{file}: {key} = '{name}': {tmp_path / name} is there already and is not {kind} "
+            f"(allowed: a path that is free, or {kind})"
+            for key, name, kind in (
+                ("journal.path", "kept", "a file"),
+                ("api.socket", "c.yaml", "a socket"),
+                ("history.wal", "c.yaml", "a folder"),
+            )
+        ]
+        assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
+
     def test_folders_that_are_missing_are_warned_of(self, tmp_path: Path) -> None:
         """A misprint in a path would else become a new folder; the sidecar does make it where it may."""
         file = tmp_path / "c.yaml"
@@ -110,6 +129,22 @@ class TestCommand:
         said = f"warning: journal.path = 'nowhere/j.jsonl': the folder {tmp_path / 'nowhere'} does not exist"
         assert warned.stderr.startswith(said) and warned.stderr.count("\n") == 1
         assert self.invoke("check", str(file), "--elsewhere").stderr == ""
+
+    def test_names_that_no_broker_has_are_warned_of(self, tmp_path: Path) -> None:
+        """They match nothing without a word, and never did: a warning, so that no sidecar fails to start after an
+        upgrade."""
+        file = tmp_path / "c.yaml"
+        file.write_text(
+            "cluster: c\nmetadata_store: zk:127.0.0.1:2181\nparameters: {excluded_brokers: [b-1, 'b-1:1', b-*]}\n"
+            "capacity: {b-2: {cores: 4}, 'b-2:1': {cores: 4}, 'b-?': {cores: 4}, /b.2/: {cores: 4}}\n"
+        )
+        warned = self.invoke("check", str(file))
+        assert (warned.exit_code, warned.stdout) == (0, "ok\n")
+        assert warned.stderr.splitlines() == [
+            f"warning: {key} = '{name}': matches no broker: their ids are host:port "
+            f"(better: {name}:8080, or {name}:* for every port)"
+            for key, name in (("parameters.excluded_brokers", "b-1"), ("capacity", "b-2"))
+        ]
 
     @pytest.mark.parametrize("command", [["config", "check"], ["doctor", "-c"]])
     def test_a_missing_store_is_told_with_the_file(self, tmp_path: Path, command: list[str]) -> None:

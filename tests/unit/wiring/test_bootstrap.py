@@ -17,12 +17,15 @@ from dev.lean import listening
 
 @pytest.mark.parametrize(
     ("url", "hosts"),
-    [(None, ("proxy",)), ("http://keel-0.svc:8090", ("proxy", "keel-0.svc:8090"))],
+    [(None, ("proxy", "192.0.2.5")), ("http://keel-0.svc:8090", ("proxy", "keel-0.svc:8090", "192.0.2.5"))],
 )
 def test_the_advertised_address_is_served(url: str | None, hosts: tuple[str, ...]) -> None:
-    """Other sidecars pass plans on under it; refusing it as a wrong Host would quietly keep them from the leader."""
-    settings = Settings(api=ApiSettings(advertised_url=url, allowed_hosts=("proxy",)))
+    """Other sidecars pass plans on under it; refusing it as a wrong Host would quietly keep them from the leader. So is
+    where it listens, and by this host's name where that is everywhere."""
+    settings = Settings(api=ApiSettings(host="192.0.2.5", advertised_url=url, allowed_hosts=("proxy",)))
     assert served_hosts(settings) == hosts
+    everywhere = Settings(api=ApiSettings(host="0.0.0.0", advertised_url=url))
+    assert served_hosts(everywhere) == (hosts[1:-1] if url else (socket.gethostname(),))
 
 
 @pytest.mark.parametrize(

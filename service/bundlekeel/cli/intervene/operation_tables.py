@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli import units
@@ -148,7 +149,7 @@ def _remaining(seconds: float) -> Text:
 def progress(row: DrainView) -> str:
     """A drain in a line."""
     known = "not looked at yet" if row.left is None else f"{row.state}, {row.left} left"
-    parts = [f"{row.broker}: {known}, {row.moved} moved"]
+    parts = [f"{row.broker}: {known}, {row.moved} moved", f"begun {units.moment(row.since_ms)}"]
     if row.eta_seconds:
         parts.append(f"about {units.age(row.eta_seconds)} to go")
     if row.blocked:
@@ -182,16 +183,21 @@ def _until(until_ms: int, ever: str = "for good") -> str:
     return f"until {units.moment(until_ms)}" if until_ms else ever
 
 
-def reviews(rows: Sequence[ReviewView], _: TableLayout) -> RenderableType:
-    """A line a proposal."""
+def reviews(rows: Sequence[ReviewView], layout: TableLayout) -> RenderableType:
+    """A line a proposal; where that does not fit, what it is and who asks below its id."""
     if not rows:
         return none_of("proposals", "with `review` in the settings, changes wait here for another person")
-    made = table("proposed", "id", "state", "what", "by", "reviewer", "may be")
-    for row in rows:
-        made.add_row(
-            units.moment(row.at_ms),
-            *(row.id, row.state, row.title, f"{row.by}: {row.reason}"),
-            row.reviewer or units.DASH,
-            ", ".join(row.actions) or units.DASH,
-        )
-    return made
+
+    def draw(form: TableLayout) -> Table:
+        apart = [] if form.stacked else ["what", "by"]
+        made = table("proposed", "id", *apart, "state", "reviewer", "may be")
+        for row in rows:
+            whole = [row.id, row.title, f"{row.by}: {row.reason}"]
+            made.add_row(
+                units.moment(row.at_ms),
+                *(whole if apart else ["\n  ".join(whole)]),
+                *(row.state, row.reviewer or units.DASH, ", ".join(row.actions) or units.DASH),
+            )
+        return made
+
+    return layout.fitting(draw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -120,7 +120,8 @@ class BrokerLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The opinion of one cycle. `split_refusals`: bundles above a split limit that are not split, and why.
+    """The opinion of one cycle. `split_refusals`: bundles above a split limit that are not split, and why. `closed`:
+    brokers that take no bundle: drained, cordoned or excluded. `mean`: of all scores, these brokers' too.
 
     `hash` covers the decisions and their input: equal hashes mean equal decisions.
     """
@@ -135,11 +136,24 @@ class Plan:
     moves: tuple[Move, ...]
     refusals: tuple[Refusal, ...]
     loads: tuple[BrokerLoad, ...]
+    closed: frozenset[str] = frozenset()
     splits: tuple[Split, ...] = ()
     split_refusals: tuple[Refusal, ...] = ()
     mean: float = 0.0
     hash: str = ""
     extra: Mapping[str, float] = field(default_factory=dict)
+
+    def mean_of(self, column: str) -> float:
+        """The mean of this column of `loads` over the brokers that share the load."""
+        shared = sharing(*self._column(column))
+        return math.fsum(shared) / len(shared) if shared else 0.0
+
+    def imbalance(self, column: str) -> float:
+        """How unevenly this column of `loads` is spread."""
+        return imbalance(*self._column(column))
+
+    def _column(self, name: str) -> tuple[list[float], list[bool]]:
+        return [getattr(load, name) for load in self.loads], [load.broker in self.closed for load in self.loads]
 
 
 def plan_hash(plan: Plan) -> str:
@@ -170,7 +184,16 @@ def measure_of(strategy: str) -> str:
     return "throughput" if strategy == "uniform" else "score"
 
 
-def imbalance(values: list[float]) -> float:
-    """max/mean of a load over brokers; 1.0 is perfect, 0.0 when there is no load."""
-    total = math.fsum(values)
-    return max(values) * len(values) / total if total > 0 else 0.0
+def sharing(values: Sequence[float], closed: Sequence[bool]) -> list[float]:
+    """Of a load by broker, what the mean is taken of: not of the brokers that take no bundle (`closed`), unless all are
+    such. Nothing comes to them to even them out, and one that is kept empty would pull the mean down."""
+    return [value for value, shut in zip(values, closed, strict=True) if not shut] or list(values)
+
+
+def imbalance(values: Sequence[float], closed: Sequence[bool]) -> float:
+    """max/mean: the busiest of all brokers over the mean of those that share the load, or of all where these carry
+    nothing; 1.0 is even, 0.0 when there is no load."""
+    shared = sharing(values, closed)
+    counted = shared if any(shared) else values
+    total = math.fsum(counted)
+    return max(values) * len(counted) / total if total > 0 else 0.0

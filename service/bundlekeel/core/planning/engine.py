@@ -80,13 +80,13 @@ def plan(given: PlanInput) -> PlanResult:
     asked = Relocation() if stopped(hold) else _asked(given, ledger)
     books = asked.booked(ledger, snapshot)
     draft = Draft(snapshot, books, params, given.memory.turn, given.memory.idle)
+    bans = bans_of(snapshot, given.guard, params)
+    if bans is not None:
+        draft.ban(bans)
     obstacle = _obstacle(snapshot, draft, params) or stopped(hold)
     if obstacle is not None:
         decision = Decision(verdict=obstacle, memory=given.memory)
         return _whole(asked, _result(given, draft, decision, ledger, ()))
-    bans = bans_of(snapshot, given.guard, params)
-    if bans is not None:
-        draft.ban(bans)
     splits = _splits(given, draft, books) if hold is None else SplitChoice(hits=given.memory.split_hits)
     limits = limits_of(snapshot, given.policies, books)
     if limits is not None:
@@ -254,6 +254,7 @@ def _result(
         moves=admitted,
         refusals=tuple(decision.refusals),
         loads=draft.loads(admitted),
+        closed=frozenset(given.snapshot.brokers.ids[row] for row in np.flatnonzero(draft.closed).tolist()),
         splits=splits.splits,
         split_refusals=splits.refusals,
         mean=math.fsum(scores) / len(scores) if scores else 0.0,

@@ -14,7 +14,7 @@ from bundlekeel.core.guard.state import BegunMove, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan, Refusal, imbalance, measure_of
+from bundlekeel.core.model.plan import Plan, Refusal, measure_of
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, grouped
 from bundlekeel.core.operations.owned import with_owned
@@ -55,8 +55,7 @@ def finish(given: PlanInput, first: PlanResult, *, interval_seconds: float, eta:
         seconds += step
         given = _after(given, result, int(1000 * step))
         result = plan(given)
-    measure = f"{measure_of(result.plan.strategy)}_before"
-    max_mean = imbalance([getattr(load, measure) for load in result.plan.loads])
+    max_mean = result.plan.imbalance(f"{measure_of(result.plan.strategy)}_before")
     return Finish(max_mean=max_mean, moves=moves, cycles=cycles, seconds=ended, complete=not _goes_on(result.plan))
 
 

@@ -13,7 +13,7 @@ from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Refusal, Verdict
+from bundlekeel.core.model.plan import Refusal, Verdict, sharing
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.planning.draft import Draft, Offer
 from bundlekeel.core.planning.memory import StrategyMemory
@@ -48,13 +48,10 @@ class Context:
 
     @property
     def mean(self) -> float:
-        """Mean predicted score over brokers before this plan's moves (fsum: the same on any CPU).
-
-        Brokers that the guard closed do not count, unless it closed all: nothing comes to them to even them out.
-        """
+        """Mean predicted score over the brokers that share the load, before this plan's moves (fsum: the same on any
+        CPU)."""
         if self._mean is None:
-            closed = self.draft.closed
-            scores = self.draft.score[~closed if not closed.all() else slice(None)].tolist()
+            scores = sharing(self.draft.score.tolist(), self.draft.closed.tolist())
             self._mean = math.fsum(scores) / len(scores)
         return self._mean
 

@@ -88,7 +88,7 @@ class CycleView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImbalanceView(Answer):
-    """max/mean over brokers, as the last plan saw it; 1: even, null: no load."""
+    """The busiest broker over the mean of those that share the load, as the last plan saw it; 1: even, 0: no load."""
 
     throughput_max_mean: Annotated[float | None, Doc("of throughput")]
     score_max_mean: Annotated[float | None, Doc("of scores")]
@@ -247,6 +247,9 @@ class BrokerView(Answer):
     sheds_itself: Annotated[bool | None, Doc("whether its own shedding is on; null: not known")] = None
     splits_itself: Annotated[bool | None, Doc("whether its own splitting is on; null: not known")] = None
     requested: Annotated[str, Doc("what people asked of it; empty: nothing", of=("", "drain", "cordon", "warm"))] = ""
+    shares_load: Annotated[
+        bool, Doc("whether the mean of max/mean counts it: a usable report, and neither drained, cordoned nor excluded")
+    ] = True
     unsettled: Annotated[bool, Doc("whether its report may not show the last moves yet")] = False
     preallocated: Annotated[list[ComingView] | None, Doc("bundles on their way to it")] = None
     short: Annotated[TotalsView | None, Doc("its bundles' short-term averages (10 samples)")] = None

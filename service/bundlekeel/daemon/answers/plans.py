@@ -100,7 +100,7 @@ class LoadView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanImbalance(Answer):
-    """max/mean over brokers; 1: even, 0: no load."""
+    """max/mean: the busiest broker over the mean of those that share the load; 1: even, 0: no load."""
 
     measure: Annotated[str, Doc("what of `loads`, which the strategy evens out", of=("score", "throughput"))]
     before: Annotated[float, Doc("before the moves")]
@@ -125,9 +125,7 @@ class PlanSummary(Answer):
 class FinishView(Answer):
     """What comes of a what-if in the end: plan after plan, each carried out as predicted. Splits are not counted."""
 
-    max_mean: Annotated[
-        float, Doc("max/mean over brokers then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")
-    ]
+    max_mean: Annotated[float, Doc("max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")]
     moves: Annotated[int, Doc("how many, those of this plan included")]
     cycles: Annotated[int, Doc("how many cycles they take")]
     seconds: Annotated[float, Doc("until the last of them has landed")]

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bundlekeel.core.model.parameters import with_strategy
-from bundlekeel.core.model.plan import Plan, imbalance
+from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.memory import StrategyMemory
@@ -155,14 +155,10 @@ def compared(live: Plan, shadow: Plan) -> Comparison:
         moves=len(theirs),
         disagreement=len(ours ^ theirs) / len(either) if either else 0.0,
         agreement=acts,
-        regret=_after(live) - _after(shadow),
+        regret=live.imbalance("score_after") - shadow.imbalance("score_after"),
         plan_hash=shadow.hash,
     )
 
 
 def _moves(made: Plan) -> set[tuple[str, str]]:
     return {(move.bundle, move.target) for move in made.moves if move.rule not in RULES}
-
-
-def _after(made: Plan) -> float:
-    return imbalance([load.score_after for load in made.loads])

@@ -40,7 +40,6 @@ from bundlekeel.core.calibration.thresholds import (
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.daemon.answers.operations import (
@@ -139,8 +138,7 @@ class Calibration:
         thresholds are: not a follower's cycles, none that something stopped, none while brokers are drained."""
         if epoch is None or result is None or record["obstacle"] is not None or record.get("operations"):
             return
-        scores = [load.score_before for load in result.plan.loads]
-        spread = imbalance(scores)
+        spread = result.plan.imbalance("score_before")
         # Reports that are no numbers must not get into what the next leader reads.
         if not 0 < spread < math.inf:
             return

@@ -12,7 +12,7 @@ from typing import Any
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
-from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, imbalance, measure_of
+from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, measure_of
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered, unknown_broker
@@ -226,8 +226,8 @@ def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView
         loads=[LoadView(**load._asdict()) for load in made.loads],
         imbalance=PlanImbalance(
             measure=measure,
-            before=imbalance([getattr(load, f"{measure}_before") for load in made.loads]),
-            after=imbalance([getattr(load, f"{measure}_after") for load in made.loads]),
+            before=made.imbalance(f"{measure}_before"),
+            after=made.imbalance(f"{measure}_after"),
         ),
         what_if=what_if,
     )

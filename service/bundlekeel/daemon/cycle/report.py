@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -13,7 +12,7 @@ import numpy as np
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan, imbalance
+from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.core.planning.ledger import preallocated
@@ -127,9 +126,9 @@ class CycleReport:
             ("broker_bundles", [load.bundles_before for load in loads]),
         ):
             telemetry.table(name, brokers, np.array(values))
-        spread = imbalance([load.throughput_before for load in loads])
-        telemetry.gauge("load_spread_ratio", spread, stat="throughput_max_mean")
-        telemetry.gauge("load_spread_ratio", imbalance([item.score_before for item in loads]), stat="score_max_mean")
+        for measure in ("throughput", "score"):
+            spread = self.plan.imbalance(f"{measure}_before")
+            telemetry.gauge("load_spread_ratio", spread, stat=f"{measure}_max_mean")
 
 
 # What a plan was made from, as metrics: usage, averages, hit counts, differences, parameters. Nothing by bundle.
@@ -191,15 +190,18 @@ def _pairs(telemetry: Telemetry, params: Parameters, result: PlanResult) -> None
     hits = [result.memory.hits.get(broker, _UNCOUNTED) for broker in differences]
     telemetry.table("broker_hits", tuple(differences), np.array([(hit.low, hit.high) for hit in hits]), ("low", "high"))
     if differences:
-        mean = math.fsum(load.score_before for load in plan.loads) / len(plan.loads)
-        for threshold, value in zip(("low", "high"), thresholds_of(params, mean), strict=True):
+        limits = thresholds_of(params, plan.mean_of("score_before"))
+        for threshold, value in zip(("low", "high"), limits, strict=True):
             telemetry.gauge("pair_threshold_ratio", value, threshold=threshold)
     telemetry.retain("pair_threshold_ratio", "threshold", {"low", "high"} if differences else set())
 
 
 def _differences(plan: Plan) -> dict[str, float]:
-    """By broker, the difference to its partner: i-th lowest with i-th highest score, 0 for the middle one."""
-    order = sorted(plan.loads, key=lambda load: load.score_before)
+    """By broker, the difference to its partner: i-th lowest with i-th highest score, 0 for the middle one. Not of those
+    that take nothing and have nothing to give (`Context.concerned`)."""
+    mean = plan.mean_of("score_before")
+    paired = [load for load in plan.loads if load.broker not in plan.closed or load.score_before > mean]
+    order = sorted(paired, key=lambda load: load.score_before)
     return {
         one.broker: abs(one.score_before - other.score_before)
         for one, other in zip(order, reversed(order), strict=True)

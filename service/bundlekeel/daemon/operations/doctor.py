@@ -55,7 +55,7 @@ CPU_ALIKE_SHARE = 0.03
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorContext:
     """What the checks look at. `used`: the parameters that follow from a broker's configuration, and where each is
-    from.
+    from. `hosts`: the Host headers that the API of this host takes.
     """
 
     coordination: Coordination
@@ -69,6 +69,7 @@ class DoctorContext:
     store_address: str
     capacity: Sequence[CapacityOverride]
     used: Callable[[Mapping[str, str]], tuple[Parameters, Mapping[str, str]]]
+    hosts: Sequence[str]
     channel: ChannelWatch | None = None
     feed: Callable[[], LoadTables] = LoadTables
     live: LiveLoads | None = None
@@ -80,7 +81,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     if not checks[0].ok:
         return checks
     checks += [_session(context), await _root(context), await document_check(context.coordination)]
-    checks.append(await _members(context))
+    checks += [await _members(context), _hosts(context)]
     picture, check = await _picture(context, within)
     checks.append(check)
     if picture is None:
@@ -148,6 +149,13 @@ async def _members(context: DoctorContext) -> Check:
         return Check.failed("sidecars", str(error), "try again")
     text = f"{numbered(len(members), 'seat')} taken, {'led by ' + leader.id if leader else 'no leader'}"
     return Check.passed("sidecars", text)
+
+
+def _hosts(context: DoctorContext) -> Check:
+    detail = (
+        f"{', '.join(context.hosts)}; /metrics and the probes: every IP address too; `api.allowed_hosts` adds names"
+    )
+    return Check.passed("hosts of the API", detail)
 
 
 async def _picture(context: DoctorContext, within: float) -> tuple[RawClusterView | None, Check]:

@@ -11,7 +11,7 @@ from bundlekeel.codec.external_input import unreadable
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.core.model.plan import Plan, imbalance
+from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import SummaryView
@@ -201,11 +201,8 @@ def _would_do(day: SummaryView, plan: Plan | None) -> Check:
     else:
         detail = "no move was recommended"
     if plan is not None and plan.moves:
-        before, after = (
-            imbalance([getattr(load, name) for load in plan.loads]) for name in ("score_before", "score_after")
-        )
-        if before is not None and after is not None:
-            detail += f"; the last plan: {numbered(len(plan.moves), 'move')}, max/mean {before:.2f} to {after:.2f}"
+        before, after = plan.imbalance("score_before"), plan.imbalance("score_after")
+        detail += f"; the last plan: {numbered(len(plan.moves), 'move')}, max/mean {before:.2f} to {after:.2f}"
     fix = "see `bundlekeel summary` and `bundlekeel plan`: what is not carried out is recommended again"
     return Check(name="what acting would do", ok=not often, detail=detail, fix=fix if often else "", severity="warning")
 

@@ -24,7 +24,7 @@ from bundlekeel.core.model.errors import (
 from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.plan import Move, Refusal, Split
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import unknown_broker
+from bundlekeel.core.model.text_format import numbered, unknown_broker
 from bundlekeel.core.operations.manual_moves import (
     PASSING,
     RULE,
@@ -153,7 +153,7 @@ class ManualMoves:
         refused = (*unowned, *made.refused)
         leaving = dict.fromkeys([*(move.bundle for move in made.moves), *(item.bundle for item in made.waiting)])
         wanted = {name: owners[name] for name in leaving}
-        sentence = f"{len(wanted)} of {len(bundles)} bundles of {namespace} leave their brokers"
+        sentence = f"{len(wanted)} of {numbered(len(bundles), 'bundle')} of {namespace} to unload"
         answer = NamespaceUnloadView(
             kind="unload",
             namespace=namespace,
@@ -162,7 +162,7 @@ class ManualMoves:
             waiting=[refusal_view(item) for item in made.waiting],
             refusals=[refusal_view(item) for item in refused],
             refusal_counts=counted(refused),
-            sentence=f"{sentence}; {len(made.admitted)} fit the budgets of one cycle",
+            sentence=f"{sentence}; {len(made.admitted)} within the budgets of one cycle",
             override_cool_down=override_cool_down,
             hash=_hash("unload", namespace, *(f"{name}@{owner}" for name, owner in sorted(wanted.items()))),
         )

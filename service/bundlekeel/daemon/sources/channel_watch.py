@@ -17,6 +17,7 @@ from bundlekeel.core.channel.states import IN_FLIGHT, ServiceUnit, UnitState, ow
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import BundlekeelError, Conflict, SnapshotError, StoreError
 from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.channel import ChannelSummary, DeadlinesView, FindingView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
@@ -431,7 +432,7 @@ class UnreachableOwners:
                 state=None,
                 since_ms=self._since[broker],
                 deadline_ms=0,
-                detail=f"{broker} owns {owners[broker]} bundles and cannot be reached: {dead[broker]}",
+                detail=f"{broker} owns {numbered(owners[broker], 'bundle')} and cannot be reached: {dead[broker]}",
                 remedy=_UNREACHABLE_REMEDY,
             )
             for broker in sorted(dead)

@@ -36,6 +36,7 @@ async def test_another_clusters_name_is_told() -> None:
     found = named(checks, "cluster name")
     assert not found.ok and found.fix == "set cluster: east"
     assert checks[-1].name == "policies"
+    assert named(checks, "hosts of the API").detail.startswith("localhost, 127.0.0.1, ::1; /metrics and the probes: ")
 
 
 async def test_another_configuration_store_is_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminFault
+from bundlekeel.daemon import listings
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.execution.durations import GUESS_SECONDS
 from bundlekeel.daemon.operations.drain_tracker import PARALLEL
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
@@ -51,6 +54,25 @@ async def test_a_broker_is_emptied_with_what_nobody_reports() -> None:
     assert (progress["state"], progress["left"], progress["moved"]) == ("empty", 0, 7)
     assert progress["emptied_ms"] > 0
     assert 'drain_bundles{broker="b1:8080"} 0.0' in sidecar.metric("drain_bundles")
+
+
+async def test_a_broker_kept_empty_counts_for_no_mean() -> None:
+    """Two even brokers beside a drained one: the same 1.00 for status, plan and alert, and the same mean for `why`."""
+    cluster = FakeCluster({B1: [0.2, 0.2], B2: [0.2, 0.2]})
+    sidecar = await draining(cluster, B3)
+    await sidecar.cycle.turn()
+    state = listings.imbalances(sidecar.cycle)
+    plan = (await sidecar.planner.make(PlanRequest(traffic_scale=2.0))).finished
+    assert plan is not None
+    assert (state.score_max_mean, state.throughput_max_mean, plan.max_mean) == (1.0, 1.0, 1.0)
+    for stat in ("score", "throughput"):
+        assert f'load_spread_ratio{{stat="{stat}_max_mean"}} 1.0' in sidecar.metric("load_spread_ratio")
+    assert sidecar.metric("broker_pair_difference_ratio").count("broker=") == 2
+    assert [row.shares_load for row in sidecar.service.brokers()] == [True, True, False]
+    assert sidecar.cycle.snapshot is not None
+    told = await sidecar.service.why(sidecar.cycle.snapshot.bundles.names[0])
+    at, mean = re.findall(r"at ([\d.]+%)", told.sentence)
+    assert at == mean
 
 
 async def test_the_books_forget_what_no_broker_owns() -> None:

@@ -54,9 +54,9 @@ async def test_dry_run_of_a_namespace_shows_every_bundle_and_moves_none() -> Non
     assert (answer.kind, answer.namespace, answer.bundles, answer.dry_run) == ("unload", NAMESPACE, 6, True)
     assert [move.bundle for move in answer.moves[:2]] == [bundle_name(3), bundle_name(4)]
     assert len(answer.moves) == 5 and answer.refusal_counts == {"Unowned": 1}
-    assert answer.sentence.startswith("5 of 6 bundles of t/ns leave their brokers; ")
+    assert answer.sentence.startswith("5 of 6 bundles of t/ns to unload; ")
     assert all(move.target != move.source for move in answer.moves)
-    assert "2 fit the budgets of one cycle" in answer.sentence
+    assert "2 within the budgets of one cycle" in answer.sentence
     assert {row.code for row in answer.waiting} == {Code.BUDGET_PER_CYCLE} and len(answer.waiting) == 3
     assert (answer.task, answer.state, sidecar.cluster.model.unloads) == (None, "planned", [])
 

@@ -166,12 +166,17 @@ async def test_what_cannot_be_read_is_not_concluded_from() -> None:
     assert len(stage.lines) == 1
 
 
-@pytest.mark.parametrize("serves_channel", [False, True])
-async def test_an_owner_that_refuses_connections_is_found_before_its_session_ends(serves_channel: bool) -> None:
+@pytest.mark.parametrize(
+    ("serves_channel", "owned", "told"),
+    [(False, [BUNDLE, OTHER], "2 bundles"), (True, [BUNDLE, OTHER], "2 bundles"), (False, [BUNDLE], "1 bundle")],
+)
+async def test_an_owner_that_refuses_connections_is_found_before_its_session_ends(
+    serves_channel: bool, owned: list[str], told: str
+) -> None:
     """One finding a broker, also while the channel is away because it is that broker that served it."""
     stage = ChannelStage()
-    stage.topic.own(BUNDLE, A)
-    stage.topic.own(OTHER, A)
+    for bundle in owned:
+        stage.topic.own(bundle, A)
     assert await stage.look() == []
     stage.source.exclude(A, "AdminUnreachable", "connection refused")
     stage.source.exclude(B, "AdminUnreachable", "connection refused")
@@ -179,7 +184,7 @@ async def test_an_owner_that_refuses_connections_is_found_before_its_session_end
     (found,) = await stage.look(after=5)
     since = found.since_ms
     assert (found.code, found.brokers, found.bundle) == ("OwnerUnreachable", [A], "")
-    assert "owns 2 bundles" in found.detail and "connection refused" in found.detail
+    assert f"owns {told} and" in found.detail and "connection refused" in found.detail
     (found,) = await stage.look(after=5)
     assert found.since_ms == since
     stage.topic.suspended = False
