@@ -87,19 +87,18 @@ def test_a_day_s_mean_is_that_of_the_leaders(tools: dict[str, Path], tmp_path: P
 
 def test_days_until_overload_need_half_a_day_of_loads(tools: dict[str, Path], tmp_path: Path) -> None:
     """After an install a load that has risen for some minutes would give 0 days, in red. Of two hours, as above:
-    13,860 s are left when 61.9 % of 85 % are reached and 0.1 % come each minute."""
+    13,860 s are left when 61.9 % of 85 % are reached and 0.1 % come each minute; each cluster has its own threshold."""
     query = concrete(query_of("Days until overload").replace("[1d]", "[2h]").replace("12h", "1h"))
-    made = {
-        'bundlekeel_broker_score_ratio{job="bk",instance="a",broker="b1"}': "0.5+0.001x120",
-        'bundlekeel_leader{job="bk",instance="a"}': "1x120",
-        'bundlekeel_parameter{job="bk",instance="a",parameter="overloaded_threshold_percent"}': "85x120",
-    }
+    made = {}
+    for cluster, percent in (("east", 85), ("west", 95)):
+        of = f'cluster="{cluster}",job="bk",instance="a"'
+        made[f'bundlekeel_broker_score_ratio{{{of},broker="b1"}}'] = "0.5+0.001x120"
+        made[f"bundlekeel_leader{{{of}}}"] = "1x120"
+        made[f'bundlekeel_parameter{{{of},parameter="overloaded_threshold_percent"}}'] = f"{percent}x120"
+    days = [("east", 0.16), ("west", 0.23)]
+    samples = [{"labels": f'{{cluster="{cluster}",broker="b1"}}', "value": value} for cluster, value in days]
     early = {"expr": query, "eval_time": "40m", "exp_samples": []}
-    late = {
-        "expr": f"round({query}, 0.01)",
-        "eval_time": "119m",
-        "exp_samples": [{"labels": '{broker="b1"}', "value": 0.16}],
-    }
+    late = {"expr": f"round({query}, 0.01)", "eval_time": "119m", "exp_samples": samples}
     evaluate(tools, tmp_path / "days.yml", made, early, late)
 
 
