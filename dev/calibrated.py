@@ -357,7 +357,8 @@ def page(rows: Sequence[Row], size: Size) -> str:
         f"The third table is the second with a picture each {size.stock_seconds} s, as stock clusters make them, and"
         f" settings found on pictures of {size.period_seconds} s. A hit is a report, so there are"
         f" {size.period_seconds / size.stock_seconds:g} times as many in the same time: what was found on one interval"
-        " does not hold for another. Calibrate on history of the cluster's own interval."
+        " does not hold for another. Calibrate on history of the cluster's own interval; what that brings at"
+        f" {size.stock_seconds} s is not measured."
     )
     tried = max(row.candidates for row in rows)
     how = f"up to {tried} candidates a world" if tried else "what changes is as the page before had it, none searched"

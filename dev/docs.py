@@ -232,9 +232,13 @@ def metrics_page() -> str:
     kinds = {metric.name: "gauge" if metric.kind == "table" else metric.kind for metric in METRICS}
     rows = [[_code(f"{PREFIX}{item.name}"), kinds[item.name], ", ".join(item.labels), item.help] for item in METRICS]
     text = "Every sidecar has these at `/metrics`, in Prometheus' text format or as OpenMetrics. Bundles are no labels."
-    return "\n".join(
-        ["# Metrics", "", f"<!-- {NOTE} -->", "", text, "", *table(["metric", "type", "labels", "meaning"], rows), ""]
+    process = (
+        "On Linux also the usual figures of a process, under our prefix: `bundlekeel_process_cpu_seconds_total`, "
+        "`..._resident_memory_bytes`, `..._virtual_memory_bytes`, `..._open_fds`, `..._max_fds` and "
+        "`..._start_time_seconds`."
     )
+    listed = table(["metric", "type", "labels", "meaning"], rows)
+    return "\n".join(["# Metrics", "", f"<!-- {NOTE} -->", "", text, "", process, "", *listed, ""])
 
 
 def fidelity_page() -> str:

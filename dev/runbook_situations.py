@@ -29,11 +29,13 @@ from bundlekeel.daemon.answers.picture import (
     VerdictView,
     WhyView,
 )
+from bundlekeel.daemon.answers.quotas import GroupDetailView
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.state.documents import request_record
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from tests.support.fake_places import BUNDLE
+from tests.support.fake_quotas import FakeQuotas, rates
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.fake_wiring import FakeWiring
 from tests.support.history_cases import records_of, sequence
@@ -48,7 +50,7 @@ _TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], en
 @dataclass(frozen=True, kw_only=True)
 class Situation:
     """What differs from the fake service. `state`: fields of it. `verdict`: of the last cycles. `checks`: of `doctor`
-    and the probes. `seen`: ages of the brokers' loads."""
+    and the probes. `topic`: of the topic in a quota group."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
     verdict: tuple[Code, str] = (Code.HIT_COUNT, "2 brokers differ by up to 72.0% (>= 6.1%); seen in 1 of 8 reports")
@@ -59,6 +61,20 @@ class Situation:
     brokers: Callable[[list[BrokerView]], list[BrokerView]] = lambda rows: rows[:3]
     failsafe: Json = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
+    topic: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SampleQuotas(FakeQuotas):
+    """With a topic of such a situation."""
+
+    def __init__(self, at: Situation) -> None:
+        super().__init__(lambda *_: None)
+        self._at = at
+
+    async def group(self, name: str) -> GroupDetailView:
+        """With what differs of its topic."""
+        made = await super().group(name)
+        return replace(made, rows=[replace(row, **self._at.topic) for row in made.rows])
 
 
 class SampleService(FakeService):
@@ -67,6 +83,7 @@ class SampleService(FakeService):
     def __init__(self, at: Situation) -> None:
         super().__init__()
         self._at = at
+        self.quotas = SampleQuotas(at)
         code, sentence = at.verdict
         verdict = VerdictView(code=code, sentence=sentence)
         self.verdicts_made = [
@@ -134,13 +151,6 @@ def _excluded(rows: list[BrokerView]) -> list[BrokerView]:
     return rows
 
 
-def _old(rows: list[BrokerView]) -> list[BrokerView]:
-    return [
-        *rows[:2],
-        replace(rows[2], report_age_seconds=1571.0, verdict=None, requested="", shares_load=True, unsettled=False),
-    ]
-
-
 def _good(rows: list[BrokerView]) -> list[BrokerView]:
     return [
         replace(
@@ -149,6 +159,11 @@ def _good(rows: list[BrokerView]) -> list[BrokerView]:
         )
         for row, score in zip(rows, (0.45, 0.43, 0.42), strict=False)
     ]  # fmt: skip
+
+
+def _old(rows: list[BrokerView]) -> list[BrokerView]:
+    *others, last = _good(rows)
+    return [*others, replace(last, report_age_seconds=1571.0, measured_seconds=None)]
 
 
 def _stopped(code: Code, **more: Any) -> dict[str, Any]:
@@ -164,6 +179,13 @@ def _audit(path: str, status: int) -> Json:
     return {"kind": "audit", "wall_ms": NOW_MS, "by": "", "reason": "", "what": f"POST {path}", "sentence": sentence}
 
 
+_BAD_SETTINGS: Final = {
+    "kind": "settings",
+    "wall_ms": NOW_MS,
+    "outcome": "refused",
+    "sentence": "the settings file is refused, what ran goes on: file:/etc/bundlekeel/settings.yaml: "
+    "parameters.cpu_weight = -1: not allowed (allowed: a number >= 0 (ratio))",
+}
 _OWN_SPLITS: Final = {
     "kind": "finding",
     "wall_ms": NOW_MS,
@@ -191,6 +213,12 @@ _NO_COUNTERS: Final = Check.warned(
     f"3 brokers: live 2, refused 1; {COOL}: 401 Unauthorized",
     "let this host read /metrics/ of the brokers with topics in it (exposeTopicLevelMetricsInPrometheus=true), "
     "or set `counters.source` to prometheus or off; reports are used until then",
+)
+_UNREADABLE: Final = Check.failed(
+    "documents",
+    "desired cannot be read: it is cut off",
+    "it is ignored, or read as the safe state (paused, frozen); check who may write below our root, then delete that "
+    "node (`desired`: `bundlekeel resume` writes it anew)",
 )
 _NO_TOPICS: Final = Check.failed(
     "load topics",
@@ -260,6 +288,9 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     ),
     "old": Situation(brokers=_old),
     "alone": Situation(state={"members": []}),
+    "settings refused": Situation(records=(_BAD_SETTINGS,)),
+    "unreadable": Situation(checks=(*_STORE_ANSWERS, _UNREADABLE)),
+    "skewed": Situation(topic={"usage": rates(14.0, 1e6, 28.0, 1e6), "loss": rates(30.0, 0.0)}),
     "second balancer": Situation(state=_stopped(Code.SECOND_BALANCER)),
     "no store": Situation(checks=(_NO_STORE,)),
     "not acting": Situation(

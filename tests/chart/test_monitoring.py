@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ TUNED = {
         "dashboards": {"labels": {"grafana_dashboard": "pulsar"}, "annotations": {"grafana_folder": "Pulsar"}},
     }
 }
+
+
+LINK = "${runbooks}/${__data.fields.alertname}.html"
 
 
 @pytest.fixture
@@ -83,6 +87,30 @@ def test_an_alert_that_does_not_exist_cannot_be_left_out() -> None:
         RuntimeError, match=r"monitoring\.prometheusRule\.leaveOut: there is no alert BundlekeelPause\b"
     ):
         render("keel", values, "--set", "monitoring.prometheusRule.leaveOut={BundlekeelPause}")
+
+
+@pytest.mark.parametrize(
+    ("address", "link"),
+    [
+        ("https://d.example/runbooks/{alert}.html", "https://d.example/runbooks/${__data.fields.alertname}.html"),
+        ("https://d.example/show/{alert}/", "https://d.example/show/${__data.fields.alertname}/"),
+    ],
+)
+def test_dashboards_link_to_the_runbooks_and_to_the_page(address: str, link: str) -> None:
+    """At the addresses that the values have: nobody types them into Grafana. Nothing else of the files changes."""
+    values = CHART / "ci" / "prometheus-operator-values.yaml"
+    page = "ingress.enabled=true,ingress.hosts={keel.example},ingress.tls[0].secretName=tls"
+    objects = render("keel", values, "--set", f"monitoring.prometheusRule.runbookUrl={address}", "--set", page)
+    (made,) = [item for item in objects if item["metadata"]["name"] == "keel-bundlekeel-dashboards"]
+    for name, text in made["data"].items():
+        variables = {item["name"]: item["query"] for item in json.loads(text)["templating"]["list"]}
+        assert variables["page"] == "https://keel.example/ui/"
+        shipped = (ROOT / "deploy/dashboards" / name).read_text(encoding="utf-8")
+        back = text.replace(variables["page"], "http://localhost:8090/ui/")
+        back = back.replace(f"${{runbooks}}{link.removeprefix(variables['runbooks'])}", LINK)
+        assert back.replace(variables["runbooks"], "https://docs.example.com/operations/runbooks") == shipped
+        assert (LINK in shipped) == (name == "bundlekeel-overview.json")
+        assert link.startswith(variables["runbooks"]) and len(variables["runbooks"]) > len("https://d.example/")
 
 
 def test_dashboards_have_a_label_and_a_folder(tuned: list[Object]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from prometheus_client import ProcessCollector
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX
 
@@ -17,10 +18,17 @@ RULES: Final = ROOT / "deploy/prometheus"
 BOARDS: Final = sorted((ROOT / "deploy/dashboards").glob("*.json"))
 # What Prometheus itself adds to a scraped series; `cluster` where the scrape configuration sets it.
 TARGET: Final = frozenset({"cluster", "job", "instance"})
-# What others expose: kube-state-metrics, and Prometheus itself.
+# What others expose: the Prometheus client of the process, kube-state-metrics, and Prometheus itself.
 OTHERS: Final = {
+    **{
+        sample.name: TARGET
+        for family in ProcessCollector(namespace=PREFIX.rstrip("_"), registry=None).collect()
+        for sample in family.samples
+    },
     "kube_job_status_failed": frozenset({"cluster", "namespace", "job_name", "reason"}),
-    "ALERTS": frozenset({"cluster", "job", "instance", "alertname", "alertstate", "severity", "broker", "code"}),
+    "ALERTS": TARGET
+    | {"alertname", "alertstate", "severity", "namespace", "broker", "code", "state", "group", "topic", "kind"}
+    | {"sink", "where"},
     "kube_job_status_start_time": frozenset({"cluster", "namespace", "job_name"}),
 }
 

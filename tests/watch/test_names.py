@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.metrics import METRICS
+from bundlekeel.adapters.metrics import METRICS, PrometheusTelemetry
 from tests.support.world import FakeCluster, FakeSidecar
 from tests.watch.promql import BOARDS, TARGET, Known, annotations, documents, flat, groupings, panel_queries, panels
 
@@ -35,13 +35,16 @@ def test_panels_name_what_exists(place: str, query: str) -> None:
 @pytest.mark.parametrize(("place", "query"), panel_queries(), ids=lambda value: value[:60])
 def test_loads_on_panels_are_those_of_the_leader(place: str, query: str) -> None:
     """The other sidecars read no counters: their loads are as old as reports, and a maximum would show those."""
-    loads = re.findall(r"bundlekeel_(?:broker_(?!splits_itself)|load_spread|snapshot_age)", query)
+    # Whether a series was there some time ago is no load.
+    loads = re.findall(
+        r"bundlekeel_(?:broker_(?!splits_itself)|load_spread|snapshot_age)\w+\{[^}]*\}(?! offset)", query
+    )
     assert query.count("} == on (cluster, job) group_left () max by (cluster, job) (bundlekeel_leader{") >= len(loads)
 
 
-@pytest.mark.parametrize("prefix", ["shadow_", "trace_", "thresholds_"])
-def test_each_metric_of_an_optional_part_is_on_a_panel(prefix: str) -> None:
-    """Who turns it on finds all of it on a dashboard."""
+@pytest.mark.parametrize("prefix", ["shadow_", "trace_", "thresholds_", "settings_", "unreadable_"])
+def test_each_metric_of_a_part_is_on_a_panel(prefix: str) -> None:
+    """Who turns it on, or changes the settings, finds all of it on a dashboard."""
     shown = set(re.findall(r"bundlekeel_(\w+)", " ".join(query for _, query in panel_queries())))
     metrics = [metric for metric in METRICS if metric.name.startswith(prefix)]
     assert metrics
@@ -59,6 +62,16 @@ def test_rules_name_what_exists(file: str) -> None:
         assert shown <= (set(groupings(rule["expr"])) | KNOWN.of(rule["expr"])) and "$labels" not in re.sub(
             r"\$labels\.\w+", "", said
         )
+
+
+def test_the_process_is_measured_under_our_prefix() -> None:
+    """Memory and CPU are there; `process_cpu_seconds_total` is what tells brokers in Prometheus, so it is none of
+    ours."""
+    lines = PrometheusTelemetry().render("text/plain")[0].decode().splitlines()
+    assert {"bundlekeel_process_resident_memory_bytes", "bundlekeel_process_cpu_seconds_total"} <= {
+        line.split()[0] for line in lines
+    }
+    assert not any(line.startswith("process_") for line in lines)
 
 
 async def test_counters_of_alerts_begin_at_zero() -> None:
@@ -104,6 +117,28 @@ def test_panels_say_what_they_show(file: str, panel: dict[str, Any]) -> None:
         assert target["legendFormat"]
         kept = set(groupings(target["expr"])) | KNOWN.of(target["expr"])
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept
+    # An override is of a field that is there: a series by its legend, or a column by its label.
+    shown = [re.sub(r"\{\{\w+\}\}", r"\\w+", target["legendFormat"]) for target in panel["targets"]]
+    for override in panel["fieldConfig"]["overrides"]:
+        assert any(re.fullmatch(pattern, override["matcher"]["options"]) for pattern in shown)
+
+
+def test_states_over_time_have_words_and_colours() -> None:
+    """Grafana's own colours of a state timeline go from green at 0 to red at 1, and its words are 0 and 1."""
+    states = {}
+    for board, panel in panels():
+        if panel["type"] == "state-timeline":
+            (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
+            assert mapping["type"] == "value"
+            states[board, panel["title"]] = {
+                value: (made["text"], made["color"]) for value, made in mapping["options"].items()
+            }
+    assert states == {
+        ("bundlekeel-calibration", "Why it is not adopted"): {"1": ("objection", "orange")},
+        ("bundlekeel-health", "Who leads"): {"0": ("follower", "#808080"), "1": ("leader", "green")},
+        ("bundlekeel-health", "Store"): {"0": ("away", "red"), "1": ("connected", "green")},
+        ("bundlekeel-health", "Channel and load topics"): {"0": ("not followed", "red"), "1": ("followed", "green")},
+    }
 
 
 @pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
@@ -126,9 +161,14 @@ def test_a_table_counts_the_moves_of_the_time_shown() -> None:
     assert set(columns) == {*groupings(target["expr"]), "Value"}
 
 
-def test_firing_alerts_link_to_their_runbooks() -> None:
-    """On the overview, at the address that a variable has; every dashboard links to the web page by another one."""
+def test_firing_alerts_are_told_apart_and_link_to_their_runbooks() -> None:
+    """On the overview, by every label that their sentences name, at the address that a variable has; every dashboard
+    links to the web page by another one."""
     ((board, panel),) = [(name, panel) for name, panel in panels() if "ALERTS" in panel["targets"][0]["expr"]]
+    kept = set(groupings(panel["targets"][0]["expr"]))
+    for rule in documents("alerts.yml"):
+        assert set(re.findall(r"\$labels\.(\w+)", str(rule))) <= kept, rule["alert"]
+    assert set(panel["transformations"][0]["options"]["indexByName"]) == kept
     (link,) = [item["value"][0] for item in panel["fieldConfig"]["overrides"][0]["properties"]]
     assert (board, link["url"]) == ("bundlekeel-overview", "${runbooks}/${__data.fields.alertname}.html")
     for file in BOARDS:
@@ -166,6 +206,8 @@ def test_dashboards_are_whole(file: Path) -> None:
     variables = {item["name"]: item for item in board["templating"]["list"]}
     assert set(variables) == {"datasource", "runbooks", "page", *TARGET}
     assert all(variables[name]["allValue"] == ".*" and variables[name]["includeAll"] for name in TARGET)
+    chosen = {name: re.findall(r"\$(\w+)", variables[name]["query"]) for name in TARGET}
+    assert chosen == {"cluster": [], "job": ["cluster"], "instance": ["cluster", "job"]}
     ids = [panel["id"] for panel in flat(board)]
     assert len(set(ids)) == len(ids)
     taken: set[tuple[int, int]] = set()

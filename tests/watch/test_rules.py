@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from bundlekeel.api import ApiServer
+from bundlekeel.core.channel.findings import FindingCode
+from bundlekeel.daemon.records.notifications import NotificationTexts
+from dev.runbook_situations import SITUATIONS, SampleService
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
 from tests.watch.promql import ROOT, RULES, documents, panel_queries
 from tests.watch.server import concrete
@@ -21,6 +27,10 @@ FLAGS = re.MULTILINE | re.DOTALL
 SEVERITIES = ("critical", "warning", "info")
 # 1 where the brokers are not counted on to balance.
 BY_MODE = "{{ if eq $value 1.0 }}critical{{ else }}warning{{ end }}"
+BY_CODE = re.compile(r'\{\{ if eq \$labels\.code ([\w" ]+) \}\}critical\{\{ else \}\}warning\{\{ end \}\}')
+# Clients cannot reach them. Brokers give them an owner within two minutes, so they are critical when they are left.
+WITHOUT_OWNER = {"InFlightTooLong", "OwnerNotAlive", "SplitChildrenMissing", "TargetNotAlive"}
+CLUSTER = "{{ with $labels.cluster }}{{ . }}: {{ end }}"
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 
 
@@ -29,6 +39,20 @@ def promtool(tools: dict[str, Path], *arguments: str) -> str:
     done = subprocess.run([tools["promtool"], *arguments], capture_output=True, text=True, check=False, cwd=RULES)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def query_of(title: str) -> str:
+    """The query of the panel of this title."""
+    ((_, query),) = [item for item in panel_queries() if item[0].endswith(f"/{title}")]
+    return query
+
+
+def evaluate(tools: dict[str, Path], file: Path, made: dict[str, str], *asked: dict[str, Any]) -> None:
+    """promtool finds the samples expected in series of a value a minute."""
+    series = [{"series": name, "values": values} for name, values in made.items()]
+    case = {"interval": "1m", "input_series": series, "promql_expr_test": list(asked)}
+    file.write_text(yaml.safe_dump({"tests": [case]}), encoding="utf-8")
+    promtool(tools, "test", "rules", str(file))
 
 
 def test_rules_are_valid(tools: dict[str, Path]) -> None:
@@ -48,8 +72,7 @@ def test_rules_on_made_series(tools: dict[str, Path]) -> None:
 def test_a_day_s_mean_is_that_of_the_leaders(tools: dict[str, Path], tmp_path: Path) -> None:
     """Two sidecars take turns: what each showed while it followed is no part of the mean. Of two hours, since promtool
     holds 10,000 samples."""
-    ((_, query),) = [(place, query) for place, query in panel_queries() if "mean of the day before" in place]
-    query = concrete(query).replace("[24h:", "[2h:")
+    query = query_of("Imbalance, mean of the day before").replace("[24h:", "[2h:")
     spread = 'bundlekeel_load_spread_ratio{job="bk",stat="score_max_mean",instance="%s"}'
     led = 'bundlekeel_leader{job="bk",instance="%s"}'
     made = {
@@ -58,14 +81,25 @@ def test_a_day_s_mean_is_that_of_the_leaders(tools: dict[str, Path], tmp_path: P
         led % "a": "1x59 0x60",
         led % "b": "0x59 1x60",
     }
-    case = {
-        "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in made.items()],
-        "promql_expr_test": [{"expr": f"round({query}, 0.1)", "eval_time": "119m", "exp_samples": [{"value": 1.5}]}],
-    }
-    file = tmp_path / "day.yml"
-    file.write_text(yaml.safe_dump({"tests": [case]}), encoding="utf-8")
-    promtool(tools, "test", "rules", str(file))
+    asked = {"expr": f"round({concrete(query)}, 0.1)", "eval_time": "119m", "exp_samples": [{"value": 1.5}]}
+    evaluate(tools, tmp_path / "day.yml", made, asked)
+
+
+def test_days_until_overload_need_half_a_day_of_loads(tools: dict[str, Path], tmp_path: Path) -> None:
+    """After an install a load that has risen for some minutes would give 0 days, in red. Of two hours, as above:
+    13,860 s are left when 61.9 % of 85 % are reached and 0.1 % come each minute; each cluster has its own threshold."""
+    query = concrete(query_of("Days until overload").replace("[1d]", "[2h]").replace("12h", "1h"))
+    made = {}
+    for cluster, percent in (("east", 85), ("west", 95)):
+        of = f'cluster="{cluster}",job="bk",instance="a"'
+        made[f'bundlekeel_broker_score_ratio{{{of},broker="b1"}}'] = "0.5+0.001x120"
+        made[f"bundlekeel_leader{{{of}}}"] = "1x120"
+        made[f'bundlekeel_parameter{{{of},parameter="overloaded_threshold_percent"}}'] = f"{percent}x120"
+    days = [("east", 0.16), ("west", 0.23)]
+    samples = [{"labels": f'{{cluster="{cluster}",broker="b1"}}', "value": value} for cluster, value in days]
+    early = {"expr": query, "eval_time": "40m", "exp_samples": []}
+    late = {"expr": f"round({query}, 0.01)", "eval_time": "119m", "exp_samples": samples}
+    evaluate(tools, tmp_path / "days.yml", made, early, late)
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
@@ -85,9 +119,13 @@ def test_each_alert_is_tested_both_ways(alert: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_no_alert_without_a_runbook(alert: dict[str, Any]) -> None:
-    """Severity, summary, description, and a runbook with meaning, impact, diagnosis and mitigation."""
-    assert alert["labels"]["severity"] in (*SEVERITIES, BY_MODE)
-    assert alert["annotations"]["summary"] and alert["annotations"]["description"].endswith(".")
+    """Severity, a summary that names the cluster, description, and a runbook with meaning, impact, diagnosis and
+    mitigation."""
+    severity = alert["labels"]["severity"]
+    assert severity in (*SEVERITIES, BY_MODE) or BY_CODE.fullmatch(severity)
+    summary = alert["annotations"]["summary"].removeprefix(CLUSTER)
+    assert summary and summary != alert["annotations"]["summary"]
+    assert alert["annotations"]["description"].endswith(".")
     runbook = ROOT / alert["annotations"]["runbook_url"]
     assert runbook == RUNBOOKS / f"{alert['alert']}.md"
     text = runbook.read_text(encoding="utf-8")
@@ -98,8 +136,34 @@ def test_no_alert_without_a_runbook(alert: dict[str, Any]) -> None:
 def test_the_list_of_runbooks_is_that_of_the_alerts() -> None:
     """In their order, each with its severity."""
     rows = re.findall(r"^\| \[(\w+)\]\(\1\.md\) \| (.+?) \|", (RUNBOOKS / "index.md").read_text("utf-8"), re.MULTILINE)
-    by_mode = "critical, or warning"
-    assert rows == [(rule["alert"], rule["labels"]["severity"].replace(BY_MODE, by_mode)) for rule in ALERTS]
+    assert rows == [
+        (rule["alert"], re.sub(r"^\{\{.*", "critical, or warning", rule["labels"]["severity"])) for rule in ALERTS
+    ]
+
+
+def notified(*records: dict[str, Any]) -> list[str]:
+    """The severities of what the leader sends of these records."""
+    texts = NotificationTexts(cluster="c", member=lambda: "m", leads=lambda: True)
+    return [item.severity for record in records for item in texts.of({"wall_ms": 1, **record})]
+
+
+def test_alerts_notifications_and_runbooks_agree_how_severe_it_is() -> None:
+    """What cannot wait until morning is critical, and nothing else is; a code is as severe in a chat as on a pager."""
+    severity = {rule["alert"]: rule["labels"]["severity"] for rule in ALERTS}
+    for alert, text in severity.items():
+        page = (RUNBOOKS / f"{alert}.md").read_text(encoding="utf-8")
+        assert ("**Until morning:** no" in page) == ("critical" in text), alert
+    expressions = {rule["alert"]: rule["expr"] for rule in ALERTS}
+    (codes,) = re.findall(r'code=~"([^"]+)"', expressions["BundlekeelStoppedByItself"])
+    for code in codes.split("|"):
+        stopped = {"kind": "cycle", "epoch": 1, "plan": "ab", "obstacle": code}
+        assert notified(stopped, stopped) == [severity["BundlekeelStoppedByItself"]], code
+    assert notified({"kind": "request", "what": "deadman"}) == [severity["BundlekeelFailsafeFailed"]]
+    by_code = BY_CODE.fullmatch(severity["BundlekeelChannelFindings"])
+    assert by_code is not None
+    told = {code.value for code in FindingCode if notified({"kind": "finding", "code": code.value}) == ["critical"]}
+    assert set(re.findall(r"\w+", by_code[1])) == told | WITHOUT_OWNER
+    assert told and set(FindingCode) > WITHOUT_OWNER
 
 
 def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
@@ -129,27 +193,52 @@ def test_every_runbook_says_where_commands_run_and_what_can_wait(alert: dict[str
     assert "curl" not in text and "HOST:8090/" not in text
 
 
-def test_commands_of_runbooks_in_kubernetes(tmp_path: Path) -> None:
-    """The lines of the index, with a `kubectl` that prints what it is asked: they go on to the leader's pod."""
+@pytest.mark.parametrize(
+    ("status", "pod"),
+    [
+        ("leader      keel-7d9f-x2x4z-1a2b3c, epoch 4", "keel-7d9f-x2x4z"),
+        ("leader      none", "deploy/bundlekeel"),
+        ("leader      chosen-name, epoch 4", "deploy/bundlekeel"),
+    ],
+)
+async def test_commands_of_runbooks_in_kubernetes(tmp_path: Path, status: str, pod: str) -> None:
+    """The lines of the index, with a `kubectl` that prints what it is asked and runs Python here: they go on to the
+    leader's pod where there is one, and `get` shows what a failing probe answers."""
     guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sh\n(NS=.*?)^```", guide, FLAGS)
+    server = ApiServer(SampleService(SITUATIONS["no leader"]), "127.0.0.1", 0, tmp_path / "keel.sock")
+    url = await server.start()
     kubectl = tmp_path / "kubectl"
-    status = "leader      keel-7d9f-x2x4z-1a2b3c, epoch 4"
-    kubectl.write_text(
-        f'#!/bin/sh\ncase "$*" in *status) echo "{status}";; *) printf "%s\\n" "$*";; esac\n', encoding="utf-8"
-    )
+    runs = f'echo "$3 $4"; while [ "$1" != python ]; do shift; done; shift; exec {sys.executable} "$@"'
+    cases = f'*status) echo "{status}";; *python*) {runs};; *) echo "$*";;'
+    kubectl.write_text(f'#!/bin/sh\ncase "$*" in {cases} esac\n', encoding="utf-8")
     kubectl.chmod(0o755)
-    commands = "bundlekeel why b:1; logs --previous; get '/livez?verbose'; get /metrics/ broker-0.pulsar:8080"
+    commands = f"bundlekeel why b:1; logs --previous; get '/readyz?verbose'; get /livez {url.removeprefix('http://')}"
+    assert block.count("/run/bundlekeel/bundlekeel.sock") == 1
+    script = block.replace("/run/bundlekeel/bundlekeel.sock", str(tmp_path / "keel.sock")) + commands
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    done = subprocess.run(
-        ["bash", "-euc", f"{block}{commands}"], capture_output=True, text=True, check=True, env=environ
-    )
-    assert done.stdout.splitlines() == [
-        "-n pulsar exec -i keel-7d9f-x2x4z -c bundlekeel -- bundlekeel why b:1",
-        "-n pulsar logs keel-7d9f-x2x4z -c bundlekeel --tail=200 --previous",
-        "get --raw /api/v1/namespaces/pulsar/pods/keel-7d9f-x2x4z:8090/proxy/livez?verbose",
-        "get --raw /api/v1/namespaces/pulsar/pods/broker-0:8080/proxy/metrics/",
+    try:
+        shell = await asyncio.create_subprocess_exec("bash", "-euc", script, stdout=subprocess.PIPE, env=environ)
+        out, _ = await shell.communicate()
+    finally:
+        await server.stop()
+    away = "[-]metadata store zk:zk1:2181/pulsar does not answer"
+    assert shell.returncode == 0
+    assert out.decode().splitlines() == [
+        f"-n pulsar exec -i {pod} -c bundlekeel -- bundlekeel why b:1",
+        f"-n pulsar logs {pod} -c bundlekeel --tail=200 --previous",
+        *(f"exec {pod}", away, "[+]leadership ok", "[+]picture ok", "failed"),
+        *(f"exec {pod}", away, "failed"),
     ]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
+def test_no_broker_is_restarted_without_the_warning(alert: dict[str, Any]) -> None:
+    """Where a mitigation restarts a broker, it leads to what that means for the clients."""
+    mitigation = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8").partition("## Mitigation")[2]
+    for step in re.split(r"^- ", mitigation, flags=re.MULTILINE):
+        if re.search(r"(?i)\brestart", step) and re.search(r"(?i)\bbrokers?\b", step):
+            assert "index.md#before-you-restart-a-broker" in step
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 
@@ -194,7 +194,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("history_files_total", "counter", ("what",), "History files: published, merged, removed, set_aside."),
     Metric("history_torn_total", "counter", ("where",), "Torn ends of the local log, and torn files of the store."),
     Metric("history_store_errors_total", "counter", (), "Attempts to publish history that the store refused."),
-    Metric("settings_read_total", "counter", ("outcome",), "Readings of a changed settings file, or by SIGHUP."),
+    Metric(
+        "settings_read_total",
+        "counter",
+        ("outcome",),
+        "Readings of a changed settings file, or by SIGHUP: applied, unchanged, refused.",
+        ("applied", "unchanged", "refused"),
+    ),
+    Metric("settings_refused", "gauge", (), "1 while the settings file is refused: what was read before is in force."),
     Metric("settings_restart_needed", "gauge", (), "Settings of the file that hold only after a restart."),
     Metric("thresholds_age_seconds", "gauge", (), "Age of the newest proposal of the nightly job."),
     Metric("thresholds_objections", "gauge", ("code",), "1 for each reason why the newest proposal is not adopted."),
@@ -306,6 +313,8 @@ class PrometheusTelemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        # Not by the usual names: a broker's counters are found in Prometheus by its `process_cpu_seconds_total`.
+        ProcessCollector(namespace=PREFIX.rstrip("_"), registry=self.registry)
         self._kinds: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}

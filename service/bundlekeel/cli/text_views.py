@@ -125,7 +125,7 @@ def _sentence(row: Json, *, below: bool) -> str:
 
 
 def _what(row: Json, layout: TableLayout) -> str:
-    """A cycle, a bundle that was split and where, or a bundle and its way."""
+    """A cycle, a bundle that was split and where, a bundle and its way, or another word for what it is about."""
     match row.get("kind"):
         case "finding":
             return f"{row.get('code')} {row.get('event')}"
@@ -139,6 +139,8 @@ def _what(row: Json, layout: TableLayout) -> str:
             return f"{row.get('source')} → {row.get('destination')}"
         case "audit" | "request":
             return str(row.get("what") or "")
+        case "settings":
+            return "settings file"
     if not row.get("bundle"):
         return f"cycle {row.get('cycle', '')}"
     if row.get("kind") == "split":

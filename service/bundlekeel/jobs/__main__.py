@@ -40,8 +40,8 @@ Proposes thresholds from recorded history, with evidence.
 
 Reads what sidecars recorded (settings section `history`), checks every day of
 it, and plans its traffic again with other thresholds and other strategies, as
-the daemon would. Judges on days that the search has not seen. Writes
-OUT/DATE/report.html for people and OUT/DATE/thresholds.json for the daemon.
+a sidecar would. Judges on days that the search has not seen. Writes
+OUT/DATE/report.html for people and OUT/DATE/thresholds.json for the sidecars.
 The history is not changed.
 """
 _MORE: Final = """\
@@ -225,7 +225,7 @@ def _run(given: argparse.Namespace) -> int:
         found = recalibrated(spark, options, tell)
     tell(found.reason)
     for item in found.objections:
-        tell(f"the daemon would not adopt it: {item.code.value}: {item.detail}")
+        tell(f"the sidecars would not adopt it: {item.code.value}: {item.detail}")
     sys.stdout.write(f"{found.path}\n{found.report}\n")
     return WRITTEN
 
@@ -288,7 +288,7 @@ def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Opti
     adoption = Adoption()
     if loaded is not None:
         adoption = replace(loaded.settings.calibration.rules, cluster=loaded.settings.cluster)
-    # Even where the daemon is content with one day, one is searched on and another judged by.
+    # Even where the sidecars are content with one day, one is searched on and another judged by.
     min_days = given.min_days or max(2, adoption.min_days)
     if min_days > given.days:
         text = f"--days {given.days} is less than the {min_days} good days needed (--min-days, calibration.min_days)"

@@ -148,7 +148,7 @@ def tasks(
 
 
 def measured(given: DataFrame, work_uri: str) -> DataFrame:
-    """`TASKS` -> `MEASURES`: one row a candidate and day of the run. The same `core.model.plan()` as in the daemon."""
+    """`TASKS` -> `MEASURES`: one row a candidate and day of the run. The same `core.model.plan()` as in a sidecar."""
 
     def piece(name: str, start_ms: int) -> Chunk:
         traffic = loaded(work_uri, name)

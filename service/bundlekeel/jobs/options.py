@@ -20,7 +20,7 @@ from bundlekeel.ports.history import clusters_of, mixed
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """One run. `days`: at most so many, the newest. `period_seconds`: 0 takes the recorded interval, at least a minute.
-    `now`: when it runs. `adoption`: by which rules the daemon will look at it; the search goes as far as these let."""
+    `now`: when it runs. `adoption`: by which rules sidecars will look at it; the search goes as far as these let."""
 
     history: str
     out: str

@@ -44,7 +44,7 @@ _AWAY = "bundlekeel.core.model.errors.StoreError"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalibrationResult:
-    """What came of a run. `objections`: why the daemon would not adopt it by itself."""
+    """What came of a run. `objections`: why the sidecars would not adopt it by themselves."""
 
     thresholds: core.Thresholds
     path: str

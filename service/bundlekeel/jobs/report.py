@@ -10,6 +10,7 @@ from html import escape
 from typing import Any, Final
 
 from bundlekeel.core.calibration.thresholds import BootstrapInterval, HeldOutMeasures, Objection, Thresholds
+from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
 from bundlekeel.core.model.text_format import figure, numbered
 from bundlekeel.jobs.evidence import EvidenceInput, share
 from bundlekeel.jobs.rules import JudgedDay
@@ -30,7 +31,8 @@ _HOW_TO_READ: Final = (
     "ones; the others, the held-out days, were kept apart to see whether what was found holds there too. A threshold "
     "is proposed only if it does, and only one night's reach from where it is. “Imbalance” says how far the busiest "
     "broker is above the mean (0 is even); the two figures below another one are the interval in which it lies. "
-    "Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds</code> shows and adopts it."
+    "Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds diff</code> shows what would "
+    'change, and <code>bundlekeel thresholds adopt --reason "..." --digest {digest}</code> adopts it.'
 )
 _STYLE: Final = """
 body { max-width: 1120px; }
@@ -92,12 +94,14 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         else "<b>nothing to change</b>"
     )
     days = document.data.days
+    # As the sidecars read it: a whole number may be written as 20 or 20.0.
+    digest = digest_of(thresholds_of(document_of(document)))
     parts = [
         f"<p>Cluster {escape(document.cluster or '(not named)')}, made {_when(document.created_ms)}.</p>",
         f"<p>{state}. {escape(shown.reason)}{'.' if shown.reason else ''} Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
-        f"<p>{_HOW_TO_READ}</p>",
+        f"<p>{_HOW_TO_READ.format(digest=digest)}</p>",
         _objections(shown.objections if changed else ()),
         _parameters(document),
         _evidence(document),
@@ -121,7 +125,7 @@ def _section(title: str, about: str, body: str) -> str:
 
 def _objections(found: Sequence[Objection]) -> str:
     rows = [[escape(item.code.value), escape(item.field), escape(item.detail)] for item in found]
-    about = "The daemon would not adopt this document by itself, for these reasons."
+    about = "The sidecars would not adopt this document by themselves, for these reasons."
     return _section("What speaks against it", about, html.table(("code", "field", "detail"), rows))
 
 

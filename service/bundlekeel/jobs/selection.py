@@ -1,6 +1,6 @@
 """What is proposed of all that was tried, and what is only told: other strategies, other cycles, next steps. No Spark.
 
-The rule itself is `sim.backtest.choice`; here it is applied to what the daemon may adopt in one night.
+The rule itself is `sim.backtest.choice`; here it is applied to what sidecars may adopt in one night.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.core.calibration.thresholds import HIT_COUNTS, AdoptionRules, Data, checked
-from bundlekeel.core.calibration.thresholds_json import document_of, parsed
+from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs.__main__ import main, parser
@@ -159,7 +159,10 @@ def test_the_page_stands_alone() -> None:
         spaces=[space],
         reason=given.reason,
     )
-    text = page(thresholds_of(given, pyspark="4.3.0"), shown)
+    document = thresholds_of(given, pyspark="4.3.0")
+    text = page(document, shown)
+    # As the sidecars know it, which read it.
+    assert f"--digest {digest_of(parsed(json.dumps(document_of(document))))}</code>" in text
     assert re.findall(r"<h2>([^<]*)</h2>", text) == [
         *("Thresholds", "Evidence", "Candidates", "Days", "The week", "Namespaces", "Capacity", "Advice"),
     ]

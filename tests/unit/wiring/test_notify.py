@@ -98,7 +98,7 @@ def cycle(**changes: Any) -> dict[str, Any]:
         (cycle(splits={"done": 1}), [("executions", "info", "CarriedOut")]),
         (cycle(epoch=None, outcomes={"done": 3}), []),
         ({"kind": "request", "what": "pause", "sentence": "x", "wall_ms": 1}, [("stops", "info", "Pause")]),
-        ({"kind": "request", "what": "deadman", "sentence": "x", "wall_ms": 1}, [("stops", "critical", "Deadman")]),
+        ({"kind": "request", "what": "deadman", "sentence": "x", "wall_ms": 1}, [("stops", "warning", "Deadman")]),
         ({"kind": "request", "what": "drain of b1", "sentence": "x", "wall_ms": 1}, [("executions", "info", "Drain")]),
         ({"kind": "external_move", "sentence": "x", "wall_ms": 1}, [("findings", "warning", "ExternalMove")]),
         ({"kind": "adoption", "sentence": "x", "wall_ms": 1}, [("adoption", "info", "ThresholdsAdopted")]),
@@ -132,7 +132,7 @@ def test_a_stop_is_told_when_it_lasts_and_when_it_is_over() -> None:
     stopped, blind = cycle(obstacle="SecondBalancer"), cycle(plan=None, code="StoreUnavailable")
     watch = notices()
     assert teller(watch, blind, cycle(), stopped) == []
-    assert teller(watch, stopped, stopped) == [("stops", "critical", "SecondBalancer")]
+    assert teller(watch, stopped, stopped) == [("stops", "warning", "SecondBalancer")]
     assert teller(watch, cycle(obstacle="Paused")) == [("stops", "info", "ActsAgain")]
     assert teller(watch, blind, blind) == [("stops", "warning", "StoreUnavailable")]
     assert teller(watch, cycle(epoch=None), cycle()) == []

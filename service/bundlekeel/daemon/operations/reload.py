@@ -87,6 +87,7 @@ class Reload:
 
     def _record(self, outcome: str, sentence: str, more: dict[str, Any]) -> None:
         self._telemetry.count("settings_read_total", outcome=outcome)
+        self._telemetry.gauge("settings_refused", float(outcome == "refused"))
         self._journal.append(
             {"kind": "settings", "wall_ms": self._clock.wall_ms(), "outcome": outcome, "sentence": sentence, **more}
         )

@@ -170,7 +170,6 @@ _STOPS: Final = ("pause", "resume", "mode", "stop", "takeover", "handback", "dea
 _SHARED: Final = ("takeover", "handback", "deadman")
 # Obstacles that are the normal state of a sidecar, or that an operator's request has notified already.
 _QUIET: Final = frozenset({Code.NOT_LEADER, Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.OUTSIDE_WINDOW})
-_CRITICAL: Final = frozenset({Code.SECOND_BALANCER, Code.PUT_ASIDE})
 # Outcomes of moves and splits that a person may want to look at.
 _ODD: Final = ("unknown", "refused")
 
@@ -234,8 +233,7 @@ class NotificationTexts:
             return self._made("stops", "info", "ActsAgain", text, record, ("cycle", "epoch"))
         known = Code(code) if code in set(Code) else None
         text = f"nothing is carried out: {EXPLANATIONS[known] if known is not None else code}"
-        severity: Severity = "critical" if known in _CRITICAL else "warning"
-        return self._made("stops", severity, code, text, record, ("cycle", "epoch"))
+        return self._made("stops", "warning", code, text, record, ("cycle", "epoch"))
 
     def _request_text(self, record: Mapping[str, Any]) -> list[Notification]:
         what, text = str(record.get("what", "")), str(record.get("sentence", ""))
@@ -244,7 +242,7 @@ class NotificationTexts:
             return []
         if first in ("thresholds", "adopt", "revert"):
             return [self._made("adoption", "info", "ThresholdsAsked", text, record, ("what", "by", "reason"))]
-        severity: Severity = "critical" if first == "deadman" else "info"
+        severity: Severity = "warning" if first == "deadman" else "info"
         event: Event = "stops" if first in _STOPS else "executions"
         return [self._made(event, severity, _camel(first) or "Asked", text, record, ("what", "by", "reason"))]
 

@@ -78,7 +78,7 @@ async def test_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
     }
     assert record["outcome"] == "applied" and set(record["applied"]) == changed and record["restart_needed"] == []
     assert "parameters.max_unload_ratio 0.5 -> 0.3" in record["sentence"]
-    assert run.metric("settings_read_total").endswith('{outcome="applied"} 1.0')
+    assert 'settings_read_total{outcome="applied"} 1.0' in run.metric("settings_read_total")
 
 
 async def test_what_needs_a_restart_is_named(tmp_path: Path) -> None:
@@ -122,9 +122,10 @@ async def test_a_file_that_would_not_do_changes_nothing(tmp_path: Path, text: st
     await run.reload.read()
     record = run.told[-1]
     assert record["outcome"] == "refused" and record["problems"]
+    assert run.metric("settings_refused").endswith(" 1.0")
     assert run.effective_parameters({}, ()).cpu_weight == 0.9
     assert (await run.read(NAMED + "parameters: {cpu_weight: 0.5}"))["outcome"] == "applied"
-    assert run.effective_parameters({}, ()).cpu_weight == 0.5
+    assert run.effective_parameters({}, ()).cpu_weight == 0.5 and run.metric("settings_refused").endswith(" 0.0")
 
 
 async def test_the_file_is_watched(tmp_path: Path) -> None:
