@@ -133,14 +133,14 @@ RUN_HEADER = (
 
 
 def _reached(results: Sequence[Result]) -> str:
-    """Seconds to even, or how far it came."""
+    """Seconds to even, or how far the runs came."""
     if not results:
         return "-"
     seconds = median_of(result.even_seconds for result in results)
     if seconds is not None:
         return f"{seconds:.0f}"
-    ended = median_of(result.end_ratio for result in results)
-    return f"not within {max(result.within_seconds for result in results):.0f}, ended at {ended:.2f}"
+    ended = dict.fromkeys(f"{ratio:.2f}" for ratio in sorted(result.end_ratio for result in results))
+    return f"not within {max(result.within_seconds for result in results):.0f}, ended at {' / '.join(ended)}"
 
 
 def _number(value: float | None, form: str = "0.00") -> str:

@@ -129,7 +129,7 @@ def test_a_row_has_the_medians_of_its_runs() -> None:
 
 def test_a_row_of_one_that_never_got_there_says_how_far_it_came() -> None:
     results = [_result(even_seconds=None, end_ratio=ratio) for ratio in (1.4, 1.9, 1.5)]
-    assert summary_row(BY_NAME["native-avg-stock"], results)[3] == "not within 900, ended at 1.50"
+    assert summary_row(BY_NAME["native-avg-stock"], results)[3] == "not within 900, ended at 1.40 / 1.50 / 1.90"
 
 
 def test_the_page_shows_who_was_run_with_what_was_set_and_nobody_else(tmp_path: Path) -> None:
