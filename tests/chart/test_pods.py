@@ -55,7 +55,7 @@ def test_scheduling_reaches_every_pod(tmp_path: Path) -> None:
 
 
 def test_recalibration_may_run_on_nodes_of_its_own(tmp_path: Path) -> None:
-    """Driver and executors need far more memory than all else; what is said for them holds instead of the common values."""
+    """Driver and executors need far more memory than all else: their values hold instead of the common ones."""
     own: Object = {"nodeSelector": {"pool": "batch"}, "tolerations": [{"key": "batch", "operator": "Exists"}]}
     own |= {"affinity": {"podAffinity": {}}}
     found = _pods(_render("spark-kubernetes", ADDED | {"recalibrate": own}, tmp_path))

@@ -346,7 +346,7 @@ def test_recalibration_in_its_own_pod() -> None:
 
 
 def test_recalibration_is_tried_again_only_where_that_may_help() -> None:
-    """Not what the command refuses (its exit codes 1 and 2); a store that does not answer, or too little memory, may pass."""
+    """Not what the command refuses (exit codes 1 and 2); a store that does not answer, or memory, may be there then."""
     job = of_kind("history-recalibrate", "CronJob", "keel-bundlekeel-recalibrate")["spec"]["jobTemplate"]["spec"]
     (rule,) = job["podFailurePolicy"]["rules"]
     (container,) = job["template"]["spec"]["containers"]

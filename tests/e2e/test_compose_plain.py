@@ -93,8 +93,8 @@ class Stack:
         assert done.returncode == 0, done.stdout[-2000:]
 
     def sidecar(self, name: str) -> list[str]:
-        """What the image runs, with the settings that the file mounts and the variables that it sets, at their defaults;
-        its four places are below our folder."""
+        """What the image runs, with the settings that the file mounts and its variables at their defaults; its four
+        places are below our folder."""
         image = stages((ROOT / "Dockerfile").read_text("utf-8"))[-1]
         program, *arguments = json.loads(image.last("ENTRYPOINT")) + json.loads(image.last("CMD"))
         (settings,) = [m["source"] for m in self.services[name]["volumes"] if m["target"].endswith("settings.yaml")]

@@ -47,8 +47,8 @@ The history is not changed.
 """
 _MORE: Final = """\
 exit codes: 0 written (with --await-history also TooLittleHistory); 1 refused,
-with the reason (TooLittleHistory, BadDays, OtherCluster) on stderr; 2 wrong usage or settings; 3 the store of history or
-results cannot be reached
+with the reason (TooLittleHistory, BadDays, OtherCluster) on stderr; 2 wrong
+usage or settings; 3 the store of history or results cannot be reached
 
 examples:
   bundlekeel-recalibrate --settings bundlekeel.yaml --out s3://keel/calibration
