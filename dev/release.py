@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Where a version stands beside the three places that are compared by their key: labels and tags of our images.
 _VERSION = re.compile(r"(?:\bbundlekeel(?:-spark)?:|image\.version=\"|/opt/bundlekeel/)(\d+\.\d+\.\d+)")
-_BASE = re.compile(r"^ARG PYTHON_IMAGE=(\S+)$", re.MULTILINE)
 _UNPUBLISHED = re.compile(r"(?i)\b(?:no (?:image|package)\b[^.]*|nothing) is published yet|\bnot released yet")
 
 
@@ -34,7 +33,9 @@ def faults(tag: str, root: Path = ROOT) -> list[str]:
     ]
     if not chart["home"].endswith("/"):
         found.append(f"home in Chart.yaml does not end with / ({chart['home']}): links to runbooks are made from it")
-    if "@sha256:" not in _BASE.findall((root / "Dockerfile").read_text(encoding="utf-8"))[0]:
+    if not re.search(
+        r"(?m)^ARG PYTHON_IMAGE=\S+@sha256:[0-9a-f]{64}$", (root / "Dockerfile").read_text(encoding="utf-8")
+    ):
         found.append("PYTHON_IMAGE in Dockerfile has no digest: pin it (CONTRIBUTING.md, Releases)")
     addresses = [("home", chart["home"]), *(("sources", url) for url in chart["sources"])]
     found += [f"{key} in Chart.yaml is a placeholder ({url})" for key, url in addresses if ".example/" in url]
