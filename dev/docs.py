@@ -34,7 +34,7 @@ from dev.markdown import table
 from dev.reaction.page import page as reaction_page
 from dev.reaction.page import with_medians
 from dev.runbook_samples import with_samples
-from dev.scenario_page import scenarios_page
+from dev.scenario_page import format_page, scenarios_page
 from dev.strategy_pages import pages as strategy_pages
 from dev.wrong_inputs import wrong_inputs_page
 
@@ -320,6 +320,7 @@ PAGES: list[Page] = [
     ("config/openapi.json", openapi_text),
     ("config/bundlekeel.example.yaml", example_settings),
     ("docs/reference/scenarios.md", scenarios_page),
+    ("docs/reference/scenario-format.md", format_page),
     ("docs/reference/reaction.md", reaction_page),
     *((path, partial(with_medians, ROOT / path)) for path in ("README.md", "docs/concepts/comparison.md")),
     *((str(page.relative_to(ROOT)), partial(with_samples, page)) for page in sorted(ROOT.glob(RUNBOOKS))),

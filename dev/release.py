@@ -31,6 +31,12 @@ def faults(tag: str, root: Path = ROOT) -> list[str]:
         for name, url in project["urls"].items()
         if ".example/" in url
     ]
+    if not chart["home"].endswith("/"):
+        found.append(f"home in Chart.yaml does not end with / ({chart['home']}): links to runbooks are made from it")
+    if not re.search(
+        r"(?m)^ARG PYTHON_IMAGE=\S+@sha256:[0-9a-f]{64}$", (root / "Dockerfile").read_text(encoding="utf-8")
+    ):
+        found.append("PYTHON_IMAGE in Dockerfile has no digest: pin it (CONTRIBUTING.md, Releases)")
     addresses = [("home", chart["home"]), *(("sources", url) for url in chart["sources"])]
     found += [f"{key} in Chart.yaml is a placeholder ({url})" for key, url in addresses if ".example/" in url]
     if notes(tag, root) and not re.search(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 
 from bundlekeel import __version__
+from bundlekeel.settings.load import load_settings
 from dev.chart import ROOT
 from dev.gotools import COMPOSE, ensure
 from tests.support.dockerfile import stages
@@ -65,14 +67,13 @@ def test_what_is_built_here_is_not_pulled() -> None:
 
 
 def test_the_docs_say_what_the_file_has() -> None:
-    """Ports, cluster name and mode of docs/operations/docker.md are those of the files."""
+    """Ports and cluster name of docs/operations/docker.md are those of the files."""
     text = (ROOT / "docs" / "operations" / "docker.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"(?m)^\| `([a-z0-9-]+)` \| .*?`127\.0\.0\.1:(\d+)` \|", text))
     published = {name: service["ports"][0]["published"] for name, service in _services().items() if "ports" in service}
     assert rows == published
     settings = yaml.safe_load((FOLDER / "sidecar.yaml").read_text(encoding="utf-8"))
     assert f"cluster `{settings['cluster']}`" in text
-    assert f"mode `{settings['mode']}`" in text
     for name in ("broker-1", "broker-2", "broker-3"):
         environment = _services()[name]["environment"]
         assert environment["clusterName"] == settings["cluster"]
@@ -187,6 +188,26 @@ def test_sidecars_are_told_apart_and_beside_their_brokers() -> None:
         assert service["hostname"] == f"sidecar-{number}"
         assert service["hostname"] in allowed
         assert f"broker-{number}" in service["depends_on"]
+
+
+def test_links_of_dashboards_lead_to_a_sidecar() -> None:
+    """They have the address that a dashboard begins with: a port that this machine publishes."""
+    published = {port["published"] for name, item in _services().items() if "sidecar" in name for port in item["ports"]}
+    dashboards = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "deploy" / "dashboards").glob("*.json"))
+    linked = set(re.findall(r"http://localhost:(\d+)/ui/", dashboards))
+    assert linked and linked <= published
+
+
+def test_the_mode_is_a_variable() -> None:
+    """Read from the environment by the settings' own name; no file has to be changed."""
+    command = [str(ensure(COMPOSE)), "config", "--format", "json"]
+    for given, mode in ({}, "recommend"), ({"MODE": "act"}, "act"):
+        environment = {key: value for key, value in os.environ.items() if key != "MODE"} | given
+        answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
+        services = json.loads(answer.stdout)["services"]
+        for number in (1, 2, 3):
+            variables = services[f"sidecar-{number}"]["environment"]
+            assert load_settings(FOLDER / "sidecar.yaml", environ=variables).settings.mode == mode
 
 
 def test_the_traffic_script_is_a_script() -> None:

@@ -54,11 +54,30 @@ def test_scheduling_reaches_every_pod(tmp_path: Path) -> None:
         assert pod.metadata["annotations"]["example.com/scrape"] == "no", pod.owner
 
 
+def test_recalibration_may_run_on_nodes_of_its_own(tmp_path: Path) -> None:
+    """Driver and executors need far more memory than all else: their values hold instead of the common ones."""
+    own: Object = {"nodeSelector": {"pool": "batch"}, "tolerations": [{"key": "batch", "operator": "Exists"}]}
+    own |= {"affinity": {"podAffinity": {}}}
+    found = _pods(_render("spark-kubernetes", ADDED | {"recalibrate": own}, tmp_path))
+    batch = [pod for pod in found if {key: pod.spec[key] for key in own} == own]
+    assert sorted(pod.owner.rpartition("-")[2] for pod in batch) == ["executor", "recalibrate"]
+    assert all(pod.spec["nodeSelector"] == SHARED["nodeSelector"] for pod in found if pod not in batch)
+
+
 def test_the_failsafe_stays_apart_from_the_candidates(tmp_path: Path) -> None:
     """With affinity of a person's own as well, unless that says something else about pods."""
     found = _pods(_render("spark-kubernetes", ADDED, tmp_path))
     apart = [pod.owner.rpartition("-")[2] for pod in found if "podAntiAffinity" in pod.spec["affinity"]]
     assert apart == ["deadman"]
+
+
+def test_a_cluster_may_assign_the_user(tmp_path: Path) -> None:
+    """OpenShift refuses pods that name one; all else stays as confined."""
+    left_out = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
+    for pod in _pods(_render("spark-kubernetes", ADDED | {"podSecurityContext": left_out}, tmp_path)):
+        assert not left_out.keys() & pod.spec["securityContext"].keys(), pod.owner
+        assert pod.spec["securityContext"]["runAsNonRoot"] is True, pod.owner
+        assert not any("runAsUser" in item["securityContext"] for item in pod.containers), pod.owner
 
 
 def test_environment_from_a_secret_reaches_every_container(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 import yaml
 
+from bundlekeel.jobs.__main__ import REFUSED, USAGE
 from dev.chart import CHART, ROOT, render
 from tests.support.chart import CASES, OPERATOR_KINDS, Object, Pod, broker_values, kinds, of_kind, pods, rendered
 
@@ -326,7 +327,7 @@ def test_recalibration_in_its_own_pod() -> None:
     """The history's claim is where the sidecars write it."""
     pod = _spec("history-recalibrate", "keel-bundlekeel-recalibrate")
     args = pod["containers"][0]["args"]
-    assert args[:9] == [
+    assert args[:10] == [
         "recalibrate",
         "--history",
         "/history",
@@ -334,6 +335,7 @@ def test_recalibration_in_its_own_pod() -> None:
         "/history/calibration",
         "--settings",
         "/etc/bundlekeel/settings.yaml",
+        "--await-history",
         "--master",
         "local[2]",
     ]
@@ -341,6 +343,15 @@ def test_recalibration_in_its_own_pod() -> None:
     for spec in (pod, _spec("history-recalibrate", "keel-bundlekeel")):
         claims = [v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if "persistentVolumeClaim" in v]
         assert claims == ["bundlekeel-history"]
+
+
+def test_recalibration_is_tried_again_only_where_that_may_help() -> None:
+    """Not what the command refuses (exit codes 1 and 2); a store that does not answer, or memory, may be there then."""
+    job = of_kind("history-recalibrate", "CronJob", "keel-bundlekeel-recalibrate")["spec"]["jobTemplate"]["spec"]
+    (rule,) = job["podFailurePolicy"]["rules"]
+    (container,) = job["template"]["spec"]["containers"]
+    assert (rule["action"], job["backoffLimit"]) == ("FailJob", 1)
+    assert rule["onExitCodes"] == {"containerName": container["name"], "operator": "In", "values": [REFUSED, USAGE]}
 
 
 def test_recalibration_with_executors_in_pods() -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,11 @@ def test_a_workflow_has_no_mistake_that_can_be_seen(path: Path) -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_notes_and_alerts_are_made(tmp_path: Path) -> None:
-    """The step itself, as the runner's shell runs it: the published alerts link to the published site."""
+def test_notes_and_assets_are_made(tmp_path: Path) -> None:
+    """The step itself, as the runner's shell runs it: the published alerts link to the published site, and nothing that
+    they or an installation rest on is missing."""
     (step,) = [step["run"] for step in _jobs()["check"]["steps"] if step.get("id") == "version"]
-    for name in ("deploy", "dev"):
+    for name in ("deploy", "dev", "requirements"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / ".venv").symlink_to(sys.prefix)
     given = {
@@ -52,23 +54,35 @@ def test_notes_and_alerts_are_made(tmp_path: Path) -> None:
     home = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["home"]
     output = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
     assert output == [f"version={__version__}", f"runbooks={home}operations/runbooks/{{alert}}.html"]
-    links = re.findall(r"runbook_url: (.*)", (tmp_path / "alerts.yml").read_text(encoding="utf-8"))
+    assets = tmp_path / "assets"
+    links = re.findall(r"runbook_url: (.*)", (assets / "alerts.yml").read_text(encoding="utf-8"))
     assert links and all(link.startswith(f"{home}operations/runbooks/Bundlekeel") for link in links)
     assert (tmp_path / "notes.md").read_text(encoding="utf-8").strip()
+    for source in (ROOT / "deploy/prometheus/recording.yml", ROOT / "requirements/runtime.lock"):
+        assert (assets / source.name).read_bytes() == source.read_bytes()
+    with tarfile.open(assets / f"bundlekeel-{__version__}-deploy.tar.gz") as archive:
+        packed = {member.name for member in archive if member.isfile()}
+    files = (path for name in ("dashboards", "systemd") for path in (ROOT / "deploy" / name).iterdir())
+    assert packed == {path.relative_to(ROOT / "deploy").as_posix() for path in files}
 
 
 def test_images_are_for_both_architectures() -> None:
-    """And attested, as wheel and chart are."""
+    """And attested, as every file of the release is."""
     steps = _jobs()["image"]["steps"]
     (build,) = [step["run"] for step in steps if "buildx build" in step.get("run", "")]
     assert "--platform linux/amd64,linux/arm64 " in build
     assert [step["with"]["push-to-registry"] for step in steps if "attest" in step.get("uses", "")] == [True]
+    *_, attested, publish = _jobs()["release"]["steps"]
+    assert (attested["with"]["subject-path"], publish["run"].split()[-1]) == ("dist/*", "dist/*")
 
 
 def test_nothing_is_published_before_everything_passed() -> None:
     """The fast gate alone starts no cluster."""
     jobs = _jobs()
     assert [step["run"] for step in jobs["test"]["steps"] if "run" in step] == ["make test"]
+    # What an owner forgot ends the run in a minute, not after the gate.
+    first, *steps = [step["run"] for step in jobs["check"]["steps"] if "run" in step]
+    assert first == 'test -n "$REGISTRY"' and "dev.release check" in steps[steps.index("make check") - 1]
 
     def before(name: str) -> set[str]:
         needs = jobs[name].get("needs", [])
@@ -78,6 +92,15 @@ def test_nothing_is_published_before_everything_passed() -> None:
     for name in jobs.keys() - {"check", "test"}:
         assert before(name) >= {"check", "test"}, name
     assert before("site") >= {"wheel", "image", "chart"}
+
+
+def test_the_bot_for_updates_looks_where_something_is_pinned() -> None:
+    """It says nothing of a folder without the file that it knows."""
+    known = {"github-actions": ".github/workflows/", "npm": "package-lock.json", "docker-compose": "docker-compose.yml"}
+    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))["updates"]
+    found = {item["package-ecosystem"]: ROOT / item["directory"].strip("/") for item in updates}
+    assert found.keys() == known.keys()
+    assert all((folder / known[name]).exists() for name, folder in found.items())
 
 
 def test_jobs_end_and_locks_are_heeded() -> None:

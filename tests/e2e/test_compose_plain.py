@@ -93,12 +93,15 @@ class Stack:
         assert done.returncode == 0, done.stdout[-2000:]
 
     def sidecar(self, name: str) -> list[str]:
-        """What the image runs, with the settings that the file mounts; its four places are below our folder."""
+        """What the image runs, with the settings that the file mounts and its variables at their defaults; its four
+        places are below our folder."""
         image = stages((ROOT / "Dockerfile").read_text("utf-8"))[-1]
         program, *arguments = json.loads(image.last("ENTRYPOINT")) + json.loads(image.last("CMD"))
         (settings,) = [m["source"] for m in self.services[name]["volumes"] if m["target"].endswith("settings.yaml")]
         own = self.folder / name
+        given = self.services[name]["environment"].items()
         environment = {
+            **{key: re.sub(r"\$\{\w+:-(.*)\}", r"\1", value) for key, value in given},
             "BUNDLEKEEL_CONFIG": ROOT / settings,
             "BUNDLEKEEL__MEMBER_ID": self.services[name]["hostname"],
             "BUNDLEKEEL__API__HOST": HOSTS[name],
@@ -213,7 +216,7 @@ def test_brokers_have_the_settings_of_the_file(stack: Stack) -> None:
 
 
 def test_one_sidecar_leads_and_all_see_three_brokers(stack: Stack) -> None:
-    """In the mode of the mounted settings."""
+    """In the mode that the file sets."""
     assert _eventually(lambda: sorted(_ask(name, "/api/v1/state")["role"] for name in SIDECARS).count("leader") == 1)
     assert {_ask(name, "/api/v1/state")["mode"] for name in SIDECARS} == {"recommend"}
     for name in SIDECARS:

@@ -36,6 +36,11 @@ EXAMPLES: Final = {
     "uncordon": ('uncordon broker-1.pulsar:8080 --reason "the disk is new"',),
     "pin": ('pin persistent://shop/orders/created --for 2h --reason "being debugged"',),
     "exclude": ('exclude "n:shop/*" --for 1d --reason "sale"',),
+    "simulate": (
+        "simulate world -s avg -s threshold --against native --html report.html",
+        "simulate --show 03-step > my-cluster.yaml",
+        "simulate my-cluster.yaml --seeds 1-20 -o json",
+    ),
     "config": ("config init", "config check bundlekeel.yaml"),
     "doctor": ("doctor -c bundlekeel.yaml", "doctor --for act"),
     "takeover": ("takeover --dry-run", 'takeover --reason "go live"'),

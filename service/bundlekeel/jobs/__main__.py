@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from bundlekeel import __version__
 from bundlekeel.core.calibration.thresholds import RANGES
 from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, HistoryError, StoreError
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.uris import CREDENTIALS, place_fault
@@ -45,9 +46,9 @@ OUT/DATE/report.html for people and OUT/DATE/thresholds.json for the sidecars.
 The history is not changed.
 """
 _MORE: Final = """\
-exit codes: 0 written; 1 refused, with the reason (TooLittleHistory, BadDays,
-OtherCluster) on stderr; 2 wrong usage or settings; 3 the store of history or
-results cannot be reached
+exit codes: 0 written (with --await-history also TooLittleHistory); 1 refused,
+with the reason (TooLittleHistory, BadDays, OtherCluster) on stderr; 2 wrong
+usage or settings; 3 the store of history or results cannot be reached
 
 examples:
   bundlekeel-recalibrate --settings bundlekeel.yaml --out s3://keel/calibration
@@ -110,6 +111,9 @@ def _how(made: argparse.ArgumentParser) -> None:
     how.add_argument("--block-hours", type=_hours, default=6, metavar="N", help="hours that one task plans again (6)")
     how.add_argument(
         "--period", type=_seconds, default=0.0, metavar="SECONDS", help="time between two plans; 0: as recorded (0)"
+    )
+    how.add_argument(
+        "--await-history", action="store_true", help="exit code 0 while there is too little history (TooLittleHistory)"
     )
     how.add_argument("--explain", action="store_true", help="print what would be read and computed, without doing it")
     spark = made.add_argument_group("spark")
@@ -194,6 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = getattr(error, "code", "HistoryError")
         figures = getattr(error, "figures", {})
         tell(json.dumps({"refused": code, "reason": str(error), **figures}, ensure_ascii=False))
+        if given.await_history and code == Code.TOO_LITTLE_HISTORY:
+            return WRITTEN
         return _failed(f"{code}: {error}", REFUSED)
 
 

@@ -1,14 +1,15 @@
 """What a scenario says, as plain values: brokers, tenants and their traffic, events, and what is expected.
 
-The YAML files under `scenarios/` have exactly these fields. All times are minutes unless the name says otherwise, all
-loads are shares: 1.0 is what keeps one broker of capacity 1 fully busy.
+The YAML files under `scenarios/` have exactly these fields; docs/reference/scenario-format.md is made from this file.
+All times are minutes unless the name says otherwise, all loads are shares: 1.0 is what keeps one broker of capacity 1
+fully busy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 # Read by the schema check of scenario files (cli/sim_files.py): a misspelt key is an error.
 _STRICT: dict[str, str] = {"extra": "forbid"}
@@ -19,247 +20,246 @@ EventKind = Literal[
 Lookup = Literal["least_long_term_message_rate", "least_resource_usage", "random"]
 BadReport = Literal["nan", "negative", "over", "empty", ""]
 
+# What each event does, and with which fields.
+EVENTS: Final[Mapping[EventKind, str]] = {
+    "add": "`count` brokers of `capacity` join",
+    "kill": "`brokers` die; what they own is free when their session ends (`settings.session_seconds`)",
+    "drain": "`brokers` shut down in order: the node first, then bundle by bundle",
+    "restart": "`brokers` are drained and come back, one after the other, each away for `minutes`",
+    "scale": "the traffic of `tenant` is multiplied by `factor`, for good",
+    "foreign": "others on the hosts of `brokers` take the share `factor` of their CPU, for good",
+    "skew": "the clocks of `brokers` are `seconds` ahead, for good",
+    "lose": "the share `factor` of the reports of `brokers` is lost, for `minutes` (0: for good)",
+    "delay": "reports of `brokers` arrive `seconds` later, for `minutes` (0: for good)",
+    "bad": "reports of `brokers` hold what `kind` says, for `minutes` (0: for good)",
+    "unload": "a person unloads `bundle` of `tenant`; a lookup places it",
+    "shedding": "the brokers shed themselves beside the balancer, for `minutes` (0: for good)",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerGroup:
-    """Equal brokers. `capacity`: how much load they carry; `foreign`: share of their CPU that others on the host use;
-    `skew_seconds`: how far their clock is ahead."""
+    """Equal brokers. Brokers are counted from 0 over all groups."""
 
     __pydantic_config__: ClassVar = _STRICT
-    count: int = 1
-    capacity: float = 1.0
-    foreign: float = 0.0
-    skew_seconds: float = 0.0
+    count: Annotated[int, "how many"] = 1
+    capacity: Annotated[float, "how much load each carries"] = 1.0
+    foreign: Annotated[float, "share of their CPU that others on the host use"] = 0.0
+    skew_seconds: Annotated[float, "how far their clocks are ahead"] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """A square wave: `factor` times the traffic for the first `high` minutes of each `period`."""
+    """A square wave."""
 
     __pydantic_config__: ClassVar = _STRICT
-    period: float
-    high: float
-    factor: float
-    start: float = 0.0
+    period: Annotated[float, "minutes from one rise to the next"]
+    high: Annotated[float, "minutes of each period with more traffic, the first ones"]
+    factor: Annotated[float, "how many times the traffic then"]
+    start: Annotated[float, "from this minute on"] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ramp:
-    """Traffic rises (or falls) evenly to `factor` times between `start` and `end`, and stays there."""
+    """Traffic rises (or falls) evenly, and stays there."""
 
     __pydantic_config__: ClassVar = _STRICT
-    start: float
-    end: float
-    factor: float
+    start: Annotated[float, "minute in which it begins"]
+    end: Annotated[float, "minute in which it is reached"]
+    factor: Annotated[float, "how many times the traffic in the end"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Season:
-    """A day as a cosine (`daily`: amplitude, 0.4 is +-40 %) that peaks at `peak_hour`; `weekend` times the traffic on
-    days 6 and 7. The run begins on day 1 at 0:00."""
+    """A day as a cosine, and a week. The run begins on day 1 at 0:00."""
 
     __pydantic_config__: ClassVar = _STRICT
-    daily: float = 0.0
-    peak_hour: float = 14.0
-    weekend: float = 1.0
+    daily: Annotated[float, "amplitude: 0.4 is +-40 %"] = 0.0
+    peak_hour: Annotated[float, "hour of the day with the most traffic"] = 14.0
+    weekend: Annotated[float, "how many times the traffic on days 6 and 7"] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A recorded series of factors, `step` minutes apart, joined by straight lines; the last one stays."""
+    """A recorded series of factors, joined by straight lines; the last one stays."""
 
     __pydantic_config__: ClassVar = _STRICT
-    step: float
-    factors: tuple[float, ...]
+    step: Annotated[float, "minutes between two factors"]
+    factors: Annotated[tuple[float, ...], "how many times the traffic, one after the other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """Bundles of one kind and their traffic.
-
-    `usage`: what they keep busy of all brokers of the start together (0.5: half of each), spread over the bundles by
-    a Zipf law (`zipf`, 0 for equal; no bundle above `largest` of the whole). Or `sizes`: each bundle's load. Topics of
-    a bundle share its load by `topic_zipf`. `owners`: the brokers that own them at first (default: all), in turn or so
-    that these are equally busy (`start`).
-    `jitter`: relative standard deviation of a slow random walk, of which `correlation` is common to all tenants.
-    `cpu_cost`: CPU a byte costs, 1 as usual. `fanout`: bytes out per byte in.
-    """
+    """Bundles of one kind and their traffic. Bundles are counted from 0 in each tenant."""
 
     __pydantic_config__: ClassVar = _STRICT
-    name: str = "t/ns"
-    namespaces: int = 1
-    bundles: int = 1
-    topics: int = 1
-    usage: float | None = None
-    sizes: tuple[float, ...] = ()
-    zipf: float = 0.0
-    largest: float = 1.0
-    topic_zipf: float = 0.0
-    shuffle: bool = True
-    owners: tuple[int, ...] = ()
-    start: Literal["in_turn", "balanced"] = "in_turn"
-    message_bytes: float = 1000.0
-    fanout: float = 1.0
-    cpu_cost: float = 1.0
-    clients_per_topic: int = 2
-    wave: Wave | None = None
-    ramp: Ramp | None = None
-    season: Season | None = None
-    recorded: Recorded | None = None
-    growth_percent_per_day: float = 0.0
-    jitter: float = 0.0
-    correlation: float = 0.0
+    name: Annotated[str, "tenant/namespace"] = "t/ns"
+    namespaces: Annotated[int, "over so many namespaces of that name the bundles are spread"] = 1
+    bundles: Annotated[int, "how many in all"] = 1
+    topics: Annotated[int, "in each bundle"] = 1
+    usage: Annotated[
+        float | None,
+        "what the bundles keep busy of all brokers of the start together: 0.5 is half of each. Or `sizes`",
+    ] = None
+    sizes: Annotated[tuple[float, ...], "each bundle's load, instead of `usage`"] = ()
+    zipf: Annotated[float, "exponent of the Zipf law by which `usage` is spread over the bundles; 0: all equal"] = 0.0
+    largest: Annotated[float, "no bundle above this share of the whole"] = 1.0
+    topic_zipf: Annotated[float, "exponent by which the load of a bundle is spread over its topics"] = 0.0
+    shuffle: Annotated[bool, "whether large bundles come anywhere; else they come first"] = True
+    owners: Annotated[tuple[int, ...], "the brokers that own the bundles at first; none: all brokers"] = ()
+    start: Annotated[
+        Literal["in_turn", "balanced"], "bundles go to the owners in turn, or so that these are equally busy"
+    ] = "in_turn"
+    message_bytes: Annotated[float, "size of a message"] = 1000.0
+    fanout: Annotated[float, "bytes out for each byte in"] = 1.0
+    cpu_cost: Annotated[float, "CPU that a byte costs; 1: as usual"] = 1.0
+    clients_per_topic: Annotated[int, "producers and consumers, half of each; they count the seconds of an unload"] = 2
+    wave: Annotated[Wave | None, "a square wave of the traffic"] = None
+    ramp: Annotated[Ramp | None, "a rise or fall of the traffic"] = None
+    season: Annotated[Season | None, "day and week"] = None
+    recorded: Annotated[Recorded | None, "traffic as it was recorded"] = None
+    growth_percent_per_day: Annotated[float, "growth of the traffic"] = 0.0
+    jitter: Annotated[float, "relative standard deviation of a slow random walk of the traffic"] = 0.0
+    correlation: Annotated[float, "how much of that walk is common to all tenants, 0 to 1"] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioSettings:
-    """How the virtual cluster behaves; seconds. `broker_bytes`: bytes/s each way at a load of 1.
-
-    `land_seconds`: from the unload until the bundle serves again. `session_seconds`: until a dead broker is known to
-    be dead. `drain_per_second`: bundles a broker that shuts down unloads a second. `lookup`: how brokers place what
-    no broker owns. `evenly`: they look first at how many bundles of the namespace a broker has.
-    """
+    """How the virtual cluster behaves. Times are seconds here."""
 
     __pydantic_config__: ClassVar = _STRICT
-    tick: float = 5.0
-    statistics_interval: float = 60.0
-    host_interval: float = 60.0
-    report_interval: float = 5.0
-    report_max_silence: float = 900.0
-    report_threshold: float = 0.10
-    report_loss: float = 0.0
-    report_delay: float = 0.0
-    land_seconds: float = 3.0
-    lookup_seconds: float = 2.0
-    session_seconds: float = 30.0
-    drain_per_second: float = 20.0
-    cpu_base: float = 0.05
-    cpu_noise: float = 0.005
-    rate_noise: float = 0.0
-    broker_bytes: float = 100e6
-    lookup: Lookup = "least_long_term_message_rate"
-    evenly: bool = True
+    tick: Annotated[float, "step of the clock"] = 5.0
+    statistics_interval: Annotated[float, "brokers refresh the statistics of their bundles so often"] = 60.0
+    host_interval: Annotated[float, "brokers refresh their CPU so often: the mean since the last time"] = 60.0
+    report_interval: Annotated[float, "brokers look so often whether their report has to be written"] = 5.0
+    report_max_silence: Annotated[float, "a report is written after so long in any case"] = 900.0
+    report_threshold: Annotated[
+        float, "a report is written when traffic, bundles or CPU changed by more than this share"
+    ] = 0.10
+    report_loss: Annotated[float, "share of reports that get lost"] = 0.0
+    report_delay: Annotated[float, "reports arrive so much later"] = 0.0
+    land_seconds: Annotated[float, "from an unload until the bundle serves again"] = 3.0
+    lookup_seconds: Annotated[float, "what a lookup takes that places a bundle"] = 2.0
+    session_seconds: Annotated[float, "until a dead broker is known to be dead"] = 30.0
+    drain_per_second: Annotated[float, "bundles that a broker unloads a second when it shuts down"] = 20.0
+    cpu_base: Annotated[float, "CPU of a broker without traffic"] = 0.05
+    cpu_noise: Annotated[float, "standard deviation of reported CPU"] = 0.005
+    rate_noise: Annotated[float, "most by which reported rates are wrong, as a share"] = 0.0
+    broker_bytes: Annotated[float, "bytes/s each way at a load of 1"] = 100e6
+    lookup: Annotated[Lookup, "how brokers place what no broker owns"] = "least_long_term_message_rate"
+    evenly: Annotated[bool, "they look first at how many bundles of the namespace a broker has"] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happens `at` a minute. Which fields count depends on `do`:
-
-    add (`count`, `capacity`), kill, drain, restart (`brokers`, away for `minutes`), scale (`tenant`, `factor`), foreign
-    (`brokers`, `factor`: the CPU share others take), skew (`brokers`, `seconds`), lose (`brokers`, `factor`: share of
-    reports lost, for `minutes`), delay (`brokers`, `seconds`, for `minutes`), bad (`brokers`, `kind`, for `minutes`),
-    unload (`tenant`, `bundle`: by hand, lookup places it), shedding (brokers shed themselves for `minutes`).
-    """
+    """Something that happens. Which fields count depends on `do`."""
 
     __pydantic_config__: ClassVar = _STRICT
-    at: float
-    do: EventKind
-    brokers: tuple[int, ...] = ()
-    count: int = 1
-    capacity: float = 1.0
-    tenant: str = ""
-    bundle: int = 0
-    factor: float = 1.0
-    seconds: float = 0.0
-    minutes: float = 0.0
-    kind: BadReport = ""
+    at: Annotated[float, "the minute"]
+    do: Annotated[EventKind, "what happens, see below"]
+    brokers: Annotated[tuple[int, ...], "the brokers that it is about"] = ()
+    count: Annotated[int, "brokers that join"] = 1
+    capacity: Annotated[float, "how much load each of them carries"] = 1.0
+    tenant: Annotated[str, "the tenant that it is about, by its `name`"] = ""
+    bundle: Annotated[int, "the bundle, by its number in the tenant"] = 0
+    factor: Annotated[float, "how many times, or which share"] = 1.0
+    seconds: Annotated[float, "how late, or how far ahead"] = 0.0
+    minutes: Annotated[float, "how long"] = 0.0
+    kind: Annotated[BadReport, "what reports hold instead of figures; `over`: CPU above 100 %"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """A bundle (by its number in its tenant) that a person put where it is, until a minute."""
+    """A bundle that a person put where it is."""
 
     __pydantic_config__: ClassVar = _STRICT
-    tenant: str
-    bundle: int
-    until: float
+    tenant: Annotated[str, "its tenant, by `name`"]
+    bundle: Annotated[int, "its number in the tenant"]
+    until: Annotated[float, "the minute in which the pin ends"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """A namespace isolation policy: `tenant`'s namespaces live on these brokers only (as primaries)."""
+    """A namespace isolation policy."""
 
     __pydantic_config__: ClassVar = _STRICT
-    tenant: str
-    brokers: tuple[int, ...]
-    secondary: tuple[int, ...] = ()
-    min_limit: int = 1
+    tenant: Annotated[str, "whose namespaces it is for"]
+    brokers: Annotated[tuple[int, ...], "the primaries"]
+    secondary: Annotated[tuple[int, ...], "the secondaries"] = ()
+    min_limit: Annotated[int, "primaries that must be there before secondaries are used"] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A broker carries at least `share` of the mean load from minute `by` on."""
+    """A broker carries enough."""
 
     __pydantic_config__: ClassVar = _STRICT
-    broker: int
-    share: float
-    by: float
+    broker: Annotated[int, "which one"]
+    share: Annotated[float, "at least this share of the mean load"]
+    by: Annotated[float, "from this minute on"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """What must hold; what is not given is not asked.
-
-    balanced: max/mean of the load at the end at most this. balanced_by: from this minute on. spread: largest less
-    smallest load at the end. steady_after: no move later. quiet: no move between these minutes, pairs. never_over: no
-    broker's load ever above, from minute `over_from` on. verdicts, refusals: codes that must be seen. gain: each move
-    left the target below where the source was. within_direct: at most so many moves more than the plan needs when
-    reports are true at once. no_worse_than_still: mean imbalance no larger than without any balancer. untouched: no
-    move to these brokers. plan_seconds: the slowest plan, where the run is timed.
-    """
+    """What must hold for the default strategy; what is not given is not asked. No bundle may be lost in any case."""
 
     __pydantic_config__: ClassVar = _STRICT
-    balanced: float | None = None
-    balanced_by: float | None = None
-    spread: float | None = None
-    steady_after: float | None = None
-    quiet: tuple[tuple[float, float], ...] = ()
-    most_moves: int | None = None
-    fewest_moves: int | None = None
-    most_splits: int | None = None
-    fewest_splits: int | None = None
-    moved_twice: int | None = None
-    never_over: float | None = None
-    over_from: float = 0.0
-    most_over_minutes: float | None = None
-    most_empty_minutes: float | None = None
-    most_client_seconds: float | None = None
-    most_thrash_percent: float | None = None
-    verdicts: tuple[str, ...] = ()
-    verdicts_any: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
-    gain: bool = False
-    within_direct: int | None = None
-    no_worse_than_still: bool = False
-    untouched: tuple[int, ...] = ()
-    unmoved: tuple[str, ...] = ()
-    filled: tuple[Filled, ...] = ()
-    plan_seconds: float | None = None
+    balanced: Annotated[float | None, "max/mean of the load at the end at most this"] = None
+    balanced_by: Annotated[float | None, "and that from this minute on"] = None
+    spread: Annotated[float | None, "largest less smallest load at the end at most this, in points"] = None
+    steady_after: Annotated[float | None, "no move later than this minute"] = None
+    quiet: Annotated[tuple[tuple[float, float], ...], "no move between two minutes; pairs"] = ()
+    most_moves: Annotated[int | None, "moves by the balancer at most"] = None
+    fewest_moves: Annotated[int | None, "moves by the balancer at least"] = None
+    most_splits: Annotated[int | None, "splits at most"] = None
+    fewest_splits: Annotated[int | None, "splits at least"] = None
+    moved_twice: Annotated[int | None, "bundles moved again within an hour at most"] = None
+    never_over: Annotated[float | None, "no broker's load ever above this, in percent"] = None
+    over_from: Annotated[float, "from this minute on that is looked at"] = 0.0
+    most_over_minutes: Annotated[float | None, "minutes with a broker above 85 % at most"] = None
+    most_empty_minutes: Annotated[float | None, "minutes with a broker under a tenth of the mean at most"] = None
+    most_client_seconds: Annotated[float | None, "clients times seconds without service at most"] = None
+    most_thrash_percent: Annotated[float | None, "ups and downs of the loads beyond their trend at most"] = None
+    verdicts: Annotated[tuple[str, ...], "codes of verdicts that must all be seen"] = ()
+    verdicts_any: Annotated[tuple[str, ...], "codes of which one must be seen"] = ()
+    refusals: Annotated[tuple[str, ...], "codes of refused candidates that must all be seen"] = ()
+    gain: Annotated[bool, "each move left the target below where the source was"] = False
+    within_direct: Annotated[
+        int | None, "at most so many moves more than the plan needs when reports are true at once"
+    ] = None
+    no_worse_than_still: Annotated[bool, "mean imbalance no larger than without any balancer"] = False
+    untouched: Annotated[tuple[int, ...], "no move to these brokers"] = ()
+    unmoved: Annotated[tuple[str, ...], "no move of bundles of these tenants"] = ()
+    filled: Annotated[tuple[Filled, ...], "brokers that carry enough in the end"] = ()
+    plan_seconds: Annotated[float | None, "the slowest plan at most, where the run is timed"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One scenario. `case`: its number in the suite, 0 for none. `capacity_by_throughput`: the balancer knows what
-    each broker carries, and looks at traffic instead of CPU. `splits`: who divides hot bundles. `pips`: which property
-    of PIP-364's table it measures. `expect` is for the default strategy."""
+    """One file."""
 
     __pydantic_config__: ClassVar = _STRICT
-    name: str
-    title: str
-    about: str = ""
-    source: str = ""
-    case: int = 0
-    minutes: float
-    brokers: tuple[BrokerGroup, ...]
-    tenants: tuple[Tenant, ...]
-    settings: ScenarioSettings = field(default_factory=ScenarioSettings)
-    events: tuple[Event, ...] = ()
-    pins: tuple[Pin, ...] = ()
-    isolation: tuple[Isolation, ...] = ()
-    parameters: Mapping[str, bool | float | str] = field(default_factory=dict)
-    capacity_by_throughput: bool = False
-    splits: Literal["none", "brokers", "bundlekeel"] = "none"
-    expect: Expect = field(default_factory=Expect)
+    name: Annotated[str, "what it is called in tables"]
+    title: Annotated[str, "what happens, in a line"]
+    about: Annotated[str, "the same at length"] = ""
+    source: Annotated[str, "where it is from"] = ""
+    case: Annotated[int, "its number in the shipped suite; 0: none"] = 0
+    minutes: Annotated[float, "how long it runs"]
+    brokers: Annotated[tuple[BrokerGroup, ...], "the brokers at the start"]
+    tenants: Annotated[tuple[Tenant, ...], "bundles and traffic"]
+    settings: Annotated[ScenarioSettings, "how the virtual cluster behaves"] = field(default_factory=ScenarioSettings)
+    events: Annotated[tuple[Event, ...], "what happens"] = ()
+    pins: Annotated[tuple[Pin, ...], "bundles that may not move"] = ()
+    isolation: Annotated[tuple[Isolation, ...], "namespaces that live on some brokers only"] = ()
+    parameters: Annotated[
+        Mapping[str, bool | float | str],
+        "[parameters](parameters.md) of the balancer by our names; the command line's strategy goes over it",
+    ] = field(default_factory=dict)
+    capacity_by_throughput: Annotated[
+        bool, "the balancer knows what each broker carries, and looks at traffic instead of CPU"
+    ] = False
+    splits: Annotated[Literal["none", "brokers", "bundlekeel"], "who divides hot bundles"] = "none"
+    expect: Annotated[Expect, "what must hold for the default strategy"] = field(default_factory=Expect)
 
     @property
     def broker_count(self) -> int:

@@ -58,6 +58,21 @@ def test_list_names_every_shipped_scenario() -> None:
     assert "world" in invoke("--list").stdout
 
 
+@pytest.mark.parametrize("name", ["03-step", "world"])
+def test_a_shipped_file_can_be_printed(name: str, tmp_path: Path) -> None:
+    """As it is, comments included, so that it runs as a file of one's own."""
+    printed = invoke("--show", name)
+    assert (printed.exit_code, printed.stdout) == (0, shipped()[name])
+    (tmp_path / "own.yaml").write_text(printed.stdout, encoding="utf-8")
+    assert load(str(tmp_path / "own.yaml")) == load(name)
+
+
+def test_a_scenario_that_cannot_be_shown_is_refused_with_the_nearest() -> None:
+    """Only shipped ones have a file here."""
+    answer = invoke("--show", "03-stp")
+    assert (answer.exit_code, "did you mean 03-step?" in answer.stderr) == (2, True)
+
+
 def test_a_file_passes(scenario: Path) -> None:
     """Exit code 0, a row with its figures, and nothing on stderr into a pipe."""
     result = invoke(str(scenario))

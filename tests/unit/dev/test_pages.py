@@ -1,13 +1,17 @@
-"""Pages written by hand lead on: whoever has read one knows what to open next."""
+"""Pages written by hand lead on: whoever has read one knows what to open next. The format of scenarios is whole."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from bundlekeel.sim import scenario
 from dev.docs import ROOT
+from dev.scenario_page import format_page
 
 WRITTEN = [
     path
@@ -27,3 +31,14 @@ def test_no_page_without_a_next_step(page: Path) -> None:
 def test_the_pages_are_found() -> None:
     """Else the test above would hold for nothing."""
     assert len(WRITTEN) > 40
+
+
+def test_every_field_and_event_of_a_scenario_has_a_row() -> None:
+    """A field without a text beside its type would be left out."""
+    classes = [item for item in vars(scenario).values() if isinstance(item, type) and is_dataclass(item)]
+    assert len(classes) > 10
+    for item in classes:
+        section = format_page().partition(f"\n## {item.__name__}\n")[2].partition("\n## ")[0]
+        known = [field.name for field in fields(item)]
+        assert re.findall(r"(?m)^\| `(\w+)` \| ", section)[: len(known)] == known
+    assert set(scenario.EVENTS) == set(get_args(scenario.EventKind))

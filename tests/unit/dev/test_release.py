@@ -14,6 +14,12 @@ from dev.release import ROOT, faults, notes
 
 CHART = "deploy/helm/bundlekeel"
 FILES = ("pyproject.toml", "CHANGELOG.md", "Dockerfile", "docker-compose.yml", f"{CHART}/Chart.yaml")
+# What only an owner can give: addresses, and the digest of the base image.
+OWNERS = {
+    "pyproject.toml": (r'^(\w+) = "https://.*"', r'\1 = "https://keel.invalid/\1"'),
+    f"{CHART}/Chart.yaml": (r"^(home: |sources: \[)https://[^]\s]+", r"\1https://keel.invalid/"),
+    "Dockerfile": (r"^(ARG PYTHON_IMAGE=[^@\s]+).*", rf"\1@sha256:{'0' * 64}"),
+}
 
 
 @pytest.fixture
@@ -22,8 +28,10 @@ def tree(tmp_path: Path) -> Path:
     for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    for name in ("pyproject.toml", f"{CHART}/Chart.yaml"):
-        change(tmp_path, name, "bundlekeel.example/", "keel.invalid/")
+    for name, (what, given) in OWNERS.items():
+        text, count = re.subn(what, given, (tmp_path / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert count
+        (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0 - 2026-12-01\n\nThe first.\n", encoding="utf-8")
     return tmp_path
 
@@ -45,10 +53,10 @@ def test_what_is_in_the_way_is_named(tree: Path) -> None:
     """Another version, no section in the changelog, addresses that are placeholders."""
     assert faults("v0.2.0", tree)[0] == "pyproject.toml says 0.1.0, the tag v0.2.0"
     change(tree, "CHANGELOG.md", "## 0.1.0", "## Unreleased")
-    change(tree, "pyproject.toml", "keel.invalid/docs", "keel.example/docs")
+    change(tree, "pyproject.toml", "keel.invalid/Issues", "keel.example/Issues")
     section, unsaid, address = faults("v0.1.0", tree)
     assert "## 0.1.0" in section and "## Unreleased" in unsaid
-    assert "project.urls.Homepage" in address
+    assert "project.urls.Issues" in address
 
 
 def test_addresses_of_the_chart_and_the_day_of_the_release_are_looked_at(tree: Path) -> None:
@@ -60,6 +68,14 @@ def test_addresses_of_the_chart_and_the_day_of_the_release_are_looked_at(tree: P
     assert home.startswith("home in Chart.yaml") and sources.startswith("sources in") and "YYYY-MM-DD" in day
 
 
+def test_links_and_base_image_are_whole(tree: Path) -> None:
+    """The workflow joins `home` and the path of the runbooks; an image of the same tag may be another one tomorrow."""
+    change(tree, f"{CHART}/Chart.yaml", "home: https://keel.invalid/", "home: https://keel.invalid")
+    change(tree, "Dockerfile", f"@sha256:{'0' * 64}", "")
+    home, base = faults("v0.1.0", tree)
+    assert "does not end with /" in home and base.startswith("PYTHON_IMAGE in Dockerfile has no digest")
+
+
 def test_this_tree_lacks_only_what_an_owner_can_give() -> None:
     """Addresses. Version, changelog and chart are those of the release that is next, or was last."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -69,6 +85,7 @@ def test_this_tree_lacks_only_what_an_owner_can_give() -> None:
         "project.urls.",
         "in Chart.yaml is a",
         "no date of",
+        "PYTHON_IMAGE in Dockerfile has no digest",
     )
     assert [fault for fault in faults(f"v{version}") if not any(part in fault for part in owners)] == []
 

@@ -83,6 +83,9 @@ def test_an_empty_history_is_refused_before_spark_starts(
     (tmp_path / "history").mkdir()
     assert main(["--history", str(tmp_path / "history"), "--out", str(tmp_path / "out")]) == REFUSED
     assert f"TooLittleHistory: nothing is recorded in {tmp_path}" in capsys.readouterr().err
+    assert main(["--history", str(tmp_path / "history"), "--out", str(tmp_path / "out"), "--await-history"]) == 0
+    assert f'"reason": "nothing is recorded in {tmp_path}' in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_no_java_is_told_in_a_sentence(

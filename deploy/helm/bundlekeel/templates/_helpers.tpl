@@ -283,20 +283,22 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The spec of every pod but for its containers. Arguments: root, affinity of this one. Only the token of who must speak to
-     the API server is mounted. */}}
+{{/* The spec of every pod but for its containers. Arguments: root, affinity of this one; values that hold for it instead of
+     the common ones, if it may have some. Only the token of who must speak to the API server is mounted. */}}
 {{- define "bundlekeel.podCommon" -}}
 {{- $ := index . 0 -}}
+{{- $own := dict -}}
+{{- if eq (len .) 3 }}{{ $own = index . 2 }}{{ end -}}
 serviceAccountName: {{ include "bundlekeel.serviceAccount" $ }}
 enableServiceLinks: false
 securityContext:
   {{- toYaml $.Values.podSecurityContext | nindent 2 }}
-{{- with merge (deepCopy $.Values.affinity) (index . 1) }}
+{{- with merge (deepCopy (default $.Values.affinity $own.affinity)) (index . 1) }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- range $key := list "imagePullSecrets" "nodeSelector" "tolerations" "priorityClassName" "hostAliases" "dnsConfig" }}
-{{- with index $.Values $key }}
+{{- with default (index $.Values $key) (index $own $key) }}
 {{ $key }}:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -43,6 +43,21 @@ def shipped() -> dict[str, str]:
     return dict(sorted(texts.items()))
 
 
+def shipped_text(name: str) -> str:
+    """The file of one of them. ConfigError names the nearest."""
+    texts = shipped()
+    if name in texts:
+        return texts[name]
+    near = difflib.get_close_matches(name, texts, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ConfigError(
+        f"no scenario {name!r}{hint}",
+        field="scenario",
+        value=name,
+        allowed="one of `bundlekeel simulate --list`, or the path of a file",
+    )
+
+
 @cache
 def suite() -> tuple[Scenario, ...]:
     """All shipped scenarios, by case number, those without one last."""
@@ -52,19 +67,9 @@ def suite() -> tuple[Scenario, ...]:
 
 def load(given: str) -> Scenario:
     """A scenario by the name of a shipped one or by path. ConfigError says what is wrong and where."""
-    texts = shipped()
-    if given in texts:
-        return parse(texts[given], origin=f"{given}{SUFFIX}")
     path = Path(given)
-    if not path.exists() and "/" not in given and not given.endswith((SUFFIX, ".yml")):
-        near = difflib.get_close_matches(given, texts, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(
-            f"no scenario {given!r}{hint}",
-            field="scenario",
-            value=given,
-            allowed="one of `bundlekeel simulate --list`, or the path of a file",
-        )
+    if given in shipped() or not (path.exists() or "/" in given or given.endswith((SUFFIX, ".yml"))):
+        return parse(shipped_text(given), origin=f"{given}{SUFFIX}")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

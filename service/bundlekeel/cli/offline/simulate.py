@@ -52,6 +52,15 @@ PairOption = Annotated[
         "scenario: measures PIP-364's table of five properties.",
     ),
 ]
+ShowOption = Annotated[
+    str,
+    typer.Option(
+        "--show",
+        metavar="NAME",
+        help="Print the file of a shipped scenario, to begin one of your own with.",
+        autocompletion=completion.scenarios,
+    ),
+]
 
 # Into a pipe the progress of a long comparison is told so often.
 _LINE_SECONDS = 30.0
@@ -68,6 +77,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     ] = None,
     suite: Annotated[bool, typer.Option("--suite", help="Run all shipped scenarios.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,
+    shown: ShowOption = "",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of random traffic, delays and losses.")] = 1,
     seeds: Annotated[str, typer.Option("--seeds", help="Several seeds: 1-20, or 1,5,9.")] = "",
     output: OutputOption = Output.TABLE,
@@ -79,6 +89,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     """
     if listed:
         _list(output)
+        return
+    if shown:
+        typer.echo(sim_files.shipped_text(shown), nl=False)
         return
     if html is not None and (html.is_dir() or not os.access(html.parent, os.W_OK)):
         raise CliError(f"--html {html}: not a file that can be written; its folder has to exist", USAGE)
