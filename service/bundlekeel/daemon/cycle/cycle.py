@@ -313,12 +313,14 @@ class Cycle:
         return report
 
     async def _look(self) -> None:
-        """Go on showing what brokers report; for people, not for the plan that is carried out."""
+        """Go on showing what brokers report and policies bind; for people, not for the plan that is carried out."""
         while True:
             await self.clock.sleep(LOOK_SECONDS)
             with suppress(StoreError, SnapshotError):
                 snapshot, picture = await self.observer.snapshot()
-                self.snapshot, self.picture = await self.requests.complete(snapshot, picture), picture
+                snapshot = await self.requests.complete(snapshot, picture)
+                await self.policies.refresh(snapshot)
+                self.snapshot, self.picture = snapshot, picture
 
     async def _split(self, report: CycleReport, splits: Sequence[Split]) -> None:
         """Split at the owners. The children are in the next snapshot, whatever the brokers report by then."""

@@ -13,7 +13,8 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost, StoreError
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.plan import Move, Plan, Refusal
-from bundlekeel.daemon.listings import brokers
+from bundlekeel.core.model.policies import IsolationPolicy
+from bundlekeel.daemon.listings import brokers, bundles
 from bundlekeel.daemon.state.documents import Desired, LeaderState, Pause, decode, join
 from bundlekeel.daemon.state.shared_state import STATE
 from bundlekeel.ports import DocumentChange
@@ -75,6 +76,26 @@ async def test_what_brokers_report_is_shown_while_a_move_hangs() -> None:
 
     assert oldest() >= 30
     await later(lambda: oldest() < 30, seconds=10)
+    sidecar.admin.held.set()
+    assert (await turn).outcomes
+
+
+async def test_policies_are_heeded_in_what_is_shown_while_a_move_hangs() -> None:
+    """A bundle that a policy made meanwhile binds to its broker is not shown as free to move."""
+    cluster = FakeCluster()
+    sidecar = await HeldSidecar(cluster).lead()
+    sidecar.admin.held = asyncio.Event()
+    turn = asyncio.create_task(sidecar.cycle.turn())
+    await later(lambda: sidecar.admin.waiting)
+
+    def bound() -> bool:
+        rows = bundles(sidecar.cycle, cluster.clock.wall_ms(), broker=BROKERS[0])
+        return "PolicyForbids" in {row.code for row in rows}
+
+    assert not bound()
+    only_first = IsolationPolicy(name="only_first", namespaces=("t/ns",), primary=("b1",), min_limit=1)
+    cluster.metadata.isolation["local"] = (only_first,)
+    await later(bound, seconds=10)
     sidecar.admin.held.set()
     assert (await turn).outcomes
 
