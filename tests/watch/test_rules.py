@@ -72,7 +72,7 @@ def test_rules_on_made_series(tools: dict[str, Path]) -> None:
 def test_a_day_s_mean_is_that_of_the_leaders(tools: dict[str, Path], tmp_path: Path) -> None:
     """Two sidecars take turns: what each showed while it followed is no part of the mean. Of two hours, since promtool
     holds 10,000 samples."""
-    query = query_of("Imbalance, mean of the day before").replace("[24h:", "[2h:")
+    query = query_of("Imbalance, mean of the day before").replace("[24h:5m]", "[2h:15s]")
     spread = 'bundlekeel_load_spread_ratio{job="bk",stat="score_max_mean",instance="%s"}'
     led = 'bundlekeel_leader{job="bk",instance="%s"}'
     made = {
@@ -100,6 +100,21 @@ def test_days_until_overload_need_half_a_day_of_loads(tools: dict[str, Path], tm
     early = {"expr": query, "eval_time": "40m", "exp_samples": []}
     late = {"expr": f"round({query}, 0.01)", "eval_time": "119m", "exp_samples": samples}
     evaluate(tools, tmp_path / "days.yml", made, early, late)
+
+
+def test_whether_it_acts_is_shown_for_each_cluster(tools: dict[str, Path], tmp_path: Path) -> None:
+    """0: it acts; 1: a code stops it; 2: none leads; 3: none is scraped any more. What a follower does not do is no news."""
+    made = {}
+    for cluster, leads in (("acts", "1x60"), ("stops", "1x60"), ("none", "0x60"), ("gone", "1x20 stale")):
+        made[f'bundlekeel_leader{{cluster="{cluster}",job="bk",instance="a"}}'] = leads
+    made['bundlekeel_leader{cluster="acts",job="bk",instance="b"}'] = "0x60"
+    made['bundlekeel_obstacle_info{cluster="acts",job="bk",instance="b",code="NotLeader"}'] = "1x60"
+    made['bundlekeel_obstacle_info{cluster="stops",job="bk",instance="a",code="Paused"}'] = "1x60"
+    wanted = [("acts", "leader", 0), ("stops", "Paused", 1), ("none", "leader", 2), ("gone", "sidecars", 3)]
+    samples = [{"labels": f'{{cluster="{a}",code="{code}"}}', "value": value} for a, code, value in wanted]
+    query = concrete(query_of("What is in the way"))
+    evaluate(tools, tmp_path / "way.yml", made, {"expr": query, "eval_time": "59m", "exp_samples": samples})
+    evaluate(tools, tmp_path / "none.yml", {}, {"expr": query, "eval_time": "59m", "exp_samples": []})
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
