@@ -166,8 +166,9 @@ def _old(rows: list[BrokerView]) -> list[BrokerView]:
     return [*others, replace(last, report_age_seconds=1571.0, measured_seconds=None)]
 
 
-def _stopped(code: Code, **more: Any) -> dict[str, Any]:
-    return {"mode": "act", "acting": False, "acting_obstacle": code.value, "takeover": _TAKEN_OVER, **more}
+def _stopped(code: Code, detail: str = "", **more: Any) -> dict[str, Any]:
+    stopped = {"acting": False, "acting_obstacle": code.value, "acting_detail": detail}
+    return {"mode": "act", "takeover": _TAKEN_OVER, **stopped, **more}
 
 
 def _asked(what: str) -> Json:
@@ -291,7 +292,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "settings refused": Situation(records=(_BAD_SETTINGS,)),
     "unreadable": Situation(checks=(*_STORE_ANSWERS, _UNREADABLE)),
     "skewed": Situation(topic={"usage": rates(14.0, 1e6, 28.0, 1e6), "loss": rates(30.0, 0.0)}),
-    "second balancer": Situation(state=_stopped(Code.SECOND_BALANCER)),
+    "second balancer": Situation(state=_stopped(Code.SECOND_BALANCER, f"undone: {BUNDLE}; resting until 14:45:10Z")),
     "no store": Situation(checks=(_NO_STORE,)),
     "not acting": Situation(
         state={"mode_ceiling": "recommend", "takeover": _TAKEN_OVER},

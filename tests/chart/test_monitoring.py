@@ -108,9 +108,22 @@ def test_dashboards_link_to_the_runbooks_and_to_the_page(address: str, link: str
         shipped = (ROOT / "deploy/dashboards" / name).read_text(encoding="utf-8")
         back = text.replace(variables["page"], "http://localhost:8090/ui/")
         back = back.replace(f"${{runbooks}}{link.removeprefix(variables['runbooks'])}", LINK)
-        assert back.replace(variables["runbooks"], "https://docs.example.com/operations/runbooks") == shipped
+        assert back.replace(variables["runbooks"], "http://localhost:8000/operations/runbooks") == shipped
         assert (LINK in shipped) == (name == "bundlekeel-overview.json")
         assert link.startswith(variables["runbooks"]) and len(variables["runbooks"]) > len("https://d.example/")
+
+
+def test_the_page_without_an_ingress_has_an_address_of_its_own() -> None:
+    """It wins over that of an Ingress too; what is no address is refused."""
+    values, key = CHART / "ci" / "prometheus-operator-values.yaml", "monitoring.dashboards.pageUrl"
+    for more in ("ingress.enabled=false", "ingress.enabled=true,ingress.hosts={keel.example}"):
+        objects = render("keel", values, "--set", f"{key}=https://page.example/ui/", "--set", more)
+        (made,) = [item for item in objects if item["metadata"]["name"] == "keel-bundlekeel-dashboards"]
+        for text in made["data"].values():
+            variables = {item["name"]: item["query"] for item in json.loads(text)["templating"]["list"]}
+            assert variables["page"] == "https://page.example/ui/"
+    with pytest.raises(RuntimeError, match="pageUrl"):
+        render("keel", values, "--set", f"{key}=page.example")
 
 
 def test_dashboards_have_a_label_and_a_folder(tuned: list[Object]) -> None:

@@ -276,6 +276,7 @@ class FakeService(FakeChannel, FakeOverview):
             uptime_seconds=10_000.0,
             acting=False,
             acting_obstacle="RecommendOnly",
+            acting_detail="",
             takeover=None,
             settling=None,
         )

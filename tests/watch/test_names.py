@@ -14,8 +14,9 @@ from tests.support.world import FakeCluster, FakeSidecar
 from tests.watch.promql import BOARDS, TARGET, Known, annotations, documents, flat, groupings, panel_queries, panels
 
 KNOWN = Known.now()
-# Grafana's own units that we use.
-UNITS = {"none", "d", "percentunit", "percent", "s", "bytes", "Bps", "mps", "cpm", "cps", "reqps"}
+# Grafana's own units that we use, and words behind the figure: its unit `d` shows 60 days as 8.6 weeks.
+UNITS = {"none", "percentunit", "percent", "s", "bytes", "Bps", "mps", "cpm", "cps", "reqps"}
+UNITS |= {"suffix:days", "suffix:cores"}
 
 
 QUERIES = [*panel_queries(), *((f"{board}/{item['name']}", item["expr"]) for board, item in annotations())]
@@ -117,10 +118,29 @@ def test_panels_say_what_they_show(file: str, panel: dict[str, Any]) -> None:
         assert target["legendFormat"]
         kept = set(groupings(target["expr"])) | KNOWN.of(target["expr"])
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept
-    # An override is of a field that is there: a series by its legend, or a column by its label.
+    # An override is of a field that is there: a series by its legend after the cluster, or a column by its label.
     shown = [re.sub(r"\{\{\w+\}\}", r"\\w+", target["legendFormat"]) for target in panel["targets"]]
     for override in panel["fieldConfig"]["overrides"]:
-        assert any(re.fullmatch(pattern, override["matcher"]["options"]) for pattern in shown)
+        chosen = re.sub(r"^/\(\^\| \)(.+)\$/$", r"any \1", override["matcher"]["options"])
+        assert any(re.fullmatch(pattern, chosen) for pattern in shown)
+
+
+@pytest.mark.parametrize(("file", "panel"), panels(), ids=lambda value: value if isinstance(value, str) else None)
+def test_no_data_is_not_good_news(file: str, panel: dict[str, Any]) -> None:
+    """A panel without data says why in its own words, and a tile is not green then: its first colour is that of no
+    value, since no value shown is below 0."""
+    shown = panel["fieldConfig"]["defaults"]
+    assert len(shown["noValue"]) >= 10
+    if panel["type"] in ("stat", "bargauge"):
+        (lowest, *_) = shown["thresholds"]["steps"]
+        assert lowest == {"color": lowest["color"], "value": None} and lowest["color"] in ("text", "red")
+
+
+def test_age_and_share_are_not_stacked() -> None:
+    """Ages of two brokers, or shares of two clusters, have no sum."""
+    for board, panel in panels():
+        if panel["fieldConfig"]["defaults"].get("custom", {}).get("stacking"):
+            assert panel["fieldConfig"]["defaults"]["unit"] in ("none", "cpm", "cps"), f"{board}/{panel['title']}"
 
 
 def test_states_over_time_have_words_and_colours() -> None:
@@ -189,10 +209,22 @@ def test_an_axis_has_one_unit(file: str, panel: dict[str, Any]) -> None:
     assert len({unit(target["expr"]) for target in panel["targets"]}) == 1, f"{file}/{panel['title']}"
 
 
-def test_brokers_of_several_clusters_are_several_lines() -> None:
-    """Brokers of two clusters may have the same names."""
-    for place, query in panel_queries():
-        assert all("cluster" in labels for labels in re.findall(r"by \(([^()]*\bbroker\b[^()]*)\)", query)), place
+@pytest.mark.parametrize(("place", "query"), QUERIES, ids=lambda value: value[:60])
+def test_clusters_stay_apart(place: str, query: str) -> None:
+    """Every sum, maximum and so on is one of each cluster, whatever is chosen on top, and joins go by the cluster."""
+    made = re.findall(r"\b(?:sum|min|max|avg|count|topk|quantile)\b( by \([^()]*\bcluster\b[^()]*\) \()?", query)
+    assert all(made), place
+    assert all("cluster" in labels for labels in re.findall(r"\bon \(([^()]*)\)", query)), place
+    assert "ignoring" not in query and "without" not in query, place
+
+
+def test_legends_and_marks_begin_with_the_cluster() -> None:
+    """So that two lines, or two marks, of the same name are told apart."""
+    for board, panel in panels():
+        for target in panel["targets"]:
+            if target.get("format") != "table":
+                assert target["legendFormat"].startswith("{{cluster}} "), f"{board}/{panel['title']}"
+    assert all(item["textFormat"].startswith("{{cluster}} ") for _, item in annotations())
 
 
 @pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)

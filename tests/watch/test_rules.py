@@ -102,6 +102,22 @@ def test_days_until_overload_need_half_a_day_of_loads(tools: dict[str, Path], tm
     evaluate(tools, tmp_path / "days.yml", made, early, late)
 
 
+def test_whether_it_acts_is_shown_for_each_cluster(tools: dict[str, Path], tmp_path: Path) -> None:
+    """0: it acts; 1: a code stops it; 2: none leads; 3: none is scraped any more. Why a follower does not act is no
+    matter; where nothing was ever scraped there is no value."""
+    made = {}
+    for cluster, leads in (("acts", "1x60"), ("stops", "1x60"), ("none", "0x60"), ("gone", "1x20 stale")):
+        made[f'bundlekeel_leader{{cluster="{cluster}",job="bk",instance="a"}}'] = leads
+    made['bundlekeel_leader{cluster="acts",job="bk",instance="b"}'] = "0x60"
+    made['bundlekeel_obstacle_info{cluster="acts",job="bk",instance="b",code="NotLeader"}'] = "1x60"
+    made['bundlekeel_obstacle_info{cluster="stops",job="bk",instance="a",code="Paused"}'] = "1x60"
+    wanted = [("acts", "leader", 0), ("stops", "Paused", 1), ("none", "leader", 2), ("gone", "sidecars", 3)]
+    samples = [{"labels": f'{{cluster="{a}",code="{code}"}}', "value": value} for a, code, value in wanted]
+    query = concrete(query_of("What is in the way"))
+    evaluate(tools, tmp_path / "way.yml", made, {"expr": query, "eval_time": "59m", "exp_samples": samples})
+    evaluate(tools, tmp_path / "none.yml", {}, {"expr": query, "eval_time": "59m", "exp_samples": []})
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_each_alert_is_tested_both_ways(alert: dict[str, Any]) -> None:
     """One expectation in which it fires, and one in which nothing of it is there."""
@@ -125,7 +141,8 @@ def test_no_alert_without_a_runbook(alert: dict[str, Any]) -> None:
     assert severity in (*SEVERITIES, BY_MODE) or BY_CODE.fullmatch(severity)
     summary = alert["annotations"]["summary"].removeprefix(CLUSTER)
     assert summary and summary != alert["annotations"]["summary"]
-    assert alert["annotations"]["description"].endswith(".")
+    description = alert["annotations"]["description"]
+    assert description.endswith(".") and re.search(r"(?i)brokers?\b|bundles?\b|balanc|moves", description)
     runbook = ROOT / alert["annotations"]["runbook_url"]
     assert runbook == RUNBOOKS / f"{alert['alert']}.md"
     text = runbook.read_text(encoding="utf-8")
@@ -152,7 +169,7 @@ def test_alerts_notifications_and_runbooks_agree_how_severe_it_is() -> None:
     severity = {rule["alert"]: rule["labels"]["severity"] for rule in ALERTS}
     for alert, text in severity.items():
         page = (RUNBOOKS / f"{alert}.md").read_text(encoding="utf-8")
-        assert ("**Until morning:** no" in page) == ("critical" in text), alert
+        assert ("**Can it wait until morning?** No" in page) == ("critical" in text), alert
     expressions = {rule["alert"]: rule["expr"] for rule in ALERTS}
     (codes,) = re.findall(r'code=~"([^"]+)"', expressions["BundlekeelStoppedByItself"])
     for code in codes.split("|"):
@@ -184,11 +201,11 @@ def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_every_runbook_says_where_commands_run_and_what_can_wait(alert: dict[str, Any]) -> None:
-    """One convention for hosts, Kubernetes and Docker; whether it waits until morning; when the alert ends."""
+    """One convention for hosts, Kubernetes and Docker; whether it waits until morning, and why; when the alert ends."""
     text = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
     assert " [paste these once](index.md#commands), in Kubernetes for the leader's pod.\n" in text
     impact = text.partition("## Impact")[2].partition("## Diagnosis")[0]
-    assert re.search(r"^\*\*Until morning:\*\* (yes|no)\b", impact, re.MULTILINE)
+    assert re.search(r"^\*\*Can it wait until morning\?\*\* (Yes|No)\b[^:.]*: \w.{10}", impact, FLAGS)
     assert re.search(r"^The alert ends .+, once the cause is gone\.\n\Z", text, re.MULTILINE)
     assert "curl" not in text and "HOST:8090/" not in text
 
@@ -239,6 +256,30 @@ def test_no_broker_is_restarted_without_the_warning(alert: dict[str, Any]) -> No
     for step in re.split(r"^- ", mitigation, flags=re.MULTILINE):
         if re.search(r"(?i)\brestart", step) and re.search(r"(?i)\bbrokers?\b", step):
             assert "index.md#before-you-restart-a-broker" in step
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
+def test_whoever_restarts_a_sidecar_is_told_how(alert: dict[str, Any]) -> None:
+    """In one place for all: by systemd, in Kubernetes and in Docker."""
+    page = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
+    said = page.partition("**Can it wait")[2].partition("## Diagnosis")[0] + page.partition("## Mitigation")[2]
+    for step in re.split(r"^- ", said, flags=re.MULTILINE):
+        if re.search(r"(?i)(?<!not )\brestart(ed)?\b", step) and re.search(r"(?i)\b(sidecars?|leader)\b", step):
+            assert "index.md#restart-a-sidecar" in step
+    index = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
+    how = index.partition("\n## Restart a sidecar\n")[2].partition("\n## ")[0]
+    for command in ("systemctl restart bundlekeel", "kubectl -n", "docker compose restart", "docker restart"):
+        assert f"`{command}" in how
+
+
+@pytest.mark.parametrize("name", ["BundlekeelStoppedByItself", "BundlekeelCannotDecide", "BundlekeelQuotaRatesLeft"])
+def test_a_runbook_explains_every_code_of_its_alert(name: str) -> None:
+    """Below what to look at or what to do; where both are by code, there too."""
+    (rule,) = [rule for rule in ALERTS if rule["alert"] == name]
+    (codes,) = re.findall(r'(?:code|outcome)=~"([^"]+)"', rule["expr"])
+    page = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8").partition("## Diagnosis")[2]
+    parts = page.split("## Mitigation") if name == "BundlekeelStoppedByItself" else [page]
+    assert [code for part in parts for code in codes.split("|") if f"`{code}`" not in part] == []
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])

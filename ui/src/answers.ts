@@ -1304,6 +1304,8 @@ export interface SplitView {
 export interface State {
   /** whether this sidecar carries out what it plans */
   acting: boolean;
+  /** what exactly: which brokers, or who and why; empty: the code says it all */
+  acting_detail: string;
   /** the code of why not */
   acting_obstacle: string | null;
   /** the cluster's name, by the settings */

@@ -148,13 +148,13 @@ def _mode(state: State) -> Text:
     text = Text(f"{state.mode} (ceiling {state.mode_ceiling})")
     if state.acting:
         return text.append(", acting", style=_GOOD)
-    code = state.acting_obstacle
+    code, detail = state.acting_obstacle, state.acting_detail
     if state.role != "leader" and state.leader and state.cycle:
         # A follower never acts; what counts is what the leader does.
-        code = state.cycle.obstacle
+        code, detail = state.cycle.obstacle, ""
         if not code and state.mode == "act":
             return text.append(f", acting: yes, by {state.leader.id}", style=_GOOD)
-    why = f" ({code}: {explain(code)})" if code else ""
+    why = f" ({code}: {explain(code)}{f': {detail}' if detail else ''})" if code else ""
     return text.append(f", not acting{why}", style=_DIM)
 
 

@@ -165,6 +165,7 @@ class BalancerService:
             uptime_seconds=p.clock.boot() - self._started,
             acting=report is not None and obstacle is None and p.leadership.leading,
             acting_obstacle=obstacle.code.value if obstacle else None,
+            acting_detail=obstacle.detail if obstacle else "",
             takeover=p.shared_state.takeover.view() if p.shared_state.takeover is not None else None,
             settling=p.outage.view(),
         )

@@ -375,6 +375,17 @@ def test_status_of_a_follower_says_who_acts(sidecar: Sidecar) -> None:
     sidecar.service.state = state  # type: ignore[method-assign]
 
 
+def test_status_says_what_exactly_stops_the_leader(sidecar: Sidecar) -> None:
+    """Which brokers, or who and why; nothing where there is nothing to add."""
+    state = sidecar.service.state
+    stopped = replace(state(), mode="act", acting_obstacle="FrozenReports", acting_detail="broker-1:8080")
+    sidecar.service.state = lambda: stopped  # type: ignore[method-assign]
+    said = " ".join(sidecar.run("status").stdout.split())
+    assert "their reports never change: broker-1:8080)" in said
+    sidecar.service.state = state  # type: ignore[method-assign]
+    assert "not carried out)" in " ".join(sidecar.run("status").stdout.split())
+
+
 def test_what_people_asked_for_shows_where_one_looks_first(sidecar: Sidecar) -> None:
     """Drains, cordons and pauses of scopes, in `status` and `brokers`."""
     said = sidecar.run("status").stdout

@@ -165,6 +165,7 @@ class State(Answer):
     uptime_seconds: Annotated[float, Doc("since this process began")]
     acting: Annotated[bool, Doc("whether this sidecar carries out what it plans")]
     acting_obstacle: Annotated[str | None, Doc("the code of why not")]
+    acting_detail: Annotated[str, Doc("what exactly: which brokers, or who and why; empty: the code says it all")]
     takeover: Annotated[TakeoverView | None, Doc("the last takeover; null: there was none")]
     settling: Annotated[SettlingView | None, Doc("after an outage: what is waited for")]
 

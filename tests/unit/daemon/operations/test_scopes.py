@@ -129,3 +129,17 @@ async def test_a_pause_without_an_end_ends_at_null(service: Service) -> None:
         assert (view.reason, view.by) == ("look", "ann")
     made = await service.pause(reason="look", by="ann", seconds=60)
     assert service.state().paused.until_ms == made.until_ms == made.since_ms + 60_000
+
+
+async def test_the_state_says_what_exactly_stops_the_leader() -> None:
+    """Beside the code: here who paused it, and why; nothing while it acts."""
+    cluster = PageCluster({"b1:8080": [("shop/orders", 0.3)], "b2:8080": []})
+    sidecar = PageSidecar(cluster, mode="act", params=Parameters(), pace=0.0)
+    await sidecar.lead()
+    await sidecar.cycle.turn()
+    before = sidecar.service.state()
+    assert (before.acting_obstacle, before.acting_detail) == (None, "")
+    await sidecar.service.pause(reason="look", by="ann", seconds=None)
+    await sidecar.cycle.turn()
+    stopped = sidecar.service.state()
+    assert (stopped.acting_obstacle, stopped.acting_detail) == ("Paused", "by ann: look")
