@@ -346,7 +346,7 @@ def test_recalibration_in_its_own_pod() -> None:
 
 
 def test_the_journal_outlives_its_pod() -> None:
-    """On the claim, each pod under its own name, in the Deployment and beside brokers; no job waits for that storage."""
+    """On the claim, each pod under its own name, in the Deployment and beside brokers; no job waits for it."""
     beside = broker_values("customized")
     (sidecar,) = beside["initContainers"]
     deployment = _spec("customized", "keel-bundlekeel")
