@@ -89,7 +89,7 @@ lock: packages ## Resolve the dependencies anew into requirements/*.lock (hashes
 	uv pip compile pyproject.toml --extra topics --extra history --extra otel -c requirements/runtime.lock -c requirements/dev.lock $(LOCKED) -o requirements/otel.lock
 	uv pip compile pyproject.toml --extra history --extra spark -c requirements/dev.lock $(LOCKED) -o requirements/spark.lock
 	uv pip compile pyproject.toml --extra topics --group demo -c requirements/dev.lock $(LOCKED) -o requirements/demo.lock
-	for group in java go node; do uv pip compile --group $$group $(LOCKED) -o requirements/$$group.lock; done
+	for group in java go node audit; do uv pip compile --group $$group $(LOCKED) -o requirements/$$group.lock; done
 	printf 'hatchling==1.33.0\nsetuptools\nwheel\n' | uv pip compile - -c requirements/dev.lock $(LOCKED) -o requirements/build.lock
 
 clean: ## Remove the virtual environment and caches (the Java cache outside the tree stays)

@@ -51,6 +51,9 @@ No bundle is moved before mode `act` **and** `bundlekeel takeover`, unless the b
 follow the [go-live checklist](../../../docs/operations/go-live.md). Quota groups (`settings.quotas`, off by default)
 are enforced in mode `act` with or without a takeover.
 
+The journal, the record of what was changed and who asked for it, ends with its pod unless `journal.existingClaim` names
+a claim ([the journal as evidence](../../../docs/operations/security.md#the-journal-as-evidence)).
+
 ## Uninstalling the chart
 
 ```sh

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+from argparse import RawDescriptionHelpFormatter
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import partial
 from typing import Any, Literal, cast, get_args, get_origin
 
 import typer
@@ -15,6 +17,7 @@ from bundlekeel.cli.examples import examples_of
 from bundlekeel.cli.exit_codes import EPILOG
 from bundlekeel.cli.offline import decide
 from bundlekeel.cli.wiring import Wiring
+from bundlekeel.jobs.__main__ import parser as recalibrate_parser
 from dev import NOTE
 
 _SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")
@@ -78,8 +81,19 @@ def cli_page() -> str:
             lines += _command(path, command)
         if examples := examples_of(name):
             lines += ["```", *examples, "```", ""]
-    lines += [_DECIDE, *_notes()]
+    lines += [_DECIDE, *_notes(), "", *_recalibrate()]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _recalibrate() -> list[str]:
+    """The help of the other program, which needs pyspark only when it runs."""
+    made = recalibrate_parser()
+    made.formatter_class = partial(RawDescriptionHelpFormatter, width=100)
+    return [
+        *("## `bundlekeel-recalibrate`", ""),
+        "The nightly job, a program of its own: [how to run it](../operations/recalibrate.md).",
+        *("", "```", made.format_help().rstrip(), "```"),
+    ]
 
 
 def _commands(commands: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:

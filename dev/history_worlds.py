@@ -1,6 +1,7 @@
 """Made-up history: days of a cluster with seasons, growth, noise and spikes, in exactly the recorded schema.
 
-`python -m dev.history_worlds --days N --brokers B --bundles M --seed S --uri URI [--poison KIND]`
+`python -m dev.history_worlds --days N --brokers B --bundles M --seed S --uri URI [--flicker F] [--parameter NAME=VALUE]
+[--poison KIND]`
 
 The same world comes as dense arrays (`dense`), without files, or as files (`write`): a balancer with the world's own
 parameters runs through it, and what it saw and did is recorded by the real adapters, one file an hour as after
@@ -21,6 +22,7 @@ from bundlekeel.adapters.history import ParquetStore
 from bundlekeel.core.history.frames import frame_of, outcome_of
 from bundlekeel.core.history.record import SCHEMA, CycleRecord, Frame, recorded
 from bundlekeel.core.model.load import CPU, RESOURCES
+from bundlekeel.core.model.parameters import Parameters, coerce
 from bundlekeel.ports.history import HOUR_MS
 from bundlekeel.sim.backtest.measures import Candidate
 from bundlekeel.sim.backtest.periods import beginning, periods, traits
@@ -160,15 +162,20 @@ def main() -> None:
     parser.add_argument("--bundles", type=int, default=200, help="of the whole cluster")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--period", type=int, default=60, help="seconds between two records")
+    parser.add_argument("--flicker", type=float, default=World().flicker, help="noise from picture to picture")
+    parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="of the balancer then")
     parser.add_argument("--uri", required=True)
     parser.add_argument("--poison", choices=("", *POISONS), default="")
     given = parser.parse_args()
+    wanted = [item.split("=", 1) for item in given.parameter]
     world = World(
         seed=given.seed,
         days=given.days,
         brokers=given.brokers,
         bundles=given.bundles,
         period_seconds=given.period,
+        flicker=given.flicker,
+        params=replace(Parameters(), **{name: coerce(name, value) for name, value in wanted}),
     )
     files = write(world, given.uri, poison=given.poison).files()
     print(f"{len(files)} files, {sum(file.size for file in files):,} bytes in {given.uri}")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from bundlekeel.cli.offline.sim_files import suite
+from bundlekeel.cli.offline.simulate_report import COLUMNS
 from bundlekeel.sim import scenario
 from bundlekeel.sim.scenario import EVENTS, Expect, Scenario
 from dev import NOTE
@@ -32,6 +33,7 @@ _WORDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true
 def scenarios_page() -> str:
     """The page."""
     lines = ["# Scenarios", "", f"<!-- {NOTE} -->", "", _INTRO, ""]
+    lines += ["## Columns of the answer", "", *table(["column", "what"], [[c.title, c.why] for c in COLUMNS]), ""]
     for item in suite():
         lines += [f"## `{item.name}`", "", f"{item.title}. {item.about}".strip(), ""]
         lines += [f"{_size(item)}. Source: {item.source}.", "", f"Expected: {_expected(item.expect)}.", ""]

@@ -72,7 +72,7 @@ def test_the_docs_say_what_the_file_has() -> None:
     rows = dict(re.findall(r"(?m)^\| `([a-z0-9-]+)` \| .*?`127\.0\.0\.1:(\d+)` \|", text))
     published = {name: service["ports"][0]["published"] for name, service in _services().items() if "ports" in service}
     assert rows == published
-    settings = yaml.safe_load((FOLDER / "sidecar.yaml").read_text(encoding="utf-8"))
+    settings = yaml.safe_load((FOLDER / "sidecar" / "settings.yaml").read_text(encoding="utf-8"))
     assert f"cluster `{settings['cluster']}`" in text
     for name in ("broker-1", "broker-2", "broker-3"):
         environment = _services()[name]["environment"]
@@ -158,6 +158,16 @@ def test_mounted_files_exist() -> None:
                 assert mount["read_only"] is True
 
 
+def test_settings_are_mounted_as_a_folder() -> None:
+    """A mounted file stays the old one when an editor renames a new file over it; sidecars read a change again."""
+    path = Path(re.findall(r"BUNDLEKEEL_CONFIG=(\S+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"))[0])
+    for number in (1, 2, 3):
+        mounts = {mount["target"]: Path(mount["source"]) for mount in _services()[f"sidecar-{number}"]["volumes"]}
+        assert (mounts[str(path.parent)] / path.name).is_file()
+    page = (ROOT / "docs" / "operations" / "docker.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"--volume \S+:(/etc/\S+?):ro", page)) == {str(path.parent)}
+
+
 def test_prometheus_asks_every_sidecar_and_broker_and_knows_the_rules() -> None:
     """Names are those of services, ports those they listen on."""
     config = yaml.safe_load((FOLDER / "prometheus.yml").read_text(encoding="utf-8"))
@@ -182,7 +192,7 @@ def test_grafana_shows_the_committed_dashboards() -> None:
 
 def test_sidecars_are_told_apart_and_beside_their_brokers() -> None:
     """Each has its own name, which the settings let in as Host, and waits for its broker."""
-    allowed = yaml.safe_load((FOLDER / "sidecar.yaml").read_text(encoding="utf-8"))["api"]["allowed_hosts"]
+    allowed = yaml.safe_load((FOLDER / "sidecar" / "settings.yaml").read_text(encoding="utf-8"))["api"]["allowed_hosts"]
     for number in (1, 2, 3):
         service = _services()[f"sidecar-{number}"]
         assert service["hostname"] == f"sidecar-{number}"
@@ -207,7 +217,7 @@ def test_the_mode_is_a_variable() -> None:
         services = json.loads(answer.stdout)["services"]
         for number in (1, 2, 3):
             variables = services[f"sidecar-{number}"]["environment"]
-            assert load_settings(FOLDER / "sidecar.yaml", environ=variables).settings.mode == mode
+            assert load_settings(FOLDER / "sidecar" / "settings.yaml", environ=variables).settings.mode == mode
 
 
 def test_the_traffic_script_is_a_script() -> None:

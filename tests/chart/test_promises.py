@@ -345,6 +345,25 @@ def test_recalibration_in_its_own_pod() -> None:
         assert claims == ["bundlekeel-history"]
 
 
+def test_the_journal_outlives_its_pod() -> None:
+    """On the claim, each pod under its own name, in the Deployment and beside brokers; no job waits for it."""
+    beside = broker_values("customized")
+    (sidecar,) = beside["initContainers"]
+    deployment = _spec("customized", "keel-bundlekeel")
+    for container, volumes in ((deployment["containers"][0], deployment["volumes"]), (sidecar, beside["extraVolumes"])):
+        names = [item["name"] for item in container["env"]]
+        paths = {item["name"]: item.get("value") for item in container["env"]}
+        assert paths["BUNDLEKEEL__JOURNAL__PATH"] == "/journal/$(POD_NAME).jsonl"
+        # Kubernetes fills in what stands above it only.
+        assert names.index("POD_NAME") < names.index("BUNDLEKEEL__JOURNAL__PATH")
+        assert {"name": "bundlekeel-journal", "mountPath": "/journal"} in container["volumeMounts"]
+        claims = {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v}
+        assert claims == {"bundlekeel-journal": "bundlekeel-journal"}
+    jobs = [pod for pod in pods("customized") if "Deployment" not in pod.owner]
+    assert len(jobs) >= 4
+    assert not any("journal" in json.dumps(pod.spec) for pod in jobs)
+
+
 def test_recalibration_is_tried_again_only_where_that_may_help() -> None:
     """Not what the command refuses (exit codes 1 and 2); a store that does not answer, or memory, may be there then."""
     job = of_kind("history-recalibrate", "CronJob", "keel-bundlekeel-recalibrate")["spec"]["jobTemplate"]["spec"]

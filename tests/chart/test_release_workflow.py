@@ -44,7 +44,7 @@ def test_notes_and_assets_are_made(tmp_path: Path) -> None:
     given = {
         **os.environ,
         "REGISTRY": "r",
-        "GITHUB_REF_NAME": f"v{__version__}",
+        "TAG": f"v{__version__}",
         "GITHUB_OUTPUT": str(tmp_path / "out"),
     }
     made = subprocess.run(
@@ -94,6 +94,41 @@ def test_nothing_is_published_before_everything_passed() -> None:
     assert before("site") >= {"wheel", "image", "chart"}
 
 
+def test_a_rehearsal_publishes_nothing() -> None:
+    """Run by hand, every job runs; what pushes, attests, deploys or creates a release stands behind the event."""
+    publishing = re.compile(r"helm push|gh release create|type=registry|imagetools|deploy-pages@|attest-build")
+    behind = "github.event_name == 'push'"
+    steps = [step for job in _jobs().values() for step in job["steps"] if publishing.search(str(step))]
+    assert len(steps) == 6
+    for step in steps:
+        run = step.get("run", "")
+        assert step.get("if") == behind or '"$GITHUB_EVENT_NAME"' in run, step
+    assert all("if" not in job for job in _jobs().values())
+    assert "--push" not in WORKFLOW.read_text(encoding="utf-8")
+    (build,) = [step["run"] for step in steps if "type=registry" in step.get("run", "")]
+    # The shell's own lines, with a program in the place of docker that prints what it is asked.
+    for event, output in (
+        ("push", "--output type=registry"),
+        ("workflow_dispatch", "--output type=oci,dest=image.tar"),
+    ):
+        script = f'docker() {{ echo "$@"; }}; jq() {{ :; }}; GITHUB_OUTPUT=/dev/null; cd "$(mktemp -d)"\n{build}'
+        given = {**os.environ, "GITHUB_EVENT_NAME": event, "IMAGE": "r/b:1", "NAME": "b"}
+        said = subprocess.run(["bash", "-e"], input=script, env=given, capture_output=True, text=True, check=True)
+        assert output in said.stdout.splitlines()[0]
+
+
+def test_what_is_pinned_is_audited() -> None:
+    """Every lock, and each image that is released; regularly, as new vulnerabilities are found in old packages."""
+    audit = yaml.safe_load((WORKFLOW.parent / "audit.yml").read_text(encoding="utf-8"))
+    # YAML 1.1 reads the key `on` as true.
+    assert audit[True]["schedule"]
+    jobs = audit["jobs"]
+    assert any("for lock in requirements/*.lock" in step.get("run", "") for step in jobs["locks"]["steps"])
+    released = {item["target"] for item in _jobs()["image"]["strategy"]["matrix"]["include"]}
+    assert set(jobs["image"]["strategy"]["matrix"]["target"]) == released
+    assert jobs["image"]["steps"][-1]["with"]["image"] == "audited"
+
+
 def test_the_bot_for_updates_looks_where_something_is_pinned() -> None:
     """It says nothing of a folder without the file that it knows."""
     known = {"github-actions": ".github/workflows/", "npm": "package-lock.json", "docker-compose": "docker-compose.yml"}
@@ -105,8 +140,10 @@ def test_the_bot_for_updates_looks_where_something_is_pinned() -> None:
 
 def test_jobs_end_and_locks_are_heeded() -> None:
     """What pip installs has its hash in a lock."""
-    text = WORKFLOW.read_text(encoding="utf-8")
-    assert yaml.safe_load(text)["concurrency"]["group"]
-    for job in _jobs().values():
-        assert 0 < job["timeout-minutes"] <= 360
-    assert all("--require-hashes" in line for line in text.splitlines() if "pip install" in line)
+    for path in WORKFLOW.parent.iterdir():
+        text = path.read_text(encoding="utf-8")
+        made = yaml.safe_load(text)
+        assert made["concurrency"]["group"]
+        for job in made["jobs"].values():
+            assert 0 < job["timeout-minutes"] <= 360
+        assert all("--require-hashes" in line for line in text.splitlines() if "pip install" in line)

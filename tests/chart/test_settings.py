@@ -112,7 +112,7 @@ def test_history_and_calibration(tmp_path: Path) -> None:
 
 def test_compose_settings_are_taken() -> None:
     """The same for the three sidecars of docker-compose.yml."""
-    file = CHART.parent.parent / "compose" / "sidecar.yaml"
+    file = CHART.parent.parent / "compose" / "sidecar" / "settings.yaml"
     answer = CliRunner().invoke(config_app, ["check", "--elsewhere", str(file)])
     assert answer.exit_code == 0, answer.output
     settings = load_settings(file, environ={}).settings

@@ -158,6 +158,10 @@ def test_no_secret_can_be_given_as_a_value() -> None:
         ({"deadman": {"after": "10s"}}, "deadman.after: 10s is shorter than three cycles of 10s"),
         ({"deadman": {"after": "2m"}, "settings": {"cycle": {"interval": 60}}}, "shorter than three cycles of 60"),
         ({"serviceAccount": {"create": False}, "kubernetesEvents": {"enabled": True}}, "set serviceAccount.name"),
+        (
+            {"journal": {"existingClaim": "x"}, "settings": {"journal": {"path": "/journal/a"}}},
+            "settings.journal.path: leave it out",
+        ),
         ({"ingress": {"enabled": True}}, "ingress.hosts is empty: name the host"),
         ({"pulsar": {"sasl": {"existingSecret": "zk"}}}, "set settings.store.sasl_username"),
         ({"ingress": {"enabled": True, "hosts": ["a.b"]}, "deployment": {"enabled": False}}, "there is no Service"),

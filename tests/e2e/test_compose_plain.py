@@ -97,12 +97,12 @@ class Stack:
         places are below our folder."""
         image = stages((ROOT / "Dockerfile").read_text("utf-8"))[-1]
         program, *arguments = json.loads(image.last("ENTRYPOINT")) + json.loads(image.last("CMD"))
-        (settings,) = [m["source"] for m in self.services[name]["volumes"] if m["target"].endswith("settings.yaml")]
+        (settings,) = [m["source"] for m in self.services[name]["volumes"] if m["target"] == "/etc/bundlekeel"]
         own = self.folder / name
         given = self.services[name]["environment"].items()
         environment = {
             **{key: re.sub(r"\$\{\w+:-(.*)\}", r"\1", value) for key, value in given},
-            "BUNDLEKEEL_CONFIG": ROOT / settings,
+            "BUNDLEKEEL_CONFIG": ROOT / settings / "settings.yaml",
             "BUNDLEKEEL__MEMBER_ID": self.services[name]["hostname"],
             "BUNDLEKEEL__API__HOST": HOSTS[name],
             "BUNDLEKEEL__API__SOCKET": self.socket(name),

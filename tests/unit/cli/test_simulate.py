@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -48,6 +50,28 @@ def test_help_names_what_it_does() -> None:
     text = re.sub(r"\x1b\[[0-9;]*m", "", invoke("--help").stdout)
     for option in ("--strategy", "--pair", "--against", "--suite", "--list", "--seed", "--seeds", "--html"):
         assert option in text
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the page's command is one of jq")
+def test_the_command_of_the_page_makes_a_scenario(tmp_path: Path) -> None:
+    """What `bundlekeel bundles -o json` says of a cluster; a bundle that nobody owns is left out."""
+    page = (Path(__file__).parents[3] / "docs/concepts/simulator.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"-o json \| jq '\n(.*?)\n' > our-cluster.yaml", page, re.DOTALL)
+    given = [
+        {"bundle": "shop/orders/0x00000000_0x80000000", "broker": "b-1:8080", "score_ratio": 0.075},
+        {"bundle": "shop/orders/0x80000000_0xffffffff", "broker": "b-1:8080", "score_ratio": 0.2},
+        {"bundle": "shop/orders/0x00000000_0x40000000", "broker": "b-2:8080", "score_ratio": 0.0},
+        {"bundle": "shop/video/0x00000000_0xffffffff", "broker": None, "score_ratio": 0.0},
+    ]
+    made = subprocess.run(["jq", program], input=json.dumps(given), capture_output=True, text=True, check=True)
+    file = tmp_path / "our-cluster.yaml"
+    file.write_text(made.stdout, encoding="utf-8")
+    scenario = load(str(file))
+    assert [(item.name, item.sizes, item.owners) for item in scenario.tenants] == [
+        ("shop/orders-0", (0.075, 0.2), (0,)),
+        ("shop/orders-1", (0.0,), (1,)),
+    ]
+    assert [item.count for item in scenario.brokers] == [2]
 
 
 def test_list_names_every_shipped_scenario() -> None:

@@ -54,6 +54,9 @@
 {{- if and .Values.pulsar.sasl.existingSecret (not (dig "store" "sasl_username" "" .Values.settings)) -}}
 {{- fail "pulsar.sasl.existingSecret holds the password alone: set settings.store.sasl_username" -}}
 {{- end -}}
+{{- if and .Values.journal.existingClaim (dig "journal" "path" "" .Values.settings) -}}
+{{- fail "settings.journal.path: leave it out: with journal.existingClaim each pod writes /journal/{pod}.jsonl" -}}
+{{- end -}}
 {{- range dig "notify" "webhooks" list .Values.settings -}}
 {{- if .url -}}
 {{- fail "settings.notify.webhooks: url may hold a secret, and a ConfigMap is no place for one: mount a Secret with extraVolumes, and set url_file" -}}

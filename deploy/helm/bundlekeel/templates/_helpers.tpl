@@ -141,7 +141,8 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{/* What every container of ours has besides its settings file. */}}
+{{/* What every container of ours has besides its settings file. With `journals`, which whoever runs sidecars for good adds to
+     the root, the journal outlives its pod; no job has that: the failsafe must run while the claim's storage does not. */}}
 {{- define "bundlekeel.env" -}}
 env:
   - name: POD_IP
@@ -157,6 +158,10 @@ env:
   {{- if .Values.pulsar.sasl.existingSecret }}
   - name: BUNDLEKEEL_SECRETS_DIR
     value: /run/secrets/bundlekeel/secrets
+  {{- end }}
+  {{- if and .journals .Values.journal.existingClaim }}
+  - name: BUNDLEKEEL__JOURNAL__PATH
+    value: /journal/$(POD_NAME).jsonl
   {{- end }}
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
@@ -194,6 +199,9 @@ envFrom:
 {{- end }}
 {{- if .Values.history.existingClaim }}
 - {name: bundlekeel-history, mountPath: /history}
+{{- end }}
+{{- if and .journals .Values.journal.existingClaim }}
+- {name: bundlekeel-journal, mountPath: /journal}
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
@@ -254,6 +262,11 @@ envFrom:
 - name: bundlekeel-history
   persistentVolumeClaim:
     claimName: {{ . | quote }}
+{{- end }}
+{{- if and .journals .Values.journal.existingClaim }}
+- name: bundlekeel-journal
+  persistentVolumeClaim:
+    claimName: {{ .Values.journal.existingClaim | quote }}
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}

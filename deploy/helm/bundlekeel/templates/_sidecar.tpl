@@ -32,16 +32,18 @@ BUNDLEKEEL_WITHIN={{ int .Values.sidecar.drain.withinSeconds }} BUNDLEKEEL_WARM=
 
 {{/* Values for the Apache Pulsar chart, which has no other hook for a container of ours (4.7.0). */}}
 {{- define "bundlekeel.brokerValues" -}}
-# For the Apache Pulsar chart: helm upgrade … -f this-file. Lists replace those of your own values: join them by hand.
+{{- $run := merge (dict "journals" true) . -}}
+# For the Apache Pulsar chart: helm upgrade … -f this-file. Lists, and broker.additionalCommand, replace those of your own values: join them
+# by hand.
 broker:
   {{- if .Values.sidecar.drain.enabled }}
   gracePeriod: {{ add (int .Values.sidecar.drain.withinSeconds) 60 }}
   additionalCommand: {{ printf "%s python3 /opt/bundlekeel-hook/broker_hook.py back &" (include "bundlekeel.hookEnv" .) | quote }}
   {{- end }}
   initContainers:
-    - {{- include "bundlekeel.sidecarContainer" . | nindent 6 }}
+    - {{- include "bundlekeel.sidecarContainer" $run | nindent 6 }}
   extraVolumes:
-    {{- include "bundlekeel.volumes" . | nindent 4 }}
+    {{- include "bundlekeel.volumes" $run | nindent 4 }}
     {{- if .Values.sidecar.drain.enabled }}
     - name: bundlekeel-hook
       configMap:
