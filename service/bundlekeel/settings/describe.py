@@ -8,6 +8,7 @@ from typing import Any
 
 from bundlekeel.core.guard.scope import is_glob
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
+from bundlekeel.core.model.uris import LOOPBACK
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
@@ -110,9 +111,6 @@ def _row(key: str, value: object, origin: str, unit: str, why: str) -> Json:
 
 
 _AVG = "avg"
-
-
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def warnings_of(settings: Settings) -> list[str]:
