@@ -225,7 +225,7 @@ def _curl(example: _Example) -> str:
     words = ["curl", "-sN" if example.stream else "-s"]
     words += ["--unix-socket", "bundlekeel.sock"] if example.socket else []
     words += [] if method == ("get" if body is None else "post") else ["-X", method.upper()]
-    words += ["--json", json.dumps(body)] if body is not None else []
+    words += ["-H", "Content-Type: application/json", "-d", json.dumps(body)] if body is not None else []
     words += (
         ["--get", *(word for item in query.items() for word in ("--data-urlencode", "=".join(item)))] if query else []
     )

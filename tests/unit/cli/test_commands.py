@@ -432,6 +432,8 @@ def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
         (["journal", "--limit=0"], 2, "'0': expected greater than or equal to 1"),
         (["plan", "--scale", "x"], 2, "'x': expected a number"),
         (["status", "--url", "http://127.0.0.1:99999"], 2, "with a port from 1 to 65535"),
+        (["doctor", "--for", "act", "--token-file", "none"], 2, "--token-file none cannot be read"),
+        (["where", "shop/orders", "--if-unowned", "--token-file", "none"], 2, "--token-file none cannot be read"),
         (["status", "--token-file", "none"], 2, "No such file or directory; `bundlekeel token new` makes a token"),
         (["token", "new", "a b"], 2, "(allowed: letters, digits, _ - @, up to 64)"),
     ],
