@@ -18,6 +18,7 @@ from bundlekeel.cli.wiring import Wiring
 from dev import NOTE
 
 _SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")
+_OF_EVERY = "Options of every command that asks a sidecar"
 
 _INTRO = """\
 A running sidecar is found by `--url`, `--socket`, or the settings file (`-c`): its unix socket when there is one,
@@ -68,7 +69,7 @@ def cli_page() -> str:
     """The page."""
     root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None)))
     lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
-    lines += ["## Options of every command that asks a sidecar", "", *_table(_shared(root))]
+    lines += [f"## {_OF_EVERY}", "", *_table(_shared(root))]
     panel = ""
     for name, top in root.commands.items():
         if top.rich_help_panel != panel:
@@ -101,7 +102,9 @@ def _command(path: str, command: Any) -> list[str]:
     asks = any(item.name == "url" for item in options)
     own = [item for item in options if item.name != "help" and not (asks and item.name in _SHARED)]
     body = [_row(f"`{_usage(item)}`", item) for item in arguments] + [_row(_names(item), item) for item in own]
-    return [*lines, *_table(body)]
+    without = "" if any(item.name == "watching" for item in options) else " but `--watch` and `--interval`"
+    also = [f"And the [{_OF_EVERY[0].lower()}{_OF_EVERY[1:]}](#{_OF_EVERY.lower().replace(' ', '-')}){without}.", ""]
+    return [*lines, *_table(body), *(also if asks else [])]
 
 
 def _shared(root: Any) -> list[str]:

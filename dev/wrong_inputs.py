@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -150,7 +151,7 @@ def _ran(*arguments: str, given: str = "") -> list[str]:
         except SystemExit as end:
             code = int(end.code or 0)
     printed = [line.rstrip() for line in raw.getvalue().decode().strip().splitlines()]
-    return ["```text", f"$ bundlekeel {' '.join(arguments)}", *printed, f"(exit code {code})", "```", ""]
+    return ["```text", f"$ {shlex.join(('bundlekeel', *arguments))}", *printed, f"(exit code {code})", "```", ""]
 
 
 async def _asked(method: str, path: str, body: Any) -> list[str]:
