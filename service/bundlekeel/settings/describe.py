@@ -165,6 +165,14 @@ def _of_security(settings: Settings) -> list[str]:
     if api.auth.on and api.auth.peer_token_file is None:
         what = "not set, so a follower cannot pass a dry run on to the leader and makes it from its own snapshot"
         found.append(_warning("api.auth.peer_token_file", None, what, "a file with a token of role operator"))
+    for name in ("jwt_issuer", "jwt_audience"):
+        if (given := getattr(api.auth, name)) and api.auth.jwt_key_file is None:
+            what = "has no effect without api.auth.jwt_key_file"
+            found.append(_warning(f"api.auth.{name}", given, what, "public keys (PEM) in api.auth.jwt_key_file"))
+    if api.auth.peer_token_file is not None and not api.auth.on:
+        what = "this sidecar asks nobody for a token: neither api.auth.tokens_file nor api.auth.jwt_key_file is set"
+        better = "a file of tokens that all sidecars share"
+        found.append(_warning("api.auth.peer_token_file", str(api.auth.peer_token_file), what, better))
     for section, name in (("admin", "brokers"), ("store", "ZooKeeper")):
         if not getattr(settings, section).tls_verify:
             found.append(_warning(f"{section}.tls_verify", False, f"an attacker in between can pose as {name}", "true"))

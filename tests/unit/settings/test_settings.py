@@ -159,6 +159,27 @@ class TestRefusals:
                 "loadBalancerSheddingEnabled",
                 "a setting of the brokers, not of Bundle",
             ),
+            (
+                "managedLedgerDefaultAckQuorum: 2",
+                "managedLedgerDefaultAckQuorum",
+                "broker.conf, which is not read here",
+            ),
+            ("api: {webServicePort: 1}", "api.webServicePort", "broker.conf, which is not read here"),
+            (
+                "metadataStoreUrl: 'zk:a:1'",
+                "metadataStoreUrl",
+                "did you mean 'metadata_store'? Other keys of broker.conf",
+            ),
+            (
+                "parameters: {managedLedgerDefaultAckQuorum: 2}",
+                "parameters.managedLedgerDefaultAckQuorum",
+                "unknown parameter; a setting of the brokers",
+            ),
+            (
+                "parameters: {loadBalancerSheddingEnabled: false}",
+                "parameters.loadBalancerSheddingEnabled",
+                "Other keys of broker.conf are not read here",
+            ),
             ("api: {strategy: avg}", "api.strategy", "unknown key; it belongs at the top"),
             ("keep_days: 3", "keep_days", "did you mean 'history.keep_days'?"),
             ("interval: 3", "interval", "unknown key (allowed: "),
