@@ -34,6 +34,8 @@ known are refused. A request of each route with curl and httpx: [examples](api-e
 - **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
   up to {MAX_BODY_BYTES // 1024} KiB (413) that arrive within {BODY_SECONDS:.0f} s (408). A request ends after
   {REQUEST_SECONDS:.0f} s (504). There is no CORS.
+- **`DELETE`** has a body, too: its `reason`. A client whose `delete` takes no body has a general call for it (httpx:
+  `request("DELETE", ...)`), and a proxy in between must pass the body on.
 - **Paths** with control characters are refused (400).
 - **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
 - **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails."""

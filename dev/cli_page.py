@@ -103,7 +103,7 @@ def _command(path: str, command: Any) -> list[str]:
     own = [item for item in options if item.name != "help" and not (asks and item.name in _SHARED)]
     body = [_row(f"`{_usage(item)}`", item) for item in arguments] + [_row(_names(item), item) for item in own]
     without = "" if any(item.name == "watching" for item in options) else " but `--watch` and `--interval`"
-    also = [f"And the [{_OF_EVERY[0].lower()}{_OF_EVERY[1:]}](#{_OF_EVERY.lower().replace(' ', '-')}){without}.", ""]
+    also = [f"Also: [{_OF_EVERY}](#{_OF_EVERY.lower().replace(' ', '-')}){without}.", ""]
     return [*lines, *_table(body), *(also if asks else [])]
 
 

@@ -42,6 +42,7 @@ SETTINGS: Final = {
     "A broker that is excluded without its port: a warning": f"{_STORE}parameters: {{excluded_brokers: [broker-1]}}\n",
     "A capacity without brokers": f"{_STORE}capacity: {{nic_gbps: 10}}\n",
     "A parameter at the top": f"{_STORE}max_moves_per_hour: 20\n",
+    "A key of the brokers": f"{_STORE}managedLedgerDefaultAckQuorum: 2\n",
     "An address where a host belongs": f"{_STORE}api: {{allowed_hosts: ['http://keel.example.com']}}\n",
     "A number where a text belongs": "cluster: 12\nmetadata_store: zk:127.0.0.1:2181/pulsar\n",
     "A store without its scheme's form": "metadata_store: zookeeper://somewhere\n",

@@ -73,7 +73,7 @@ _QUESTIONS: Final = {
     ("metadata_store",): ("The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)", None),
     ("admin", "token_file"): ("File with a super-user's token (none: no authentication)", "none"),
     ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: the brokers report it)", "0"),
-    ("api", "host"): ("Address that the API listens on", "127.0.0.1"),
+    ("api", "host"): ("Address that the API listens on (sidecars on several hosts: 0.0.0.0)", "127.0.0.1"),
 }
 
 
