@@ -39,7 +39,7 @@ def scenarios_page() -> str:
 
 def format_page() -> str:
     """The page of the format: `Scenario` first, then what it is made of, in the order of the file."""
-    classes = [item for item in vars(scenario).values() if is_dataclass(item)]
+    classes = [item for item in vars(scenario).values() if isinstance(item, type) and is_dataclass(item)]
     lines = ["# Format of scenarios", "", f"<!-- {NOTE} -->", "", _FORMAT, ""]
     for item in sorted(classes, key=lambda item: item is not Scenario):
         lines += [f"## {item.__name__}", "", str(inspect.getdoc(item)), ""]
@@ -71,7 +71,7 @@ def _kind(kind: Any) -> str:
         return f"list of: {_kind(of[0])}" if of[1:] == [...] else f"[{', '.join(map(_kind, of))}]"
     if of:
         return "mapping" if origin is Mapping else _kind(of[0])
-    return f"[{kind.__name__}](#{kind.__name__.lower()})" if is_dataclass(kind) else _WORDS[kind]
+    return _WORDS.get(kind) or f"[{kind.__name__}](#{kind.__name__.lower()})"
 
 
 def _size(item: Scenario) -> str:
