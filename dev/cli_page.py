@@ -15,7 +15,9 @@ from bundlekeel.cli.examples import examples_of
 from bundlekeel.cli.exit_codes import EPILOG
 from bundlekeel.cli.offline import decide
 from bundlekeel.cli.wiring import Wiring
+from bundlekeel.jobs import __main__ as recalibrate
 from dev import NOTE
+from dev.markdown import table
 
 _SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")
 _OF_EVERY = "Options of every command that asks a sidecar"
@@ -23,8 +25,9 @@ _OF_EVERY = "Options of every command that asks a sidecar"
 _INTRO = """\
 A running sidecar is found by `--url`, `--socket`, or the settings file (`-c`): its unix socket when there is one,
 else its host and port; the environment may say the same (`BUNDLEKEEL_URL`, `BUNDLEKEEL_SOCKET`, `BUNDLEKEEL_CONFIG`).
-`run`, `doctor`, `where`, `takeover`, `handback`, `config` and `decide` need no running sidecar. Commands that change
-something through a sidecar need its unix socket (mode 0600) while no authentication is configured.
+`run`, `doctor`, `where`, `takeover`, `handback`, `deadman`, `uninstall`, `config`, `token`, `history`, `simulate` and
+`decide` need no running sidecar; `doctor --for act`, `where --if-unowned` and `config show --running` do. Commands that
+change something through a sidecar need its unix socket (mode 0600) while no authentication is configured.
 
 `-o table|wide|json|yaml`: tables have human units, JSON and YAML raw numbers (`_ratio` 0..1, `_ms` since 1970,
 `_seconds`, msg/s, bytes/s). Into a pipe every row is one line. `--watch` prints again every `--interval` seconds; JSON
@@ -65,6 +68,13 @@ AvgShedder and TransferShedder couple, and others only when the reset names a `p
 """
 
 
+_RECALIBRATE = """\
+## `bundlekeel-recalibrate`
+
+A program of its own, which proposes thresholds from recorded history. A default stands in brackets. How to run it, and
+what its exit codes mean: [Running the nightly recalibration](../operations/recalibrate.md)."""
+
+
 def cli_page() -> str:
     """The page."""
     root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None)))
@@ -79,7 +89,12 @@ def cli_page() -> str:
             lines += _command(path, command)
         if examples := examples_of(name):
             lines += ["```", *examples, "```", ""]
-    lines += [_DECIDE, *_notes()]
+    lines += [_DECIDE, *_notes(), "", _RECALIBRATE, ""]
+    actions = [item for item in recalibrate.parser()._actions if item.dest not in ("help", "version")]
+    rows = [
+        [f"`{' '.join((*item.option_strings, str(item.metavar or ''))).strip()}`", str(item.help)] for item in actions
+    ]
+    lines += table(["", "meaning"], rows)
     return "\n".join(lines).rstrip() + "\n"
 
 
