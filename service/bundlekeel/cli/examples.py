@@ -6,7 +6,7 @@ from typing import Final
 
 EXAMPLES: Final = {
     "status": ("status", "status --watch -o wide"),
-    "brokers": ("brokers -o wide",),
+    "brokers": ("brokers -o wide", "brokers --sort score"),
     "bundles": ("bundles --broker broker-1.pulsar:8080 --limit 10", "bundles -n shop/orders -o json"),
     "summary": ("summary --since yesterday --until today",),
     "verdicts": ("verdicts --since 2h",),
