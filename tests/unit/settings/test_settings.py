@@ -200,6 +200,7 @@ class TestRefusals:
             ("cycle: {interval: 0}", "cycle.interval", ">= 100ms"),
             ("cycle: {interval: .inf}", "cycle.interval", "not allowed"),
             ("cycle: {interval: true}", "cycle.interval", "not a duration"),
+            ("metadata_store: 'zk:h:21811111'", "metadata_store", "there is no port 21811111 (allowed: ports from 1"),
             ("metadata_store: etcd:h:1", "metadata_store", "etcd is not supported by this release"),
             ("metadata_store: 'zk:'", "metadata_store", "zk:host1:2181,host2:2181/chroot"),
             ("configuration_store: 'a b'", "configuration_store", "or null"),
