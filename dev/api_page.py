@@ -34,9 +34,22 @@ known are refused. A request of each route with curl and httpx: [examples](api-e
 - **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
   up to {MAX_BODY_BYTES // 1024} KiB (413) that arrive within {BODY_SECONDS:.0f} s (408). A request ends after
   {REQUEST_SECONDS:.0f} s (504). There is no CORS.
+- **`DELETE`** has a body, too: its `reason`. A client whose `delete` takes no body has a general call for it (httpx:
+  `request("DELETE", ...)`), and a proxy in between must pass the body on.
 - **Paths** with control characters are refused (400).
 - **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
 - **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails."""
+
+_PROBLEMS = """\
+Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`. A conflict (409) adds
+`difference`. 422 has two forms:
+
+- **The request is not as the OpenAPI document says**: a field is missing, not known, of the wrong type or out of range.
+  `errors` lists each fault with `field` and `reason`, `field` is that of the first; `detail` has the values too.
+- **A value is refused where it is used**: a parameter of a strategy, for example. `field`, `value` and `allowed` say
+  which, what was given and what is allowed, as far as that is known.
+
+Answers to such requests: [wrong inputs](wrong-inputs.md#http-api)."""
 
 # Every problem the API answers with; a test compares them with the sources.
 PROBLEMS = {
@@ -76,20 +89,25 @@ PROBLEMS = {
 def api_page() -> str:
     """The page."""
     lines = ["# HTTP API", "", f"<!-- {NOTE} -->", "", _INTRO, ""]
-    routes = ((path, *route) for path, item in openapi_document()["paths"].items() for route in item.items())
-    lines += table(["route", "where", "parameters", "answer"], (_route(*route) for route in routes))
-    lines += [
-        "",
-        "## Problems",
-        "",
-        "Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`.",
-    ]
-    lines += ["A wrong value adds `field`, `value`, `allowed`; a conflict adds `difference`. A refusal with 422"]
-    lines += ["may have several: `errors` lists each with `field` and `reason`; `field` is that of the first.", ""]
+    document = openapi_document()
+    routes = [(path, *route) for path, item in document["paths"].items() for route in item.items()]
+    for tag in (tag for tag in document["tags"] if tag["name"] != "mutations"):
+        of_it = [_route(*route) for route in routes if _group(*route) == tag["name"]]
+        lines += [f"## {tag['name'].capitalize()}", "", tag["description"], ""]
+        lines += [*table(["route", "where", "parameters", "answer"], of_it), ""]
+    lines += ["## Problems", "", _PROBLEMS, ""]
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
     problems = ((status, f"`{slug}`", when) for (status, slug), when in PROBLEMS.items())
     lines += table(["status", "type", "when"], problems)
     return "\n".join(lines) + "\n"
+
+
+def _group(path: str, _: str, operation: dict[str, Any]) -> str:
+    """The tag under which a route is listed: what changes something stands beside the reads of the same things."""
+    (tag,) = operation["tags"]
+    of_things = {"plans": "plans", "tasks": "plans", "quotas": "quotas"}
+    first = path.removeprefix("/api/v1/").partition("/")[0]
+    return of_things.get(first, "operations" if tag == "mutations" else tag)
 
 
 def _route(path: str, method: str, operation: dict[str, Any]) -> tuple[str, ...]:
@@ -225,7 +243,7 @@ def _curl(example: _Example) -> str:
     words = ["curl", "-sN" if example.stream else "-s"]
     words += ["--unix-socket", "bundlekeel.sock"] if example.socket else []
     words += [] if method == ("get" if body is None else "post") else ["-X", method.upper()]
-    words += ["--json", json.dumps(body)] if body is not None else []
+    words += ["-H", "Content-Type: application/json", "-d", json.dumps(body)] if body is not None else []
     words += (
         ["--get", *(word for item in query.items() for word in ("--data-urlencode", "=".join(item)))] if query else []
     )

@@ -21,12 +21,14 @@ from bundlekeel.jobs.__main__ import parser as recalibrate_parser
 from dev import NOTE
 
 _SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")
+_OF_EVERY = "Options of every command that asks a sidecar"
 
 _INTRO = """\
 A running sidecar is found by `--url`, `--socket`, or the settings file (`-c`): its unix socket when there is one,
 else its host and port; the environment may say the same (`BUNDLEKEEL_URL`, `BUNDLEKEEL_SOCKET`, `BUNDLEKEEL_CONFIG`).
-`run`, `doctor`, `where`, `takeover`, `handback`, `config` and `decide` need no running sidecar. Commands that change
-something through a sidecar need its unix socket (mode 0600) while no authentication is configured.
+`run`, `doctor`, `where`, `takeover`, `handback`, `deadman`, `uninstall`, `config`, `token`, `history`, `simulate` and
+`decide` need no running sidecar; `doctor --for act`, `where --if-unowned` and `config show --running` do. Commands that
+change something through a sidecar need its unix socket (mode 0600) while no authentication is configured.
 
 `-o table|wide|json|yaml`: tables have human units, JSON and YAML raw numbers (`_ratio` 0..1, `_ms` since 1970,
 `_seconds`, msg/s, bytes/s). Into a pipe every row is one line. `--watch` prints again every `--interval` seconds; JSON
@@ -71,7 +73,7 @@ def cli_page() -> str:
     """The page."""
     root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None)))
     lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
-    lines += ["## Options of every command that asks a sidecar", "", *_table(_shared(root))]
+    lines += [f"## {_OF_EVERY}", "", *_table(_shared(root))]
     panel = ""
     for name, top in root.commands.items():
         if top.rich_help_panel != panel:
@@ -115,7 +117,9 @@ def _command(path: str, command: Any) -> list[str]:
     asks = any(item.name == "url" for item in options)
     own = [item for item in options if item.name != "help" and not (asks and item.name in _SHARED)]
     body = [_row(f"`{_usage(item)}`", item) for item in arguments] + [_row(_names(item), item) for item in own]
-    return [*lines, *_table(body)]
+    without = "" if any(item.name == "watching" for item in options) else " but `--watch` and `--interval`"
+    also = [f"Also: [{_OF_EVERY}](#{_OF_EVERY.lower().replace(' ', '-')}){without}.", ""]
+    return [*lines, *_table(body), *(also if asks else [])]
 
 
 def _shared(root: Any) -> list[str]:

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bundlekeel.cli.offline.sim_files import suite
 from bundlekeel.cli.offline.simulate_report import COLUMNS
 from bundlekeel.sim import scenario
-from bundlekeel.sim.scenario import EVENTS, Expect, Scenario
+from bundlekeel.sim.scenario import EVENTS, Event, Expect, Scenario
 from dev import NOTE
 from dev.markdown import table
 
@@ -27,7 +26,7 @@ A scenario is a YAML file. Times are minutes unless the field says otherwise, lo
 1, and lists of brokers know ranges (`[0-3, 7]`). A field that is not known, a wrong kind and a value out of range are
 refused with their place. How to begin: [simulator](../concepts/simulator.md#writing-a-scenario)."""
 
-_WORDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false"}
+_WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
 
 def scenarios_page() -> str:
@@ -42,44 +41,39 @@ def scenarios_page() -> str:
 
 def format_page() -> str:
     """The page of the format: `Scenario` first, then what it is made of, in the order of the file."""
-    tree = ast.parse(inspect.getsource(scenario))
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    classes = [item for item in vars(scenario).values() if isinstance(item, type) and is_dataclass(item)]
     lines = ["# Format of scenarios", "", f"<!-- {NOTE} -->", "", _FORMAT, ""]
-    for name in sorted(classes, key=lambda name: name != "Scenario"):
-        rows = list(_fields(classes[name], classes))
-        lines += [f"## {name}", "", str(ast.get_docstring(classes[name])), ""]
-        lines += [*table(["field", "what", "default", "meaning"], rows), ""]
-        if name == "Event":
+    for item in sorted(classes, key=lambda item: item is not Scenario):
+        lines += [f"## {item.__name__}", "", str(inspect.getdoc(item)), ""]
+        lines += [*table(["field", "what", "default", "meaning"], _fields(item)), ""]
+        if item is Event:
             lines += [*table(["`do`", "what happens"], [[f"`{kind}`", text] for kind, text in EVENTS.items()]), ""]
     return "\n".join(lines)
 
 
-def _fields(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> Iterator[list[str]]:
+def _fields(item: Any) -> Iterator[list[str]]:
     """Name, kind, default and meaning: `name: Annotated[kind, "meaning"] = default`."""
-    for item in node.body:
-        match item:
-            case ast.AnnAssign(ast.Name(name), ast.Subscript(_, ast.Tuple([kind, ast.Constant(str(meaning))])), value):
-                default = "required" if value is None else _default(ast.unparse(value))
-                yield [f"`{name}`", _kind(ast.unparse(kind), classes), default, meaning]
+    hints = get_type_hints(item, include_extras=True)
+    for one in fields(item):
+        kind, meaning = get_args(hints[one.name])
+        needed = one.default is MISSING and one.default_factory is MISSING
+        yield [f"`{one.name}`", _kind(kind), "required" if needed else _default(one.default), meaning]
 
 
-def _default(text: str) -> str:
-    return "" if text in ("None", "()", "''") or text.startswith("field(") else f"`{text.strip(chr(39)).lower()}`"
+def _default(value: object) -> str:
+    return "" if value in (None, (), "", MISSING) else f"`{str(value).lower()}`"
 
 
-def _kind(text: str, classes: dict[str, ast.ClassDef]) -> str:
+def _kind(kind: Any) -> str:
     """In a YAML file's words, with a link to what has fields of its own."""
-    text = text.removesuffix(" | None")
-    if found := re.fullmatch(r"tuple\[(.+), \.\.\.\]", text):
-        return f"list of: {_kind(found[1], classes)}"
-    if found := re.fullmatch(r"tuple\[(.+)\]", text):
-        return f"[{', '.join(_kind(part, classes) for part in found[1].split(', '))}]"
-    if text in classes:
-        return f"[{text}](#{text.lower()})"
-    named = getattr(scenario, text, None)
-    if words := getattr(named, "__args__", None) or re.findall(r"'(\w+)'", text):
-        return ", ".join(f"`{word}`" for word in words if word)
-    return "mapping" if text.startswith("Mapping") else _WORDS[text]
+    origin, of = get_origin(kind), [part for part in get_args(kind) if part is not type(None)]
+    if origin is Literal:
+        return ", ".join(f"`{word}`" for word in of if word)
+    if origin is tuple:
+        return f"list of: {_kind(of[0])}" if of[1:] == [...] else f"[{', '.join(map(_kind, of))}]"
+    if of:
+        return "mapping" if origin is Mapping else _kind(of[0])
+    return _WORDS.get(kind) or f"[{kind.__name__}](#{kind.__name__.lower()})"
 
 
 def _size(item: Scenario) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -41,6 +42,7 @@ SETTINGS: Final = {
     "A broker that is excluded without its port: a warning": f"{_STORE}parameters: {{excluded_brokers: [broker-1]}}\n",
     "A capacity without brokers": f"{_STORE}capacity: {{nic_gbps: 10}}\n",
     "A parameter at the top": f"{_STORE}max_moves_per_hour: 20\n",
+    "A key of the brokers": f"{_STORE}managedLedgerDefaultAckQuorum: 2\n",
     "An address where a host belongs": f"{_STORE}api: {{allowed_hosts: ['http://keel.example.com']}}\n",
     "A number where a text belongs": "cluster: 12\nmetadata_store: zk:127.0.0.1:2181/pulsar\n",
     "A store without its scheme's form": "metadata_store: zookeeper://somewhere\n",
@@ -150,7 +152,7 @@ def _ran(*arguments: str, given: str = "") -> list[str]:
         except SystemExit as end:
             code = int(end.code or 0)
     printed = [line.rstrip() for line in raw.getvalue().decode().strip().splitlines()]
-    return ["```text", f"$ bundlekeel {' '.join(arguments)}", *printed, f"(exit code {code})", "```", ""]
+    return ["```text", f"$ {shlex.join(('bundlekeel', *arguments))}", *printed, f"(exit code {code})", "```", ""]
 
 
 async def _asked(method: str, path: str, body: Any) -> list[str]:

@@ -62,9 +62,10 @@ def test_a_route_with_its_fields_and_an_example(tokens: Tokens, open_page: Open,
         expect(answer.get_by_role("row").filter(has_text="moves").first).to_contain_text("list of object")
         expect(route).to_contain_text("409: it is the last broker that is neither cordoned nor drained")
         words = shlex.split(route.locator("pre").inner_text())
-        assert words[:5] == ["curl", "-s", "-H", "Authorization: Bearer $TOKEN", "--json"]
+        token, form = "Authorization: Bearer $TOKEN", "Content-Type: application/json"
+        assert words[:7] == ["curl", "-s", "-H", token, "-H", form, "-d"]
         headers = tokens.headers("operator") | {"Content-Type": "application/json"}
-        sent = httpx.post(words[-1], content=words[5], headers=headers)
+        sent = httpx.post(words[-1], content=words[7], headers=headers)
         assert sent.status_code == 200 and sent.json()["dry_run"] is True
         assert sideways(page) == []
         assert findings(page, axe) == []

@@ -191,7 +191,7 @@ function curl(method: string, path: string, route: Route, schemas: Schemas): str
     "curl -s",
     method === "get" || (method === "post" && body) ? "" : `-X ${method.toUpperCase()}`,
     open ? "" : '-H "Authorization: Bearer $TOKEN"',
-    body ? `--json ${quoted(JSON.stringify(body))}` : "",
+    body ? `-H 'Content-Type: application/json' -d ${quoted(JSON.stringify(body))}` : "",
     quoted(`${location.origin}${addressIn(path, route)}`),
   ]
     .filter(Boolean)

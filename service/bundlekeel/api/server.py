@@ -28,6 +28,7 @@ from bundlekeel.api.app import create_app
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules, network_of
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.uris import WILDCARDS
 from bundlekeel.daemon.answers.service import Service
 
 # One connection of a client, with a limit of time: uvicorn waits for ever for a head that never comes whole.
@@ -108,7 +109,6 @@ def most_of_one_address(max_connections: int) -> int:
 
 
 STOP_SECONDS = 5.0
-_WILDCARDS = ("0.0.0.0", "::")
 
 
 class _Server(uvicorn.Server):
@@ -175,7 +175,7 @@ class ApiServer:
             listening.close()
             raise
         host, port = listening.getsockname()[:2]
-        shown = "127.0.0.1" if host in _WILDCARDS else host
+        shown = "127.0.0.1" if host in WILDCARDS else host
         scheme = "http" if self._protection.tls is None else "https"
         self.url = f"{scheme}://[{shown}]:{port}" if ":" in shown else f"{scheme}://{shown}:{port}"
         await self._serve(self._tcp_app, listening, self._protection.tls)

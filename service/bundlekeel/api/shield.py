@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.api.admission import SAFE_METHODS
 from bundlekeel.api.problems import problem
+from bundlekeel.core.model.uris import LOOPBACK
 
 REQUEST_SECONDS = 120.0
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # kubelet and Prometheus ask pods by their address; these paths take any address as Host, but no foreign name.
 BY_ADDRESS = ("/livez", "/readyz", "/metrics")
 

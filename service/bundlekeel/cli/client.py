@@ -256,7 +256,7 @@ def connect(
 ) -> Client:
     """A client for the sidecar that these options name. `typed`: those that are on the command line."""
     try:
-        typed = {"url", "socket", "config", "file"} & set(typed)
+        typed = {"url", "socket", "config"} & set(typed)
         if typed >= {"url", "socket"}:
             raise CliError("--url and --socket each name a sidecar: give one of them", USAGE)
         if typed:

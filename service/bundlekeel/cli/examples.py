@@ -6,14 +6,18 @@ from typing import Final
 
 EXAMPLES: Final = {
     "status": ("status", "status --watch -o wide"),
-    "brokers": ("brokers -o wide",),
+    "brokers": ("brokers -o wide", "brokers --sort score"),
     "bundles": ("bundles --broker broker-1.pulsar:8080 --limit 10", "bundles -n shop/orders -o json"),
     "summary": ("summary --since yesterday --until today",),
     "verdicts": ("verdicts --since 2h",),
     "journal": ("journal --kind move --since 24h", "journal --kind audit --limit 50 -o json"),
     "history": ("history ls --since today", "history check"),
     "why": ("why persistent://shop/orders/created", "why broker-1.pulsar:8080"),
-    "where": ("where shop/orders", "where persistent://shop/orders/created --if-unowned"),
+    "where": (
+        "where shop/orders",
+        "where persistent://shop/orders/created --if-unowned",
+        "where shop/orders --if-unowned --url https://keel-1:8090 --token-file token --tls-ca ca.crt",
+    ),
     "plan": (
         "plan --remove-broker broker-2.pulsar:8080 --scale 1.5",
         'plan execute 5f0c3a1be2d4977a --reason "even the load out" --wait',
@@ -42,7 +46,11 @@ EXAMPLES: Final = {
         "simulate my-cluster.yaml --seeds 1-20 -o json",
     ),
     "config": ("config init", "config check bundlekeel.yaml"),
-    "doctor": ("doctor -c bundlekeel.yaml", "doctor --for act"),
+    "doctor": (
+        "doctor -c bundlekeel.yaml",
+        "doctor --for act",
+        "doctor --for act --url https://keel-1:8090 --token-file token --tls-ca ca.crt",
+    ),
     "takeover": ("takeover --dry-run", 'takeover --reason "go live"'),
     "handback": ('handback --reason "back to the brokers"',),
     "uninstall": ("uninstall --dry-run",),

@@ -11,17 +11,16 @@ import typer
 
 from bundlekeel import __version__
 from bundlekeel.cli import completion, tables, text_views
-from bundlekeel.cli.client import connect, typed_options
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, ProgressLine, decoded, tell, typed
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import (
     ByOption,
+    NamedSidecar,
     OutputOption,
-    SocketOption,
-    UrlOption,
     YesOption,
     login,
+    may_connect,
 )
 from bundlekeel.cli.wiring import Split, Wiring
 from bundlekeel.core.model.names import names_namespace
@@ -53,37 +52,34 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
 
 def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
-    @guarded
+    @may_connect
     def doctor(
-        context: typer.Context,
+        sidecar: NamedSidecar,
         purpose: Annotated[
             Literal["act"] | None,
             typer.Option("--for", help="Checks before mode `act`: go or no go; asks a running sidecar."),
         ] = None,
-        config: ConfigOption = None,
-        output: OutputOption = Output.TABLE,
-        socket: SocketOption = None,
-        url: UrlOption = None,
     ) -> None:
         """Test every connection and permission; say what is wrong and how to fix it. Exit code 1 on errors.
 
         With --for act: whether mode `act` is safe now, check by check with the next step. Exit code 1: it is not.
         """
         if purpose is None:
-            rows = [asdict(check) for check in wiring().doctor(load_settings(config))]
+            rows = [asdict(check) for check in wiring().doctor(load_settings(sidecar.config))]
         else:
-            with connect(url, socket, config, typed=typed_options(context)) as client:
+            with sidecar.connect() as client:
                 rows = client.get("doctor", for_act=True)
-        tell(rows, typed(list[Check], text_views.checks if purpose is None else text_views.go_live), output)
+        render = typed(list[Check], text_views.checks if purpose is None else text_views.go_live)
+        tell(rows, render, sidecar.output)
         if any(map(text_views.is_error, decoded(list[Check], rows))):
             raise typer.Exit(BAD_NEWS)
 
 
 def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
-    @guarded
+    @may_connect
     def where(
-        context: typer.Context,
+        sidecar: NamedSidecar,
         name: PlaceArgument,
         if_unowned: Annotated[
             bool, typer.Option("--if-unowned", help="Show where it would be placed, step by step; needs a sidecar.")
@@ -92,10 +88,6 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
             str,
             typer.Option("--listener", metavar="NAME", help="Show this advertised listener's address of the owner."),
         ] = "",
-        config: ConfigOption = None,
-        output: OutputOption = Output.TABLE,
-        socket: SocketOption = None,
-        url: UrlOption = None,
     ) -> None:
         """Show where a topic is (a row for each partition), a bundle, or each bundle of a namespace: owner and URLs.
 
@@ -105,11 +97,12 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         if if_unowned and listener:
             raise CliError("--listener shows an owner's address: omit it with --if-unowned", USAGE)
         if if_unowned:
-            with connect(url, socket, config, typed=typed_options(context)) as client:
+            with sidecar.connect() as client:
                 answer = client.send("POST", "assignments", _asked(name))
-            tell(answer, typed(list[AssignmentView], text_views.assignments), output)
+            tell(answer, typed(list[AssignmentView], text_views.assignments), sidecar.output)
             return
-        tell(wiring().where(load_settings(config), name, listener), typed(list[Place], tables.where), output)
+        found = wiring().where(load_settings(sidecar.config), name, listener)
+        tell(found, typed(list[Place], tables.where), sidecar.output)
 
 
 def _asked(name: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +23,7 @@ from bundlekeel.daemon.answers.picture import BrokerView, BundleView, CycleVerdi
 from bundlekeel.daemon.answers.summary import SummaryView
 
 _STATUS_BUNDLES = 20
+_SORTED_BY = {"score": "score_ratio", "traffic": "predicted_throughput", "bundles": "bundles"}
 
 
 @connected
@@ -43,9 +44,20 @@ def status(session: Session) -> None:
 
 
 @connected
-def brokers(session: Session) -> None:
+def brokers(
+    session: Session,
+    sort: Annotated[
+        Literal["name", "score", "traffic", "bundles"],
+        typer.Option("--sort", help="By what; of figures the highest first."),
+    ] = "name",
+) -> None:
     """Show the load of each broker: latest report, short and long term, bundles on their way to it, verdict."""
-    session.show(lambda client: client.get("brokers"), typed(list[BrokerView], tables.brokers))
+
+    def asked(client: Client) -> Any:
+        rows, field = client.get("brokers"), _SORTED_BY.get(sort)
+        return rows if field is None else sorted(rows, key=lambda row: row[field] or 0, reverse=True)
+
+    session.show(asked, typed(list[BrokerView], tables.brokers))
 
 
 @connected

@@ -96,6 +96,16 @@ class Session:
         tell(answer, render, self.output)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedSidecar:
+    """What the options of a command say that asks a sidecar only in some cases. `typed`: those of the command line."""
+
+    config: Path | None
+    output: Output
+    typed: set[str]
+    connect: Callable[[], Client]
+
+
 def asked_by(reason: str, by: str, *, yes: bool) -> dict[str, Any]:
     """Who asks, and why, of something that is a dry run unless `yes`. CliError when it is none and has no reason."""
     if yes and not reason.strip():
@@ -166,6 +176,11 @@ def connected(command: Callable[..., Any]) -> Callable[..., None]:
     return _wrap(command, watch=True)
 
 
+def may_connect(command: Callable[..., Any]) -> Callable[..., None]:
+    """The same for commands that take `sidecar` and ask it only in some cases."""
+    return _wrap(command, watch=False, always=False)
+
+
 def connected_once(command: Callable[..., Any]) -> Callable[..., None]:
     """The same for commands that change something: no `--watch`."""
     return _wrap(command, watch=False)
@@ -174,7 +189,7 @@ def connected_once(command: Callable[..., Any]) -> Callable[..., None]:
 _WATCHED: Final = {"watching": (WatchOption, False), "interval": (EveryOption, 2.0), "rounds": (RoundsOption, 0)}
 
 
-def _wrap(command: Callable[..., Any], *, watch: bool) -> Callable[..., None]:
+def _wrap(command: Callable[..., Any], *, watch: bool, always: bool = True) -> Callable[..., None]:
     own = inspect.signature(command, eval_str=True)
     options: dict[str, tuple[Any, Any]] = {
         "output": (OutputOption, Output.TABLE),
@@ -194,15 +209,22 @@ def _wrap(command: Callable[..., Any], *, watch: bool) -> Callable[..., None]:
         if context.invoked_subcommand is not None:
             return
         shared = {name: given.pop(name) for name in options}
+        typed = typed_options(context)
         named = (shared["url"], shared["socket"], shared["config"], _credentials(shared))
-        with readable(), connect(*named, typed=typed_options(context)) as client:
+        reach = functools.partial(connect, *named, typed=typed)
+        if not always:
+            with readable():
+                sidecar = NamedSidecar(config=shared["config"], output=shared["output"], typed=typed, connect=reach)
+                command(sidecar=sidecar, **given)
+            return
+        with readable(), reach() as client:
             how = Watch(
                 on=shared.get("watching", False), seconds=shared.get("interval", 2.0), rounds=shared.get("rounds", 0)
             )
             command(session=Session(client, shared["output"], how), **given)
 
     kind = inspect.Parameter.KEYWORD_ONLY
-    mine = [item.replace(kind=kind) for item in own.parameters.values() if item.name != "session"]
+    mine = [item.replace(kind=kind) for item in own.parameters.values() if item.name not in ("session", "sidecar")]
     mine.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
     added = [
         inspect.Parameter(name, kind, default=default, annotation=hint) for name, (hint, default) in options.items()

@@ -8,6 +8,7 @@ from typing import Any
 
 from bundlekeel.core.guard.scope import is_glob
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
+from bundlekeel.core.model.uris import LOOPBACK
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
@@ -112,9 +113,6 @@ def _row(key: str, value: object, origin: str, unit: str, why: str) -> Json:
 _AVG = "avg"
 
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
 def warnings_of(settings: Settings) -> list[str]:
     """Settings that are valid but probably not meant, one sentence each: reported by `config check`, never refused."""
     rules = (_of_cluster, _of_strategy, _without_effect, _of_brokers, _of_security)
@@ -167,6 +165,14 @@ def _of_security(settings: Settings) -> list[str]:
     if api.auth.on and api.auth.peer_token_file is None:
         what = "not set, so a follower cannot pass a dry run on to the leader and makes it from its own snapshot"
         found.append(_warning("api.auth.peer_token_file", None, what, "a file with a token of role operator"))
+    for name in ("jwt_issuer", "jwt_audience"):
+        if (given := getattr(api.auth, name)) and api.auth.jwt_key_file is None:
+            what = "has no effect without api.auth.jwt_key_file"
+            found.append(_warning(f"api.auth.{name}", given, what, "public keys (PEM) in api.auth.jwt_key_file"))
+    if api.auth.peer_token_file is not None and not api.auth.on:
+        what = "this sidecar asks nobody for a token: neither api.auth.tokens_file nor api.auth.jwt_key_file is set"
+        better = "a file of tokens that all sidecars share"
+        found.append(_warning("api.auth.peer_token_file", str(api.auth.peer_token_file), what, better))
     for section, name in (("admin", "brokers"), ("store", "ZooKeeper")):
         if not getattr(settings, section).tls_verify:
             found.append(_warning(f"{section}.tls_verify", False, f"an attacker in between can pose as {name}", "true"))

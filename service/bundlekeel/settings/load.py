@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.settings.model import Settings
-from bundlekeel.settings.parameters import TOP_LEVEL, canonical, suggest
+from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
 from bundlekeel.settings.types import InvalidSetting
 
@@ -80,7 +80,7 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
             path, value = (*path, *_relative(path, refusal.field)), None
     elif item["type"] == "extra_forbidden":
         known = children(path[:-1])
-        what = f"unknown key{_elsewhere(path) or suggest(path[-1], known)}"
+        what = f"unknown key{_elsewhere(path) or remedy(path[-1], known)}"
         allowed = ", ".join(known)
     elif item["type"] == "literal_error":
         what = "not allowed" + (_YAML_WORDS if isinstance(value, bool) else "")
@@ -105,8 +105,6 @@ def _elsewhere(path: tuple[str, ...]) -> str:
     key = path[-1]
     if key in BY_NAME or key in BY_PULSAR_KEY:
         return "; it belongs at the top" if key in TOP_LEVEL else "; it belongs below `parameters`"
-    if key.startswith("loadBalancer"):
-        return "; a setting of the brokers, not of Bundlekeel"
     homes = [row.key for row in rows() if row.key.rpartition(".")[2] == key]
     return f"; did you mean {homes[0]!r}?" if len(path) == len(homes) == 1 else ""
 

@@ -236,7 +236,8 @@ class ApiSettings(Section):
     """The HTTP interface and the local socket."""
 
     host: Listening = Field(
-        default="127.0.0.1", description="address to listen on; metrics and probes need a reachable one"
+        default="127.0.0.1",
+        description="address to listen on; metrics, probes and sidecars of other hosts need a reachable one",
     )
     port: int = Field(default=8090, ge=0, le=65535, description="0 takes any free port")
     socket: Path | None = Field(

@@ -7,6 +7,7 @@ Precedence when they become `core.model.parameters.Parameters`: explicit setting
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -54,6 +55,9 @@ _NAMES: Final[Mapping[str, tuple[str, bool, str]]] = {
     "excluded_brokers": (BROKER, True, "broker ids (host:port), with * and ? where wanted"),
 }
 
+# No key of ours has a capital letter.
+_BROKERS_SPELLING = re.compile(r"[a-z]+[A-Z]\w*")
+
 # These have a place of their own at the top of the settings; `parameters` accepts them as well.
 TOP_LEVEL = ("strategy", "placement", "compat")
 
@@ -78,9 +82,8 @@ def find_specs(key: str) -> tuple[ParameterSpec, ...]:
     if key in BY_NAME:
         return (BY_NAME[key],)
     if key not in BY_PULSAR_KEY:
-        near = suggest(key, [*BY_NAME, *BY_PULSAR_KEY])
         raise ConfigError(
-            f"unknown parameter{near}",
+            f"unknown parameter{remedy(key, [*BY_NAME, *BY_PULSAR_KEY])}",
             field=f"parameters.{key}",
             allowed="a name of `bundlekeel config parameters`, or Pulsar's key for it",
         )
@@ -151,6 +154,16 @@ def suggest(word: str, known: Iterable[str]) -> str:
     near = [lower] if lower in by_lower else difflib.get_close_matches(lower, by_lower, n=2, cutoff=0.7)
     near = near or difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.66)
     return f"; did you mean {' or '.join(repr(by_lower[name]) for name in near)}?" if near else ""
+
+
+def remedy(key: str, known: Iterable[str]) -> str:
+    """What to do about an unknown key: the nearest; of one in the spelling of broker.conf also where it belongs."""
+    near = suggest(key, known)
+    if _BROKERS_SPELLING.fullmatch(key) is None:
+        return near
+    if near:
+        return f"{near} Other keys of broker.conf are not read here"
+    return "; a setting of the brokers, not of Bundlekeel: it belongs in broker.conf, which is not read here"
 
 
 def _adopt(spec: ParameterSpec, adopted: Mapping[str, str], values: dict[str, object], sources: dict[str, str]) -> None:

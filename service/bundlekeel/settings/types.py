@@ -17,7 +17,7 @@ from bundlekeel.core.model.uris import credentials_fault, place_fault
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
-_HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?"
+_HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,9})?"
 _STORE = re.compile(rf"(?:zk:)?{_HOST}(?:,{_HOST})*(?:/[^/\s]+)*")
 _OTHER_STORES = ("etcd:", "oxia:", "rocksdb:", "memory:", "raft:")
 

@@ -26,9 +26,8 @@ from bundlekeel.adapters.zookeeper import (
     ZkMetadata,
     ZkOwnership,
 )
-from bundlekeel.api.shield import LOOPBACK
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.uris import parse_store_url
+from bundlekeel.core.model.uris import LOOPBACK, parse_store_url
 from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch

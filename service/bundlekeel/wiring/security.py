@@ -14,6 +14,7 @@ from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.server import Protection
+from bundlekeel.core.model.uris import WILDCARDS
 from bundlekeel.ports import Telemetry
 from bundlekeel.settings.credentials import Credentials, TokensFile
 from bundlekeel.settings.load import LoadedSettings
@@ -120,9 +121,6 @@ def broker_tls(loaded: LoadedSettings) -> ClientTls:
         key=loaded.located(given.tls_key_file),
         verify=given.tls_verify,
     )
-
-
-WILDCARDS = ("0.0.0.0", "::")
 
 
 def advertised(settings: Settings, bound_url: str) -> str:

@@ -424,6 +424,17 @@ def test_cycles_that_decide_the_same_are_one_line(sidecar: Sidecar) -> None:
     assert len(json.loads(sidecar.run("verdicts", "--limit", "40", "-o", "json").stdout)) == 40
 
 
+@pytest.mark.parametrize(("order", "field"), [("score", "score_ratio"), ("traffic", "predicted_throughput")])
+def test_brokers_can_be_sorted(sidecar: Sidecar, order: str, field: str) -> None:
+    """The highest first, those without a figure last, in JSON too."""
+    rows = json.loads(sidecar.run("brokers", "--sort", order, "-o", "json").stdout)
+    figures = [row.get(field) for row in rows]
+    known = [figure for figure in figures if figure is not None]
+    assert known == sorted(known, reverse=True) and figures[-1] is None and len(set(known)) > 1
+    wrong = sidecar.run("brokers", "--sort", "size")
+    assert wrong.exit_code == 2 and "traffic" in wrong.stderr
+
+
 def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
     """Each line with its next step; exit code 1: no go."""
     found = sidecar.run("doctor", "--for", "act")
@@ -443,6 +454,8 @@ def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
         (["journal", "--limit=0"], 2, "'0': expected greater than or equal to 1"),
         (["plan", "--scale", "x"], 2, "'x': expected a number"),
         (["status", "--url", "http://127.0.0.1:99999"], 2, "with a port from 1 to 65535"),
+        (["doctor", "--for", "act", "--token-file", "none"], 2, "--token-file none cannot be read"),
+        (["where", "shop/orders", "--if-unowned", "--token-file", "none"], 2, "--token-file none cannot be read"),
         (["status", "--token-file", "none"], 2, "No such file or directory; `bundlekeel token new` makes a token"),
         (["token", "new", "a b"], 2, "(allowed: letters, digits, _ - @, up to 64)"),
     ],

@@ -321,6 +321,13 @@ def test_nodes_belong_to_whoever_has_an_identity(given: dict[str, Any], owned: b
         ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p"}, ""),
         ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p", "api.host": "0.0.0.0"}, "unencrypted"),
         ({"api.auth.tokens_file": "t"}, "peer_token_file"),
+        ({"api.auth.jwt_issuer": "i"}, "api.auth.jwt_issuer = 'i': has no effect without api.auth.jwt_key_file"),
+        ({"api.auth.jwt_audience": "a"}, "api.auth.jwt_audience = 'a': has no effect without api.auth.jwt_key_file"),
+        (
+            {"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p", "api.auth.jwt_issuer": "i"},
+            "api.auth.jwt_issuer = 'i'",
+        ),
+        ({"api.auth.peer_token_file": "p"}, "api.auth.peer_token_file = 'p': "),
         ({"api.host": "0.0.0.0"}, "api.auth.tokens_file: not set, so everybody who reaches the port"),
         ({"admin.tls_verify": False}, "admin.tls_verify"),
         ({"store.tls_verify": False}, "store.tls_verify"),

@@ -17,19 +17,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from bundlekeel.cli.client import CredentialFiles, connect, typed_options
+from bundlekeel.cli.client import typed_options
 from bundlekeel.cli.exit_codes import USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, console, dump
 from bundlekeel.cli.run import ConfigOption
-from bundlekeel.cli.session import (
-    OutputOption,
-    SocketOption,
-    TlsCaOption,
-    TlsCertOption,
-    TlsKeyOption,
-    TokenFileOption,
-    UrlOption,
-)
+from bundlekeel.cli.session import NamedSidecar, OutputOption, may_connect
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import new_token
 from bundlekeel.settings.describe import as_tree, describe, folder_warnings, parameter_rows, warnings_of
@@ -81,7 +73,7 @@ _QUESTIONS: Final = {
     ("metadata_store",): ("The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)", None),
     ("admin", "token_file"): ("File with a super-user's token (none: no authentication)", "none"),
     ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: the brokers report it)", "0"),
-    ("api", "host"): ("Address that the API listens on", "127.0.0.1"),
+    ("api", "host"): ("Address that the API listens on (sidecars on several hosts: 0.0.0.0)", "127.0.0.1"),
 }
 
 
@@ -149,32 +141,24 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
 
 
 @config_app.command()
-@guarded
-def show(  # noqa: PLR0913, PLR0917 - the options of one command
-    context: typer.Context,
-    file: ConfigOption = None,
+@may_connect
+def show(
+    sidecar: NamedSidecar,
     origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
     changed: Annotated[bool, typer.Option("--changed", help="Only what differs from the defaults.")] = False,
     running: Annotated[bool, typer.Option("--running", help="Ask the sidecar of this settings file.")] = False,
-    url: UrlOption = None,
-    socket: SocketOption = None,
-    token_file: TokenFileOption = None,
-    tls_ca: TlsCaOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the settings in effect, without secrets; parameters with Pulsar's key names.
 
     With --running, --url or --socket: as the sidecar uses them now, with what brokers and calibration add. Without: as
     the settings file and the environment say.
     """
-    if running or typed_options(context) & {"url", "socket"}:
-        credentials = CredentialFiles(token_file=token_file, trust_certs=tls_ca, cert=tls_cert, key=tls_key)
-        with connect(url, socket, file, credentials, typed=typed_options(context)) as client:
+    output = sidecar.output
+    if running or sidecar.typed & {"url", "socket"}:
+        with sidecar.connect() as client:
             rows = client.get("settings")
     else:
-        rows = describe(load_settings(file))
+        rows = describe(load_settings(sidecar.config))
     if changed:
         stock = {row["key"]: row["value"] for row in describe(LoadedSettings.defaults())}
         rows = [row for row in rows if row["key"] not in stock or row["value"] != stock[row["key"]]]

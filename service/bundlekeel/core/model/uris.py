@@ -10,6 +10,10 @@ from urllib.parse import parse_qsl, unquote
 
 from bundlekeel.core.model.errors import ConfigError
 
+# Hosts that only this machine reaches, and those that stand for all of its addresses.
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+WILDCARDS = ("0.0.0.0", "::")
+
 CREDENTIALS = "holds credentials, and addresses are shown: give them to the client by environment or file"
 
 # What stands before an `@` there is the name of a container, a user or an account.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from bundlekeel.core.filters.javaregex import java_pattern
 from bundlekeel.core.model.codes import Code
@@ -31,6 +32,7 @@ from bundlekeel.core.model.load import (
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
 from bundlekeel.core.model.text_format import numbered, some
+from bundlekeel.core.model.uris import LOOPBACK
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
@@ -148,7 +150,17 @@ async def _members(context: DoctorContext) -> Check:
     except StoreError as error:
         return Check.failed("sidecars", str(error), "try again")
     text = f"{numbered(len(members), 'seat')} taken, {'led by ' + leader.id if leader else 'no leader'}"
-    return Check.passed("sidecars", text)
+    urls = [member.url for member in members if member.url]
+    local = [member for member in members if urlsplit(member.url).hostname in LOOPBACK]
+    # On one host no two listen on one port.
+    if not local or len(local) == len(urls) == len(set(urls)):
+        return Check.passed("sidecars", text)
+    names = some([member.id for member in local])
+    return Check.warned(
+        "sidecars",
+        f"{text}; {names} registered a loopback address, so sidecars of other hosts cannot pass dry runs on to them",
+        "on these hosts set `api.host: 0.0.0.0`, or `api.advertised_url` to an address that the others reach",
+    )
 
 
 def _hosts(context: DoctorContext) -> Check:

@@ -13,9 +13,10 @@ from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
 from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, TAKEOVER, TakeoverRecord
 from bundlekeel.daemon.summary import summary
-from bundlekeel.ports import DocumentChange, FeedState, LoadTables
+from bundlekeel.ports import DocumentChange, FeedState, LoadTables, Member
 from tests.support.builders import report
 from tests.support.memory_admin import BrokerModel
+from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock
 
 IGNORED = {"capacity": {"*": {"throughput": 1e8, "cpu": "ignore"}}}
@@ -69,6 +70,29 @@ async def test_documents_that_cannot_be_read_are_named() -> None:
     assert not found.ok and "resume" in found.fix
     for path in ("intents/%2E%2E", "splits/x", "moves/00000007", "quotas/held/0001", "desired"):
         assert path in found.detail
+
+
+async def test_sidecars_of_several_hosts_that_registered_loopback_are_a_warning() -> None:
+    """A loopback address beside another host's, or twice, is reached by nobody else; on one host it is all right."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    for number, (url, ok) in enumerate(
+        (("http://127.0.0.1:8090", True), ("http://[::1]:8091", True), ("http://127.0.0.1:8090", False))
+    ):
+        other = MemoryCoordination(cluster.store)
+        await other.start()
+        await other.take_seat(Member(id=f"h{number}", url=url), seats=5)
+        assert named(await examine(sidecar.doctor_context()), "sidecars").ok == ok
+    found = named(await examine(sidecar.doctor_context()), "sidecars")
+    assert found.severity == "warning" and "h0, h1, h2 registered a loopback address" in found.detail
+    assert "api.host: 0.0.0.0" in found.fix and "api.advertised_url" in found.fix
+    beside = FakeCluster()
+    sidecar = await FakeSidecar(beside).lead()
+    for name, url in (("h1", "http://127.0.0.1:8090"), ("h2", "http://vm-2:8090")):
+        other = MemoryCoordination(beside.store)
+        await other.start()
+        await other.take_seat(Member(id=name, url=url), seats=5)
+    assert "h1 registered a loopback address" in named(await examine(sidecar.doctor_context()), "sidecars").detail
 
 
 async def test_of_many_brokers_ten_are_named() -> None:
