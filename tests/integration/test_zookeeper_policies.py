@@ -97,9 +97,15 @@ async def test_nothing_is_read_twice(world: ZkWorld) -> None:
     assert len(nodes) == 1
 
 
-async def test_many_namespaces_are_read_in_portions(world: ZkWorld) -> None:
+async def test_many_namespaces_are_read_in_portions(world: ZkWorld, zookeeper: Cluster, chroot: str) -> None:
     """Those that were not read yet count as unreadable, so that nothing of them moves; the next call reads them."""
     names = [f"t/n{number}" for number in range(NEW_PER_CALL + 10)]
-    first = await world.metadata.policies(CLUSTER, names)
-    assert first.unreadable == frozenset(names[NEW_PER_CALL:])
-    assert not (await world.metadata.policies(CLUSTER, names)).unreadable
+    # Beside a load one of so many reads may wait for longer than other tests let a call wait.
+    patient = await connect(zookeeper, chroot, call_seconds=10.0)
+    try:
+        metadata = ZkMetadata(patient, world.configuration)
+        first = await metadata.policies(CLUSTER, names)
+        assert first.unreadable == frozenset(names[NEW_PER_CALL:])
+        assert not (await metadata.policies(CLUSTER, names)).unreadable
+    finally:
+        await patient.close()

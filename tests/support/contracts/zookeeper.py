@@ -84,9 +84,11 @@ async def silence(zookeeper: Cluster, client: ZkClient) -> None:
     await eventually(lambda: not client.connected, within=5 * SESSION_SECONDS)
 
 
-async def connect(zookeeper: Cluster, chroot: str, *, session_seconds: float = SESSION_SECONDS) -> ZkClient:
+async def connect(
+    zookeeper: Cluster, chroot: str, *, session_seconds: float = SESSION_SECONDS, call_seconds: float = CALL_SECONDS
+) -> ZkClient:
     """A client that has its first session."""
-    found = ZkClient(zookeeper.zk_hosts, chroot, session_seconds=session_seconds, call_timeout_seconds=CALL_SECONDS)
+    found = ZkClient(zookeeper.zk_hosts, chroot, session_seconds=session_seconds, call_timeout_seconds=call_seconds)
     found.start()
     await until_connected(found)
     return found
