@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -167,7 +167,8 @@ def main() -> None:
     parser.add_argument("--uri", required=True)
     parser.add_argument("--poison", choices=("", *POISONS), default="")
     given = parser.parse_args()
-    wanted = [item.split("=", 1) for item in given.parameter]
+    wanted = (item.split("=", 1) for item in given.parameter)
+    changed: dict[str, Any] = {name: coerce(name, value) for name, value in wanted}
     world = World(
         seed=given.seed,
         days=given.days,
@@ -175,7 +176,7 @@ def main() -> None:
         bundles=given.bundles,
         period_seconds=given.period,
         flicker=given.flicker,
-        params=replace(Parameters(), **{name: coerce(name, value) for name, value in wanted}),
+        params=replace(Parameters(), **changed),
     )
     files = write(world, given.uri, poison=given.poison).files()
     print(f"{len(files)} files, {sum(file.size for file in files):,} bytes in {given.uri}")
