@@ -375,17 +375,6 @@ def test_status_of_a_follower_says_who_acts(sidecar: Sidecar) -> None:
     sidecar.service.state = state  # type: ignore[method-assign]
 
 
-def test_status_says_what_exactly_stops_the_leader(sidecar: Sidecar) -> None:
-    """Which brokers, or who and why; nothing where there is nothing to add."""
-    state = sidecar.service.state
-    stopped = replace(state(), mode="act", acting_obstacle="FrozenReports", acting_detail="broker-1:8080")
-    sidecar.service.state = lambda: stopped  # type: ignore[method-assign]
-    said = " ".join(sidecar.run("status").stdout.split())
-    assert "their reports never change: broker-1:8080)" in said
-    sidecar.service.state = state  # type: ignore[method-assign]
-    assert "not carried out)" in " ".join(sidecar.run("status").stdout.split())
-
-
 def test_what_people_asked_for_shows_where_one_looks_first(sidecar: Sidecar) -> None:
     """Drains, cordons and pauses of scopes, in `status` and `brokers`."""
     said = sidecar.run("status").stdout
@@ -422,17 +411,6 @@ def test_cycles_that_decide_the_same_are_one_line(sidecar: Sidecar) -> None:
     table = sidecar.run("verdicts", "--since", "2026-01-01").stdout.splitlines()
     assert len(table) == 2 and "40 (×40)" in table[1]
     assert len(json.loads(sidecar.run("verdicts", "--limit", "40", "-o", "json").stdout)) == 40
-
-
-@pytest.mark.parametrize(("order", "field"), [("score", "score_ratio"), ("traffic", "predicted_throughput")])
-def test_brokers_can_be_sorted(sidecar: Sidecar, order: str, field: str) -> None:
-    """The highest first, those without a figure last, in JSON too."""
-    rows = json.loads(sidecar.run("brokers", "--sort", order, "-o", "json").stdout)
-    figures = [row.get(field) for row in rows]
-    known = [figure for figure in figures if figure is not None]
-    assert known == sorted(known, reverse=True) and figures[-1] is None and len(set(known)) > 1
-    wrong = sidecar.run("brokers", "--sort", "size")
-    assert wrong.exit_code == 2 and "traffic" in wrong.stderr
 
 
 def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:

@@ -1,0 +1,34 @@
+"""What `status` and `brokers` show of a sidecar's answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.cli.test_commands import Sidecar, served, sidecar
+
+__all__ = ["served", "sidecar"]
+
+
+def test_status_says_what_exactly_stops_the_leader(sidecar: Sidecar) -> None:
+    """Which brokers, or who and why; nothing where there is nothing to add."""
+    state = sidecar.service.state
+    stopped = replace(state(), mode="act", acting_obstacle="FrozenReports", acting_detail="broker-1:8080")
+    sidecar.service.state = lambda: stopped  # type: ignore[method-assign]
+    said = " ".join(sidecar.run("status").stdout.split())
+    assert "their reports never change: broker-1:8080)" in said
+    sidecar.service.state = state  # type: ignore[method-assign]
+    assert "not carried out)" in " ".join(sidecar.run("status").stdout.split())
+
+
+@pytest.mark.parametrize(("order", "field"), [("score", "score_ratio"), ("traffic", "predicted_throughput")])
+def test_brokers_can_be_sorted(sidecar: Sidecar, order: str, field: str) -> None:
+    """The highest first, those without a figure last, in JSON too."""
+    rows = json.loads(sidecar.run("brokers", "--sort", order, "-o", "json").stdout)
+    figures = [row.get(field) for row in rows]
+    known = [figure for figure in figures if figure is not None]
+    assert known == sorted(known, reverse=True) and figures[-1] is None and len(set(known)) > 1
+    wrong = sidecar.run("brokers", "--sort", "size")
+    assert wrong.exit_code == 2 and "traffic" in wrong.stderr
