@@ -186,6 +186,16 @@ def connected_once(command: Callable[..., Any]) -> Callable[..., None]:
     return _wrap(command, watch=False)
 
 
+# Those that name a sidecar and say who asks it.
+_NAMING: Final = {
+    "config": (ConfigOption, None),
+    "socket": (SocketOption, None),
+    "url": (UrlOption, None),
+    "token_file": (TokenFileOption, None),
+    "tls_ca": (TlsCaOption, None),
+    "tls_cert": (TlsCertOption, None),
+    "tls_key": (TlsKeyOption, None),
+}
 _WATCHED: Final = {"watching": (WatchOption, False), "interval": (EveryOption, 2.0), "rounds": (RoundsOption, 0)}
 
 
@@ -194,13 +204,7 @@ def _wrap(command: Callable[..., Any], *, watch: bool, always: bool = True) -> C
     options: dict[str, tuple[Any, Any]] = {
         "output": (OutputOption, Output.TABLE),
         **(_WATCHED if watch else {}),
-        "config": (ConfigOption, None),
-        "socket": (SocketOption, None),
-        "url": (UrlOption, None),
-        "token_file": (TokenFileOption, None),
-        "tls_ca": (TlsCaOption, None),
-        "tls_cert": (TlsCertOption, None),
-        "tls_key": (TlsKeyOption, None),
+        **_NAMING,
     }
 
     @functools.wraps(command)
