@@ -103,7 +103,6 @@ def cluster(page: Page, served: ServedSidecar, open_page: Open, shoot: Shoot) ->
     for other, name in ((dark, "page-cluster-dark"), (phone, "page-cluster-phone")):
         sign_in(other, served.tokens, "operator")
         expect(other.locator("#verdict")).to_contain_text(short(HOT))
-        other.get_by_role("button", name=CORDONED).scroll_into_view_if_needed()
         expect(other.get_by_text("cordoned")).to_be_visible()
         shoot(other, name)
     expect(page.get_by_text(re.compile(r"live \d+\ss")).first).to_be_visible()
