@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -17,6 +17,10 @@ from dev import gotools, java, tools_chromium, tools_prometheus, ui
 
 ROOT = Path(__file__).resolve().parent.parent
 _BIN = Path(sys.executable).parent
+# What the minutes of budgets are measured by: a computation, and its seconds on each of two cores at once that had
+# nothing else to do when the budgets were set.
+_COMPUTATION = "sum(i * i for i in range(5_000_000))"
+_ITS_SECONDS = 0.7
 # Draws the order of tests; in the output, so that an order in which a test failed can be run again.
 SEED = os.environ.get("SEED", "") or str(random.randrange(2**31))
 
@@ -32,7 +36,8 @@ class Tool:
 @dataclass(frozen=True, slots=True)
 class Suite:
     """One suite: its commands in order, and its budget: how many minutes it may take on two cores. One that takes more
-    than twice its budget fails; BUNDLEKEEL_BUDGET_SCALE=1.5 gives a slower machine half as much again.
+    than twice its budget fails. On a slower machine, or beside a load, budgets grow as the measured pace says;
+    BUNDLEKEEL_BUDGET_SCALE=1.5 gives half as much again (for slow disks, say).
 
     `tools`: what it needs of others, seen to outside the budget. Where one cannot be had the suite is left out, and the
     closing table says so and what adds it; on CI (the variable CI is set) that is a failure.
@@ -182,18 +187,29 @@ class Row:
     failed: str = ""
 
 
-def run(suites: tuple[Suite, ...]) -> int:
+def _slower() -> float:
+    """How many times as long as the budgets' machine this one takes now, at least 1: two cores compute at once."""
+    started = time.monotonic()
+    for each in [subprocess.Popen((sys.executable, "-c", _COMPUTATION)) for _ in range(2)]:
+        each.wait()
+    return max(1.0, (time.monotonic() - started) / _ITS_SECONDS)
+
+
+def run(suites: tuple[Suite, ...], pace: Callable[[], float] = _slower) -> int:
     """Run all of them, two at a time but one on clusters at a time; after a failure none begins. The exit code."""
     rows: list[Row] = []
     started = time.monotonic()
     print(f"order of tests: SEED={SEED}", flush=True)
+    slower = pace()
     # A suite that computes is taken from the one iterator by whichever of the two is free.
     waits, computes = (iter([suite for suite in suites if suite.computes is kind]) for kind in (False, True))
     with ThreadPoolExecutor() as pool:
         for lane in [pool.submit(_in_order, lane, rows) for lane in (chain(waits, computes), computes)]:
             lane.result()
-    scale = float(os.environ.get("BUNDLEKEEL_BUDGET_SCALE", "1"))
-    print(f"\n{'suite':<21}  minutes  budget")
+    slower = max(slower, pace())
+    scale = slower * float(os.environ.get("BUNDLEKEEL_BUDGET_SCALE", "1"))
+    print(f"\nthis machine took {slower:.1f} times as long as the budgets are made for")
+    print(f"{'suite':<21}  minutes  budget")
     for row in (row for row in rows if not row.left_out):
         budget = row.suite.minutes * scale
         notes = ["over"] * (row.minutes > budget) + ["UNSTEADY: failed once, see above"] * row.unsteady
