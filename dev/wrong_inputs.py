@@ -41,6 +41,8 @@ SETTINGS: Final = {
     "An exclusion that matches nothing": f"{_STORE}parameters: {{excluded_namespaces: ['acme/*']}}\n",
     "A broker that is excluded without its port: a warning": f"{_STORE}parameters: {{excluded_brokers: [broker-1]}}\n",
     "A capacity without brokers": f"{_STORE}capacity: {{nic_gbps: 10}}\n",
+    "A key of the top in a section": f"{_STORE}leadership: {{member_id: keel-1}}\n",
+    "The brokers' shedding": f"{_STORE}parameters: {{loadBalancerSheddingEnabled: false}}\n",
     "A parameter at the top": f"{_STORE}max_moves_per_hour: 20\n",
     "A key of the brokers": f"{_STORE}managedLedgerDefaultAckQuorum: 2\n",
     "An address where a host belongs": f"{_STORE}api: {{allowed_hosts: ['http://keel.example.com']}}\n",

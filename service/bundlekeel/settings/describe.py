@@ -9,7 +9,7 @@ from typing import Any
 from bundlekeel.core.guard.scope import is_glob
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
 from bundlekeel.core.model.uris import LOOPBACK
-from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.load import LoadedSettings, spelled
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
 from bundlekeel.settings.schema import by_key, parameter_allowed, plain, pulsar_keys, rows
@@ -148,7 +148,7 @@ def _of_cluster(settings: Settings) -> list[str]:
 
 def _warning(key: str, value: object, what: str, better: str) -> str:
     """In the form of a problem; nothing is refused."""
-    return f"{key}{'' if value is None else f' = {value!r}'}: {what} (better: {better})"
+    return f"{key}{'' if value is None else f' = {spelled(value)}'}: {what} (better: {better})"
 
 
 def _of_security(settings: Settings) -> list[str]:

@@ -22,6 +22,7 @@ from bundlekeel.settings.describe import as_tree, describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
+from bundlekeel.settings.schema import by_key
 from bundlekeel.wiring.outside import open_outside
 
 
@@ -59,6 +60,9 @@ class TestCommand:
         assert "c.yaml: metadata_store: it is missing (allowed: the brokers' metadataStoreUrl" in bad.stderr
         given = {"BUNDLEKEEL__METADATA_STORE": "zk:127.0.0.1:2181"}
         assert CliRunner(env=given).invoke(config_app, ["check", str(file)]).exit_code == 0
+        file.write_text("metadata_store: null")
+        assert "metadata_store: it is missing" in self.invoke("check", str(file)).stderr
+        assert "null is refused by `config check`" in by_key()["metadata_store"].why
         with pytest.raises(ConfigError, match="metadata_store: it is missing"):
             open_outside(load_settings(file, environ={}))
 
