@@ -134,6 +134,20 @@ class TestCommand:
         assert warned.stderr.startswith(said) and warned.stderr.count("\n") == 1
         assert self.invoke("check", str(file), "--elsewhere").stderr == ""
 
+    def test_a_sidecar_that_nobody_can_change_is_warned_of(self, tmp_path: Path) -> None:
+        """Without the socket, and without credentials over TCP, nobody can pause it."""
+        file = tmp_path / "c.yaml"
+        closed = "cluster: c\nmetadata_store: zk:127.0.0.1:2181\napi: {socket: null"
+        file.write_text(f"{closed}}}\n")
+        warned = self.invoke("check", str(file))
+        assert (warned.exit_code, warned.stdout) == (0, "ok\n")
+        assert warned.stderr == (
+            "warning: api.socket: null, and api.auth is not set, so no route changes anything: nobody can pause, set the "
+            "mode or drain (better: a path, or a file of tokens in api.auth.tokens_file)\n"
+        )
+        file.write_text(f"{closed}, auth: {{tokens_file: t, peer_token_file: p}}}}\n")
+        assert self.invoke("check", str(file), "--elsewhere").stderr == ""
+
     def test_names_that_no_broker_has_are_warned_of(self, tmp_path: Path) -> None:
         """They match nothing without a word, and never did: a warning, so that no sidecar fails to start after an
         upgrade."""
