@@ -142,8 +142,8 @@ class TestCommand:
         warned = self.invoke("check", str(file))
         assert (warned.exit_code, warned.stdout) == (0, "ok\n")
         assert warned.stderr == (
-            "warning: api.socket: null, and api.auth is not set, so no route changes anything: nobody can pause, set the "
-            "mode or drain (better: a path, or a file of tokens in api.auth.tokens_file)\n"
+            "warning: api.socket: null, and api.auth is not set, so no route changes anything: nobody can pause, set "
+            "the mode or drain (better: a path, or a file of tokens in api.auth.tokens_file)\n"
         )
         file.write_text(f"{closed}, auth: {{tokens_file: t, peer_token_file: p}}}}\n")
         assert self.invoke("check", str(file), "--elsewhere").stderr == ""
