@@ -43,6 +43,14 @@ def test_run_takes_file_and_mode(wiring: FakeWiring) -> None:
     assert (settings.cluster, settings.mode) == ("east", "act")
 
 
+@pytest.mark.parametrize("columns", ["", "80"])
+def test_no_line_ends_with_blanks(wiring: FakeWiring, columns: str) -> None:
+    """Neither into a pipe nor on a terminal, where they would be copied along."""
+    shown = CliRunner().invoke(make_app(lambda: wiring), ["doctor"], env={"COLUMNS": columns}).stdout
+    assert shown.endswith(" warning\n") and "\n\n" not in shown
+    assert [line for line in shown.split("\n") if line != line.rstrip()] == []
+
+
 def test_doctor_says_what_is_wrong_and_how_to_mend_it(wiring: FakeWiring) -> None:
     """Errors are exit code 1, warnings alone are not."""
     result = invoke(wiring, "doctor")
