@@ -63,7 +63,7 @@ SETTINGS: Final = {
 # What is wrong -> the arguments and what is on standard input.
 COMMANDS: Final = {
     "A settings file that is not there": (("config", "check", "nowhere.yaml"), ""),
-    "An unknown scenario": (("simulate", "nosuch"), ""),
+    "An unknown scenario": (("simulate", "idle"), ""),
     "A broker that is not named": (("drain", "--yes", "--reason", "upgrade"), ""),
     "An unknown form of output": (("status", "-o", "xml"), ""),
     "A time that cannot be read": (("summary", "--since", "yesteryear"), ""),
