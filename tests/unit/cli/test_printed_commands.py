@@ -31,13 +31,14 @@ def test_every_example_of_the_help_is_accepted(command: str) -> None:
     assert refusal(command, typed=True) == ""
 
 
-@pytest.mark.parametrize("command", EXAMPLES)
+@pytest.mark.parametrize("command", [*EXAMPLES, "history", "config"])
 def test_the_help_ends_with_examples(command: str) -> None:
-    """Each on a line of its own, below what takes most of the room."""
+    """Each on a line of its own, below what takes most of the room; a group shows those of its commands too."""
     app = make_app(lambda: cast(Wiring, None))
-    shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
+    shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80"}).stdout
     end = " ".join(shown[shown.index("Examples:") :].split())
-    assert end == " ".join(["Examples:", *(f"bundlekeel {line}" for line in EXAMPLES[command])])
+    lines = [line for name, own in EXAMPLES.items() if f"{name} ".startswith(f"{command} ") for line in own]
+    assert end == " ".join(["Examples:", *(f"bundlekeel {line}" for line in lines)])
     assert "BUNDLEKEEL_TLS_CA" not in shown
 
 
