@@ -272,7 +272,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     ),
     "failsafe": Situation(failsafe={"state": "alive", "sentence": "a cycle was completed 4 s ago"}),
     "intents": Situation(
-        state={"ledger": LedgerView(entries=2, unsettled=[HOT, QUIET])},
+        state={"ledger": LedgerView(entries=2, unsettled=[HOT, QUIET]), "intents": [BUNDLE]},
     ),
     "load topics": Situation(checks=(*_STORE_ANSWERS, _NO_TOPICS)),
     "effects": Situation(records=(_EFFECT,)),
