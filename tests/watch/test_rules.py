@@ -18,7 +18,7 @@ from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.daemon.records.notifications import NotificationTexts
 from dev.runbook_situations import SITUATIONS, SampleService
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
-from tests.watch.promql import ROOT, RULES, documents, panel_queries
+from tests.watch.promql import ROOT, RULES, documents, panel_queries, series
 from tests.watch.server import concrete
 
 ALERTS = documents("alerts.yml")
@@ -30,6 +30,8 @@ BY_MODE = "{{ if eq $value 1.0 }}critical{{ else }}warning{{ end }}"
 BY_CODE = re.compile(r'\{\{ if eq \$labels\.code ([\w" ]+) \}\}critical\{\{ else \}\}warning\{\{ end \}\}')
 # Clients cannot reach them. Brokers give them an owner within two minutes, so they are critical when they are left.
 WITHOUT_OWNER = {"InFlightTooLong", "OwnerNotAlive", "SplitChildrenMissing", "TargetNotAlive"}
+# They say whether an alert applies, or how severe it is.
+CONDITIONS = {"bundlekeel_mode_info", "bundlekeel_takeover_in_force"}
 CLUSTER = "{{ with $labels.cluster }}{{ . }}: {{ end }}"
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 
@@ -197,6 +199,15 @@ def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
         assert (ROOT / f"deploy/dashboards/{board}.json").is_file()
     back = re.sub(r"https://docs.example.com/operations/runbooks/(\w+)\.html", r"docs/operations/runbooks/\1.md", made)
     assert back.replace("https://grafana.example.com/", "") == text
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
+def test_an_alert_leads_to_the_dashboard_that_shows_its_series(alert: dict[str, Any]) -> None:
+    """Every series of ours that its query comes from."""
+    board = alert["annotations"]["dashboard_url"].removeprefix("d/")
+    shown = series(" ".join(query for place, query in panel_queries() if place.startswith(f"{board}/")))
+    asked = {name for name in series(alert["expr"]) if name.startswith("bundlekeel_")}
+    assert asked - CONDITIONS <= shown
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
