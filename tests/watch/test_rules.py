@@ -260,6 +260,26 @@ async def test_commands_of_runbooks_in_kubernetes(tmp_path: Path, status: str, p
     ]
 
 
+async def test_get_of_runbooks_on_a_host(tmp_path: Path) -> None:
+    """By the sidecar's socket, whatever its port and TLS; at a broker by its address. What does not answer says so."""
+    guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(logs.*?)^```", guide, FLAGS)
+    server = ApiServer(SampleService(SITUATIONS["no leader"]), "127.0.0.1", 0, tmp_path / "keel.sock")
+    url = await server.start()
+    script = block.replace("/run/bundlekeel/bundlekeel.sock", str(tmp_path / "keel.sock"))
+    script += f"get '/readyz?verbose'; get /livez {url.removeprefix('http://')}; get /livez 127.0.0.1:1 || true"
+    try:
+        shell = await asyncio.create_subprocess_exec(
+            "bash", "-euc", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, wrong = await shell.communicate()
+    finally:
+        await server.stop()
+    away = "[-]metadata store zk:zk1:2181/pulsar does not answer"
+    assert out.decode().splitlines() == [away, "[+]leadership ok", "[+]picture ok", "failed", away, "failed"]
+    assert "127.0.0.1 port 1" in wrong.decode()
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_no_broker_is_restarted_without_the_warning(alert: dict[str, Any]) -> None:
     """Where a mitigation restarts a broker, it leads to what that means for the clients."""
