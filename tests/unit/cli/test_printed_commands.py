@@ -25,6 +25,13 @@ def test_every_printed_command_is_accepted(page: str) -> None:
     assert refused == {}
 
 
+@pytest.mark.parametrize("page", [page for page in pages() if "/runbooks/" in page])
+def test_runbooks_answer_what_a_command_asks(page: str) -> None:
+    """Their `bundlekeel` has no terminal, and there a command that asks changes nothing."""
+    asking = [command for command, _ in commands(page) if command.split()[0] in ("takeover", "handback")]
+    assert [command for command in asking if not {"--yes", "--dry-run"} & set(command.split())] == []
+
+
 @pytest.mark.parametrize("command", [line for lines in EXAMPLES.values() for line in lines])
 def test_every_example_of_the_help_is_accepted(command: str) -> None:
     """As it stands; `test_the_help_ends_with_examples` finds it there."""
