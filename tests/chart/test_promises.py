@@ -65,6 +65,14 @@ def test_mounts_and_volumes_fit(pod: Pod) -> None:
 
 
 @pytest.mark.parametrize("pod", ALL_PODS, ids=lambda pod: pod.owner)
+def test_a_folder_of_secrets_is_there_where_it_is_named(pod: Pod) -> None:
+    """Settings are refused without it: `secret:...: cannot be read`."""
+    for container in pod.containers:
+        named = {item["value"] for item in container.get("env", []) if item["name"] == "BUNDLEKEEL_SECRETS_DIR"}
+        assert named <= {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+@pytest.mark.parametrize("pod", ALL_PODS, ids=lambda pod: pod.owner)
 def test_a_token_of_kubernetes_only_where_it_is_used(pod: Pod) -> None:
     """Events and Spark's executors need the API server; nothing else may talk to it."""
     needed = pod.owner.startswith("spark-kubernetes") and not {"deadman", "handback", "uninstall", "test"} & set(

@@ -208,6 +208,17 @@ envFrom:
 {{- end }}
 {{- end }}
 
+{{/* What BUNDLEKEEL_SECRETS_DIR names. */}}
+{{- define "bundlekeel.secretsVolume" -}}
+{{- with .Values.pulsar.sasl }}{{ if .existingSecret -}}
+- name: bundlekeel-secrets
+  secret:
+    secretName: {{ .existingSecret | quote }}
+    defaultMode: 0440
+    items: [{key: {{ .key | quote }}, path: store__sasl_password}]
+{{- end }}{{ end }}
+{{- end }}
+
 {{- define "bundlekeel.volumes" -}}
 - name: bundlekeel-settings
   configMap:
@@ -238,13 +249,9 @@ envFrom:
     defaultMode: 0440
     items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
 {{- end }}{{ end }}
-{{- with .Values.pulsar.sasl }}{{ if .existingSecret }}
-- name: bundlekeel-secrets
-  secret:
-    secretName: {{ .existingSecret | quote }}
-    defaultMode: 0440
-    items: [{key: {{ .key | quote }}, path: store__sasl_password}]
-{{- end }}{{ end }}
+{{- with include "bundlekeel.secretsVolume" . }}
+{{ . }}
+{{- end }}
 {{- with .Values.api.auth.existingSecret }}
 - name: bundlekeel-auth
   secret:
