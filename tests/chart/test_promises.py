@@ -270,6 +270,15 @@ def test_the_service_finds_sidecars_by_number() -> None:
     assert spec["ports"][0]["targetPort"] == 8090
 
 
+def test_an_upgrade_of_pulsars_release_keeps_its_chart() -> None:
+    """Without a version Helm takes the newest chart of the repository, and Pulsar itself is upgraded."""
+    texts = [CHART / "templates" / "NOTES.txt", *(ROOT / "docs").rglob("*.md")]
+    lines = [line for path in texts for line in path.read_text(encoding="utf-8").splitlines()]
+    told = [line for line in lines if "upgrade pulsar apache/pulsar" in line]
+    assert len(told) == 3
+    assert all(" --version VERSION " in line for line in told), told
+
+
 # --- jobs
 
 
