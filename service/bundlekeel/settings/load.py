@@ -254,15 +254,19 @@ def load_settings(
     *,
     environ: Mapping[str, str] | None = None,
     secrets_dir: Path | None = None,
+    elsewhere: bool = False,
 ) -> LoadedSettings:
     """Read, merge and validate. Raises ConfigErrors, a ConfigError that holds every problem at once.
 
     `overrides` come from the command line: dotted or nested keys; None means not given. `environ` is the process's
-    own unless given; `secrets_dir` defaults to `BUNDLEKEEL_SECRETS_DIR`.
+    own unless given; `secrets_dir` defaults to `BUNDLEKEEL_SECRETS_DIR`. `elsewhere`: secrets are on another host, so
+    that folder and a password may be missing.
     """
     environ = os.environ if environ is None else environ
     if secrets_dir is None and environ.get(ENV_SECRETS_DIR):
         secrets_dir = Path(environ[ENV_SECRETS_DIR])
+    if elsewhere and secrets_dir is not None and not secrets_dir.exists():
+        secrets_dir = None
     problems: list[ConfigError] = []
     merged: _Layer = {}
     for layer in (
@@ -274,12 +278,12 @@ def load_settings(
         merged.update(_canonical_parameters(layer, problems))
     origins = {key: origin for key, (_, origin) in merged.items()}
     try:
-        settings = Settings.model_validate(_nest(merged))
+        settings = Settings.model_validate(_nest(merged), context={"elsewhere": elsewhere})
     except ValidationError as error:
         problems += from_pydantic(error, origins)
     if problems:
         raise ConfigErrors(problems)
-    again = partial(load_settings, path, overrides, environ=environ, secrets_dir=secrets_dir)
+    again = partial(load_settings, path, overrides, environ=environ, secrets_dir=secrets_dir, elsewhere=elsewhere)
     return LoadedSettings(settings=settings, origins=_all_origins(origins), path=path, again=again)
 
 

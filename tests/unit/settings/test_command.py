@@ -80,6 +80,23 @@ class TestCommand:
         (tmp_path / "token").write_text("x")
         assert "token_file" not in self.invoke("check", str(file)).stderr
 
+    def test_secrets_that_are_on_another_host_are_not_asked_for(self, tmp_path: Path) -> None:
+        """`--elsewhere`: a file whose password is in a folder of secrets there is right without it. What else is wrong
+        is still found."""
+        file = tmp_path / "c.yaml"
+        file.write_text("metadata_store: zk:127.0.0.1:2181\nstore: {sasl_username: keel}\n")
+        bad = self.invoke("check", str(file))
+        assert bad.exit_code == 2 and "store.sasl_password: sasl_username and sasl_password go together" in bad.stderr
+        there = CliRunner(env={"BUNDLEKEEL_SECRETS_DIR": str(tmp_path / "none")})
+        for runner in (CliRunner(), there):
+            good = runner.invoke(config_app, ["check", str(file), "--elsewhere"])
+            assert (good.exit_code, good.stdout) == (0, "ok\n"), good.stderr
+        assert "cannot be read" in there.invoke(config_app, ["check", str(file)]).stderr
+        for store in ("{sasl_password: x}", "{sasl_username: keel, tls_cert_file: c.pem, tls: true}"):
+            file.write_text(f"metadata_store: zk:127.0.0.1:2181\nstore: {store}\n")
+            wrong = self.invoke("check", str(file), "--elsewhere")
+            assert wrong.exit_code == 2 and "go together" in wrong.stderr
+
     @pytest.mark.parametrize(
         ("text", "said"),
         [
