@@ -78,6 +78,10 @@ def test_notes_and_assets_are_made(tmp_path: Path) -> None:
         assert (assets / source.name).read_bytes() == source.read_bytes()
     with tarfile.open(assets / f"bundlekeel-{__version__}-deploy.tar.gz") as archive:
         packed = {member.name for member in archive if member.isfile()}
+        overview = archive.extractfile("dashboards/bundlekeel-overview.json")
+        assert overview is not None
+        text = overview.read().decode()
+    assert f"{home}operations/runbooks" in text and "localhost:8000" not in text
     files = (path for name in ("dashboards", "systemd") for path in (ROOT / "deploy" / name).iterdir())
     assert packed == {path.relative_to(ROOT / "deploy").as_posix() for path in files}
 
