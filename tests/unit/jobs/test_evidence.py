@@ -195,7 +195,7 @@ def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
     """The balancer moved at its own interval; a coarser back-test moves less with the same thresholds."""
     judged = [JudgedDay(day=DayFigures(date=DAYS[0], moves=4), verdict="good")]
     text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(judged=judged, period_seconds=1800))
-    assert "Planned again each 1,800 s." in text
+    assert "Planned again each 1,800 s. What is found holds for balancers that plan so often." in text
     assert "Moves are those that the balancer made then" in text
 
 
