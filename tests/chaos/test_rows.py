@@ -37,6 +37,7 @@ def played(stage: Stage, ground: Ground, *faults: Fault, seconds: float = 5.0) -
     ground.break_all(Schedule(seed=0, seconds=seconds, faults=faults))
     history = ground.history(began, first, RULES)
     assert not (found := judge(history)), "\n".join(map(str, found))
+    assert [item for item in history.attempts if item.verb == "unload"], "it happened amid moves"
     return began, history
 
 
