@@ -62,14 +62,14 @@ def loads() -> dict[str, list[tuple[str, float]]]:
     return made
 
 
-def ten_brokers(tokens: Tokens) -> ServedSidecar:
+def ten_brokers(tokens: Tokens, params: Parameters | None = None) -> ServedSidecar:
     """Their sidecar, in mode act."""
     return ServedSidecar(
         loads=loads(),
         demand=DEMAND,
         quotas=QuotaSettings.model_validate({"enforcer": "policies", "groups": GROUPS}),
         tokens=tokens,
-        params=Parameters(),
+        params=params or Parameters(),
         pace=0.3,
         live=True,
         name="bundlekeel-0",
