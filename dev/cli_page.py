@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 import typer
 
 from bundlekeel.cli.app import make_app
-from bundlekeel.cli.examples import examples_of
+from bundlekeel.cli.examples import EXAMPLES
 from bundlekeel.cli.exit_codes import EPILOG
 from bundlekeel.cli.offline import decide
 from bundlekeel.cli.wiring import Wiring
@@ -81,8 +81,8 @@ def cli_page() -> str:
             lines += [f"## {panel}", ""]
         for path, command in _commands({name: top}, "bundlekeel"):
             lines += _command(path, command)
-        if examples := examples_of(name):
-            lines += ["```", *examples, "```", ""]
+            if examples := EXAMPLES.get(path.removeprefix("bundlekeel "), ()):
+                lines += ["```", *(f"bundlekeel {line}" for line in examples), "```", ""]
     lines += [_DECIDE, *_notes(), "", *_recalibrate()]
     return "\n".join(lines).rstrip() + "\n"
 

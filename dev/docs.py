@@ -51,7 +51,7 @@ _GROUPS = {
     Code.SAME_BROKER: "Refusals of a candidate",
     Code.OWNER_CHANGED: "Moves that were not begun, or did not end where they were asked to",
     Code.SPLITTING: "Splits that are not made",
-    Code.OUT_OF_RANGE: "Calibrated thresholds that are not adopted",
+    Code.OUT_OF_RANGE: "Proposed thresholds that are not adopted",
     Code.TOPIC_POLICIES_OFF: "Rates of topics in quota groups, and resource groups",
     Code.EMPTY_REPORT: "Records that could not be read as they stand",
 }

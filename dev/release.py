@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Where a version stands beside the three places that are compared by their key: labels and tags of our images.
 _VERSION = re.compile(r"(?:\bbundlekeel(?:-spark)?:|image\.version=\"|/opt/bundlekeel/)(\d+\.\d+\.\d+)")
-_UNPUBLISHED = re.compile(r"(?i)\b(?:no (?:image|package)\b[^.]*|nothing) is published yet|\bnot released yet")
+_UNPUBLISHED = re.compile(
+    r"(?i)\b(?:no (?:image|package)\b[^.]*|nothing) is published yet|\bnot released yet"
+    r"|\bonce the image is built|\bpush its image first|\bis in no registry"
+)
 
 
 def faults(tag: str, root: Path = ROOT) -> list[str]:

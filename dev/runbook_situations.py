@@ -134,7 +134,9 @@ class SampleWiring(FakeWiring):
         super().__init__()
         self.checks = list(at.checks)
         self.deaths = [at.failsafe]
-        drain = replace(service.requests.operations().drains[0], blocked=dict(at.blocked), left=3, state="blocked")
+        drain = replace(
+            service.requests.operations().drains[0], blocked=dict(at.blocked), left=3, state="blocked", eta_seconds=None
+        )
         service.requests.operations = lambda: OperationsView(  # type: ignore[method-assign]
             drains=[drain] if at.blocked else [], cordons=[], warms=[], pins=[], exclusions=[], pauses=[]
         )
@@ -270,7 +272,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     ),
     "failsafe": Situation(failsafe={"state": "alive", "sentence": "a cycle was completed 4 s ago"}),
     "intents": Situation(
-        state={"ledger": LedgerView(entries=2, unsettled=[HOT, QUIET])},
+        state={"ledger": LedgerView(entries=2, unsettled=[HOT, QUIET]), "intents": [BUNDLE]},
     ),
     "load topics": Situation(checks=(*_STORE_ANSWERS, _NO_TOPICS)),
     "effects": Situation(records=(_EFFECT,)),

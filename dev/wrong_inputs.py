@@ -41,6 +41,8 @@ SETTINGS: Final = {
     "An exclusion that matches nothing": f"{_STORE}parameters: {{excluded_namespaces: ['acme/*']}}\n",
     "A broker that is excluded without its port: a warning": f"{_STORE}parameters: {{excluded_brokers: [broker-1]}}\n",
     "A capacity without brokers": f"{_STORE}capacity: {{nic_gbps: 10}}\n",
+    "A key of the top in a section": f"{_STORE}leadership: {{member_id: keel-1}}\n",
+    "The brokers' shedding": f"{_STORE}parameters: {{loadBalancerSheddingEnabled: false}}\n",
     "A parameter at the top": f"{_STORE}max_moves_per_hour: 20\n",
     "A key of the brokers": f"{_STORE}managedLedgerDefaultAckQuorum: 2\n",
     "An address where a host belongs": f"{_STORE}api: {{allowed_hosts: ['http://keel.example.com']}}\n",
@@ -49,6 +51,7 @@ SETTINGS: Final = {
     "A port that is not a number": f"{_STORE}api: {{port: eighty}}\n",
     "A port that there is not": "cluster: pulsar-1\nmetadata_store: zk:127.0.0.1:21811111/pulsar\n",
     "No address to listen on": f"{_STORE}api: {{host: ''}}\n",
+    "No socket and no tokens: a warning": f"{_STORE}api: {{socket: null}}\n",
     "An unknown log level": f"{_STORE}logging: {{level: loud}}\n",
     "What a window allows, misspelt": f"{_STORE}windows:\n  - {{cron: '0 22 * * *', minutes: 480, allow: al}}\n",
     "A capacity that contradicts itself": f"{_STORE}capacity:\n  'b-*': {{cpu: ignore, cores: 8}}\n",
@@ -60,7 +63,7 @@ SETTINGS: Final = {
 # What is wrong -> the arguments and what is on standard input.
 COMMANDS: Final = {
     "A settings file that is not there": (("config", "check", "nowhere.yaml"), ""),
-    "An unknown scenario": (("simulate", "nosuch"), ""),
+    "An unknown scenario": (("simulate", "idle"), ""),
     "A broker that is not named": (("drain", "--yes", "--reason", "upgrade"), ""),
     "An unknown form of output": (("status", "-o", "xml"), ""),
     "A time that cannot be read": (("summary", "--since", "yesteryear"), ""),

@@ -27,6 +27,8 @@ BUSY_BUNDLES = 24
 # Corrections allowed beyond what the whole plan needed: predictions are not exact.
 SPARE_MOVES = 2
 _STEADY_POLLS = 3
+# One second lets a broker that stood still for one show double its load in the next, and moves follow.
+_STATS_SECONDS = "3"
 
 
 class DemoError(RuntimeError):
@@ -82,6 +84,7 @@ class Demo:
             brokers=3,
             mode=self._options.mode,
             fast_stats=not self._options.stock_stats,
+            broker_settings={} if self._options.stock_stats else {"statsUpdateFrequencyInSecs": _STATS_SECONDS},
             secure=self._options.secure,
         )
         self._say("starting ZooKeeper, a bookie and three brokers")

@@ -121,6 +121,23 @@ def test_what_is_ours_is_confined() -> None:
         assert "privileged" not in service
 
 
+def test_sidecars_have_the_time_to_end() -> None:
+    """As long as the command of the page gives them; moves under way are waited for."""
+    page = (ROOT / "docs" / "operations" / "docker.md").read_text(encoding="utf-8")
+    (seconds,) = set(re.findall(r"--stop-timeout (\d+)", page))
+    for number in (1, 2, 3):
+        assert _services()[f"sidecar-{number}"]["stop_grace_period"] == f"{seconds}s"
+
+
+def test_java_may_load_what_it_unpacks() -> None:
+    """An engine mounts a tmpfs `noexec` unless it is told otherwise; Spark's compression is such a library."""
+    for name in ("spark-master", "spark-worker", "recalibrate"):
+        (folder,) = [item for item in _services()[name]["tmpfs"] if item.startswith("/tmp:")]
+        assert "exec" in folder.partition(":")[2].split(",")
+    page = (ROOT / "docs" / "operations" / "recalibrate.md").read_text(encoding="utf-8")
+    assert "--tmpfs /tmp:exec " in page
+
+
 def test_nothing_listens_beyond_this_machine() -> None:
     """It is a thing to look at, without any authentication."""
     published = [port for service in _services().values() for port in service.get("ports", [])]

@@ -65,6 +65,16 @@ def test_mounts_and_volumes_fit(pod: Pod) -> None:
 
 
 @pytest.mark.parametrize("pod", ALL_PODS, ids=lambda pod: pod.owner)
+def test_a_folder_of_secrets_is_there_where_it_is_named(pod: Pod) -> None:
+    """Settings are refused without it: `secret:...: cannot be read`."""
+    for container in pod.containers:
+        named = {item["value"] for item in container.get("env", []) if item["name"] == "BUNDLEKEEL_SECRETS_DIR"}
+        assert named <= {mount["mountPath"] for mount in container["volumeMounts"]}
+        # The recalibration does not speak to ZooKeeper.
+        assert not (named and pod.owner.endswith("recalibrate"))
+
+
+@pytest.mark.parametrize("pod", ALL_PODS, ids=lambda pod: pod.owner)
 def test_a_token_of_kubernetes_only_where_it_is_used(pod: Pod) -> None:
     """Events and Spark's executors need the API server; nothing else may talk to it."""
     needed = pod.owner.startswith("spark-kubernetes") and not {"deadman", "handback", "uninstall", "test"} & set(
@@ -260,6 +270,15 @@ def test_the_service_finds_sidecars_by_number() -> None:
     spec = of_kind("apache-sidecar", "Service")["spec"]
     assert spec["selector"] == {"app": "pulsar", "component": "broker"}
     assert spec["ports"][0]["targetPort"] == 8090
+
+
+def test_an_upgrade_of_pulsars_release_keeps_its_chart() -> None:
+    """Without a version Helm takes the newest chart of the repository, and Pulsar itself is upgraded."""
+    texts = [CHART / "templates" / "NOTES.txt", *(ROOT / "docs").rglob("*.md")]
+    lines = [line for path in texts for line in path.read_text(encoding="utf-8").splitlines()]
+    told = [line for line in lines if "upgrade pulsar apache/pulsar" in line]
+    assert len(told) == 3
+    assert all(" --version VERSION " in line for line in told), told
 
 
 # --- jobs

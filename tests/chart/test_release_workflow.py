@@ -25,6 +25,21 @@ def _jobs() -> dict[str, Any]:
     return jobs
 
 
+def _before(name: str) -> set[str]:
+    """The jobs that must have passed before that one begins."""
+    needs = _jobs()[name].get("needs", [])
+    named = {needs} if isinstance(needs, str) else set(needs)
+    return named.union(*(_before(other) for other in named))
+
+
+def _asked(script: str, folder: Path, **given: str) -> list[str]:
+    """A step as the runner's shell runs it, with programs that print what they are asked in the place of the real."""
+    programs = "".join(f'{name}() {{ echo {name} "$@"; }}; ' for name in ("docker", "gh", "helm"))
+    command = ["bash", "-e", "-c", f"{programs} jq() {{ echo sha256:1; }}\n{script}"]
+    said = subprocess.run(command, cwd=folder, env={**os.environ, **given}, capture_output=True, text=True, check=True)
+    return said.stdout.splitlines()
+
+
 @pytest.mark.parametrize("path", sorted(WORKFLOW.parent.iterdir()), ids=lambda path: path.stem)
 def test_a_workflow_has_no_mistake_that_can_be_seen(path: Path) -> None:
     """Expressions, needs, permissions and keys; actions are pinned."""
@@ -58,10 +73,15 @@ def test_notes_and_assets_are_made(tmp_path: Path) -> None:
     links = re.findall(r"runbook_url: (.*)", (assets / "alerts.yml").read_text(encoding="utf-8"))
     assert links and all(link.startswith(f"{home}operations/runbooks/Bundlekeel") for link in links)
     assert (tmp_path / "notes.md").read_text(encoding="utf-8").strip()
-    for source in (ROOT / "deploy/prometheus/recording.yml", ROOT / "requirements/runtime.lock"):
+    locks = [ROOT / "requirements" / f"{name}.lock" for name in ("runtime", "otel", "spark")]
+    for source in (ROOT / "deploy/prometheus/recording.yml", *locks):
         assert (assets / source.name).read_bytes() == source.read_bytes()
     with tarfile.open(assets / f"bundlekeel-{__version__}-deploy.tar.gz") as archive:
         packed = {member.name for member in archive if member.isfile()}
+        overview = archive.extractfile("dashboards/bundlekeel-overview.json")
+        assert overview is not None
+        text = overview.read().decode()
+    assert f"{home}operations/runbooks" in text and "localhost:8000" not in text
     files = (path for name in ("dashboards", "systemd") for path in (ROOT / "deploy" / name).iterdir())
     assert packed == {path.relative_to(ROOT / "deploy").as_posix() for path in files}
 
@@ -69,11 +89,11 @@ def test_notes_and_assets_are_made(tmp_path: Path) -> None:
 def test_images_are_for_both_architectures() -> None:
     """And attested, as every file of the release is."""
     steps = _jobs()["image"]["steps"]
-    (build,) = [step["run"] for step in steps if "buildx build" in step.get("run", "")]
+    (build,) = [step["run"] for step in steps if "push=true" in step.get("run", "")]
     assert "--platform linux/amd64,linux/arm64 " in build
     assert [step["with"]["push-to-registry"] for step in steps if "attest" in step.get("uses", "")] == [True]
     *_, attested, publish = _jobs()["release"]["steps"]
-    assert (attested["with"]["subject-path"], publish["run"].split()[-1]) == ("dist/*", "dist/*")
+    assert attested["with"]["subject-path"] == "dist/*" and " dist/*\n" in publish["run"]
 
 
 def test_nothing_is_published_before_everything_passed() -> None:
@@ -83,38 +103,76 @@ def test_nothing_is_published_before_everything_passed() -> None:
     # What an owner forgot ends the run in a minute, not after the gate.
     first, *steps = [step["run"] for step in jobs["check"]["steps"] if "run" in step]
     assert first == 'test -n "$REGISTRY"' and "dev.release check" in steps[steps.index("make check") - 1]
-
-    def before(name: str) -> set[str]:
-        needs = jobs[name].get("needs", [])
-        named = {needs} if isinstance(needs, str) else set(needs)
-        return named.union(*(before(other) for other in named))
-
     for name in jobs.keys() - {"check", "test"}:
-        assert before(name) >= {"check", "test"}, name
-    assert before("site") >= {"wheel", "image", "chart"}
+        assert _before(name) >= {"check", "test"}, name
+    assert _before("site") >= {"wheel", "image", "chart"}
+    # Names that people install by.
+    published = re.compile(r"imagetools create|helm push|gh release")
+    assert [name for name, job in jobs.items() if published.search(str(job))] == ["release"]
+    assert _before("release") == jobs.keys() - {"release"}
 
 
-def test_a_rehearsal_publishes_nothing() -> None:
+def test_an_image_that_does_not_start_is_not_pushed(tmp_path: Path) -> None:
+    """Each is started on both architectures before the step that pushes it, and says which release it is."""
+    job = _jobs()["image"]
+    runs = [step.get("run", "") for step in job["steps"]]
+    (started,) = [place for place, run in enumerate(runs) if "docker run" in run]
+    (pushed,) = [place for place, run in enumerate(runs) if "push=true" in run]
+    assert started < pushed
+    for item in job["strategy"]["matrix"]["include"]:
+        script = runs[started].replace("${{ matrix.version }}", item["version"]).replace(" | grep", " # grep")
+        asked = _asked(script, tmp_path, TARGET=item["target"], VERSION=__version__)
+        assert asked[1::2] == [
+            f"docker run --rm --platform linux/{name} candidate {item['version']}" for name in ("amd64", "arm64")
+        ]
+        assert (
+            asked[0] == f"docker buildx build --target {item['target']} --platform linux/amd64 --load --tag candidate ."
+        )
+    assert '| grep -F "$VERSION"' in runs[started]
+
+
+def test_the_release_is_public_when_everything_is_there(tmp_path: Path) -> None:
+    """A draft with all files first, the images' tags and the chart next, the release at the end; what gets the tag is
+    what was started and attested."""
+    (tmp_path / "dist").mkdir()
+    for name in ("bundlekeel", "bundlekeel-spark"):
+        (tmp_path / "dist" / f"{name}.digest").write_text(f"sha256:{name}\n", encoding="utf-8")
+    *_, publish = _jobs()["release"]["steps"]
+    draft, *tags, chart, public = _asked(publish["run"], tmp_path, REGISTRY="r/p", TAG="v1.2.3", VERSION="1.2.3")
+    assert draft.startswith("gh release create v1.2.3 --draft --verify-tag ")
+    assert tags == [
+        f"docker buildx imagetools create --tag r/p/{name}:1.2.3 r/p/{name}@sha256:{name}"
+        for name in ("bundlekeel", "bundlekeel-spark")
+    ]
+    assert chart == "helm push dist/bundlekeel-1.2.3.tgz oci://r/p/charts"
+    assert public == "gh release edit v1.2.3 --draft=false"
+    # `gh` has no checkout here to read the repository from.
+    assert "GH_REPO" in publish["env"]
+
+
+def test_a_rehearsal_publishes_nothing(tmp_path: Path) -> None:
     """Run by hand, every job runs; what pushes, attests, deploys or creates a release stands behind the event."""
-    publishing = re.compile(r"helm push|gh release create|type=registry|imagetools|deploy-pages@|attest-build")
+    publishing = re.compile(r"helm push|gh release|push=true|imagetools|deploy-pages@|attest-build")
     behind = "github.event_name == 'push'"
     steps = [step for job in _jobs().values() for step in job["steps"] if publishing.search(str(step))]
-    assert len(steps) == 6
+    assert len(steps) == 5
     for step in steps:
         run = step.get("run", "")
         assert step.get("if") == behind or '"$GITHUB_EVENT_NAME"' in run, step
     assert all("if" not in job for job in _jobs().values())
     assert "--push" not in WORKFLOW.read_text(encoding="utf-8")
-    (build,) = [step["run"] for step in steps if "type=registry" in step.get("run", "")]
-    # The shell's own lines, with a program in the place of docker that prints what it is asked.
+    (build,) = [step["run"] for step in steps if "push=true" in step.get("run", "")]
     for event, output in (
-        ("push", "--output type=registry"),
-        ("workflow_dispatch", "--output type=oci,dest=image.tar"),
+        ("push", "--output type=image,name=r/b,push=true,push-by-digest=true,name-canonical=true ."),
+        ("workflow_dispatch", "--output type=oci,dest=image.tar ."),
     ):
-        script = f'docker() {{ echo "$@"; }}; jq() {{ :; }}; GITHUB_OUTPUT=/dev/null; cd "$(mktemp -d)"\n{build}'
-        given = {**os.environ, "GITHUB_EVENT_NAME": event, "IMAGE": "r/b:1", "NAME": "b"}
-        said = subprocess.run(["bash", "-e"], input=script, env=given, capture_output=True, text=True, check=True)
-        assert output in said.stdout.splitlines()[0]
+        given = {"GITHUB_EVENT_NAME": event, "IMAGE": "r/b", "NAME": "b", "GITHUB_OUTPUT": str(tmp_path / event)}
+        assert _asked(build, tmp_path, **given)[0].endswith(output)
+        assert (tmp_path / event).read_text(encoding="utf-8") == "digest=sha256:1\n"
+        assert (tmp_path / "b.digest").read_text(encoding="utf-8") == "sha256:1\n"
+        # Written in a release alone: what docker said of the image.
+        assert (tmp_path / "b.sbom.json").exists() == (event == "push")
+        (tmp_path / "b.sbom.json").unlink(missing_ok=True)
 
 
 def test_what_is_pinned_is_audited() -> None:

@@ -166,6 +166,8 @@ def test_no_secret_can_be_given_as_a_value() -> None:
         ({"pulsar": {"sasl": {"existingSecret": "zk"}}}, "set settings.store.sasl_username"),
         ({"ingress": {"enabled": True, "hosts": ["a.b"]}, "deployment": {"enabled": False}}, "there is no Service"),
         (_closed(ingress={"enabled": True, "hosts": ["a.b"]}), "networkPolicy.apiFrom is empty"),
+        (_closed(monitoring={"podMonitor": {"enabled": True}}), "networkPolicy.metricsFrom is empty"),
+        (_closed(monitoring={"serviceMonitor": {"enabled": True}}), "a Prometheus of another namespace is kept out"),
     ],
     ids=lambda item: json.dumps(item) if isinstance(item, dict) else "",
 )
@@ -197,6 +199,16 @@ def test_the_api_takes_the_hosts_of_the_ingress(tmp_path: Path) -> None:
             "extraVolumeMounts": [{"name": "data", "mountPath": "/data"}],
         },
         _closed(pulsar={"metadataStore": "zk:a:2181,b:2281,c/chroot:1"}),
+        {
+            "networkPolicy": {"enabled": True, "metricsFrom": [{"podSelector": {}}]},
+            "monitoring": {"podMonitor": {"enabled": True}},
+        },
+        # The policy is not for brokers' pods.
+        _closed(
+            deployment={"enabled": False},
+            sidecar={"enabled": True},
+            monitoring={"podMonitor": {"enabled": True}},
+        ),
         {"serviceAccount": {"create": False, "name": "mine"}, "kubernetesEvents": {"enabled": True}},
         {"settings": {"compat": 4.2, "counters": {"source": "off"}, "cycle": {"interval": "500ms"}}},
         {

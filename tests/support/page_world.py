@@ -29,7 +29,7 @@ from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
 from tests.support.quota_world import pass_traffic
 from tests.support.security import Tokens, access_for
 from tests.support.threshold_cases import as_bytes, document
-from tests.support.world import PATIENT, FakeSidecar, TestClock
+from tests.support.world import PATIENT, SETTINGS, FakeSidecar, TestClock
 
 TURN_SECONDS = 0.25
 CYCLE_SECONDS = 1.0
@@ -62,7 +62,7 @@ class PageCluster:
         self.metadata = MemoryMetadata()
         self.metadata.leader = self.brokers[0]
         for static in self.model.static.values():
-            static["clusterName"] = "shop"
+            static |= {"clusterName": "shop", "metadataStoreUrl": str(SETTINGS["metadata_store"])}
         self.model.dynamic["loadBalancerSheddingEnabled"] = "false"
         self.shares: dict[str, float] = {}
         self._published: dict[str, Owner] = {}

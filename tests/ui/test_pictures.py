@@ -155,6 +155,9 @@ def planning(page: Page, served: ServedSidecar, shoot: Shoot) -> None:
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
     expect(task).to_contain_text(re.compile(f"{UNDER_WAY} of [0-9]+ moves ended"))
+    expect(page.locator("#verdict")).to_contain_text(
+        re.compile(r"once the \d+ bundles on the way have arrived\. No further moves")
+    )
     shoot(page, "page-execution")
     admin.takes = math.inf
     expect(task.get_by_role("heading")).to_contain_text("done", timeout=60_000)

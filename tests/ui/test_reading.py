@@ -6,9 +6,10 @@ import json
 import re
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
-from bundlekeel.daemon.answers.picture import CycleView, Setting
+from bundlekeel.daemon.answers.picture import ComingView, CycleView, Setting
 from tests.support.fake_service import BROKERS, NOW_MS
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
@@ -38,7 +39,8 @@ def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None
     with ServedFake() as served:
         scores = dict(zip(BROKERS, (0.5, 0.0, 0.48), strict=True))
         served.fake.unread = {
-            name: {"score_ratio": score, "state": "ok", "shares_load": score > 0} for name, score in scores.items()
+            name: {"score_ratio": score, "state": "ok", "shares_load": score > 0, "preallocated": []}
+            for name, score in scores.items()
         }
         served.fake.change(cycle=cycle("Balanced"))
         page = open_page(served.url)
@@ -50,6 +52,30 @@ def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None
         served.fake.change(cycle=cycle("HitCount"))
         expect(page.locator("#verdict")).to_contain_text("Broker broker-0 carries 1.02 times the mean")
         expect(page.locator("#verdict")).to_contain_text("No moves planned yet.")
+
+
+@pytest.mark.parametrize(
+    ("amounts", "said"),
+    [((0, 1, 0), "the bundle on the way has arrived"), ((1, 0, 2), "the 3 bundles on the way have arrived")],
+)
+def test_bundles_on_the_way_are_part_of_the_verdict(open_page: Open, amounts: tuple[int, ...], said: str) -> None:
+    """The scores count them where they go; a plan that is carried out is not denied."""
+    with ServedFake() as served:
+        for name, score, amount in zip(BROKERS, (0.5, 0.48, 0.46), amounts, strict=True):
+            coming = [ComingView(bundle=f"shop/orders/{n}", age_seconds=2.0) for n in range(amount)]
+            served.fake.unread[name] = {
+                "score_ratio": score,
+                "state": "ok",
+                "shares_load": True,
+                "preallocated": coming,
+            }
+        served.fake.change(cycle=cycle("HitCount"))
+        page = open_page(served.url)
+        expect(page.locator("#verdict")).to_have_text(
+            re.compile(
+                rf"^Broker broker-0 carries 1\.04 times the mean \(.*\) once {said}\. No further moves planned yet\.$"
+            )
+        )
 
 
 def test_overloaded_is_above_the_overload_threshold(open_page: Open) -> None:

@@ -107,6 +107,12 @@ def names(query: str) -> list[str]:
     return _NAME.findall(_STRING.sub('""', query))
 
 
+def series(query: str) -> set[str]:
+    """Metrics that a query comes from; of what a recording rule makes, those that the rule reads."""
+    made = {rule["record"]: rule["expr"] for rule in documents("recording.yml")}
+    return {leaf for name in names(query) for leaf in (series(made[name]) if name in made else {name})}
+
+
 def groupings(query: str) -> list[str]:
     """Labels named in by, on, ignoring and so on."""
     found = _GROUPING.findall(_STRING.sub('""', query))

@@ -86,6 +86,9 @@ async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tm
     """No query fails and all have data; every rule is healthy; alerts are quiet but for what was made up."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     sidecar.telemetry.gauge("build_info", 1.0, version="test")
+    # At 0 there was no look, and no proposal: their panels are empty then.
+    for name in ("failsafe_look_timestamp_seconds", "thresholds_age_seconds"):
+        sidecar.telemetry.gauge(name, 1.0)
     await sidecar.cycle.turn()
     complete(sidecar.telemetry)
     face = Face(sidecar.telemetry)

@@ -18,7 +18,7 @@ from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.daemon.records.notifications import NotificationTexts
 from dev.runbook_situations import SITUATIONS, SampleService
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
-from tests.watch.promql import ROOT, RULES, documents, panel_queries
+from tests.watch.promql import ROOT, RULES, documents, panel_queries, series
 from tests.watch.server import concrete
 
 ALERTS = documents("alerts.yml")
@@ -30,6 +30,8 @@ BY_MODE = "{{ if eq $value 1.0 }}critical{{ else }}warning{{ end }}"
 BY_CODE = re.compile(r'\{\{ if eq \$labels\.code ([\w" ]+) \}\}critical\{\{ else \}\}warning\{\{ end \}\}')
 # Clients cannot reach them. Brokers give them an owner within two minutes, so they are critical when they are left.
 WITHOUT_OWNER = {"InFlightTooLong", "OwnerNotAlive", "SplitChildrenMissing", "TargetNotAlive"}
+# They say whether an alert applies, or how severe it is.
+CONDITIONS = {"bundlekeel_mode_info", "bundlekeel_takeover_in_force"}
 CLUSTER = "{{ with $labels.cluster }}{{ . }}: {{ end }}"
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 
@@ -200,6 +202,15 @@ def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
+def test_an_alert_leads_to_the_dashboard_that_shows_its_series(alert: dict[str, Any]) -> None:
+    """Every series of ours that its query comes from."""
+    board = alert["annotations"]["dashboard_url"].removeprefix("d/")
+    shown = series(" ".join(query for place, query in panel_queries() if place.startswith(f"{board}/")))
+    asked = {name for name in series(alert["expr"]) if name.startswith("bundlekeel_")}
+    assert asked - CONDITIONS <= shown
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_every_runbook_says_where_commands_run_and_what_can_wait(alert: dict[str, Any]) -> None:
     """One convention for hosts, Kubernetes and Docker; whether it waits until morning, and why; when the alert ends."""
     text = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
@@ -247,6 +258,26 @@ async def test_commands_of_runbooks_in_kubernetes(tmp_path: Path, status: str, p
         *(f"exec {pod}", away, "[+]leadership ok", "[+]picture ok", "failed"),
         *(f"exec {pod}", away, "failed"),
     ]
+
+
+async def test_get_of_runbooks_on_a_host(tmp_path: Path) -> None:
+    """By the sidecar's socket, whatever its port and TLS; at a broker by its address. What does not answer says so."""
+    guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(logs.*?)^```", guide, FLAGS)
+    server = ApiServer(SampleService(SITUATIONS["no leader"]), "127.0.0.1", 0, tmp_path / "keel.sock")
+    url = await server.start()
+    script = block.replace("/run/bundlekeel/bundlekeel.sock", str(tmp_path / "keel.sock"))
+    script += f"get '/readyz?verbose'; get /livez {url.removeprefix('http://')}; get /livez 127.0.0.1:1 || true"
+    try:
+        shell = await asyncio.create_subprocess_exec(
+            "bash", "-euc", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, wrong = await shell.communicate()
+    finally:
+        await server.stop()
+    away = "[-]metadata store zk:zk1:2181/pulsar does not answer"
+    assert out.decode().splitlines() == [away, "[+]leadership ok", "[+]picture ok", "failed", away, "failed"]
+    assert "127.0.0.1 port 1" in wrong.decode()
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])

@@ -47,7 +47,7 @@ function Checks(props: { rows: Check[] }) {
                   <td>
                     <Said text={row.detail} />
                   </td>
-                  <td data-label="Next: ">{row.fix ? <Said text={row.fix} /> : <span class="quiet">nothing</span>}</td>
+                  <td data-label={row.fix ? "Next: " : undefined}>{row.fix && <Said text={row.fix} />}</td>
                 </tr>
               );
             })}

@@ -6,7 +6,7 @@ import { type Broker, type State, type WhoAmI, keepToken, token } from "./api";
 import { type Answer, type Connection, restart, useClock } from "./live";
 import { type Operation, OperationDialog } from "./operations";
 import { Dialog, Notice, Reload, Said } from "./parts";
-import { MODES, clock, count, duration, moment, shortNames, verdict } from "./words";
+import { MODES, clock, count, duration, moment, onTheWay, shortNames, verdict } from "./words";
 
 const OLD_SECONDS = 60;
 const SHOWN_BROKERS = 3;
@@ -114,7 +114,7 @@ function Hindrances(props: { state: Answer<State>; brokers: Broker[] | null; con
   const state = props.state.data!;
   const age = state.cycle ? (at - state.cycle.wall_ms) / 1000 : 0;
   const paused = state.paused;
-  const moving = (props.brokers ?? []).reduce((sum, row) => sum + (row.preallocated?.length ?? 0), 0);
+  const moving = onTheWay(props.brokers ?? []);
   const unread = (props.brokers ?? []).filter((row) => row.state !== "ok").map((row) => row.broker);
   release ||= state.version;
   return (

@@ -118,6 +118,11 @@ export function balanceOf(brokers: Scored[]): Balance {
   return { usable, mean, busiest, times: busiest && mean > 0 ? busiest.score_ratio! / mean : 0 };
 }
 
+/** How many bundles move, or moved so lately that reports do not show it yet: scores count them where they go. */
+export function onTheWay(brokers: Pick<Broker, "preallocated">[]): number {
+  return brokers.reduce((sum, row) => sum + (row.preallocated?.length ?? 0), 0);
+}
+
 // Below this mean share of capacity there is no load to speak of.
 const IDLE = 0.01;
 
@@ -131,8 +136,10 @@ export function verdict(state: State, brokers: Broker[]): string {
   if (mean < IDLE && !moves) return `The cluster is idle: the busiest broker, ${busiest}, uses ${percent(top.score_ratio, 1)} of its capacity.`;
   const balanced = state.cycle?.verdict === "Balanced";
   const share = `${percent(top.score_ratio)} of its capacity, the mean is ${percent(mean)}`;
-  const carries = `${balanced ? "Balanced: the busiest broker," : "Broker"} ${busiest}${balanced ? "," : ""} carries ${ratio(times)} times the mean (${share})`;
-  if (!moves) return `${carries}. No moves planned${balanced ? "" : " yet"}.`;
+  const moving = onTheWay(brokers);
+  const arrived = moving === 1 ? " once the bundle on the way has arrived" : ` once the ${moving} bundles on the way have arrived`;
+  const carries = `${balanced ? "Balanced: the busiest broker," : "Broker"} ${busiest}${balanced ? "," : ""} carries ${ratio(times)} times the mean (${share})${moving ? arrived : ""}`;
+  if (!moves) return `${carries}. No ${moving ? "further " : ""}moves planned${balanced ? "" : " yet"}.`;
   const plan = count(moves, "bundle");
   if (state.paused) return `${carries}; the plan would move ${plan}, but moving is paused.`;
   return state.mode === "act" ? `${carries}; the plan moves ${plan}.` : `${carries}; the plan would move ${plan}.`;

@@ -203,7 +203,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("settings_refused", "gauge", (), "1 while the settings file is refused: what was read before is in force."),
     Metric("settings_restart_needed", "gauge", (), "Settings of the file that hold only after a restart."),
-    Metric("thresholds_age_seconds", "gauge", (), "Age of the newest proposal of the nightly job."),
+    Metric(
+        "thresholds_age_seconds",
+        "gauge",
+        (),
+        "Age of the newest proposal of the nightly job; where none came, since one is due (calibration.min_days).",
+    ),
     Metric("thresholds_objections", "gauge", ("code",), "1 for each reason why the newest proposal is not adopted."),
     Metric("thresholds_in_force", "gauge", (), "Parameters that adopted thresholds set."),
     Metric("thresholds_on_trial", "gauge", (), "1 while adopted thresholds are watched, to be kept or reverted."),

@@ -132,6 +132,15 @@ def _plain(app: typer.Typer) -> None:
             _plain(group.typer_instance)
 
 
+def _end_with_examples(command: Any, name: str) -> None:
+    """Those of `name`, and of every command in it."""
+    if examples := examples_of(name):
+        # A paragraph is a line of its own there.
+        command.epilog = "\n\n".join(["Examples:", *examples])
+    for inner, part in getattr(command, "commands", {}).items():
+        _end_with_examples(part, f"{name} {inner}")
+
+
 class _Commands(Mapping[str, Any]):
     """Every command by its name. Looking one up imports its module; most need little of the program."""
 
@@ -149,9 +158,7 @@ class _Commands(Mapping[str, Any]):
             self._loaded[module] = typer.main.get_group(part).commands
         command = self._loaded[module][name]
         command.rich_help_panel = panel
-        if examples := examples_of(name):
-            # A paragraph is a line of its own there.
-            command.epilog = "\n\n".join(["Examples:", *examples])
+        _end_with_examples(command, name)
         return command
 
     def __iter__(self) -> Iterator[str]:

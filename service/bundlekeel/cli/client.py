@@ -93,12 +93,14 @@ class CredentialFiles:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAddress:
     """Where a sidecar listens: a URL, or a unix socket. `trust_certs`: what its certificate is checked with.
-    `absent_socket`: the socket of the settings, when the URL stands in for it because it is not there."""
+    `absent_socket`: the socket of the settings, when the URL stands in for it because it is not there. `config`: the
+    settings file that says where it listens."""
 
     url: str = ""
     socket: Path | None = None
     trust_certs: Path | None = None
     absent_socket: Path | None = None
+    config: Path | None = None
 
     def __str__(self) -> str:
         return f"unix socket {self.socket}" if self.socket else self.url
@@ -125,13 +127,14 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
     loaded = load_settings(config)
     api, socket = loaded.settings.api, loaded.located(loaded.settings.api.socket)
     if socket is not None and socket.exists() and os.access(socket, os.W_OK):
-        return ApiAddress(socket=socket)
+        return ApiAddress(socket=socket, config=config)
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(api.host, api.host)
     scheme = "https" if api.tls.on else "http"
     return ApiAddress(
         url=f"{scheme}://{host}:{api.port}",
         trust_certs=loaded.located(api.tls.trust_certs_file),
         absent_socket=socket if socket is not None and not socket.exists() else None,
+        config=config,
     )
 
 
@@ -186,11 +189,16 @@ class Client:
         except httpx.TimeoutException:
             raise CliError(f"the sidecar at {self.address} did not answer in time", UNREACHABLE) from None
         except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
-            raise CliError(
-                f"no sidecar answers at {self.address} ({_ERRNO.sub('', str(error))}); start one with "
-                "`bundlekeel run -c …`, or name it with --url, --socket or -c",
-                UNREACHABLE,
-            ) from None
+            raise self._unreachable(_ERRNO.sub("", str(error))) from None
+
+    def _unreachable(self, why: str) -> CliError:
+        """What was tried, and what was not."""
+        address = self.address
+        tried = f", and there is no socket {address.absent_socket}" if address.absent_socket else ""
+        others = "--url or --socket" if address.config else "--url, --socket or -c"
+        text = f"no sidecar answers at {address} ({why}){tried}"
+        start = f"start one with `bundlekeel run -c {address.config or '…'}`, or name it with {others}"
+        return CliError(f"{text}; {start}", UNREACHABLE)
 
     def _json(self, answer: httpx.Response) -> Any:
         if not answer.is_success:

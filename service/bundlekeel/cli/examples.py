@@ -1,4 +1,4 @@
-"""Examples at the end of the help of the main commands, and in docs/reference/cli.md."""
+"""Examples at the end of the help of the main commands, and in docs/reference/cli.md, by the name of the command."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ EXAMPLES: Final = {
     "summary": ("summary --since yesterday --until today",),
     "verdicts": ("verdicts --since 2h",),
     "journal": ("journal --kind move --since 24h", "journal --kind audit --limit 50 -o json"),
-    "history": ("history ls --since today", "history check"),
+    "journal verify": ("journal verify", "journal verify bundlekeel-journal.jsonl.1 bundlekeel-journal.jsonl"),
+    "history ls": ("history ls --since today",),
+    "history show": ("history show 2026-11-21T18:05",),
+    "history check": ("history check",),
+    "history export": ("history export 812 --file cycle-812.json",),
     "why": ("why persistent://shop/orders/created", "why broker-1.pulsar:8080"),
     "where": (
         "where shop/orders",
         "where persistent://shop/orders/created --if-unowned",
         "where shop/orders --if-unowned --url https://keel-1:8090 --token-file token --tls-ca ca.crt",
     ),
-    "plan": (
-        "plan --remove-broker broker-2.pulsar:8080 --scale 1.5",
-        'plan execute 5f0c3a1be2d4977a --reason "even the load out" --wait',
-    ),
+    "plan": ("plan --remove-broker broker-2.pulsar:8080 --scale 1.5",),
+    "plan execute": ('plan execute 5f0c3a1be2d4977a --reason "even the load out" --wait',),
     "pause": (
         'pause --for 2h --reason "release of the orders service"',
         'pause --scope namespace:shop/orders --reason "incident 4711"',
     ),
     "resume": ('resume --reason "the release is done"', 'resume --scope namespace:shop/orders --reason "over"'),
-    "mode": ('mode recommend --reason "an hour, for a load test"',),
+    "mode": ('mode recommend --reason "an hour of measuring"',),
     "transfer": (
         "transfer persistent://shop/orders/created --to broker-2.pulsar:8080",
         "transfer shop/orders/0x40000000_0x80000000 --to broker-2.pulsar:8080 --yes --reason hot --wait",
@@ -45,7 +47,8 @@ EXAMPLES: Final = {
         "simulate --show 03-step > my-cluster.yaml",
         "simulate my-cluster.yaml --seeds 1-20 -o json",
     ),
-    "config": ("config init", "config check bundlekeel.yaml"),
+    "config init": ("config init",),
+    "config check": ("config check bundlekeel.yaml",),
     "doctor": (
         "doctor -c bundlekeel.yaml",
         "doctor --for act",
@@ -58,5 +61,6 @@ EXAMPLES: Final = {
 
 
 def examples_of(command: str) -> tuple[str, ...]:
-    """Whole command lines of a command of the first level; most others need none."""
-    return tuple(f"bundlekeel {line}" for line in EXAMPLES.get(command, ()))
+    """Whole command lines of a command, and of those in it; most need none."""
+    found = (lines for name, lines in EXAMPLES.items() if f"{name} ".startswith(f"{command} "))
+    return tuple(f"bundlekeel {line}" for lines in found for line in lines)

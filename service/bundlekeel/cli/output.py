@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import typer
 import yaml
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -161,7 +162,22 @@ def _print(value: Any, render: Render, output: Output, screen: Console, *, line:
     if output in (Output.JSON, Output.YAML):
         dump(value, output, line=line)
     else:
-        screen.print(render(value, TableLayout(output is Output.WIDE, screen.width)))
+        screen.print(_Trimmed(render(value, TableLayout(output is Output.WIDE, screen.width))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Trimmed:
+    """Without the blanks with which tables fill the last cell of a row."""
+
+    drawn: RenderableType
+
+    def __rich_console__(self, screen: Console, options: ConsoleOptions) -> RenderResult:
+        for line in screen.render_lines(self.drawn, options, pad=False):
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+            yield from (*line, Segment.line())
 
 
 def none_of(what: str, remedy: str) -> Text:

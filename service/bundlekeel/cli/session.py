@@ -56,7 +56,7 @@ TlsCertOption = Annotated[Path | None, _sidecar("--tls-cert", "Client certificat
 TlsKeyOption = Annotated[Path | None, _sidecar("--tls-key", "Key of the client certificate (PEM).")]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C.")]
 EveryOption = Annotated[
-    float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Time between two prints of --watch.")
+    float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Seconds between two prints of --watch.")
 ]
 RoundsOption = Annotated[int, typer.Option("--rounds", hidden=True, help="End --watch after that many prints.")]
 SinceOption = Annotated[

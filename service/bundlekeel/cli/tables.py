@@ -127,6 +127,8 @@ def _summary(state: State, answer: Status) -> Table:
     grid.add_row("last cycle", _cycle(state.cycle))
     grid.add_row("imbalance", _imbalance(state.imbalance, answer.brokers))
     grid.add_row("moves open", _open_moves(state.ledger))
+    if state.intents:
+        grid.add_row("intents", Text(f"of an earlier leader, open: {', '.join(state.intents)}", style=_WARN))
     grid.add_row("ready", _ready(answer))
     return grid
 

@@ -315,12 +315,12 @@ def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Opti
 
 
 def _settings(given: argparse.Namespace) -> LoadedSettings | None:
-    """The sidecar's settings, where they are given."""
+    """The sidecar's settings, where they are given. Their secrets are not needed: only the history's store is asked."""
     if given.settings is None:
         return None
     from bundlekeel.settings.load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
 
-    return load_settings(given.settings)
+    return load_settings(given.settings, elsewhere=True)
 
 
 def _history(given: argparse.Namespace, loaded: LoadedSettings | None) -> str:

@@ -83,7 +83,14 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Recalibrat
         told, chosen = searched(spark, options, ground, base, kept, tell)
     finally:
         digest.unpersist()
-    shown = ReportInputs(judged=judged, capacity=rows, week=week, spaces=spaces, reason=chosen.choice.reason)
+    shown = ReportInputs(
+        judged=judged,
+        capacity=rows,
+        week=week,
+        spaces=spaces,
+        reason=chosen.choice.reason,
+        period_seconds=ground.period_ms / 1000,
+    )
     return written(options, told, chosen, shown, base)
 
 

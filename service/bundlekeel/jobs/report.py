@@ -31,7 +31,10 @@ _HOW_TO_READ: Final = (
     "ones; the others, the held-out days, were kept apart to see whether what was found holds there too. A threshold "
     "is proposed only if it does, and only one night's reach from where it is. “Imbalance” says how far the busiest "
     "broker is above the mean (0 is even); the two figures below another one are the interval in which it lies. "
-    "Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds diff</code> shows what would "
+    "Evidence and candidates are of this planning; “Days” says what the balancer did then, at its own interval."
+)
+_HOW_TO_ADOPT: Final = (
+    " Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds diff</code> shows what would "
     'change, and <code>bundlekeel thresholds adopt --reason "..." --digest {digest}</code> adopts it.'
 )
 _STYLE: Final = """
@@ -73,7 +76,8 @@ class Point:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInputs:
     """What the page shows beside the document. `blocks`: labels, imbalance before and after. `capacity`: rows of
-    `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`."""
+    `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`.
+    `period_seconds`: between two plans of the back-test."""
 
     judged: Sequence[JudgedDay] = ()
     points: Sequence[Point] = ()
@@ -83,6 +87,7 @@ class ReportInputs:
     spaces: Sequence[Mapping[str, Any]] = ()
     objections: Sequence[Objection] = ()
     reason: str = ""
+    period_seconds: float = 60.0
 
 
 def page(document: Thresholds, shown: ReportInputs) -> str:
@@ -101,10 +106,10 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         f"<p>{state}. {escape(shown.reason)}{'.' if shown.reason else ''} Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
-        f"<p>{_HOW_TO_READ.format(digest=digest)}</p>",
+        f"<p>{_HOW_TO_READ}{_HOW_TO_ADOPT.format(digest=digest) if changed else ''}</p>",
         _objections(shown.objections if changed else ()),
         _parameters(document),
-        _evidence(document),
+        _evidence(document, shown.period_seconds),
         _candidates(shown),
         _quality(shown.judged),
         _week(shown.week),
@@ -144,7 +149,7 @@ def _parameters(document: Thresholds) -> str:
     return _section("Thresholds", about, html.table(("parameter", "in force", "proposed", "range", "evidence"), rows))
 
 
-def _evidence(document: Thresholds) -> str:
+def _evidence(document: Thresholds, period_seconds: float) -> str:
     evidence = document.evidence
     columns: dict[str, HeldOutMeasures] = {"in force": evidence.previous, "proposed": evidence.chosen}
     columns |= {"difference": evidence.difference}
@@ -159,8 +164,9 @@ def _evidence(document: Thresholds) -> str:
     gain = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
     about = (
         f"On {len(evidence.held_out)} days that the search did not see ({', '.join(evidence.held_out)}): moves {gain}. "
+        f"Planned again each {figure(period_seconds)} s. "
         f"Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; each block begins where "
-        "bundles were recorded to be. Unbroken: one run over all of these days."
+        "bundles were recorded to be, and its warm-up is not counted. Unbroken: one run over all of these days."
     )
     return _section("Evidence", about, html.table(("", *columns), rows))
 
@@ -224,7 +230,11 @@ def _quality(judged: Sequence[JudgedDay]) -> str:
         for item in judged[-MOST_ROWS:]
     ]
     heads = ("day", "verdict", "recorded", "cycles", "longest gap (min)", "imbalance", "moves", "")
-    return _section("Days", "What is recorded, and whether it was used.", bars + html.table(heads, rows))
+    about = (
+        "What is recorded, and whether it was used. Moves are those that the balancer made then, with the thresholds "
+        "and at the interval of that time; “Evidence” has other figures because the days were planned again."
+    )
+    return _section("Days", about, bars + html.table(heads, rows))
 
 
 def _week(values: Sequence[float | None]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from bundlekeel.core.guard.scope import is_glob
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
 from bundlekeel.core.model.uris import LOOPBACK
-from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.load import LoadedSettings, spelled
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
 from bundlekeel.settings.schema import by_key, parameter_allowed, plain, pulsar_keys, rows
@@ -148,7 +148,7 @@ def _of_cluster(settings: Settings) -> list[str]:
 
 def _warning(key: str, value: object, what: str, better: str) -> str:
     """In the form of a problem; nothing is refused."""
-    return f"{key}{'' if value is None else f' = {value!r}'}: {what} (better: {better})"
+    return f"{key}{'' if value is None else f' = {spelled(value)}'}: {what} (better: {better})"
 
 
 def _of_security(settings: Settings) -> list[str]:
@@ -162,6 +162,9 @@ def _of_security(settings: Settings) -> list[str]:
     if not api.auth.on and api.host not in LOOPBACK:
         what = "not set, so everybody who reaches the port may read all and ask for dry runs"
         found.append(_warning("api.auth.tokens_file", None, what, "a file of tokens; `bundlekeel token new`"))
+    if not api.auth.on and api.socket is None:
+        what = "null, and api.auth is not set, so no route changes anything: nobody can pause, set the mode or drain"
+        found.append(_warning("api.socket", None, what, "a path, or a file of tokens in api.auth.tokens_file"))
     if api.auth.on and api.auth.peer_token_file is None:
         what = "not set, so a follower cannot pass a dry run on to the leader and makes it from its own snapshot"
         found.append(_warning("api.auth.peer_token_file", None, what, "a file with a token of role operator"))

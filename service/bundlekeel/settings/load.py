@@ -26,6 +26,7 @@ from bundlekeel.settings.types import InvalidSetting
 _VALUE_LIMIT = 80
 _SECTION: Final = "this is a section: give its keys"
 _KINDS: Final = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false"}
+_AT_THE_TOP: Final = "; it belongs at the top"
 _YAML_WORDS = "; YAML reads off, no, on and yes without quotes as false and true"
 
 
@@ -45,7 +46,7 @@ def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = No
     """One finished problem: `file:config.yaml: cycle.interval = "x": not a duration (allowed: ...)`."""
     field = ".".join(path)
     shown = HIDDEN if value is not None and is_secret(path) else value
-    given = "" if value is None or isinstance(value, dict) else f" = {_short(shown)}"
+    given = "" if value is None or isinstance(value, dict) else f" = {spelled(shown)}"
     where = f"{origin}: " if origin else ""
     tail = f" (allowed: {allowed})" if allowed else ""
     key = f"{field}{given}: " if field else ""
@@ -103,8 +104,10 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
 def _elsewhere(path: tuple[str, ...]) -> str:
     """Where a key belongs that is known, but not where it was written; nothing for an unknown one."""
     key = path[-1]
+    if key in children(()):
+        return _AT_THE_TOP
     if key in BY_NAME or key in BY_PULSAR_KEY:
-        return "; it belongs at the top" if key in TOP_LEVEL else "; it belongs below `parameters`"
+        return "; it belongs below `parameters`"
     homes = [row.key for row in rows() if row.key.rpartition(".")[2] == key]
     return f"; did you mean {homes[0]!r}?" if len(path) == len(homes) == 1 else ""
 
@@ -114,8 +117,9 @@ def _relative(path: tuple[str, ...], field: str) -> tuple[str, ...]:
     return (field,) if path[:1] == ("capacity",) else tuple(field.split("."))
 
 
-def _short(value: object) -> str:
-    text = repr(value)
+def spelled(value: object) -> str:
+    """A value as messages show it: true and false as in the file."""
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= _VALUE_LIMIT else f"{text[: _VALUE_LIMIT - 3]}..."
 
 
@@ -250,15 +254,19 @@ def load_settings(
     *,
     environ: Mapping[str, str] | None = None,
     secrets_dir: Path | None = None,
+    elsewhere: bool = False,
 ) -> LoadedSettings:
     """Read, merge and validate. Raises ConfigErrors, a ConfigError that holds every problem at once.
 
     `overrides` come from the command line: dotted or nested keys; None means not given. `environ` is the process's
-    own unless given; `secrets_dir` defaults to `BUNDLEKEEL_SECRETS_DIR`.
+    own unless given; `secrets_dir` defaults to `BUNDLEKEEL_SECRETS_DIR`. `elsewhere`: secrets are on another host, so
+    that folder and a password may be missing.
     """
     environ = os.environ if environ is None else environ
     if secrets_dir is None and environ.get(ENV_SECRETS_DIR):
         secrets_dir = Path(environ[ENV_SECRETS_DIR])
+    if elsewhere and secrets_dir is not None and not secrets_dir.exists():
+        secrets_dir = None
     problems: list[ConfigError] = []
     merged: _Layer = {}
     for layer in (
@@ -270,12 +278,12 @@ def load_settings(
         merged.update(_canonical_parameters(layer, problems))
     origins = {key: origin for key, (_, origin) in merged.items()}
     try:
-        settings = Settings.model_validate(_nest(merged))
+        settings = Settings.model_validate(_nest(merged), context={"elsewhere": elsewhere})
     except ValidationError as error:
         problems += from_pydantic(error, origins)
     if problems:
         raise ConfigErrors(problems)
-    again = partial(load_settings, path, overrides, environ=environ, secrets_dir=secrets_dir)
+    again = partial(load_settings, path, overrides, environ=environ, secrets_dir=secrets_dir, elsewhere=elsewhere)
     return LoadedSettings(settings=settings, origins=_all_origins(origins), path=path, again=again)
 
 
@@ -422,9 +430,9 @@ def _canonical_parameters(layer: _Layer, problems: list[ConfigError]) -> _Layer:
     found, wrong = canonical(section)
     for error in wrong:
         path = ("parameters", error.field.removeprefix("parameters."))
-        problems.append(
-            problem(str(error), path=path, origin=origins[path[1]], value=error.value, allowed=error.allowed)
-        )
+        known_above = path[1] in children(()) and path[1] not in TOP_LEVEL
+        what = f"unknown parameter{_AT_THE_TOP}" if known_above else str(error)
+        problems.append(problem(what, path=path, origin=origins[path[1]], value=error.value, allowed=error.allowed))
     for name, given in found.items():
         target = (name,) if name in TOP_LEVEL else ("parameters", name)
         origin = origins[given.key]

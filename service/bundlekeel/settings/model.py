@@ -319,7 +319,8 @@ class Settings(Section):
         default="off", description="required: what a person asks to be carried out waits until another one approves"
     )
     metadata_store: StoreAddress | None = Field(
-        default=None, description="the brokers' metadataStoreUrl; whatever talks to the cluster needs it"
+        default=None,
+        description="the brokers' metadataStoreUrl; null is refused by `config check` and what talks to the cluster",
     )
     configuration_store: StoreAddress | None = Field(
         default=None,

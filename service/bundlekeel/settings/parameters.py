@@ -158,6 +158,10 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 def remedy(key: str, known: Iterable[str]) -> str:
     """What to do about an unknown key: the nearest; of one in the spelling of broker.conf also where it belongs."""
+    if key == "loadBalancerSheddingEnabled":
+        return (
+            "; a setting of the brokers, not of Bundlekeel: `bundlekeel takeover` turns it off, `handback` restores it"
+        )
     near = suggest(key, known)
     if _BROKERS_SPELLING.fullmatch(key) is None:
         return near

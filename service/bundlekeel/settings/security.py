@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from bundlekeel.settings.types import InvalidSetting, Section
 
@@ -104,10 +104,11 @@ class StoreSecuritySettings(Section):
         return value
 
     @model_validator(mode="after")
-    def _complete(self) -> StoreSecuritySettings:
+    def _complete(self, info: ValidationInfo) -> StoreSecuritySettings:
         for one, other in (("sasl_username", "sasl_password"), ("tls_cert_file", "tls_key_file")):
             given = (getattr(self, one) is not None, getattr(self, other) is not None)
-            if given[0] != given[1]:
+            elsewhere = one == "sasl_username" and info.context is not None and info.context["elsewhere"]
+            if given[0] != given[1] and not (given[0] and elsewhere):
                 raise InvalidSetting(f"{one} and {other} go together", field=one if given[1] else other)
         for name in ("tls_trust_certs_file", "tls_cert_file"):
             if getattr(self, name) is not None and not self.tls:

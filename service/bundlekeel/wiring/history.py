@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +35,9 @@ def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
         # `file:/x` would be a folder here, and every answer about an empty store.
         if fault := place_fault(uri):
             raise ConfigError(f"--history: {fault}", field="--history", allowed="a folder or a URI with ://")
+        if "://" not in uri and not os.access(uri, os.F_OK):
+            what = f"--history: there is no folder {uri}"
+            raise ConfigError(what, field="--history", allowed="a folder that is there, or a URI with ://")
         return _store(uri if "://" in uri else Path(uri))
     named = loaded.settings.history.uri
     if named is None:

@@ -547,14 +547,28 @@ def test_an_answer_of_another_release_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--url", "http://127.0.0.1:1"], ["--socket", "/nonexistent/x.sock"], ["-c", "keel.yaml"]]
+    ("options", "tried", "advice"),
+    [
+        (
+            ["--url", "http://127.0.0.1:1"],
+            "http://127.0.0.1:1 (",
+            "`bundlekeel run -c …`, or name it with --url, --socket",
+        ),
+        (["--socket", "/nonexistent/x.sock"], "unix socket /nonexistent/x.sock (", "--url, --socket or -c"),
+        (
+            ["-c", "keel.yaml"],
+            "http://127.0.0.1:1 (Connection refused), and there is no socket missing.sock; ",
+            "start one with `bundlekeel run -c keel.yaml`, or name it with --url or --socket\n",
+        ),
+    ],
 )
-def test_unreachable(sidecar: Sidecar, options: list[str]) -> None:
-    """Exit code 3, the address, and what to do."""
+def test_unreachable(sidecar: Sidecar, options: list[str], tried: str, advice: str) -> None:
+    """Exit code 3, what was tried, and what to do: not what was done already."""
     Path("keel.yaml").write_text("api: {port: 1, socket: missing.sock}\n")
     result = sidecar.run("status", *options, to="none")
     assert result.exit_code == 3
-    assert "no sidecar answers at" in result.stderr and "bundlekeel run" in result.stderr and "--url" in result.stderr
+    told = result.stderr.replace(f"{Path.cwd()}/", "")
+    assert told.startswith(f"error: no sidecar answers at {tried}") and advice in told
 
 
 def test_the_settings_file_names_the_sidecar(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:

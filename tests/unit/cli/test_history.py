@@ -205,6 +205,7 @@ def test_a_fault_is_a_line_however_many_cycles_it_costs(tmp_path: Path) -> None:
 def test_j12_an_empty_store_is_not_ok(folder: Path, tmp_path: Path) -> None:
     """Nothing recorded is what a wrong folder or bucket looks like: said, exit code 1, in JSON too."""
     empty = tmp_path / "none"
+    empty.mkdir()
     result = run("history", "check", "--history", str(empty))
     assert (result.exit_code, result.stdout.split("\n")[-2]) == (1, "not ok")
     assert "nothing is recorded there yet; name another place with history.uri" in result.stdout
@@ -222,13 +223,23 @@ def test_without_a_store_it_says_so(folder: Path, tmp_path: Path) -> None:
     """No setting, an empty folder, a scheme nobody knows: a sentence each."""
     result = run("history", "ls")
     assert (result.exit_code, "history.uri is not set" in result.stderr) == (2, True)
-    empty = run("replay", "all", "--history", str(tmp_path / "none"))
+    empty = run("replay", "all", "--history", str(tmp_path))
     assert (empty.exit_code, "there is no history yet" in empty.stderr) == (1, True)
     strange = run("history", "ls", "--history", "ftp://somewhere/else")
     assert (strange.exit_code, "cannot be opened" in strange.stderr) == (3, True)
     for wrong in ("s3:/bucket/keel", f"file:{folder}", ""):
         slash = run("history", "check", "--history", wrong)
         assert (slash.exit_code, "neither a folder nor a URI" in slash.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["history ls", "history show 1", "history check", "history export 1", "replay all"])
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path, command: str) -> None:
+    """A misprint is not an empty history."""
+    result = run(*command.split(), "--history", str(tmp_path / "none"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"error: --history: there is no folder {tmp_path / 'none'} (allowed: a folder that is there, or a URI with ://)\n"
+    )
 
 
 def test_a_name_that_is_no_text_is_passed_over(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from bundlekeel import __version__
 from bundlekeel.cli import units
 from bundlekeel.cli.app import make_app
+from bundlekeel.cli.examples import EXAMPLES
 from dev.cli_page import cli_page
 from tests.support.fake_wiring import FakeWiring
 
@@ -39,6 +41,14 @@ def test_run_takes_file_and_mode(wiring: FakeWiring) -> None:
     assert invoke(wiring, "run", "-c", "keel.yaml", "--mode", "act").exit_code == 0
     ((_, settings),) = wiring.calls
     assert (settings.cluster, settings.mode) == ("east", "act")
+
+
+@pytest.mark.parametrize("columns", ["", "80"])
+def test_no_line_ends_with_blanks(wiring: FakeWiring, columns: str) -> None:
+    """Neither into a pipe nor on a terminal, where they would be copied along."""
+    shown = CliRunner().invoke(make_app(lambda: wiring), ["doctor"], env={"COLUMNS": columns}).stdout
+    assert shown.endswith(" warning\n") and "\n\n" not in shown
+    assert [line for line in shown.split("\n") if line != line.rstrip()] == []
 
 
 def test_doctor_says_what_is_wrong_and_how_to_mend_it(wiring: FakeWiring) -> None:
@@ -231,6 +241,22 @@ def test_units() -> None:
         "–",
         "0.001",
     )
+
+
+@pytest.mark.parametrize("command", ["journal", "journal verify", "history export", "plan execute", "config check"])
+def test_an_example_stands_below_its_command(command: str) -> None:
+    """Not below the last one of the group."""
+    (section,) = re.findall(
+        rf"^### `bundlekeel {command}(?: [^a-z`][^`]*)?`$(.*?)^#", cli_page(), re.DOTALL | re.MULTILINE
+    )
+    assert [line.removeprefix("bundlekeel ") for line in section.split("```")[1].split("\n")[1:-1]] == [
+        *EXAMPLES[command]
+    ]
+
+
+def test_the_interval_has_a_unit() -> None:
+    """On the page, where the kind of a value is not shown."""
+    assert "| `--interval` | Seconds between two prints of --watch. | 2.0 |" in cli_page()
 
 
 def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:

@@ -25,19 +25,27 @@ def test_every_printed_command_is_accepted(page: str) -> None:
     assert refused == {}
 
 
+@pytest.mark.parametrize("page", [page for page in pages() if "/runbooks/" in page])
+def test_runbooks_answer_what_a_command_asks(page: str) -> None:
+    """Their `bundlekeel` has no terminal, and there a command that asks changes nothing."""
+    asking = [command for command, _ in commands(page) if command.split()[0] in ("takeover", "handback")]
+    assert [command for command in asking if not {"--yes", "--dry-run"} & set(command.split())] == []
+
+
 @pytest.mark.parametrize("command", [line for lines in EXAMPLES.values() for line in lines])
 def test_every_example_of_the_help_is_accepted(command: str) -> None:
     """As it stands; `test_the_help_ends_with_examples` finds it there."""
     assert refusal(command, typed=True) == ""
 
 
-@pytest.mark.parametrize("command", EXAMPLES)
+@pytest.mark.parametrize("command", [*EXAMPLES, "history", "config"])
 def test_the_help_ends_with_examples(command: str) -> None:
-    """Each on a line of its own, below what takes most of the room."""
+    """Each on a line of its own, below what takes most of the room; a group shows those of its commands too."""
     app = make_app(lambda: cast(Wiring, None))
-    shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
+    shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80"}).stdout
     end = " ".join(shown[shown.index("Examples:") :].split())
-    assert end == " ".join(["Examples:", *(f"bundlekeel {line}" for line in EXAMPLES[command])])
+    lines = [line for name, own in EXAMPLES.items() if f"{name} ".startswith(f"{command} ") for line in own]
+    assert end == " ".join(["Examples:", *(f"bundlekeel {line}" for line in lines)])
     assert "BUNDLEKEEL_TLS_CA" not in shown
 
 

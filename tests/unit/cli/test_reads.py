@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.fake_places import BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
 __all__ = ["served", "sidecar"]
@@ -21,6 +22,15 @@ def test_status_says_what_exactly_stops_the_leader(sidecar: Sidecar) -> None:
     assert "their reports never change: broker-1:8080)" in said
     sidecar.service.state = state  # type: ignore[method-assign]
     assert "not carried out)" in " ".join(sidecar.run("status").stdout.split())
+
+
+def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:
+    """They are what `where` and `unload` need; a line only where there are some."""
+    state = sidecar.service.state
+    assert "intents" not in sidecar.run("status").stdout
+    sidecar.service.state = lambda: replace(state(), intents=[BUNDLE, "a/b/0x0_0x1"])  # type: ignore[method-assign]
+    said = " ".join(sidecar.run("status").stdout.split())
+    assert f"intents of an earlier leader, open: {BUNDLE}, a/b/0x0_0x1 ready" in said
 
 
 @pytest.mark.parametrize(("order", "field"), [("score", "score_ratio"), ("traffic", "predicted_throughput")])

@@ -112,6 +112,9 @@ def test_labels_and_tags_of_another_release_are_named(tree: Path, name: str, old
         "Nothing is published yet: run",
         "no package, image or chart is published yet, and",
         "not released yet (version",
+        "`helm install`, once the image is built and pushed",
+        "of the new sources. Push its image first",
+        "the default, `bundlekeel`, is in no registry.",
     ],
 )
 def test_what_says_that_nothing_is_published_is_named(tree: Path, place: str, text: str) -> None:

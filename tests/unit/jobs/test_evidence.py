@@ -182,6 +182,23 @@ def test_the_page_stands_alone() -> None:
     assert "prefers-color-scheme: dark" in text
 
 
+def test_adopting_is_told_of_where_something_is_proposed() -> None:
+    """Of thresholds that stay as they are the answer to it would be `NothingNew`."""
+    proposal = thresholds_of(told(), pyspark="4.3.0")
+    rows = {name: replace(row, value=row.previous) for name, row in proposal.parameters.items()}
+    text = page(replace(proposal, parameters=rows), ReportInputs())
+    assert "nothing to change" in text and "thresholds adopt" not in text
+    assert "thresholds adopt" in page(proposal, ReportInputs())
+
+
+def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
+    """The balancer moved at its own interval; a coarser back-test moves less with the same thresholds."""
+    judged = [JudgedDay(day=DayFigures(date=DAYS[0], moves=4), verdict="good")]
+    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(judged=judged, period_seconds=1800))
+    assert "Planned again each 1,800 s." in text
+    assert "Moves are those that the balancer made then" in text
+
+
 def test_shares() -> None:
     """What was nothing before has no percentage."""
     assert share(-1, 4) == "-25.0 %"

@@ -166,6 +166,16 @@ def test_the_settings_say_how_it_will_be_looked_at(history: Path, capsys: pytest
     assert str(other["out"]).startswith("/elsewhere/")
 
 
+def test_a_password_that_only_the_sidecars_have_is_not_needed(
+    history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job does not speak to ZooKeeper, and may run on another host than the sidecars."""
+    path = settings(history.parent, "uri: results")
+    path.write_text(path.read_text() + "store: {sasl_username: keel}\n")
+    monkeypatch.setenv("BUNDLEKEEL_SECRETS_DIR", str(history.parent / "none"))
+    assert explained(capsys, "--settings", str(path))["history"] == str(history)
+
+
 def test_rules_of_the_settings(history: Path) -> None:
     """All of those by which the daemon checks, its cluster among them; without settings its defaults."""
     loaded = load_settings(settings(history.parent, "min_days: 1, max_steps: 2, max_age: 1h, min_coverage: 0.5"))

@@ -22,6 +22,7 @@ from bundlekeel.settings.describe import as_tree, describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
+from bundlekeel.settings.schema import by_key
 from bundlekeel.wiring.outside import open_outside
 
 
@@ -59,6 +60,9 @@ class TestCommand:
         assert "c.yaml: metadata_store: it is missing (allowed: the brokers' metadataStoreUrl" in bad.stderr
         given = {"BUNDLEKEEL__METADATA_STORE": "zk:127.0.0.1:2181"}
         assert CliRunner(env=given).invoke(config_app, ["check", str(file)]).exit_code == 0
+        file.write_text("metadata_store: null")
+        assert "metadata_store: it is missing" in self.invoke("check", str(file)).stderr
+        assert "null is refused by `config check`" in by_key()["metadata_store"].why
         with pytest.raises(ConfigError, match="metadata_store: it is missing"):
             open_outside(load_settings(file, environ={}))
 
@@ -75,6 +79,23 @@ class TestCommand:
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
         (tmp_path / "token").write_text("x")
         assert "token_file" not in self.invoke("check", str(file)).stderr
+
+    def test_secrets_that_are_on_another_host_are_not_asked_for(self, tmp_path: Path) -> None:
+        """`--elsewhere`: a file whose password is in a folder of secrets there is right without it. What else is wrong
+        is still found."""
+        file = tmp_path / "c.yaml"
+        file.write_text("metadata_store: zk:127.0.0.1:2181\nstore: {sasl_username: keel}\n")
+        bad = self.invoke("check", str(file))
+        assert bad.exit_code == 2 and "store.sasl_password: sasl_username and sasl_password go together" in bad.stderr
+        there = CliRunner(env={"BUNDLEKEEL_SECRETS_DIR": str(tmp_path / "none")})
+        for runner in (CliRunner(), there):
+            good = runner.invoke(config_app, ["check", str(file), "--elsewhere"])
+            assert (good.exit_code, good.stdout) == (0, "ok\n"), good.stderr
+        assert "cannot be read" in there.invoke(config_app, ["check", str(file)]).stderr
+        for store in ("{sasl_password: x}", "{sasl_username: keel, tls_cert_file: c.pem, tls: true}"):
+            file.write_text(f"metadata_store: zk:127.0.0.1:2181\nstore: {store}\n")
+            wrong = self.invoke("check", str(file), "--elsewhere")
+            assert wrong.exit_code == 2 and "go together" in wrong.stderr
 
     @pytest.mark.parametrize(
         ("text", "said"),
@@ -128,6 +149,20 @@ class TestCommand:
         assert (warned.exit_code, warned.stdout) == (0, "ok\n")
         said = f"warning: journal.path = 'nowhere/j.jsonl': the folder {tmp_path / 'nowhere'} does not exist"
         assert warned.stderr.startswith(said) and warned.stderr.count("\n") == 1
+        assert self.invoke("check", str(file), "--elsewhere").stderr == ""
+
+    def test_a_sidecar_that_nobody_can_change_is_warned_of(self, tmp_path: Path) -> None:
+        """Without the socket, and without credentials over TCP, nobody can pause it."""
+        file = tmp_path / "c.yaml"
+        closed = "cluster: c\nmetadata_store: zk:127.0.0.1:2181\napi: {socket: null"
+        file.write_text(f"{closed}}}\n")
+        warned = self.invoke("check", str(file))
+        assert (warned.exit_code, warned.stdout) == (0, "ok\n")
+        assert warned.stderr == (
+            "warning: api.socket: null, and api.auth is not set, so no route changes anything: nobody can pause, set "
+            "the mode or drain (better: a path, or a file of tokens in api.auth.tokens_file)\n"
+        )
+        file.write_text(f"{closed}, auth: {{tokens_file: t, peer_token_file: p}}}}\n")
         assert self.invoke("check", str(file), "--elsewhere").stderr == ""
 
     def test_names_that_no_broker_has_are_warned_of(self, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ class TestRefusals:
             (
                 "loadBalancerSheddingEnabled: on",
                 "loadBalancerSheddingEnabled",
-                "a setting of the brokers, not of Bundle",
+                "a setting of the brokers, not of Bundlekeel: `bundlekeel takeover` turns it off",
             ),
             (
                 "managedLedgerDefaultAckQuorum: 2",
@@ -178,13 +178,27 @@ class TestRefusals:
             (
                 "parameters: {loadBalancerSheddingEnabled: false}",
                 "parameters.loadBalancerSheddingEnabled",
-                "Other keys of broker.conf are not read here",
+                "unknown parameter; a setting of the brokers, not of Bundlekeel: `bundlekeel takeover` turns it off",
             ),
             ("api: {strategy: avg}", "api.strategy", "unknown key; it belongs at the top"),
+            (
+                "leadership: {member_id: a}",
+                "leadership.member_id",
+                "unknown key; it belongs at the top (allowed: seats",
+            ),
+            ("cycle: {windows: []}", "cycle.windows", "unknown key; it belongs at the top"),
+            ("admin: {api: {port: 80}}", "admin.api", "unknown key; it belongs at the top"),
+            ("parameters: {mode: act}", "parameters.mode", "unknown parameter; it belongs at the top"),
+            ("parameters: {api: {port: 80}}", "parameters.api", "unknown parameter; it belongs at the top"),
             ("keep_days: 3", "keep_days", "did you mean 'history.keep_days'?"),
             ("interval: 3", "interval", "unknown key (allowed: "),
             ("mode: auto", "mode", "allowed: observe, recommend, act"),
-            ("mode: off", "mode", "YAML reads off, no, on and yes without quotes as false and true"),
+            (
+                "mode: off",
+                "mode",
+                "mode = false: not allowed; YAML reads off, no, on and yes without quotes as false and",
+            ),
+            ("mode: on", "mode", "mode = true: not allowed; YAML reads"),
             (
                 "windows: [{cron: 0 2 * * *, minutes: 5, allow: al}]",
                 "windows.0.allow",

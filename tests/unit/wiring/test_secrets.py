@@ -329,7 +329,7 @@ def test_nodes_belong_to_whoever_has_an_identity(given: dict[str, Any], owned: b
         ),
         ({"api.auth.peer_token_file": "p"}, "api.auth.peer_token_file = 'p': "),
         ({"api.host": "0.0.0.0"}, "api.auth.tokens_file: not set, so everybody who reaches the port"),
-        ({"admin.tls_verify": False}, "admin.tls_verify"),
+        ({"admin.tls_verify": False}, "admin.tls_verify = false: "),
         ({"store.tls_verify": False}, "store.tls_verify"),
         ({"store.sasl_username": "u", "store.sasl_password": "p"}, "store.tls"),
     ],

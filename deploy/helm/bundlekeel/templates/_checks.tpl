@@ -146,6 +146,11 @@
 {{- end -}}
 {{- end -}}
 {{- if .Values.networkPolicy.enabled -}}
+{{- with .Values.monitoring -}}
+{{- if and (or .podMonitor.enabled .serviceMonitor.enabled) $.Values.deployment.enabled (not $.Values.networkPolicy.metricsFrom) -}}
+{{- fail "networkPolicy.metricsFrom is empty, so a Prometheus of another namespace is kept out: add its namespace, [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]; for one of this namespace [{podSelector: {}}]" -}}
+{{- end -}}
+{{- end -}}
 {{- range $value := list "metadataStore" "configurationStore" -}}
 {{- range regexFindAll "[^,:/]+(:[0-9]+)?(,|$)" (regexReplaceAll "/.*" (trimPrefix "zk:" (index $.Values.pulsar $value)) "") -1 -}}
 {{- $port := default "2181" (regexFind "[0-9]+$" (regexFind ":[0-9]+" .)) -}}

@@ -142,7 +142,8 @@ seccompProfile:
 {{- end }}
 
 {{/* What every container of ours has besides its settings file. With `journals`, which whoever runs sidecars for good adds to
-     the root, the journal outlives its pod; no job has that: the failsafe must run while the claim's storage does not. */}}
+     the root, the journal outlives its pod; no job has that: the failsafe must run while the claim's storage does not. With
+     `withoutStore` there is no password of ZooKeeper. */}}
 {{- define "bundlekeel.env" -}}
 env:
   - name: POD_IP
@@ -155,7 +156,7 @@ env:
         fieldPath: metadata.name
   - name: BUNDLEKEEL__API__ADVERTISED_URL
     value: {{ printf "%s://%s:%d" (include "bundlekeel.scheme" .) .Values.api.advertisedHost (int .Values.api.port) | quote }}
-  {{- if .Values.pulsar.sasl.existingSecret }}
+  {{- if and .Values.pulsar.sasl.existingSecret (not .withoutStore) }}
   - name: BUNDLEKEEL_SECRETS_DIR
     value: /run/secrets/bundlekeel/secrets
   {{- end }}

@@ -35,7 +35,7 @@ config_app = typer.Typer(no_args_is_help=True, help="Check settings, show what i
 
 
 ElsewhereOption = Annotated[
-    bool, typer.Option("--elsewhere", help="Tokens and certificates are on another host: do not look for them.")
+    bool, typer.Option("--elsewhere", help="Secrets and certificates are on another host: do not look for them.")
 ]
 
 
@@ -56,7 +56,7 @@ def check(
         raise CliError(f"FILE {file} and -c {config} each name a settings file: give one of them", USAGE)
     if (path := file or config) is None:
         raise CliError("no settings file is named: give FILE, -c FILE or BUNDLEKEEL_CONFIG", USAGE)
-    loaded = load_settings(path)
+    loaded = load_settings(path, elsewhere=elsewhere)
     settings = loaded.settings
     folders = [] if elsewhere else folder_warnings(loaded)
     for text in (*warnings_of(settings), *folders, *misnamed_variables(os.environ)):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.load import read_mapping
+from bundlekeel.settings.parameters import suggest
 from bundlekeel.sim.check import check
 from bundlekeel.sim.scenario import Scenario
 
@@ -48,8 +51,8 @@ def shipped_text(name: str) -> str:
     texts = shipped()
     if name in texts:
         return texts[name]
-    near = difflib.get_close_matches(name, texts, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    near = [known for known in texts if name in known] or difflib.get_close_matches(name, texts, n=1)
+    hint = f"; did you mean {' or '.join(near[:2])}?" if near else ""
     raise ConfigError(
         f"no scenario {name!r}{hint}",
         field="scenario",
@@ -112,11 +115,22 @@ def _told(item: Any) -> str:
     if item["type"] in ("missing", "missing_argument"):
         return f"{field} is missing"
     if item["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return f"{field}: unknown field"
+        return f"{field}: unknown field{suggest(item['loc'][-1], _fields_at(item['loc'][:-1]))}"
     shown = value if len(value) <= _VALUE_LIMIT else f"{value[: _VALUE_LIMIT - 3]}..."
     kind = next((words for word, words in _KINDS.items() if item["type"].startswith(word)), "")
     what = f"expected {kind}" if kind else f"{item['msg'][:1].lower()}{item['msg'][1:]}"
     return f"{field} = {shown}: {what}"
+
+
+def _fields_at(place: Sequence[str | int]) -> list[str]:
+    """The fields that a mapping at this place may have."""
+    kind: Any = Scenario
+    for part in place:
+        if isinstance(part, str):
+            kind = get_type_hints(kind)[part]
+        while not is_dataclass(kind):
+            kind = get_args(kind)[0]
+    return [one.name for one in fields(kind)]
 
 
 def _field(item: Any) -> str:

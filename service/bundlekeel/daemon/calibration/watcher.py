@@ -107,6 +107,8 @@ class Calibration:
     def __post_init__(self) -> None:
         self.inbox = ThresholdInbox(self.store, self.telemetry, self.clock)
         self._recorded: tuple[str, tuple[str, ...]] | None = None
+        # Before that the history may be too short for a first proposal.
+        self._due_ms = self.clock.wall_ms() + self.rules.min_days * 24 * 3_600_000
 
     # --- watching ---
 
@@ -387,9 +389,8 @@ class Calibration:
         telemetry.retain("thresholds_objections", "code", codes)
         telemetry.gauge("thresholds_in_force", float(len(self.effective_parameters.values)))
         telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
-        if self.inbox.document is not None:
-            age = (self.clock.wall_ms() - self.inbox.document.created_ms) / 1000
-            telemetry.gauge("thresholds_age_seconds", age)
+        since = self._due_ms if self.inbox.document is None else self.inbox.document.created_ms
+        telemetry.gauge("thresholds_age_seconds", max(0.0, (self.clock.wall_ms() - since) / 1000))
 
 
 # --- for people ---

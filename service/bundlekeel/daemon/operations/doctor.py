@@ -194,18 +194,25 @@ async def _picture(context: DoctorContext, within: float) -> tuple[RawClusterVie
 async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Check]:
     """Whether the brokers run under our cluster's name, and have policies where we read them."""
     name, store = "cluster name", "configuration store"
-    named, stored = f"no broker has shown its {name}", f"no broker has shown its {store}"
     try:
         await context.config.refresh(picture.endpoints, force=True)
     except WrongCluster as error:
         first = Check.failed(name, str(error), f"set cluster: {error.allowed}")
     else:
-        first = Check.passed(name, context.config.adoptable().get("clusterName") or named)
+        first = _compared(name, context.config.adoptable().get("clusterName", ""))
     try:
         context.config.demand_configuration_store()
     except WrongCluster as error:
         return [first, Check.failed(store, str(error), f"set configuration_store: {error.allowed}")]
-    return [first, Check.passed(store, configuration_store(context.config.adoptable()) or stored)]
+    return [first, _compared(store, configuration_store(context.config.adoptable()))]
+
+
+def _compared(name: str, theirs: str) -> Check:
+    """What the brokers show, which ours agrees with; where none does, nothing was compared."""
+    if theirs:
+        return Check.passed(name, theirs)
+    fix = "let this sidecar read the brokers' configuration: see the check `admin API`"
+    return Check.warned(name, f"not compared: no broker has shown its {name}", fix)
 
 
 async def _listening(context: DoctorContext, picture: RawClusterView, within: float) -> LoadTables:

@@ -91,6 +91,21 @@ async def test_recommended_is_only_shown() -> None:
     assert 0 < float(sidecar.metric("thresholds_age_seconds").split()[-1]) < 4000
 
 
+async def test_a_proposal_that_never_comes_grows_old_too() -> None:
+    """From the day on which the first one is due. Before that the nightly job has too little history."""
+    sidecar = Calibrated(FakeCluster(clock=WallClock()), MemoryCalibration(), calibration="recommend")
+
+    async def age(days: float) -> float:
+        sidecar.clock.offset += days * 86_400
+        await sidecar.calibration.check()
+        return float(sidecar.metric("thresholds_age_seconds").split()[-1])
+
+    assert [await age(0), await age(6.9)] == [0.0, 0.0]
+    assert await age(3.2) == pytest.approx(3.1 * 86_400, rel=0.01)
+    sidecar.proposed.put(PATH, proposal(sidecar))
+    assert await age(0) < 4000
+
+
 async def test_adopted_by_itself_and_in_every_plan() -> None:
     """The next cycle, dry runs and the settings go by it, the journal says so, and it is on trial."""
     sidecar = await ready(MemoryCalibration())

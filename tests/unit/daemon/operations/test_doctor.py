@@ -44,14 +44,30 @@ async def test_another_configuration_store_is_told() -> None:
     """With the address to set. A store without the cluster's own node has no policies to go by: no "0 policies"."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, settings={"configuration_store": "zk:zk1:2181/else"}).lead()
-    assert named(await examine(sidecar.doctor_context()), "configuration store").ok
     for static in cluster.model.static.values():
-        static |= {"metadataStoreUrl": "zk:zk1:2181/pulsar", "configurationMetadataStoreUrl": "zk:zk1:2181/config"}
+        static |= {"metadataStoreUrl": "zk:zk1:2181/pulsar", "configurationMetadataStoreUrl": "zk:zk1:2181/else"}
+    same = named(await examine(sidecar.doctor_context()), "configuration store")
+    assert same.ok and same.detail == "zk:zk1:2181/else"
+    for static in cluster.model.static.values():
+        static["configurationMetadataStoreUrl"] = "zk:zk1:2181/config"
     found = named(await examine(sidecar.doctor_context()), "configuration store")
     assert not found.ok and found.severity == "error" and found.fix == "set configuration_store: zk:zk1:2181/config"
     cluster.metadata.clusters = {"east"}
     policies = named(await examine(sidecar.doctor_context()), "policies")
     assert not policies.ok and "/admin/clusters/local" in policies.detail
+
+
+async def test_what_no_broker_shows_is_not_ok() -> None:
+    """Nothing was compared: a warning each, with what to do."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    for static in cluster.model.static.values():
+        static["clusterName"] = ""
+    checks = await examine(sidecar.doctor_context())
+    for name in ("cluster name", "configuration store"):
+        found = named(checks, name)
+        assert (found.ok, found.severity) == (False, "warning") and "`admin API`" in found.fix
+        assert found.detail == f"not compared: no broker has shown its {name}"
 
 
 async def test_documents_that_cannot_be_read_are_named() -> None:
@@ -211,6 +227,7 @@ async def test_a_healthy_silent_extensible_cluster_is_not_wrong(seconds: float, 
     cluster.source.mode = "extensible"
     for broker in BROKERS:
         cluster.source.exclude(broker, "NoLoadData")
+        cluster.model.static[broker]["metadataStoreUrl"] = "zk:zk1:2181/pulsar"
     tables = listening(sidecar.clock, seconds)
     examined = replace(sidecar.doctor_context(), feed=lambda: tables)
     checks = await examine(examined)
