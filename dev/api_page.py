@@ -34,6 +34,8 @@ known are refused. A request of each route with curl and httpx: [examples](api-e
 - **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
   up to {MAX_BODY_BYTES // 1024} KiB (413) that arrive within {BODY_SECONDS:.0f} s (408). A request ends after
   {REQUEST_SECONDS:.0f} s (504). There is no CORS.
+- **Names in paths** (bundles, topics, namespaces) may be written as they are or with `%2F` and `%3A`. A proxy in between must
+  leave both alone, and must not merge `//`.
 - **`DELETE`** has a body, too: its `reason`. A client whose `delete` takes no body has a general call for it (httpx:
   `request("DELETE", ...)`), and a proxy in between must pass the body on.
 - **Paths** with control characters are refused (400).

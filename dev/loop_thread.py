@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
-ACTION_SECONDS = 10.0
+ACTION_SECONDS = 60.0
 
 
 class LoopThread(ABC):

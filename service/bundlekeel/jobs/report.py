@@ -130,7 +130,7 @@ def _section(title: str, about: str, body: str) -> str:
 
 def _objections(found: Sequence[Objection]) -> str:
     rows = [[escape(item.code.value), escape(item.field), escape(item.detail)] for item in found]
-    about = "The sidecars would not adopt this document by themselves, for these reasons."
+    about = "The sidecars would not adopt this document by themselves, for these reasons. People need --force, where it may help."
     return _section("What speaks against it", about, html.table(("code", "field", "detail"), rows))
 
 
@@ -164,7 +164,7 @@ def _evidence(document: Thresholds, period_seconds: float) -> str:
     gain = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
     about = (
         f"On {len(evidence.held_out)} days that the search did not see ({', '.join(evidence.held_out)}): moves {gain}. "
-        f"Planned again each {figure(period_seconds)} s. "
+        f"Planned again each {figure(period_seconds)} s: what is found holds for balancers that plan so often. "
         f"Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; each block begins where "
         "bundles were recorded to be, and its warm-up is not counted. Unbroken: one run over all of these days."
     )
