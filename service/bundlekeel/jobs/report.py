@@ -130,7 +130,10 @@ def _section(title: str, about: str, body: str) -> str:
 
 def _objections(found: Sequence[Objection]) -> str:
     rows = [[escape(item.code.value), escape(item.field), escape(item.detail)] for item in found]
-    about = "The sidecars would not adopt this document by themselves, for these reasons. People need --force, where it may help."
+    about = (
+        "The sidecars would not adopt this document by themselves, for these reasons. "
+        "People need --force, where it may help."
+    )
     return _section("What speaks against it", about, html.table(("code", "field", "detail"), rows))
 
 

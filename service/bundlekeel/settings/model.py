@@ -354,7 +354,8 @@ class Settings(Section):
         default_factory=dict, description="limits by broker id, glob or /regular expression/"
     )
     windows: Windows = Field(
-        default=(), description="maintenance windows; outside of them only moves that a person asked for are made; none: at any time"
+        default=(),
+        description="maintenance windows; outside of them only moves that a person asked for are made; none: at any time",
     )
     rate: RateSettings = RateSettings()
     cycle: CycleSettings = CycleSettings()
