@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from tests.support.fake_service import FakeService
 _INTRO = f"""\
 All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
 fields with later releases, and fields with an `x-extensible-enum` further words; requests with a field that is not
-known are refused. A request of each route with curl and httpx: [examples](api-examples.md).
+known are refused. Each route leads to its [example](api-examples.md) with curl and httpx.
 
 - **Who may**: while no authentication is configured, reads and dry runs need no credentials, and routes marked *socket*
   exist only on the unix socket (`api.socket`, mode 0600): TCP has no route that changes anything. With it `GET` needs
@@ -93,7 +94,7 @@ def api_page() -> str:
     lines = ["# HTTP API", "", f"<!-- {NOTE} -->", "", _INTRO, ""]
     document = openapi_document()
     routes = [(path, *route) for path, item in document["paths"].items() for route in item.items()]
-    for tag in (tag for tag in document["tags"] if tag["name"] != "mutations"):
+    for tag in _tags(document):
         of_it = [_route(*route) for route in routes if _group(*route) == tag["name"]]
         lines += [f"## {tag['name'].capitalize()}", "", tag["description"], ""]
         lines += [*table(["route", "where", "parameters", "answer"], of_it), ""]
@@ -102,6 +103,11 @@ def api_page() -> str:
     problems = ((status, f"`{slug}`", when) for (status, slug), when in PROBLEMS.items())
     lines += table(["status", "type", "when"], problems)
     return "\n".join(lines) + "\n"
+
+
+def _tags(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those under which routes are listed, in their order."""
+    return [tag for tag in document["tags"] if tag["name"] != "mutations"]
 
 
 def _group(path: str, _: str, operation: dict[str, Any]) -> str:
@@ -119,7 +125,16 @@ def _route(path: str, method: str, operation: dict[str, Any]) -> tuple[str, ...]
     if body is not None:
         given.append(f"body {_schema_name(body)}")
     said = " ".join(operation.get("description", "").split())
-    return f"`{method.upper()} {path}`", where, ", ".join(given), said
+    return f"[{_heading(method, path)}](api-examples.md#{_anchor(method, path)})", where, ", ".join(given), said
+
+
+def _heading(method: str, path: str) -> str:
+    return f"`{method.upper()} {path}`"
+
+
+def _anchor(method: str, path: str) -> str:
+    """Of that heading, as Markdown makes it."""
+    return re.sub(r"[^\w-]", "", f"{method}-{path}")
 
 
 def _schema_name(schema: dict[str, Any]) -> str:
@@ -132,7 +147,8 @@ One request a route, once with curl and once with [httpx](https://www.python-htt
 described: [HTTP API](api.md). Reads go to the TCP port (`api.port`), changes to the unix socket (`api.socket`), which
 needs no credentials. Where `api.auth` is configured both go to the TCP port with a token of the role that is named:
 `curl -H "Authorization: Bearer $TOKEN"`, and `headers` as below. What moves bundles is a dry run until `execute` is
-true. Each answer is made up, about what is asked, in the form of a sidecar's; its lists are cut after the first item.
+true. Each answer is made up, about what is asked, in the form of a sidecar's; its lists are cut after the first item,
+unless they are figures.
 
 ```python
 import httpx
@@ -149,6 +165,7 @@ class _Example:
 
     operation: dict[str, Any]
     method: str
+    route: str
     path: str
     query: dict[str, str]
     body: Any
@@ -167,8 +184,13 @@ class _Example:
 def examples_page() -> str:
     """docs/reference/api-examples.md: a request of each route, and the answer of the fake service of the tests."""
     lines = ["# HTTP API: examples", "", f"<!-- {NOTE} -->", "", _EXAMPLES, ""]
-    examples = list(_examples(openapi_document()))
-    for example, answer in zip(examples, asyncio.run(_answers(examples)), strict=True):
+    document = openapi_document()
+    examples = list(_examples(document))
+    order = [tag["name"] for tag in _tags(document)]
+    answered = zip(examples, asyncio.run(_answers(examples)), strict=True)
+    for example, answer in sorted(
+        answered, key=lambda pair: order.index(_group(pair[0].route, pair[0].method, pair[0].operation))
+    ):
         lines += _section(example, answer)
     return "\n".join(lines)
 
@@ -188,7 +210,7 @@ def _examples(document: dict[str, Any]) -> Iterator[_Example]:
             if "requestBody" in operation:
                 name = _schema_name(operation["requestBody"]["content"]["application/json"]["schema"])
                 body = schemas[name]["examples"][0]
-            yield _Example(operation=operation, method=method, path=filled, query=query, body=body)
+            yield _Example(operation=operation, method=method, route=path, path=filled, query=query, body=body)
 
 
 async def _answers(examples: list[_Example]) -> list[str]:
@@ -213,10 +235,12 @@ async def _answer(client: httpx.AsyncClient, example: _Example) -> str:
 
 
 def _cut(value: Any) -> Any:
-    """Lists with their first item alone."""
+    """Lists with their first item alone, those of figures whole."""
     if isinstance(value, dict):
         return {name: _cut(item) for name, item in value.items()}
-    return [_cut(item) for item in value[:1]] if isinstance(value, list) else value
+    if not isinstance(value, list) or all(isinstance(item, int | float) for item in value):
+        return value
+    return [_cut(item) for item in value[:1]]
 
 
 def _section(example: _Example, answer: str) -> list[str]:
@@ -224,9 +248,9 @@ def _section(example: _Example, answer: str) -> list[str]:
     operation = example.operation
     role = next((roles[0] for need in operation.get("security", ()) for roles in need.values()), "anybody")
     return [
-        f"## {operation['summary']}",
+        f"## {_heading(example.method, example.route)}",
         "",
-        f"`{example.method.upper()} {example.path}`, role {role}",
+        f"{operation['summary']} (role {role}).",
         "",
         "```sh",
         _curl(example),

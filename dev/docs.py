@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX
@@ -59,12 +61,34 @@ _GROUPS = {
 _SECTIONS = {
     "cluster": "Set these two first; all else may stay as it is",
     "mode": "The cluster and what may be done to it",
-    "strategy": "What decides",
+    "strategy": "What decides. Uncommented, these win over what the brokers have set (adopt_broker_settings)",
     "parameters": "Parameters: uncomment what is to differ; Pulsar's own keys (and units) are accepted as well",
     "capacity": "What brokers can carry, where their own report has no limit (NICs of VMs and pods) or a wrong one",
 }
 # Without them no sidecar starts on a cluster: the first in the example.
 _NEEDED = ("cluster", "metadata_store")
+# Where each section of the settings is explained, from docs/reference.
+_MORE = {
+    "capacity": "../concepts/capacity.md",
+    "windows": "../concepts/guard.md#maintenance-windows",
+    "rate": "../concepts/guard.md#adaptive-rate",
+    "cycle": "../concepts/architecture.md",
+    "store": "../operations/outages.md",
+    "admin": "../operations/security.md#least-privilege-pulsar",
+    "extensible": "../concepts/extensible.md",
+    "counters": "../concepts/live-loads.md",
+    "prometheus": "../concepts/live-loads.md",
+    "effects": "../concepts/effects.md",
+    "leadership": "../operations/sizing.md#how-many-sidecars",
+    "api": "../operations/security.md",
+    "journal": "../operations/security.md#the-journal-as-evidence",
+    "history": "../concepts/history.md",
+    "calibration": "../operations/thresholds.md",
+    "shadow": "../concepts/shadow-strategies.md",
+    "notify": "../operations/notifications.md",
+    "traces": "../operations/traces.md",
+    "quotas": "../concepts/quotas.md",
+}
 # An item of each list and mapping of sections, and the name that the one of a mapping has. Of the two addresses of a
 # webhook, which exclude each other, the better one.
 _ITEMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -131,8 +155,32 @@ def settings_page() -> str:
         "Change the file of every sidecar: the leader's parameters are those that count.",
         "",
     ]
-    body = [cells for row in rows() for cells in [_cells(row.key, row), *_item_cells(row.key)]]
-    return "\n".join([*lines, *table(["key", "default", "allowed", "why"], body), ""])
+    sections: dict[str, list[list[str]]] = {}
+    for row in rows():
+        first = row.key.partition(".")[0]
+        section = first if first in _MORE or first != row.key else ""
+        sections.setdefault(section, []).extend([_cells(row.key, row), *_item_cells(row.key)])
+    for name, body in sections.items():
+        lines += [*_section_head(name), *table(["key", "default", "allowed", "why"], body), ""]
+    return "\n".join(lines)
+
+
+def _section_head(name: str) -> list[str]:
+    """The heading of a section, what it is for, and the page that explains it; nothing for the keys of the top."""
+    if not name:
+        return []
+    said = [purpose] if (purpose := _purpose(name)) else []
+    if link := _MORE.get(name):
+        page = ROOT / "docs/reference" / link.partition("#")[0]
+        said.append(f"[{page.read_text(encoding='utf-8').splitlines()[0].removeprefix('# ')}]({link})")
+    return [f"## `{name}`", "", " ".join(said), ""]
+
+
+def _purpose(name: str) -> str:
+    """What the section's class says of it; "" for a mapping or list."""
+    kind = Settings.model_fields[name].annotation
+    is_section = isinstance(kind, type) and issubclass(kind, BaseModel)
+    return " ".join((kind.__doc__ or "").split("\n\n")[0].split()) if is_section else ""
 
 
 def _cells(key: str, row: SettingRow) -> list[str]:
@@ -288,7 +336,7 @@ def example_settings() -> str:
         f"# {NOTE}",
         "# Check yours with: bundlekeel config check FILE",
     ]
-    for name, field in sorted(Settings.model_fields.items(), key=lambda item: item[0] not in _NEEDED):
+    for name in sorted(Settings.model_fields, key=lambda item: item not in _NEEDED):
         if name in _SECTIONS:
             lines += ["", f"# --- {_SECTIONS[name]}", ""]
         inside = [row for row in rows() if row.key.startswith(f"{name}.")]
@@ -297,8 +345,7 @@ def example_settings() -> str:
         elif name == "capacity":
             lines += ["capacity:", *(f"  # {line}" for line in _item_lines(name))]
         elif inside:
-            title = " ".join((field.annotation.__doc__ or "").split("\n\n")[0].split()) if field.annotation else ""
-            lines += ["", f"# {title}", f"{name}:", *_section_lines(inside)]
+            lines += ["", f"# {_purpose(name)}", f"{name}:", *_section_lines(inside)]
         else:
             # An explicit strategy would win over the brokers' own (adopt_broker_settings), so these stay comments.
             mark = "# " if name in TOP_LEVEL else ""
@@ -375,7 +422,15 @@ def _yaml(value: Any) -> str:
 
 def _key_lines(row: SettingRow, *, indent: str = "", mark: str = "") -> list[str]:
     name = row.key.rpartition(".")[2]
-    lines = [f"{indent}# {row.why} ({row.allowed})", f"{indent}{mark}{name}: {_yaml(plain(row.default, row))}"]
+    comment = textwrap.wrap(
+        f"{row.why} ({row.allowed})",
+        140,
+        initial_indent=f"{indent}# ",
+        subsequent_indent=f"{indent}#   ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    lines = [*comment, f"{indent}{mark}{name}: {_yaml(plain(row.default, row))}"]
     if row.key in _ITEMS:
         lines += [f"{indent}# {name}:  # instead of the line above, for example"]
         lines += [f"{indent}#   {line}" for line in _item_lines(row.key)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -81,8 +81,8 @@ def summary_row(contender: Contender, results: Sequence[Result]) -> Row:
     return (
         *(contender.title, contender.mode, contender.statistics),
         _reached(results),
-        _number(median_of(len(result.moves) for result in results), "0"),
-        *(_number(median_of(getattr(spread, part) for spread in spreads)) for part in ("median", "p95", "worst")),
+        _of_runs((len(result.moves) for result in results), ".0f"),
+        *(_of_runs(getattr(spread, part) for spread in spreads) for part in ("median", "p95", "worst")),
         str(sum(result.lost for result in results)),
         str(len(results)),
     )
@@ -112,10 +112,10 @@ def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
     gaps = [Spread.of(move.gap_seconds for move in result.moves) for result in results]
     return (
         *(contender.title, contender.mode, contender.statistics),
-        _number(median_of(ratio for ratio, _ in courses)),
-        f"{100 * (median_of(even for _, even in courses) or 0.0):.0f} %",
-        _number(median_of(len(result.moves) for result in results), "0"),
-        *(_number(median_of(getattr(gap, part) for gap in gaps)) for part in ("median", "worst")),
+        _of_runs(ratio for ratio, _ in courses),
+        _of_runs((even for _, even in courses), ".0%").replace("%", " %"),
+        _of_runs((len(result.moves) for result in results), ".0f"),
+        *(_of_runs(getattr(gap, part) for gap in gaps) for part in ("median", "worst")),
         str(sum(result.lost for result in results)),
         str(len(results)),
     )
@@ -136,17 +136,19 @@ def _reached(results: Sequence[Result]) -> str:
     """Seconds to even, or how far the runs came."""
     if not results:
         return "-"
-    seconds = median_of(result.even_seconds for result in results)
-    if seconds is not None:
-        return f"{seconds:.0f}"
-    ended = dict.fromkeys(f"{ratio:.2f}" for ratio in sorted(result.end_ratio for result in results))
+    seconds = [result.even_seconds for result in results]
+    if median_of(seconds) is not None:
+        return _of_runs(seconds, ".0f")
+    ratios = [result.end_ratio for result in results]
+    ended = dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios if len(ratios) == 2 else sorted(ratios)))
     return f"not within {max(result.within_seconds for result in results):.0f}, ended at {' / '.join(ended)}"
 
 
-def _number(value: float | None, form: str = "0.00") -> str:
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if form == "0" else f"{value:.2f}"
+def _of_runs(values: Iterable[float | None], form: str = ".2f") -> str:
+    """The median; of two runs, which have none, both in their order."""
+    found = list(values)
+    shown = found if len(found) == 2 else [median_of(found)]
+    return " / ".join(dict.fromkeys("-" if value is None else f"{value:{form}}" for value in shown))
 
 
 def page(raw: Path = RAW) -> str:
@@ -160,6 +162,8 @@ def page(raw: Path = RAW) -> str:
         *_method(),
         "",
         "## Medians",
+        "",
+        "Of two runs both figures, in the order of the runs.",
         "",
         *table(HEADER, [summary_row(contender, results) for contender, results in shown]),
         "",

@@ -163,7 +163,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
 def sections(document: dict[str, Any]) -> dict[str, str]:
     """What the page of examples says of each method and path."""
     found = dict(section.split("\n", 1) for section in examples_page().split("\n## ")[1:])
-    return {name: found[operation["summary"]] for name, operation in operations(document)}
+    return {name: found[f"`{name}`"] for name, _ in operations(document)}
 
 
 @pytest.fixture(scope="module")

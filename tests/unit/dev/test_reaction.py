@@ -132,6 +132,15 @@ def test_a_row_of_one_that_never_got_there_says_how_far_it_came() -> None:
     assert summary_row(BY_NAME["native-avg-stock"], results)[3] == "not within 900, ended at 1.40 / 1.50 / 1.90"
 
 
+def test_a_row_of_two_runs_has_the_figures_of_both_in_their_order() -> None:
+    """Two have no median: either figure alone would be a choice."""
+    stuck = _result(even_seconds=None, end_ratio=3.0, moves=[])
+    row = summary_row(BY_NAME["native-transfer-stock"], [stuck, _result(number=2, even_seconds=None, end_ratio=2.18)])
+    assert row[3:6] == ("not within 900, ended at 3.00 / 2.18", "0 / 2", "0.00 / 0.80")
+    row = summary_row(BY_NAME["ours-modular-stock"], [_result(), _result(number=2, even_seconds=9.0)])
+    assert row[3:6] == ("12 / 9", "2", "0.80")
+
+
 def test_the_page_shows_who_was_run_with_what_was_set_and_nobody_else(tmp_path: Path) -> None:
     save(_result(contender="native-avg-fast", lost=3), path_of(BY_NAME["native-avg-fast"], 1, raw=tmp_path))
     text = page(tmp_path)

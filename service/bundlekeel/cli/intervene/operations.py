@@ -87,7 +87,10 @@ def mode(
     reason: ReasonOption,
     by: ByOption = "",
 ) -> None:
-    """Lower the mode of all sidecars, or raise it again: at most to the mode of the settings file."""
+    """Lower the mode of all sidecars, or raise it again: at most to the mode of the settings file.
+
+    After a takeover nothing balances in a lower mode; for a night `handback` is better.
+    """
     _tell(session, "PUT", "mode", reason, by, mode=mode)
 
 
