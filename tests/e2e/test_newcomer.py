@@ -130,9 +130,10 @@ class Newcomer:
         named = re.findall(r"\w+", comment)
         assert sorted(named) == sorted(values)
         text = (self._tree / SETTINGS).read_text(encoding="utf-8")
-        for key, value in {**values, "capacity": json.dumps(SHARED_MACHINE)}.items():
+        for key, value in values.items():
             text, times = re.subn(rf"^{key}:.*$", f"{key}: {value}", text, flags=re.MULTILINE)
             assert times == 1, key
+        text += f"capacity: {json.dumps(SHARED_MACHINE)}\n"
         (self._tree / SETTINGS).write_text(text, encoding="utf-8")
 
 

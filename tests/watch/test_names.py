@@ -18,6 +18,8 @@ KNOWN = Known.now()
 UNITS = {"none", "percentunit", "percent", "s", "bytes", "Bps", "mps", "cpm", "cps", "reqps"}
 UNITS |= {"suffix:days", "suffix:cores"}
 
+# Tiles that are red where nobody leads: choosing an instance must not turn them red.
+WHOLE_CLUSTER = ("bundlekeel-overview/Leaders", "bundlekeel-overview/What is in the way")
 
 QUERIES = [*panel_queries(), *((f"{board}/{item['name']}", item["expr"]) for board, item in annotations())]
 
@@ -27,9 +29,10 @@ def test_panels_name_what_exists(place: str, query: str) -> None:
     """Metrics, labels in selectors and in groupings; every query heeds the choice of cluster, job and instance."""
     assert KNOWN.faults(query) == [], place
     selectors = re.findall(r"(bundlekeel_\w+|ALERTS)(\{[^}]*\})?", query)
-    # Most alerts are of all instances together, and have no such label.
+    # Most alerts are of all instances together, and have no such label; a follower alone has no leader.
     assert selectors and all(
-        "$job" in chosen if name == "ALERTS" else "$instance" in chosen for name, chosen in selectors
+        "$job" in chosen and ("$instance" in chosen) != (name == "ALERTS" or place in WHOLE_CLUSTER)
+        for name, chosen in selectors
     )
 
 

@@ -66,18 +66,18 @@ def test_a_block_may_be_pasted_whole(page: str, pause: str) -> None:
 def test_what_the_reader_is_to_set_is_in_the_settings(page: str) -> None:
     """The comment after `cp` names keys of the file that it copies."""
     (told,) = [line.partition("# set ")[2] for line in lines(page) if "# set " in line]
-    example = (ROOT / "config/bundlekeel.example.yaml").read_text(encoding="utf-8")
+    copied = (ROOT / "config/bundlekeel.minimal.yaml").read_text(encoding="utf-8")
     for key in re.findall(r"\w+", told):
         assert key in Settings.model_fields
-        assert re.search(rf"^{key}: ", example, re.MULTILINE), key
+        assert re.search(rf"^{key}: ", copied, re.MULTILINE), key
 
 
 def test_the_mode_is_switched_in_the_file_as_it_is() -> None:
     """The page's `sed` finds the line it is to change."""
     (command,) = [words for words in commands(PAGES[1]) if words[0] == "sed"]
     (_, old, new, _) = command[2].split("/")
-    example = (ROOT / "config/bundlekeel.example.yaml").read_text(encoding="utf-8")
-    assert len(re.findall(old, example, re.MULTILINE)) == 1
+    copied = (ROOT / "config/bundlekeel.minimal.yaml").read_text(encoding="utf-8")
+    assert len(re.findall(old, copied, re.MULTILINE)) == 1
     assert new == "mode: act"
 
 
