@@ -205,8 +205,8 @@ def _better(shown: ReportInputs) -> str:
     )
     compared = "proposed" if proposed.kind == "chosen" else "in force"
     return (
-        f"<p>The plot has {numbered(len(rows), 'candidate')} with less imbalance than what is {compared} and with no more "
-        f"moves. Why each is not proposed:</p><ul>{listed}</ul>"
+        f"<p>The plot has {numbered(len(rows), 'candidate')} with less imbalance than what is {compared} and with no "
+        f"more moves. Why each is not proposed:</p><ul>{listed}</ul>"
     )
 
 
