@@ -47,7 +47,7 @@ def test_compose_finds_mistakes(tmp_path: Path) -> None:
 
 
 def test_everything_of_the_issue_is_there() -> None:
-    """ZooKeeper, bookie, three brokers and sidecars, failsafe, Prometheus, Grafana, Spark master and worker, traffic."""
+    """ZooKeeper, bookie, three brokers and sidecars, failsafe, Prometheus, Grafana, Spark, traffic."""
     wanted = {"zookeeper", "bookie", "failsafe", "prometheus", "grafana", "spark-master", "spark-worker", "traffic"}
     wanted |= {f"{kind}-{number}" for kind in ("broker", "sidecar") for number in (1, 2, 3)}
     assert set(_services()) == wanted | ONE_SHOT
