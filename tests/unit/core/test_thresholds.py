@@ -140,6 +140,7 @@ BROKEN: list[tuple[str, object, Code]] = [
     (f"{LOW}.evidence", "x" * 3000, Code.WRONG_TYPE),
     ("evidence.confidence", 2, Code.WRONG_TYPE),
     ("evidence.held_out", ["yesterday"], Code.WRONG_TYPE),
+    ("evidence.period_seconds", -1, Code.WRONG_TYPE),
     ("evidence.chosen.imbalance", interval(-1.0), Code.WRONG_TYPE),
     ("evidence.chosen.imbalance", {"mean": 1, "low": 2, "high": 1}, Code.WRONG_TYPE),
     ("evidence.chosen.moves_per_hour", ..., Code.WRONG_TYPE),
