@@ -193,7 +193,7 @@ def refuses_the_interval(sidecar: Sidecar) -> None:
     """What was found at half an hour is not adopted where a cycle runs each second."""
 
     def codes() -> list[str]:
-        return [item["code"] for item in sidecar.get("/api/v1/thresholds")["objections"]]
+        return [item["code"] for item in (sidecar.get("/api/v1/thresholds") or {}).get("objections", [])]
 
     until(lambda: codes() == ["OtherInterval"], "it is refused", within=60)
 
