@@ -353,7 +353,7 @@ def _fidelity_cells(row: Item) -> list[str]:
 def example_settings() -> str:
     """config/bundlekeel.example.yaml: every key at its default, with what is allowed and why."""
     lines = [
-        "# Every key of the settings at its default, to look up. Begin with bundlekeel.minimal.yaml; add only what is to differ.",
+        "# Every key of the settings at its default. Copy bundlekeel.minimal.yaml instead, and add what is to differ.",
         f"# {NOTE}",
         "# Check yours with: bundlekeel config check FILE",
     ]
