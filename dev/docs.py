@@ -21,6 +21,7 @@ from pydantic_core import PydanticUndefined
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX
 from bundlekeel.api.app import openapi_text
+from bundlekeel.core.calibration.thresholds import RANGES
 from bundlekeel.core.channel.findings import FINDINGS
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.gate.gate import CHECKS, Action, GateCheck
@@ -223,7 +224,27 @@ def parameters_page() -> str:
         for row in parameter_rows()
     ]
     head = ["name", "default", "unit", "allowed", "Pulsar's key", "used by", "why"]
-    return "\n".join([*lines, *table(head, body), ""])
+    calibrated = [
+        [
+            f"`{name}`",
+            f"{row.minimum:g} to {row.maximum:g}",
+            f"times {row.step:g}" if row.factor else f"{row.step:g}",
+            ", ".join(row.strategies) or "all",
+        ]
+        for name, row in RANGES.items()
+    ]
+    lines += [
+        *table(head, body),
+        "",
+        "## What may be calibrated",
+        "",
+        "The [recalibration](../operations/recalibrate.md) proposes these parameters only, between these ends. One",
+        "proposal changes each by `calibration.max_steps` steps at most.",
+        "",
+        *table(["name", "range", "step", "strategies"], calibrated),
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def codes_page() -> str:

@@ -47,8 +47,8 @@ def test_compose_finds_mistakes(tmp_path: Path) -> None:
 
 
 def test_everything_of_the_issue_is_there() -> None:
-    """ZooKeeper, bookie, three brokers, three sidecars, Prometheus, Grafana, Spark master and worker, traffic."""
-    wanted = {"zookeeper", "bookie", "prometheus", "grafana", "spark-master", "spark-worker", "traffic"}
+    """ZooKeeper, bookie, three brokers and sidecars, failsafe, Prometheus, Grafana, Spark, traffic."""
+    wanted = {"zookeeper", "bookie", "failsafe", "prometheus", "grafana", "spark-master", "spark-worker", "traffic"}
     wanted |= {f"{kind}-{number}" for kind in ("broker", "sidecar") for number in (1, 2, 3)}
     assert set(_services()) == wanted | ONE_SHOT
 
@@ -127,6 +127,15 @@ def test_sidecars_have_the_time_to_end() -> None:
     (seconds,) = set(re.findall(r"--stop-timeout (\d+)", page))
     for number in (1, 2, 3):
         assert _services()[f"sidecar-{number}"]["stop_grace_period"] == f"{seconds}s"
+
+
+def test_a_failsafe_runs_beside_the_sidecars() -> None:
+    """After `MODE=act` and a takeover somebody has to give the shedding back when all sidecars are stopped."""
+    service = _services()["failsafe"]
+    page = (ROOT / "docs" / "operations" / "docker.md").read_text(encoding="utf-8")
+    assert f"bundlekeel:{__version__} {' '.join(service['command'])}\n" in page
+    assert service["healthcheck"]["test"] == ["NONE"]
+    assert service["volumes"] == _services()["sidecar-1"]["volumes"] and service["restart"] == "unless-stopped"
 
 
 def test_java_may_load_what_it_unpacks() -> None:

@@ -2,7 +2,8 @@
 
 Three minutes are recorded, first in mode `recommend`, where every cycle finds the same to move, then in mode `act`.
 That is refused as too little. Fourteen generated days of the same schema, whose balancer ran with the very parameters
-that the sidecar recorded, are calibrated; the sidecar adopts what comes of them by itself, a person takes it back.
+that the sidecar recorded, are calibrated. A sidecar that plans more often than these days were planned again refuses
+what comes of them; one that plans as often adopts it by itself, a person takes it back.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ RECORDED_SECONDS = 180.0
 RECORDED_CYCLES = 100
 MOVING_CYCLES = 30
 DAYS = 14
+PERIOD = 1800
 # What is searched: how soon a move starts. One parameter is enough to see the whole way.
 SEARCHED = ("avg_hit_count_low",)
 QUICKLY = f"spark.driver.extraJavaOptions={BRIEF}"
@@ -73,6 +75,8 @@ def test_recorded_refused_calibrated_adopted_reverted(scene: Scene, tmp_path: Pa
         write(generated(params), days)
         made = hashes(days)
         calibrate(days, proposals)
+        refuses_the_interval(sidecar)
+    with scene.sidecars("B", tmp_path, **changes, cycle={"interval": f"{PERIOD}s"}) as (sidecar,):
         adopt_and_revert(sidecar, params)
         assert hashes(days) == made
         # The sidecar records on, and puts the minutes of an hour together when it is over; it changes no file.
@@ -161,7 +165,7 @@ def generated(params: Parameters) -> World:
         days=DAYS,
         brokers=4,
         bundles=64,
-        period_seconds=1800,
+        period_seconds=PERIOD,
         # Nothing is ever overloaded: only balance and moves decide.
         load=0.25,
         # What is seen now says little of what comes next: who moves at the first sight of it moves in vain.
@@ -183,6 +187,15 @@ def calibrate(days: Path, proposals: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert "would not adopt" not in ran.stderr, ran.stderr
+
+
+def refuses_the_interval(sidecar: Sidecar) -> None:
+    """What was found at half an hour is not adopted where a cycle runs each second."""
+
+    def codes() -> list[str]:
+        return [item["code"] for item in (sidecar.get("/api/v1/thresholds") or {}).get("objections", [])]
+
+    until(lambda: codes() == ["OtherInterval"], "it is refused", within=60)
 
 
 def adopt_and_revert(sidecar: Sidecar, params: Parameters) -> None:

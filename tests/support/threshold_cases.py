@@ -43,6 +43,7 @@ def document(now_ms: int = NOW_MS, parameters: Mapping[str, Any] | None = None, 
         "evidence": {
             "held_out": days[-3:],
             "confidence": 0.95,
+            "period_seconds": 60.0,
             "previous": measures(0.12, 6.0),
             "chosen": measures(0.12, 4.0),
             "difference": measures(0.0, -2.0),

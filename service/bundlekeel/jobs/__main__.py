@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -291,9 +290,7 @@ def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Opti
     from bundlekeel.jobs.rules import HistoryRules  # noqa: PLC0415
     from bundlekeel.jobs.selection import SearchDepth  # noqa: PLC0415
 
-    adoption = Adoption()
-    if loaded is not None:
-        adoption = replace(loaded.settings.calibration.rules, cluster=loaded.settings.cluster)
+    adoption = Adoption() if loaded is None else loaded.settings.adoption_rules
     # Even where the sidecars are content with one day, one is searched on and another judged by.
     min_days = given.min_days or max(2, adoption.min_days)
     if min_days > given.days:

@@ -73,7 +73,8 @@ def _ratio(above: Floats, below: Floats, drawn: object) -> tuple[float, Floats]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceInput:
     """Everything that goes into the document. `blocks`: candidate's key -> its figures on held-out days. `unbroken`:
-    the same of one unbroken run over these days, of the present and the chosen one; empty where nothing changes."""
+    the same of one unbroken run over these days, of the present and the chosen one; empty where nothing changes.
+    `period_seconds`: between two plans."""
 
     base: Parameters
     chosen: Candidate
@@ -84,6 +85,7 @@ class EvidenceInput:
     held_out: tuple[str, ...]
     data: core.Data
     created_ms: int
+    period_seconds: float
     advice: tuple[str, ...]
     seed: int = 0
     tried: Mapping[str, Collection[float]] | None = None
@@ -103,6 +105,7 @@ def thresholds_of(given: EvidenceInput, *, pyspark: str) -> core.Thresholds:
         difference=measures_of(chosen, seed=given.seed, before=previous),
         strategies={name: measures_of(given.blocks[key], seed=given.seed) for name, key in given.strategies.items()},
         unbroken=core.Unbroken(previous=runs[given.present.key], chosen=runs[given.chosen.key]) if runs else None,
+        period_seconds=given.period_seconds,
     )
     return core.Thresholds(
         created_ms=given.created_ms,

@@ -78,19 +78,19 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Recalibrat
         )
         base: Parameters = restored(Parameters, {path.removeprefix("params."): item for path, item in params.items()})
         alone = left_alone(ground.period_ms, good, tell)
-        kept = HistoryFacts(found=found, judged=judged, dates=dates, without=alone, cluster=cluster)
+        kept = HistoryFacts(
+            found=found,
+            judged=judged,
+            dates=dates,
+            period_seconds=ground.period_ms / 1000,
+            without=alone,
+            cluster=cluster,
+        )
         searchable(space_of(options, base, kept), options.search)
         told, chosen = searched(spark, options, ground, base, kept, tell)
     finally:
         digest.unpersist()
-    shown = ReportInputs(
-        judged=judged,
-        capacity=rows,
-        week=week,
-        spaces=spaces,
-        reason=chosen.choice.reason,
-        period_seconds=ground.period_ms / 1000,
-    )
+    shown = ReportInputs(judged=judged, capacity=rows, week=week, spaces=spaces, reason=chosen.choice.reason)
     return written(options, told, chosen, shown, base)
 
 
@@ -155,7 +155,7 @@ def period_of(options: Options, good: Sequence[JudgedDay]) -> int:
     """Milliseconds a period of the back-test: the usual time between two cycles, at least a minute."""
     if options.period_seconds > 0:
         return int(options.period_seconds * 1000)
-    return max(60_000, int(round(usual_interval(good)) * 1000))
+    return max(int(core.SHORTEST_PERIOD_SECONDS), round(usual_interval(good))) * 1000
 
 
 def left_alone(period_ms: int, good: Sequence[JudgedDay], tell: Tell) -> tuple[str, ...]:
@@ -169,11 +169,12 @@ def left_alone(period_ms: int, good: Sequence[JudgedDay], tell: Tell) -> tuple[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFacts:
-    """What is known of the history, and which parameters it can say nothing of."""
+    """What is known of the history, how often it is planned again, and which parameters it can say nothing of."""
 
     found: Sequence[HistoryPeriod]
     judged: Sequence[JudgedDay]
     dates: Sequence[str]
+    period_seconds: float
     without: tuple[str, ...] = ()
     cluster: str = ""
 
@@ -275,6 +276,7 @@ def judged_candidates(
         data=data_of(kept),
         cluster=kept.cluster,
         created_ms=int(options.now.timestamp() * 1000),
+        period_seconds=kept.period_seconds,
         advice=chosen.advice,
         seed=given.seed,
         tried=chosen.values,

@@ -76,8 +76,7 @@ class Point:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInputs:
     """What the page shows beside the document. `blocks`: labels, imbalance before and after. `capacity`: rows of
-    `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`.
-    `period_seconds`: between two plans of the back-test."""
+    `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`."""
 
     judged: Sequence[JudgedDay] = ()
     points: Sequence[Point] = ()
@@ -87,7 +86,6 @@ class ReportInputs:
     spaces: Sequence[Mapping[str, Any]] = ()
     objections: Sequence[Objection] = ()
     reason: str = ""
-    period_seconds: float = 60.0
 
 
 def page(document: Thresholds, shown: ReportInputs) -> str:
@@ -109,7 +107,7 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         f"<p>{_HOW_TO_READ}{_HOW_TO_ADOPT.format(digest=digest) if changed else ''}</p>",
         _objections(shown.objections if changed else ()),
         _parameters(document),
-        _evidence(document, shown.period_seconds),
+        _evidence(document),
         _candidates(shown),
         _quality(shown.judged),
         _week(shown.week),
@@ -152,7 +150,7 @@ def _parameters(document: Thresholds) -> str:
     return _section("Thresholds", about, html.table(("parameter", "in force", "proposed", "range", "evidence"), rows))
 
 
-def _evidence(document: Thresholds, period_seconds: float) -> str:
+def _evidence(document: Thresholds) -> str:
     evidence = document.evidence
     columns: dict[str, HeldOutMeasures] = {"in force": evidence.previous, "proposed": evidence.chosen}
     columns |= {"difference": evidence.difference}
@@ -167,8 +165,8 @@ def _evidence(document: Thresholds, period_seconds: float) -> str:
     gain = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
     about = (
         f"On {len(evidence.held_out)} days that the search did not see ({', '.join(evidence.held_out)}): moves {gain}. "
-        f"Planned again each {figure(period_seconds)} s. What is found holds for balancers that plan so often. "
-        f"Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; each block begins where "
+        f"Planned again each {figure(evidence.period_seconds)} s. What is found holds for balancers that plan so "
+        f"often. Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; each block begins where "
         "bundles were recorded to be, and its warm-up is not counted. Unbroken: one run over all of these days."
     )
     return _section("Evidence", about, html.table(("", *columns), rows))
@@ -205,9 +203,10 @@ def _better(shown: ReportInputs) -> str:
     listed = "".join(
         f"<li>{escape(point.label)}: {_why_not(point, shown.reason)}</li>" for point in rows[:_MOST_BETTER]
     )
+    compared = "proposed" if proposed.kind == "chosen" else "in force"
     return (
-        f"<p>{numbered(len(rows), 'point')} with less imbalance and no more moves than what is "
-        f"{'proposed' if proposed.kind == 'chosen' else 'in force'}, and not proposed:</p><ul>{listed}</ul>"
+        f"<p>The plot has {numbered(len(rows), 'candidate')} with less imbalance than what is {compared} and with no "
+        f"more moves. Why each is not proposed:</p><ul>{listed}</ul>"
     )
 
 

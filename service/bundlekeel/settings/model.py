@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from bundlekeel.core.calibration.thresholds import AdoptionRules
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameters import check_pair, compat_defaults
@@ -442,6 +443,18 @@ class Settings(Section):
     def reviewed(self) -> bool:
         """Whether a second person has to approve what somebody asks for."""
         return self.review == "required"
+
+    @property
+    def adoption_rules(self) -> AdoptionRules:
+        """When a proposal of the nightly job may come into force."""
+        return AdoptionRules(
+            max_steps=self.calibration.max_steps,
+            max_age_seconds=self.calibration.max_age,
+            min_days=self.calibration.min_days,
+            min_coverage=self.calibration.min_coverage,
+            cluster=self.cluster,
+            interval_seconds=self.cycle.interval,
+        )
 
     @property
     def store_url(self) -> str:

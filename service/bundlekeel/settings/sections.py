@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim, CronSimError
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from bundlekeel.core.calibration.thresholds import AdoptionRules
 from bundlekeel.ports.records import EVENTS, Event, Severity
 from bundlekeel.settings.types import (
     AllowedWords,
@@ -251,16 +250,6 @@ class CalibrationSettings(Section):
         le=86_400,
         description="how long adopted thresholds are watched; reverted if worse than predicted; 0: no trial",
     )
-
-    @property
-    def rules(self) -> AdoptionRules:
-        """When a proposal may come into force."""
-        return AdoptionRules(
-            max_steps=self.max_steps,
-            max_age_seconds=self.max_age,
-            min_days=self.min_days,
-            min_coverage=self.min_coverage,
-        )
 
     @model_validator(mode="after")
     def _has_a_place(self) -> CalibrationSettings:

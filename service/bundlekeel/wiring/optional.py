@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -60,7 +59,7 @@ def calibration(
     given = loaded.settings.calibration
     return Calibration(
         mode=given.mode,
-        rules=replace(given.rules, cluster=loaded.settings.cluster),
+        rules=loaded.settings.adoption_rules,
         every_seconds=given.interval,
         interval_seconds=loaded.settings.cycle.interval,
         trial_seconds=given.trial,

@@ -140,6 +140,7 @@ BROKEN: list[tuple[str, object, Code]] = [
     (f"{LOW}.evidence", "x" * 3000, Code.WRONG_TYPE),
     ("evidence.confidence", 2, Code.WRONG_TYPE),
     ("evidence.held_out", ["yesterday"], Code.WRONG_TYPE),
+    ("evidence.period_seconds", -1, Code.WRONG_TYPE),
     ("evidence.chosen.imbalance", interval(-1.0), Code.WRONG_TYPE),
     ("evidence.chosen.imbalance", {"mean": 1, "low": 2, "high": 1}, Code.WRONG_TYPE),
     ("evidence.chosen.moves_per_hour", ..., Code.WRONG_TYPE),
@@ -250,6 +251,40 @@ def test_typed_refusals() -> None:
     assert codes(document(data=stale)) == [Code.TOO_OLD]
     ahead = document()["data"] | {"until_ms": NOW_MS + DAY_MS}
     assert codes(document(data=ahead)) == [Code.IMPLAUSIBLE]
+
+
+@pytest.mark.parametrize(
+    ("period", "cycle", "good"),
+    [
+        (60.0, 10.0, True),
+        (60.0, 60.0, True),
+        (70.0, 60.0, True),
+        (300.0, 10.0, False),
+        (300.0, 60.0, False),
+        (300.0, 300.0, True),
+        # A cycle runs sooner when fresh reports arrive.
+        (60.0, 300.0, True),
+        # Not known.
+        (300.0, 0.0, True),
+        (0.0, 60.0, True),
+    ],
+)
+def test_what_was_planned_again_less_often_than_sidecars_plan_does_not_hold_for_them(
+    period: float, cycle: float, good: bool
+) -> None:
+    """No back-test plans more often than each minute, as stock brokers report; that is often enough."""
+    made = document(evidence=document()["evidence"] | {"period_seconds": period})
+    assert codes(made, rules=AdoptionRules(interval_seconds=cycle)) == ([] if good else [Code.OTHER_INTERVAL])
+
+
+def test_both_intervals_are_named() -> None:
+    """With the setting that says the sidecars' own; a document of a job that did not say its interval can be read."""
+    made = document(evidence=document()["evidence"] | {"period_seconds": 300})
+    (found,) = checked(thresholds_of(made), Parameters(), AdoptionRules(interval_seconds=60.0), NOW_MS)
+    assert found.field == "evidence.period_seconds"
+    assert "each 300 s" in found.detail and "cycle.interval 60 s" in found.detail
+    del made["evidence"]["period_seconds"]
+    assert thresholds_of(made).evidence.period_seconds == 0.0
 
 
 def test_what_the_strategy_does_not_read_is_no_proposal_for_it() -> None:

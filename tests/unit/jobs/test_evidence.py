@@ -60,6 +60,7 @@ def told() -> EvidenceInput:
         held_out=HELD,
         data=Data(from_ms=CREATED - 14 * 86_400_000, until_ms=CREATED, days=DAYS, coverage=0.999, cycles=20_160),
         created_ms=CREATED,
+        period_seconds=60.0,
         advice=made.advice,
         tried=made.values,
         unbroken={item.key: figures(*given) for item, *given in RESULTS},
@@ -194,7 +195,8 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
 def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
     """The balancer moved at its own interval; a coarser back-test moves less with the same thresholds."""
     judged = [JudgedDay(day=DayFigures(date=DAYS[0], moves=4), verdict="good")]
-    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(judged=judged, period_seconds=1800))
+    document = thresholds_of(replace(told(), period_seconds=1800.0), pyspark="4.3.0")
+    text = page(document, ReportInputs(judged=judged))
     assert "Planned again each 1,800 s. What is found holds for balancers that plan so often." in text
     assert "Moves are those that the balancer made then" in text
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -177,12 +178,12 @@ def test_a_password_that_only_the_sidecars_have_is_not_needed(
 
 
 def test_rules_of_the_settings(history: Path) -> None:
-    """All of those by which the daemon checks, its cluster among them; without settings its defaults."""
+    """All of those by which the daemon checks, with its cluster and cycle; without settings its defaults."""
     loaded = load_settings(settings(history.parent, "min_days: 1, max_steps: 2, max_age: 1h, min_coverage: 0.5"))
     given = parser().parse_args(["--history", "h", "--out", "o"])
     found = options_of(given, loaded)
     rules = Adoption(max_steps=2, max_age_seconds=3600, min_days=1, min_coverage=0.5, cluster="standalone")
-    assert found.adoption == rules
+    assert found.adoption == replace(rules, interval_seconds=loaded.settings.cycle.interval)
     assert found.rules.min_days == 2
     found = options_of(given, None)
     assert (found.adoption, found.rules.min_days) == (Adoption(), 7)

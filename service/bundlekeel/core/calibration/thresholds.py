@@ -107,6 +107,8 @@ def whole(name: str) -> bool:
 FORMAT: Final = 1
 # By how much (share of the previous mean) imbalance and overload may be worse than before and still count as equal.
 EQUAL: Final = 0.01
+# A back-test plans no more often by itself, as stock brokers report about so often: a shorter cycle counts as this one.
+SHORTEST_PERIOD_SECONDS: Final = 60.0
 _AHEAD_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * 3_600_000
 # A step of 0.05 taken three times is not exactly 0.15.
@@ -156,7 +158,7 @@ class Evidence:
     """Of blocks of hours, each begun at the recorded placement. `difference`: chosen less previous, paired by blocks,
     so its interval is narrower than those of the two. `held_out`: days (2026-11-21) that the search did not see.
     `strategies`: others on the same days, for people. `unbroken`: None where nothing would change, and of jobs before
-    there was such a run."""
+    there was such a run. `period_seconds`: between two plans of the back-test; 0: an older job did not say."""
 
     held_out: tuple[str, ...]
     confidence: float
@@ -165,6 +167,7 @@ class Evidence:
     difference: HeldOutMeasures
     strategies: Mapping[str, HeldOutMeasures] = field(default_factory=dict)
     unbroken: Unbroken | None = None
+    period_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,13 +226,14 @@ class Thresholds:
 class AdoptionRules:
     """When a proposal may come into force. `max_steps`: of `RANGES`, each parameter, each night.
     `max_age_seconds`: of the document and of the data's end. `min_days`: days used. `min_coverage`: 0..1.
-    `cluster`: this one's name; empty: not known."""
+    `cluster`: this one's name; empty: not known. `interval_seconds`: between two cycles, at most; 0: not known."""
 
     max_steps: float = 4.0
     max_age_seconds: float = 36 * 3600.0
     min_days: int = 7
     min_coverage: float = 0.9
     cluster: str = ""
+    interval_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +289,7 @@ def checked(document: Thresholds, current: Parameters, rules: AdoptionRules, now
         *_about_data(document.data, rules),
         *_other_ground(document, current),
         *_too_far(document, current, rules),
+        *_other_interval(document.evidence, rules),
         *_not_better(document.evidence),
         *_worse_unbroken(document.evidence.unbroken),
     )
@@ -362,6 +367,16 @@ def _too_far(document: Thresholds, current: Parameters, rules: AdoptionRules) ->
             )
             found.append(Objection(code=Code.STEP_TOO_LARGE, field=f"parameters.{name}.value", detail=detail))
     return found
+
+
+def _other_interval(evidence: Evidence, rules: AdoptionRules) -> list[Objection]:
+    """A cycle also runs when fresh reports arrive, so `rules` has the longest interval: only a longer one is another.
+    Within a fifth it is the same."""
+    period, cycle = evidence.period_seconds, rules.interval_seconds
+    if not cycle or period <= 1.2 * max(SHORTEST_PERIOD_SECONDS, cycle):
+        return []
+    detail = f"the back-test planned each {period:g} s, and the sidecars plan more often (cycle.interval {cycle:g} s)"
+    return [Objection(code=Code.OTHER_INTERVAL, field="evidence.period_seconds", detail=detail)]
 
 
 def _not_better(evidence: Evidence) -> list[Objection]:

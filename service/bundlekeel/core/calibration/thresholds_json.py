@@ -134,6 +134,7 @@ def _evidence(reader: _Reader) -> Evidence:
         difference=_measures(reader.inner("difference"), signed=True),
         strategies={name: _measures(others.inner(name)) for name in others.values},
         unbroken=_unbroken(reader),
+        period_seconds=float(reader.number("period_seconds", minimum=0.0, needed=False)),
     )
 
 
@@ -233,10 +234,16 @@ class _Reader:
         return int(found)
 
     def number(
-        self, key: str, *, minimum: float | None = None, maximum: float | None = None, above: float | None = None
+        self,
+        key: str,
+        *,
+        minimum: float | None = None,
+        maximum: float | None = None,
+        above: float | None = None,
+        needed: bool = True,
     ) -> float | int:
         """A finite number; true and false are none."""
-        found = self._value(key, True, 0.0)
+        found = self._value(key, needed, 0.0)
         if isinstance(found, bool) or not isinstance(found, int | float) or abs(found) > 1e300 or math.isnan(found):
             self.fail(key, "is not a finite number", "a number")
             return 0.0

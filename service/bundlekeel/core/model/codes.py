@@ -154,6 +154,7 @@ class Code(StrEnum):
     OTHER_STRATEGY = "OtherStrategy", "the thresholds, or one of them, are for another strategy than the one in force"
     OTHER_VALUES = "OtherValues", "the values in force are no longer those that the proposal was compared with"
     OTHER_CLUSTER = "OtherCluster", "the history that the proposal is based on was recorded by another cluster"
+    OTHER_INTERVAL = "OtherInterval", "the back-test planned less often than the sidecars do"
     NOT_BETTER = "NotBetter", "on held-out days the proposed values were not significantly better, or were worse"
     WORSE_UNBROKEN = "WorseUnbroken", "an unbroken run over the held-out days had a worse balance, or is missing"
     NOTHING_NEW = "NothingNew", "the proposed values are in force already"

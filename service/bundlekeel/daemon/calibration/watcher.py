@@ -73,6 +73,7 @@ OVERRIDABLE: Final = frozenset(
         Code.TOO_LITTLE_HISTORY,
         Code.POOR_COVERAGE,
         Code.OTHER_VALUES,
+        Code.OTHER_INTERVAL,
         Code.NOT_BETTER,
         Code.WORSE_UNBROKEN,
         Code.REVERTED,
