@@ -14,7 +14,7 @@ from urllib.parse import quote
 import httpx
 
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
-from bundlekeel.api.app import create_app, openapi_document
+from bundlekeel.api.app import UNITS, create_app, openapi_document
 from bundlekeel.api.problems import TYPE_PREFIX
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.daemon.answers.service import PlanRequest
@@ -41,7 +41,9 @@ known are refused. Each route leads to its [example](api-examples.md) with curl 
   `request("DELETE", ...)`), and a proxy in between must pass the body on.
 - **Paths** with control characters are refused (400).
 - **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
-- **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails."""
+- **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails.
+
+{UNITS}"""
 
 _PROBLEMS = """\
 Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`. A conflict (409) adds
@@ -95,9 +97,9 @@ def api_page() -> str:
     document = openapi_document()
     routes = [(path, *route) for path, item in document["paths"].items() for route in item.items()]
     for tag in _tags(document):
-        of_it = [_route(*route) for route in routes if _group(*route) == tag["name"]]
+        of_it = [_route(document, *route) for route in routes if _group(*route) == tag["name"]]
         lines += [f"## {tag['name'].capitalize()}", "", tag["description"], ""]
-        lines += [*table(["route", "where", "parameters", "answer"], of_it), ""]
+        lines += [*table(["route", "where", "query and body", "answer"], of_it), ""]
     lines += ["## Problems", "", _PROBLEMS, ""]
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
     problems = ((status, f"`{slug}`", when) for (status, slug), when in PROBLEMS.items())
@@ -118,14 +120,36 @@ def _group(path: str, _: str, operation: dict[str, Any]) -> str:
     return of_things.get(first, "operations" if tag == "mutations" else tag)
 
 
-def _route(path: str, method: str, operation: dict[str, Any]) -> tuple[str, ...]:
+def _route(document: dict[str, Any], path: str, method: str, operation: dict[str, Any]) -> tuple[str, ...]:
     where = "socket" if "mutations" in operation.get("tags", ()) else "both"
-    given = [f"`{item['name']}`" for item in operation.get("parameters", ()) if item["in"] == "query"]
+    given = [_query(document, item) for item in operation.get("parameters", ()) if item["in"] == "query"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if body is not None:
         given.append(f"body {_schema_name(body)}")
-    said = " ".join(operation.get("description", "").split())
+    said = " ".join([f"{operation['summary']}.", *operation.get("description", "").split()])
     return f"[{_heading(method, path)}](api-examples.md#{_anchor(method, path)})", where, ", ".join(given), said
+
+
+def _query(document: dict[str, Any], item: dict[str, Any]) -> str:
+    """A parameter of the query with what it takes, and its default where that is not "none"."""
+    options = [item["schema"], *item["schema"].get("anyOf", ())]
+    if name := _schema_name(item["schema"]):
+        options.append(document["components"]["schemas"][name])
+    schema = {key: value for option in reversed(options) for key, value in option.items()}
+    if "enum" in schema:
+        kind = f"one of {', '.join(schema['enum'])}"
+    elif "minimum" in schema:
+        kind = f"{schema['minimum']} to {schema['maximum']}" if "maximum" in schema else f"from {schema['minimum']} on"
+    elif "maxLength" in schema:
+        kind = f"up to {schema['maxLength']} characters"
+    else:
+        kind = {"boolean": "true or false"}.get(schema["type"], schema["type"])
+    default = item["schema"].get("default")
+    if item["required"]:
+        kind += ", required"
+    elif default not in (None, ""):
+        kind += f", default {json.dumps(default)}"
+    return f"`{item['name']}` ({kind})"
 
 
 def _heading(method: str, path: str) -> str:
@@ -148,7 +172,7 @@ described: [HTTP API](api.md). Reads go to the TCP port (`api.port`), changes to
 needs no credentials. Where `api.auth` is configured both go to the TCP port with a token of the role that is named:
 `curl -H "Authorization: Bearer $TOKEN"`, and `headers` as below. What moves bundles is a dry run until `execute` is
 true. Each answer is made up, about what is asked, in the form of a sidecar's; its lists are cut after the first item,
-unless they are figures.
+unless they are figures or names.
 
 ```python
 import httpx
@@ -235,10 +259,10 @@ async def _answer(client: httpx.AsyncClient, example: _Example) -> str:
 
 
 def _cut(value: Any) -> Any:
-    """Lists with their first item alone, those of figures whole."""
+    """Lists with their first item alone, those of figures and names whole."""
     if isinstance(value, dict):
         return {name: _cut(item) for name, item in value.items()}
-    if not isinstance(value, list) or all(isinstance(item, int | float) for item in value):
+    if not isinstance(value, list) or all(isinstance(item, int | float | str) for item in value):
         return value
     return [_cut(item) for item in value[:1]]
 

@@ -30,9 +30,9 @@ else its host and port; the environment may say the same (`BUNDLEKEEL_URL`, `BUN
 `decide` need no running sidecar; `doctor --for act`, `where --if-unowned` and `config show --running` do. Commands that
 change something through a sidecar need its unix socket (mode 0600) while no authentication is configured.
 
-`-o table|wide|json|yaml`: tables have human units, JSON and YAML raw numbers (`_ratio` 0..1, `_ms` since 1970,
-`_seconds`, msg/s, bytes/s). Into a pipe every row is one line. `--watch` prints again every `--interval` seconds; JSON
-takes a line each time then. `NO_COLOR` and `COLUMNS` are heeded; `--install-completion` sets up the shell."""
+`-o table|wide|json|yaml`: tables have human units, JSON and YAML raw numbers ([their units](api.md)). Into a
+pipe every row is one line. `--watch` prints again every `--interval` seconds; JSON takes a line each time then.
+`NO_COLOR` and `COLUMNS` are heeded; `--install-completion` sets up the shell."""
 
 _DECIDE = """\
 ## `decide`: lines in and out

@@ -25,6 +25,7 @@ from bundlekeel.core.calibration.thresholds import RANGES
 from bundlekeel.core.channel.findings import FINDINGS
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.gate.gate import CHECKS, Action, GateCheck
+from bundlekeel.daemon.operations.reload import is_live
 from bundlekeel.settings.describe import parameter_rows
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL
@@ -150,9 +151,9 @@ def settings_page() -> str:
         "All keys as a file with comments: `config/bundlekeel.example.yaml`; [parameters](parameters.md) apart.",
         "",
         "A running sidecar reads the file again within five seconds of a change (a mounted ConfigMap as well), and at",
-        "once on SIGHUP. A file with a mistake is refused whole; the settings before it stay in force. `strategy`,",
-        "`placement`, `compat` and `parameters` hold from the next cycle; for other keys the journal (`bundlekeel",
-        "journal --kind settings`), the log and `bundlekeel_settings_restart_needed` say that a restart is needed.",
+        "once on SIGHUP. A file with a mistake is refused whole; the settings before it stay in force. What needs no",
+        "restart holds from the next cycle; what does is named in the journal (`bundlekeel journal --kind settings`)",
+        "and the log, and counted in `bundlekeel_settings_restart_needed`.",
         "Change the file of every sidecar: the leader's parameters are those that count.",
         "",
     ]
@@ -162,7 +163,7 @@ def settings_page() -> str:
         section = first if first in _MORE or first != row.key else ""
         sections.setdefault(section, []).extend([_cells(row.key, row), *_item_cells(row.key)])
     for name, body in sections.items():
-        lines += [*_section_head(name), *table(["key", "default", "allowed", "why"], body), ""]
+        lines += [*_section_head(name), *table(["key", "default", "allowed", "restart", "why"], body), ""]
     return "\n".join(lines)
 
 
@@ -186,7 +187,7 @@ def _purpose(name: str) -> str:
 
 def _cells(key: str, row: SettingRow) -> list[str]:
     default = "none, give one" if row.default is PydanticUndefined else _code(plain(row.default, row))
-    return [f"`{key}`", default, row.allowed, row.why]
+    return [f"`{key}`", default, row.allowed, "no" if is_live(key) else "yes", row.why]
 
 
 def _item_cells(key: str) -> list[list[str]]:

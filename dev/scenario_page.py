@@ -18,8 +18,10 @@ from dev.markdown import table
 _INTRO = """\
 `bundlekeel simulate NAME` runs one of them, `bundlekeel simulate --suite` all of them; what the simulator models and
 how to write a scenario: [simulator](../concepts/simulator.md). `pip364-` scenarios are those of the table of five
-properties (`bundlekeel simulate --pair all`). `bundlekeel simulate --show NAME` prints the file, to begin one of your
-own with; [its format](scenario-format.md)."""
+properties (`bundlekeel simulate --pair all`). `bundlekeel simulate --list` has them with their sizes, `bundlekeel
+simulate --show NAME` prints the file, to begin one of your own with; [its format](scenario-format.md). Numbers without
+a scenario stand for situations that this virtual cluster does not model, such as an unload that hangs, a leader that
+dies or a store that does not answer: the [fault tests](failure-tests.md) have those."""
 
 _FORMAT = """\
 A scenario is a YAML file. Times are minutes unless the field says otherwise, loads are shares of a broker of capacity
@@ -77,9 +79,8 @@ def _kind(kind: Any) -> str:
 
 
 def _size(item: Scenario) -> str:
-    bundles = sum(tenant.bundles for tenant in item.tenants)
     events = f", {len(item.events)} events" if len(item.events) > 1 else ", 1 event" if item.events else ""
-    return f"{item.broker_count} brokers, {bundles} bundles, {item.minutes:g} minutes{events}"
+    return f"{item.broker_count} brokers, {item.bundle_count} bundles, {item.minutes:g} minutes{events}"
 
 
 def _expected(expect: Expect) -> str:

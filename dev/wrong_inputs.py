@@ -52,6 +52,7 @@ SETTINGS: Final = {
     "A port that there is not": "cluster: pulsar-1\nmetadata_store: zk:127.0.0.1:21811111/pulsar\n",
     "No address to listen on": f"{_STORE}api: {{host: ''}}\n",
     "No socket and no tokens: a warning": f"{_STORE}api: {{socket: null}}\n",
+    "A certificate without its key": f"{_STORE}api: {{tls: {{cert_file: server.pem}}}}\n",
     "An unknown log level": f"{_STORE}logging: {{level: loud}}\n",
     "What a window allows, misspelt": f"{_STORE}windows:\n  - {{cron: '0 22 * * *', minutes: 480, allow: al}}\n",
     "A capacity that contradicts itself": f"{_STORE}capacity:\n  'b-*': {{cpu: ignore, cores: 8}}\n",

@@ -116,7 +116,9 @@ def _broker(row: int, broker: str) -> BrokerView:
         reported_score_ratio=score + 0.01,
         resources={
             "cpu": ResourceView(percent=score * 100, usage=score * 400, limit=400.0, overridden=False),
-            "bandwidth_in": ResourceView(percent=round(score * 30, 1), usage=100.0, limit=1e6, overridden=True),
+            "bandwidth_in": ResourceView(
+                percent=round(score * 5.12, 1), usage=round(score * 51_200, 1), limit=1e6, overridden=True
+            ),
         },
         msg_rate_in=4100.0 * score,
         msg_rate_out=12_300.0 * score,
@@ -227,7 +229,7 @@ class FakeService(FakeChannel, FakeOverview):
         self.mode_ceiling: Mode = "act"
         self.checks = [Check(name=name, ok=True, detail="fine") for name in ("store", "picture")]
         self.findings = [
-            Check(name="zookeeper", ok=True, detail="zk1:2181 answers in 2 ms"),
+            Check(name="metadata store", ok=True, detail="zk:zk1:2181/pulsar answers"),
             Check(
                 name="shedding", ok=False, detail=f"{BROKERS[1]} still sheds itself", fix="run `bundlekeel takeover`"
             ),

@@ -60,7 +60,7 @@ class FakeThresholds:
             return EMPTY
         made = document()
         del made["parameters"]
-        named = {"values": {"avg_low_threshold_percent": 20.0}, "previous": {"avg_low_threshold_percent": 15.0}}
+        named = {"values": {"avg_low_threshold_percent": 20.0}, "previous": {"avg_low_threshold_percent": 7.5}}
         who: Json = {"by": "ann", "reason": "looks right", "since_ms": NOW_MS}
         return replace(
             EMPTY,

@@ -500,7 +500,7 @@ def test_doctor(open_page: Open) -> None:
         expect(rows.nth(1)).to_contain_text(f"✕ failedshedding{BROKERS[1]} still sheds itselfrun bundlekeel takeover")
         expect(rows.nth(1).locator("code")).to_have_text("bundlekeel takeover")
         expect(rows.nth(2)).to_contain_text("! warningnicNICs report no limitset capacity.nic_gbps")
-        expect(rows.nth(3)).to_contain_text("✓ okzookeeperzk1:2181 answers in 2 ms")
+        expect(rows.nth(3)).to_contain_text("✓ okmetadata storezk:zk1:2181/pulsar answers")
         expect(rows.nth(3).get_by_role("cell").last).to_be_empty()
         served.fake.change()
         served.fake.findings = [Check(name="shedding", ok=True, detail="off")]

@@ -214,7 +214,7 @@ function RouteText(props: { method: string; path: string; route: Route; schemas:
   return (
     <>
       <p>
-        {route.description !== `${route.summary}.` && <Said text={sentence(route.description ?? "")} />} <span class="quiet">{role ? `Needs role ${role}.` : "Needs no credentials."}</span>
+        {route.description && <Said text={sentence(route.description)} />} <span class="quiet">{role ? `Needs role ${role}.` : "Needs no credentials."}</span>
       </p>
       <pre tabIndex={0}>{curl(props.method, props.path, route, schemas)}</pre>
       <Example command={curl(props.method, props.path, route, schemas)} />

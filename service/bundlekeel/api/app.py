@@ -21,13 +21,18 @@ from bundlekeel.api.schemas import Problem
 from bundlekeel.api.shield import Shield
 from bundlekeel.daemon.answers.service import Service
 
-DESCRIPTION = """A load balancer sidecar for Apache Pulsar. Every replica answers alike; what only the leader can do is
+UNITS = """\
+Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970), `_seconds`. Without one of these, rates
+are msg/s and throughput is bytes/s; `score_...`, `source_...`, `target_...`, `threshold`, gains and the imbalance of a
+trial are ratios; `max_mean` and the imbalance of a plan are multiples of the mean; `percent` is percent. All others say
+their unit in the description."""
+
+DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica answers alike; what only the leader can do is
 passed on to it. Without authentication configured reads and dry runs need no credentials, and routes tagged
 `mutations` exist only on the unix socket (mode 0600). With it every route of `/api/v1` takes a bearer token: reads need
 role viewer, dry runs and mutations operator, the mode admin. Errors are `application/problem+json`.
 
-Units are in the names: `_ratio` 0..1, `_ms` milliseconds since 1970, `_seconds`; rates in msg/s, throughput in
-bytes/s."""
+{UNITS}"""
 
 
 _BEARER = "bearer"
@@ -159,10 +164,10 @@ def _documented(context: Any, access: AccessRules | None) -> APIRoute:
     free = not context.original_route.changes if access is None else access.anonymous_reads and role == "viewer"
     security = [] if role == ANYBODY else [{_BEARER: [role]}, *([{}] if free else [])]
     answer = context.original_route.answer
-    summary, _, _ = " ".join(context.endpoint.__doc__.split()).partition(". ")
+    summary, _, more = " ".join(context.endpoint.__doc__.split()).partition(". ")
     # A list by what it lists; text by what it was asked for.
     (described,) = get_args(answer) or (answer or context.endpoint,)
-    return APIRoute(
+    route = APIRoute(
         context.path_format,
         context.endpoint,
         methods=context.methods,
@@ -177,6 +182,9 @@ def _documented(context: Any, access: AccessRules | None) -> APIRoute:
         openapi_extra={"security": security},
         generate_unique_id_function=_operation_id,
     )
+    # FastAPI takes the whole docstring, which begins with the summary.
+    route.description = more
+    return route
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 _HELP = (
     "A load balancer sidecar for Apache Pulsar: it watches every broker, says which bundles it would move and why, "
-    "and moves them safely. Thresholds from its recorded history: `bundlekeel-recalibrate`."
+    "and moves them safely. Thresholds from its recorded history: `bundlekeel-recalibrate`.\n\n"
+    "Begin with `config init`, which writes a settings file, and `doctor`, which tests it. A running sidecar is found "
+    "by that file: -c FILE, or BUNDLEKEEL_CONFIG."
 )
 
 

@@ -29,7 +29,7 @@ EXAMPLES: Final = {
         'pause --scope namespace:shop/orders --reason "incident 4711"',
     ),
     "resume": ('resume --reason "the release is done"', 'resume --scope namespace:shop/orders --reason "over"'),
-    "mode": ('mode recommend --reason "an hour of measuring"',),
+    "mode": ("mode", 'mode recommend --reason "an hour of measuring"'),
     "transfer": (
         "transfer persistent://shop/orders/created --to broker-2.pulsar:8080",
         "transfer shop/orders/0x40000000_0x80000000 --to broker-2.pulsar:8080 --yes --reason hot --wait",

@@ -28,8 +28,8 @@ REFUSED = 4
 
 EPILOG = (
     "Exit codes: 0 ok · 1 bad news (doctor found errors, not ready, not found, a move failed) · "
-    "2 wrong usage or settings · 3 no answer (sidecar or metadata store not reachable, no data yet) · "
-    "4 refused, or in conflict with the present state"
+    "2 wrong usage or settings · 3 no answer (sidecar or metadata store not reachable, no data yet, "
+    "a wait ran out of time) · 4 refused, or in conflict with the present state"
 )
 
 _CODES: tuple[tuple[type[BundlekeelError], int], ...] = (

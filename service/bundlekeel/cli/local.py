@@ -57,7 +57,7 @@ def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         sidecar: NamedSidecar,
         purpose: Annotated[
             Literal["act"] | None,
-            typer.Option("--for", help="Checks before mode `act`: go or no go; asks a running sidecar."),
+            typer.Option("--for", help="`act`: the checks before that mode, go or no go; asks a running sidecar."),
         ] = None,
     ) -> None:
         """Test every connection and permission; say what is wrong and how to fix it. Exit code 1 on errors.

@@ -19,6 +19,7 @@ from bundlekeel.cli.intervene.operation_tables import carried_out
 from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, none_of, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login, seconds_of
 from bundlekeel.cli.tables import coded, split_name
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.core.model.text_format import how_far, numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import State
@@ -48,18 +49,26 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
     session: Session,
     strategy: Annotated[
         str | None,
-        typer.Option("--strategy", help="Another strategy.", autocompletion=completion.strategies),
+        typer.Option(
+            "--strategy",
+            help=f"Another strategy: {', '.join(STRATEGIES)}, or one of a plugin.",
+            autocompletion=completion.strategies,
+        ),
     ] = None,
     placement: Annotated[
         str | None,
-        typer.Option("--placement", help="Another placement.", autocompletion=completion.placements),
+        typer.Option(
+            "--placement",
+            help=f"Another placement: {', '.join(PLACEMENTS)}, or one of a plugin.",
+            autocompletion=completion.placements,
+        ),
     ] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Another value of a parameter, by our or Pulsar's name; repeatable.",
+            help="Another value of a parameter, by our or Pulsar's name, e.g. threshold_percent=5; repeatable.",
             autocompletion=completion.parameters,
         ),
     ] = None,

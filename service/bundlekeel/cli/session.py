@@ -26,13 +26,14 @@ OutputOption = Annotated[
 ]
 
 
-def _told(reason: str | None) -> str | None:
+def told(reason: str | None) -> str | None:
+    """A reason that says something."""
     if reason is not None and not reason.strip():
         raise typer.BadParameter("must say something")
     return reason
 
 
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.", callback=_told)]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.", callback=told)]
 ReasonToActOption = Annotated[str, typer.Option("--reason", help="Why; needed with --yes, and kept in the journal.")]
 ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; the login name by default.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

@@ -114,7 +114,7 @@ def _summary(state: State, answer: Status) -> Table:
     grid.add_row("leader", f"{leader.id}, epoch {leader.epoch}" if leader else Text("none", style=_BAD))
     manager = "not known yet" if state.cluster_mode == "unknown" else state.cluster_mode
     grid.add_row("cluster", f"{state.cluster}, load manager {manager}")
-    grid.add_row("mode", _mode(state))
+    grid.add_row("mode", mode(state))
     grid.add_row("strategy", f"{state.strategy}, placement {state.placement}")
     if state.paused:
         grid.add_row("paused", Text(_paused(state.paused), style=_WARN))
@@ -146,7 +146,8 @@ def _requests(operations: OperationsView) -> str:
     return ", ".join(numbered(count, kind) for kind, count in counts.items() if count)
 
 
-def _mode(state: State) -> Text:
+def mode(state: State) -> Text:
+    """The mode in force, its ceiling, and whether anything is carried out."""
     text = Text(f"{state.mode} (ceiling {state.mode_ceiling})")
     if state.acting:
         return text.append(", acting", style=_GOOD)

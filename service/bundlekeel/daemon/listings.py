@@ -150,13 +150,14 @@ def _sums(traffic: Floats) -> TotalsView:
     )
 
 
-def obstacles(cycle: Cycle, snapshot: Snapshot) -> Eligibility:
-    """Which bundles may not move at all, why, and until when."""
+def obstacles(cycle: Cycle, snapshot: Snapshot, *, rested: str = "") -> Eligibility:
+    """Which bundles may not move at all, why, and until when; as if the cool-down of the bundle `rested` were over."""
     given, ledger = cycle.plan_input(snapshot), cycle.cycle_state.ledger
     under_way = ledger.under_way()
+    recent = {bundle: move for bundle, move in given.guard.recent.items() if bundle != rested}
     return eligibility(
         snapshot,
-        given.guard,
+        replace(given.guard, recent=recent),
         given.params,
         snapshot.wall_ms,
         under_way,

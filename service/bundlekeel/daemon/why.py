@@ -249,11 +249,15 @@ def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | Non
     frees_ms = found.frees_ms.get(row) or (refusal.frees_ms if refusal is not None else 0)
     end = _end(code, bundle, broker, frees_ms, snapshot, given)
     detail = _joined(refusal.detail if refusal is not None else "", end)
-    change = _ACTIONS.get(code, _WAIT)
+    codes, change = [_code(code, detail)], _ACTIONS.get(code, _WAIT)
+    if code is Code.COOL_DOWN and (beside := obstacles(given.cycle, snapshot, rested=bundle).codes.get(row)):
+        # It holds the bundle when the cool-down is over, too.
+        codes.append(_code(beside, _end(beside, bundle, broker, 0, snapshot, given)))
+        change = _ACTIONS.get(beside, _WAIT)
     broker = next(
         (e.target for e in given.cycle.cycle_state.ledger.entries if e.bundle == bundle and e.landed_ms), broker
     )
-    return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [_code(code, detail), *whole], change
+    return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [*codes, *whole], change
 
 
 def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, given: WhyInput) -> str:

@@ -81,8 +81,10 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
             path, value = (*path, *_relative(path, refusal.field)), None
     elif item["type"] == "extra_forbidden":
         known = children(path[:-1])
-        what = f"unknown key{_elsewhere(path) or remedy(path[-1], known)}"
-        allowed = ", ".join(known)
+        hint = _elsewhere(path) or remedy(path[-1], known)
+        what = f"unknown key{hint}"
+        # Those of the top are too many to stand behind the one that is meant.
+        allowed = "" if hint and len(path) == 1 else ", ".join(known)
     elif item["type"] == "literal_error":
         what = "not allowed" + (_YAML_WORDS if isinstance(value, bool) else "")
         allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ")

@@ -39,12 +39,14 @@ from bundlekeel.settings.types import (
     InvalidSetting,
     Listed,
     Listening,
+    NeededStoreAddress,
     Placement,
     Section,
     Shown,
     StoreAddress,
     Strategy,
     check_ports,
+    together,
 )
 
 # Heartbeats that fit into a session: one may be late and one may be lost before leadership is.
@@ -115,8 +117,7 @@ class AdminSettings(Section):
     def _one_token(self) -> AdminSettings:
         if self.token is not None and self.token_file is not None:
             raise InvalidSetting("admin.token is set as well; give one of the two", field="token_file")
-        if (self.tls_cert_file is None) != (self.tls_key_file is None):
-            raise InvalidSetting("admin.tls_cert_file and admin.tls_key_file go together", field="tls_cert_file")
+        together(self, "tls_cert_file", "tls_key_file")
         return self
 
 
@@ -319,7 +320,7 @@ class Settings(Section):
     review: Literal["off", "required"] = Field(
         default="off", description="required: what a person asks to be carried out waits until another one approves"
     )
-    metadata_store: StoreAddress | None = Field(
+    metadata_store: NeededStoreAddress = Field(
         default=None,
         description="the brokers' metadataStoreUrl; null is refused by `config check` and what talks to the cluster",
     )

@@ -173,7 +173,8 @@ def _allowed(field: FieldInfo) -> str:
     spell = format_duration if DURATION_WORDS in field.metadata else str
     bounds = " and ".join(filter(None, (_bound(item, spell) for item in field.metadata)))
     text = f"{', '.join(kinds)}{' ' if bounds else ''}{bounds}"
-    return f"{text}, or null" if type(None) in options else text
+    null = type(None) in options and all(mark.null for mark in field.metadata if isinstance(mark, AllowedWords))
+    return f"{text}, or null" if null else text
 
 
 def _kind(option: Any, field: FieldInfo) -> str:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from bundlekeel.settings.types import InvalidSetting, Section
+from bundlekeel.settings.types import InvalidSetting, Section, together
 
 
 class ApiAuthSettings(Section):
@@ -72,10 +72,7 @@ class ApiTlsSettings(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> ApiTlsSettings:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise InvalidSetting(
-                "cert_file and key_file go together", field="key_file" if self.key_file is None else "cert_file"
-            )
+        together(self, "cert_file", "key_file")
         if self.client_ca_file is not None and self.cert_file is None:
             raise InvalidSetting("has no effect without cert_file", field="client_ca_file")
         return self
@@ -105,11 +102,10 @@ class StoreSecuritySettings(Section):
 
     @model_validator(mode="after")
     def _complete(self, info: ValidationInfo) -> StoreSecuritySettings:
-        for one, other in (("sasl_username", "sasl_password"), ("tls_cert_file", "tls_key_file")):
-            given = (getattr(self, one) is not None, getattr(self, other) is not None)
-            elsewhere = one == "sasl_username" and info.context is not None and info.context["elsewhere"]
-            if given[0] != given[1] and not (given[0] and elsewhere):
-                raise InvalidSetting(f"{one} and {other} go together", field=one if given[1] else other)
+        elsewhere = info.context is not None and info.context["elsewhere"]
+        if self.sasl_password is not None or not elsewhere:
+            together(self, "sasl_username", "sasl_password")
+        together(self, "tls_cert_file", "tls_key_file")
         for name in ("tls_trust_certs_file", "tls_cert_file"):
             if getattr(self, name) is not None and not self.tls:
                 raise InvalidSetting("has no effect unless store.tls is true", field=name)

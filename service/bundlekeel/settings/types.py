@@ -24,9 +24,11 @@ _OTHER_STORES = ("etcd:", "oxia:", "rocksdb:", "memory:", "raft:")
 
 @dataclass(frozen=True, slots=True)
 class AllowedWords:
-    """Marks a field for the reference page and for messages: what may be written there."""
+    """Marks a field for the reference page and for messages: what may be written there. `null`: whether null may be
+    where the type takes it."""
 
     allowed: str
+    null: bool = True
 
 
 class Section(BaseModel):
@@ -44,6 +46,14 @@ class InvalidSetting(ValueError):
         self.field = field
         self.allowed = allowed
         self.hidden = hidden
+
+
+def together(section: BaseModel, one: str, other: str) -> None:
+    """InvalidSetting where only one of two keys is given that need each other; its field is the one to add."""
+    missing = [name for name in (one, other) if getattr(section, name) is None]
+    if len(missing) == 1:
+        what = f"{one} and {other} go together; {missing[0]} is missing"
+        raise InvalidSetting(what, field=missing[0], allowed="both, or neither")
 
 
 def parse_duration(value: object) -> float:
@@ -145,9 +155,10 @@ def _one_of(parameter: str) -> AfterValidator:
 DURATION_WORDS = AllowedWords("duration like 10s, 500ms or 1m")
 
 Duration = Annotated[float, BeforeValidator(_duration), DURATION_WORDS]
-StoreAddress = Annotated[
-    str, AfterValidator(_store_address), AllowedWords("ZooKeeper in Pulsar's form: zk:host1:2181,host2:2181/chroot")
-]
+_STORE_FORM = "ZooKeeper in Pulsar's form: zk:host1:2181,host2:2181/chroot"
+StoreAddress = Annotated[str, AfterValidator(_store_address), AllowedWords(_STORE_FORM)]
+# One that no command which talks to the cluster goes without.
+NeededStoreAddress = Annotated[StoreAddress | None, AllowedWords(_STORE_FORM, null=False)]
 Place = Annotated[
     str,
     AfterValidator(_place),

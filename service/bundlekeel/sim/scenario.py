@@ -265,3 +265,8 @@ class Scenario:
     def broker_count(self) -> int:
         """Brokers at the start."""
         return sum(group.count for group in self.brokers)
+
+    @property
+    def bundle_count(self) -> int:
+        """Bundles at the start."""
+        return sum(tenant.bundles for tenant in self.tenants)

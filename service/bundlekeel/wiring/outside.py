@@ -28,7 +28,7 @@ from bundlekeel.adapters.zookeeper import (
 )
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.model.uris import LOOPBACK, parse_store_url
-from bundlekeel.daemon.operations.doctor import DoctorContext
+from bundlekeel.daemon.operations.doctor import DoctorContext, away
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
@@ -293,8 +293,7 @@ async def until_connected(
     waited = 0.0
     while not (out.coordination.connected and (out.configuration.connected or not configuration)):
         if waited >= within:
-            why = f": {out.coordination.obstacle}" if out.coordination.obstacle else ""
-            raise StoreError(f"{settings.store_url} did not answer within {within:.0f} s{why}")
+            raise StoreError(away(settings.store_url, out.coordination.obstacle, within))
         await out.clock.sleep(0.05)
         waited += 0.05
 

@@ -96,6 +96,7 @@ READS = [
     ["verdicts", "--limit", "1"],
     ["summary", "--since", "2026-01-01", "--until", "2027-01-01T10:00"],
     ["journal", "--kind", "move"],
+    ["mode"],
     ["plan", "--ignore-hit-counts"],
     ["plan", "list"],
     ["plan", "tasks"],
@@ -492,6 +493,14 @@ def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: Any)
     assert refused.exit_code == 4 and "unix socket" in refused.stderr
 
 
+def test_mode_without_a_word_only_reads(sidecar: Sidecar) -> None:
+    """The mode in force, the ceiling and why nothing is carried out; no reason is asked for and nothing is set."""
+    shown = sidecar.run("mode")
+    assert shown.exit_code == 0 and shown.stdout.startswith("recommend (ceiling act), not acting")
+    assert json.loads(sidecar.run("mode", "-o", "json").stdout) == {"mode": "recommend", "mode_ceiling": "act"}
+    assert {name for name, _ in sidecar.service.calls} <= {"state"}
+
+
 def failing(name: str, error: Exception) -> Callable[[FakeService], None]:
     """Make a method of the service raise."""
     return lambda service: service.fail.update({name: error})
@@ -508,6 +517,8 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["pause", "--reason", "r", "--for", "0s"], None, 2, "more than 0s"),
     (["brokers", "--nope"], None, 2, "--nope"),
     (["pause"], None, 2, "--reason"),
+    (["mode", "act"], None, 2, "Missing option '--reason'."),
+    (["mode", "--reason", "r"], None, 2, "Missing argument 'mode'."),
     (["brokers"], failing("brokers", SnapshotError("no picture yet")), 3, "no picture yet"),
     (["mode", "act", "--reason", "r"], failing("set_mode", Forbidden("the file says recommend")), 4, "the file says"),
     (

@@ -18,6 +18,7 @@ from bundlekeel import __version__
 from bundlekeel.cli import units
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.examples import EXAMPLES
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from dev.cli_page import cli_page
 from tests.support.fake_wiring import FakeWiring
 
@@ -169,8 +170,19 @@ def test_version_and_help(wiring: FakeWiring) -> None:
     names = "run status brokers bundles plan why verdicts journal where doctor takeover handback pause resume mode"
     for name in (*names.split(), "config", "decide", "version"):
         assert f" {name} " in text
-    assert "Exit codes" in text and "4 refused" in text
+    said = " ".join(text.split())
+    assert "Exit codes" in said and "a wait ran out of time" in said and "4 refused" in said
+    assert "Begin with config init" in said.replace("`", "") and "BUNDLEKEEL_CONFIG" in said
     assert "--install-completion" in text
+
+
+def test_the_help_names_what_an_option_takes(wiring: FakeWiring) -> None:
+    """Strategies, placements, a parameter with its value, and what `doctor --for` checks before."""
+    app, wide = make_app(lambda: wiring), {"COLUMNS": "400"}
+    plan, doctor = (CliRunner().invoke(app, [name, "--help"], env=wide).stdout for name in ("plan", "doctor"))
+    for name in (*STRATEGIES, *PLACEMENTS, "threshold_percent=5"):
+        assert name in plan
+    assert "`act`:" in doctor
 
 
 def test_every_command_is_found_in_its_module() -> None:

@@ -79,7 +79,9 @@ def test_list_names_every_shipped_scenario() -> None:
     rows = json.loads(invoke("--list", "-o", "json").stdout)
     assert [row["name"] for row in rows] == [item.name for item in suite()]
     assert {item.name for item in suite()} == set(shipped())
-    assert "world" in invoke("--list").stdout
+    shown = [line.split()[:3] for line in invoke("--list").stdout.splitlines()]
+    (world,) = (row for row in rows if row["name"] == "world")
+    assert (world["brokers"], world["bundles"]) == (7, 700) and ["world", "7", "700"] in shown
 
 
 @pytest.mark.parametrize("name", ["03-step", "world"])

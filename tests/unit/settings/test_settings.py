@@ -152,8 +152,8 @@ class TestRefusals:
             ("cycle: {intervall: 3}", "cycle.intervall", "unknown key; did you mean 'interval'?"),
             ("Mode: act", "Mode", "did you mean 'mode'?"),
             ("history: {url: /x}", "history.url", "did you mean 'uri'?"),
-            ("max_moves_per_hour: 20", "max_moves_per_hour", "unknown key; it belongs below `parameters` (allowed: "),
-            ("maxUnloadPercentage: 20", "maxUnloadPercentage", "unknown key; it belongs below `parameters` (allowed: "),
+            ("max_moves_per_hour: 20", "max_moves_per_hour", "unknown key; it belongs below `parameters`"),
+            ("maxUnloadPercentage: 20", "maxUnloadPercentage", "unknown key; it belongs below `parameters`"),
             (
                 "loadBalancerSheddingEnabled: on",
                 "loadBalancerSheddingEnabled",
@@ -265,7 +265,15 @@ class TestRefusals:
             ),
             ("traces: {otlp_endpoint: 'collector:4318'}", "traces.otlp_endpoint", "(allowed: http(s)://host"),
             ("capacity: {'/[a/': {cores: 1}}", "capacity./[a/", "(allowed: a regular expression between two /"),
-            ("metadata_store: foo", "metadata_store", "zk:host1:2181,host2:2181/chroot"),
+            ("metadata_store: foo", "metadata_store", "zk:host1:2181,host2:2181/chroot)"),
+            (
+                "api: {tls: {cert_file: a.pem}}",
+                "api.tls.key_file",
+                "cert_file and key_file go together; key_file is missing (allowed: both, or neither)",
+            ),
+            ("api: {tls: {key_file: a.pem}}", "api.tls.cert_file", "; cert_file is missing (allowed: both"),
+            ("admin: {tls_cert_file: a.pem}", "admin.tls_key_file", "; tls_key_file is missing (allowed: both"),
+            ("admin: {tls_key_file: a.pem}", "admin.tls_cert_file", "; tls_cert_file is missing (allowed: both"),
             ("metadata_store: zk:a:2181,b:99999/x", "metadata_store", "there is no port 99999"),
             ("extensible: {service_url: 'pulsar://a:0'}", "extensible.service_url", "ports from 1 to 65535"),
             ("api: {advertised_url: 'http://a:99999'}", "api.advertised_url", "ports from 1 to 65535"),
@@ -291,6 +299,19 @@ class TestRefusals:
         assert [problem.field for problem in found] == [field]
         assert str(found[0]).startswith(f"file:{tmp_path}/config.yaml: {field}")
         assert expected in str(found[0])
+
+    @pytest.mark.parametrize(
+        ("text", "end"),
+        [
+            ("Mode: act", "unknown key; did you mean 'mode'?"),
+            ("max_moves_per_hour: 20", "unknown key; it belongs below `parameters`"),
+            ("keep_days: 3", "unknown key; did you mean 'history.keep_days'?"),
+        ],
+    )
+    def test_what_is_meant_stands_alone(self, tmp_path: Path, text: str, end: str) -> None:
+        """The other keys of the top are not listed behind it."""
+        (found,) = problems(tmp_path, text)
+        assert str(found).endswith(end)
 
     def test_all_mistakes_at_once(self, tmp_path: Path) -> None:
         """A person fixes a file in one go; the one ConfigError speaks for the first."""

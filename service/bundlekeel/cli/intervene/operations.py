@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import completion, text_views, units
+from bundlekeel.cli import completion, tables, text_views, units
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
@@ -26,6 +26,7 @@ from bundlekeel.cli.session import (
     connected_once,
     login,
     seconds_of,
+    told,
 )
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
@@ -80,17 +81,35 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
         raise CliError("there was no pause of everything", BAD_NEWS)
 
 
+def _with_reason(context: typer.Context, mode: str | None) -> str | None:
+    """A change needs a reason, and only a change has one. Options are read before arguments."""
+    if mode is None and context.params.get("reason") is not None:
+        context.fail("Missing argument 'mode'.")
+    if mode is not None and context.params.get("reason") is None:
+        context.fail("Missing option '--reason'.")
+    return mode
+
+
 @connected_once
 def mode(
     session: Session,
-    mode: Annotated[Mode, typer.Argument(help="At most the mode of the settings file.")],
-    reason: ReasonOption,
+    mode: Annotated[
+        Mode | None, typer.Argument(help="At most the mode of the settings file.", callback=_with_reason)
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why; needed with MODE, and kept in the journal.", callback=told)
+    ] = None,
     by: ByOption = "",
 ) -> None:
-    """Lower the mode of all sidecars, or raise it again: at most to the mode of the settings file.
+    """Show the mode in force and its ceiling, the mode of the settings file; with MODE, set it for all sidecars.
 
-    After a takeover nothing balances in a lower mode; for a night `handback` is better.
+    After a takeover nothing balances in a lower mode than `act`; for a night `handback` is better.
     """
+    if mode is None or reason is None:
+        state = session.state()
+        answer = {"mode": state.mode, "mode_ceiling": state.mode_ceiling}
+        session.tell(answer, lambda *_: tables.mode(state))
+        return
     _tell(session, "PUT", "mode", reason, by, mode=mode)
 
 

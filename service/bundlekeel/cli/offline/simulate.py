@@ -112,14 +112,24 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
 
 def _list(output: Output) -> None:
     rows = [
-        {"name": item.name, "case": item.case or None, "minutes": item.minutes, "title": item.title}
+        {
+            "name": item.name,
+            "case": item.case or None,
+            "minutes": item.minutes,
+            "title": item.title,
+            "brokers": item.broker_count,
+            "bundles": item.bundle_count,
+        }
         for item in sim_files.suite()
     ]
 
-    def render(value: Any, _: TableLayout) -> Any:
-        made = table("scenario", ">minutes", "about", caption=numbered(len(value), "scenario"))
+    def render(value: Any, layout: TableLayout) -> Any:
+        # At 80 columns the titles need the room.
+        sizes = [] if layout.narrow else ["brokers", "bundles"]
+        heads = [f">{size}" for size in sizes]
+        made = table("scenario", *heads, ">minutes", "about", caption=numbered(len(value), "scenario"))
         for row in value:
-            made.add_row(row["name"], f"{row['minutes']:g}", row["title"])
+            made.add_row(row["name"], *(str(row[size]) for size in sizes), f"{row['minutes']:g}", row["title"])
         return made
 
     tell(rows, render, output)

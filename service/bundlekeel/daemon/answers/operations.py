@@ -181,9 +181,9 @@ class TrialView(Answer):
 
     seconds: Annotated[float, Doc("how long they have been observed")]
     needed_seconds: Annotated[float, Doc("how long they have to be")]
-    imbalance: Annotated[float | None, Doc("with them")]
-    imbalance_promised: Annotated[float, Doc("at most, by the proposal")]
-    imbalance_before: Annotated[float | None, Doc("before them")]
+    imbalance: Annotated[float | None, Doc("with them, a ratio")]
+    imbalance_promised: Annotated[float, Doc("a ratio; at most, by the proposal")]
+    imbalance_before: Annotated[float | None, Doc("before them, a ratio")]
     moves_per_hour: Annotated[float | None, Doc("with them")]
     moves_promised: Annotated[float, Doc("an hour at most, by the proposal")]
     moves_before: Annotated[float | None, Doc("an hour before them")]

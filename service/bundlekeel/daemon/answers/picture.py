@@ -90,8 +90,8 @@ class CycleView(Answer):
 class ImbalanceView(Answer):
     """The busiest broker over the mean of those that share the load, as the last plan saw it; 1: even, 0: no load."""
 
-    throughput_max_mean: Annotated[float | None, Doc("of throughput")]
-    score_max_mean: Annotated[float | None, Doc("of scores")]
+    throughput_max_mean: Annotated[float | None, Doc("max/mean of throughput")]
+    score_max_mean: Annotated[float | None, Doc("max/mean of scores")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,9 +361,9 @@ class JournalRecord:
     remedy: Annotated[str, Doc("of a finding: how to fix it")] = ""
     effect: Annotated[str, Doc("of a move: helped, no_benefit or worse, once judged")] = ""
     predicted: Annotated[Any, Doc("what was predicted: of a move by figure, of an effect the gain")] = None
-    realised: Annotated[float | None, Doc("of an effect: the gain")] = None
-    predicted_gain: Annotated[float | None, Doc("of a move, once judged")] = None
-    realised_gain: Annotated[float | None, Doc("of a move, once judged")] = None
+    realised: Annotated[float | None, Doc("of an effect: the gain, a ratio")] = None
+    predicted_gain: Annotated[float | None, Doc("of a move, once judged: a ratio")] = None
+    realised_gain: Annotated[float | None, Doc("of a move, once judged: a ratio")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,10 +44,10 @@ class MoveView(Answer):
     target: Annotated[str, Doc("the broker it goes to")]
     rule: Annotated[str, Doc("the rule that chose it")]
     threshold: Annotated[float, Doc("the limit that was exceeded, a ratio")]
-    source_before: Annotated[float, Doc("score of the source before")]
-    source_after: Annotated[float, Doc("score of the source after")]
-    target_before: Annotated[float, Doc("score of the target before")]
-    target_after: Annotated[float, Doc("score of the target after")]
+    source_before: Annotated[float, Doc("score of the source before, a ratio")]
+    source_after: Annotated[float, Doc("score of the source after, a ratio")]
+    target_before: Annotated[float, Doc("score of the target before, a ratio")]
+    target_after: Annotated[float, Doc("score of the target after, a ratio")]
     runner_up: Annotated[str, Doc("the next best target; empty: none")]
     traffic: Annotated[list[float], Doc("msg/s in, msg/s out, bytes/s in, bytes/s out")]
     pressure: Annotated[list[float], Doc("what it uses of each resource")]
@@ -103,8 +103,8 @@ class PlanImbalance(Answer):
     """max/mean: the busiest broker over the mean of those that share the load; 1: even, 0: no load."""
 
     measure: Annotated[str, Doc("what of `loads`, which the strategy evens out", of=("score", "throughput"))]
-    before: Annotated[float, Doc("before the moves")]
-    after: Annotated[float, Doc("after the moves")]
+    before: Annotated[float, Doc("max/mean before the moves")]
+    after: Annotated[float, Doc("max/mean after the moves")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +227,7 @@ class CandidateView(Answer):
 
     broker: Broker
     score_before: Annotated[float, Doc("a ratio")]
-    score_after: Annotated[float | None, Doc("with the bundle on it; null: not computed")]
+    score_after: Annotated[float | None, Doc("a ratio, with the bundle on it; null: not computed")]
     code: Annotated[str | None, Doc("why not there")]
     explanation: Explanation
 

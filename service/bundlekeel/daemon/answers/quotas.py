@@ -13,10 +13,10 @@ from bundlekeel.daemon.answers.picture import CodeView, Mode
 class RatesView(Answer):
     """Rates a second; null: no limit, or nothing to tell."""
 
-    publish_messages: Annotated[float | None, Doc("messages published")]
-    publish_bytes: Annotated[float | None, Doc("bytes published")]
-    dispatch_messages: Annotated[float | None, Doc("messages delivered")]
-    dispatch_bytes: Annotated[float | None, Doc("bytes delivered")]
+    publish_messages: Annotated[float | None, Doc("messages published a second")]
+    publish_bytes: Annotated[float | None, Doc("bytes published a second")]
+    dispatch_messages: Annotated[float | None, Doc("messages delivered a second")]
+    dispatch_bytes: Annotated[float | None, Doc("bytes delivered a second")]
 
 
 Origin = Annotated[str, Doc("where it was declared", of=("settings", "api"))]

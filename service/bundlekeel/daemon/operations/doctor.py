@@ -105,6 +105,11 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     return checks
 
 
+def away(address: str, obstacle: str, within: float) -> str:
+    """What keeps a metadata store away: what was met, or, where nothing was met, that there is no answer."""
+    return f"{address} cannot be used: {obstacle}" if obstacle else f"{address} did not answer within {within:.0f} s"
+
+
 async def _store(context: DoctorContext, within: float) -> Check:
     waited = 0.0
     while not context.coordination.connected and waited < within:
@@ -114,8 +119,7 @@ async def _store(context: DoctorContext, within: float) -> Check:
         return Check.passed("metadata store", f"{context.store_address} answers")
     return Check.failed(
         "metadata store",
-        f"{context.store_address} did not answer within {within:.0f} s"
-        + (f": {obstacle}" if (obstacle := context.coordination.obstacle) else ""),
+        away(context.store_address, context.coordination.obstacle, within),
         "check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
     )
 

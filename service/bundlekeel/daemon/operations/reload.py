@@ -71,9 +71,9 @@ class Reload:
             self._record("refused", text, {"problems": str(error).splitlines()})
             return
         changed = differences(self._last, fresh)
-        live = [key for key in changed if _is_live(key)]
+        live = [key for key in changed if is_live(key)]
         # Of what this process was started with, however often the file changed since.
-        later = [key for key in differences(self._running, fresh) if not _is_live(key)]
+        later = [key for key in differences(self._running, fresh) if not is_live(key)]
         self._last = fresh
         self._effective_parameters.merge = merging(fresh, adopts=self._running.settings.adopt_broker_settings)
         self._telemetry.gauge("settings_restart_needed", float(len(later)))
@@ -94,9 +94,9 @@ class Reload:
         (_log.error if outcome == "refused" else _log.info)("settings", sentence=sentence)
 
 
-def _is_live(key: str) -> bool:
+def is_live(key: str) -> bool:
     """Whether a setting comes into force without a restart: what plans run with."""
-    return key.startswith("parameters.") or key in TOP_LEVEL
+    return key.partition(".")[0] in ("parameters", *TOP_LEVEL)
 
 
 def _text_of(path: Path) -> bytes:

@@ -8,6 +8,7 @@ import pytest
 
 from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.model.text_format import clock_text
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
@@ -70,3 +71,20 @@ async def test_why_tells_when_a_cool_down_ends(limited: bool, times: int, why: s
     told = (await sidecar.service.why(bundle)).codes[0]
     ends = clock_text(snapshot.wall_ms + int(1000 * times * sidecar.cycle.params.cool_down_seconds))
     assert told.code == "CoolDown" and told.detail.endswith(f"until {ends}{why}")
+
+
+async def test_why_tells_what_holds_a_bundle_beside_its_cool_down() -> None:
+    """Both codes; the action is about what stays when the cool-down is over."""
+    cluster = FakeCluster()
+    only_first = IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b1",), min_limit=1)
+    cluster.metadata.isolation["local"] = (only_first,)
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    snapshot, state = sidecar.cycle.snapshot, sidecar.cycle.cycle_state
+    assert snapshot is not None
+    bundle = snapshot.bundles.names[0]
+    recent = {**state.recent, bundle: RecentMove(at_ms=snapshot.wall_ms, source="")}
+    sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
+    told = await sidecar.service.why(bundle)
+    assert [item.code for item in told.codes] == ["CoolDown", "PolicyForbids"]
+    assert "policy" in told.what_would_change_it

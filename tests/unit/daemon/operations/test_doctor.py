@@ -180,6 +180,11 @@ async def test_an_unreachable_store_ends_the_examination() -> None:
     sidecar = FakeSidecar(FakeCluster())
     checks = await examine(sidecar.doctor_context(), within=0.3)
     assert [check.name for check in checks] == ["metadata store"] and not checks[0].ok
+    assert checks[0].detail.endswith("did not answer within 0 s")
+    sidecar.coordination.obstacle = "zk1: the connection is refused; nothing listens there"
+    (refused,) = await examine(sidecar.doctor_context(), within=0.3)
+    assert "did not answer" not in refused.detail
+    assert refused.detail.endswith("cannot be used: zk1: the connection is refused; nothing listens there")
 
 
 async def test_policies_that_cannot_be_read_are_told() -> None:
