@@ -199,6 +199,19 @@ def _item_cells(key: str) -> list[list[str]]:
     return [_cells(f"{key}.{place}.{name}", row) for name in children(path) if (row := row_of((*path, name)))]
 
 
+def _calibrated_rows() -> list[list[str]]:
+    """Of each parameter that the recalibration may propose: name, range, step and strategies."""
+    return [
+        [
+            f"`{name}`",
+            f"{row.minimum:g} to {row.maximum:g}",
+            f"times {row.step:g}" if row.factor else f"{row.step:g}",
+            ", ".join(row.strategies) or "all",
+        ]
+        for name, row in RANGES.items()
+    ]
+
+
 def parameters_page() -> str:
     """docs/reference/parameters.md."""
     lines = [
@@ -225,15 +238,6 @@ def parameters_page() -> str:
         for row in parameter_rows()
     ]
     head = ["name", "default", "unit", "allowed", "Pulsar's key", "used by", "why"]
-    calibrated = [
-        [
-            f"`{name}`",
-            f"{row.minimum:g} to {row.maximum:g}",
-            f"times {row.step:g}" if row.factor else f"{row.step:g}",
-            ", ".join(row.strategies) or "all",
-        ]
-        for name, row in RANGES.items()
-    ]
     lines += [
         *table(head, body),
         "",
@@ -242,7 +246,7 @@ def parameters_page() -> str:
         "The [recalibration](../operations/recalibrate.md) proposes these parameters only, between these ends. One",
         "proposal changes each by `calibration.max_steps` steps at most.",
         "",
-        *table(["name", "range", "step", "strategies"], calibrated),
+        *table(["name", "range", "step", "strategies"], _calibrated_rows()),
         "",
     ]
     return "\n".join(lines)

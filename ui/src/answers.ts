@@ -162,7 +162,7 @@ export interface CandidateView {
   code: string | null;
   /** what the code means */
   explanation: string;
-  /** with the bundle on it; null: not computed */
+  /** a ratio, with the bundle on it; null: not computed */
   score_after: number | null;
   /** a ratio */
   score_before: number;
@@ -526,9 +526,9 @@ export interface GroupView {
 
 /** The busiest broker over the mean of those that share the load, as the last plan saw it; 1: even, 0: no load. */
 export interface ImbalanceView {
-  /** of scores */
+  /** max/mean of scores */
   score_max_mean: number | null;
-  /** of throughput */
+  /** max/mean of throughput */
   throughput_max_mean: number | null;
 }
 
@@ -560,11 +560,11 @@ export interface JournalRecord {
   planned: number;
   /** what was predicted: of a move by figure, of an effect the gain */
   predicted: unknown;
-  /** of a move, once judged */
+  /** of a move, once judged: a ratio */
   predicted_gain: number | null;
-  /** of an effect: the gain */
+  /** of an effect: the gain, a ratio */
   realised: number | null;
-  /** of a move, once judged */
+  /** of a move, once judged: a ratio */
   realised_gain: number | null;
   /** why, in the words of who asked */
   reason: string;
@@ -694,15 +694,15 @@ export interface MoveView {
   sentence: string;
   /** the broker it leaves */
   source: string;
-  /** score of the source after */
+  /** score of the source after, a ratio */
   source_after: number;
-  /** score of the source before */
+  /** score of the source before, a ratio */
   source_before: number;
   /** the broker it goes to */
   target: string;
-  /** score of the target after */
+  /** score of the target after, a ratio */
   target_after: number;
-  /** score of the target before */
+  /** score of the target before, a ratio */
   target_before: number;
   /** the limit that was exceeded, a ratio */
   threshold: number;
@@ -910,9 +910,9 @@ export interface Place {
 
 /** max/mean: the busiest broker over the mean of those that share the load; 1: even, 0: no load. */
 export interface PlanImbalance {
-  /** after the moves */
+  /** max/mean after the moves */
   after: number;
-  /** before the moves */
+  /** max/mean before the moves */
   before: number;
   /** what of `loads`, which the strategy evens out */
   measure: "score" | "throughput";
@@ -1050,13 +1050,13 @@ export interface QuotasView {
 
 /** Rates a second; null: no limit, or nothing to tell. */
 export interface RatesView {
-  /** bytes delivered */
+  /** bytes delivered a second */
   dispatch_bytes: number | null;
-  /** messages delivered */
+  /** messages delivered a second */
   dispatch_messages: number | null;
-  /** bytes published */
+  /** bytes published a second */
   publish_bytes: number | null;
-  /** messages published */
+  /** messages published a second */
   publish_messages: number | null;
 }
 
@@ -1554,11 +1554,11 @@ export interface TransportView {
 
 /** How adopted thresholds perform so far. */
 export interface TrialView {
-  /** with them */
+  /** with them, a ratio */
   imbalance: number | null;
-  /** before them */
+  /** before them, a ratio */
   imbalance_before: number | null;
-  /** at most, by the proposal */
+  /** a ratio; at most, by the proposal */
   imbalance_promised: number;
   /** an hour before them */
   moves_before: number | null;

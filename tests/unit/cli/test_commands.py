@@ -22,11 +22,9 @@ from typer.testing import CliRunner
 
 from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
-from bundlekeel.cli.exit_codes import CliError
-from bundlekeel.cli.output import decoded
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
-from bundlekeel.daemon.answers.picture import BrokerView, Check, Mode
+from bundlekeel.daemon.answers.picture import Check, Mode
 from bundlekeel.daemon.answers.summary import Period
 from tests.support.fake_service import BROKERS, HASH, FakeService
 from tests.support.fake_wiring import FakeWiring
@@ -493,14 +491,6 @@ def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: Any)
     assert refused.exit_code == 4 and "unix socket" in refused.stderr
 
 
-def test_mode_without_a_word_only_reads(sidecar: Sidecar) -> None:
-    """The mode in force, the ceiling and why nothing is carried out; no reason is asked for and nothing is set."""
-    shown = sidecar.run("mode")
-    assert shown.exit_code == 0 and shown.stdout.startswith("recommend (ceiling act), not acting")
-    assert json.loads(sidecar.run("mode", "-o", "json").stdout) == {"mode": "recommend", "mode_ceiling": "act"}
-    assert {name for name, _ in sidecar.service.calls} <= {"state"}
-
-
 def failing(name: str, error: Exception) -> Callable[[FakeService], None]:
     """Make a method of the service raise."""
     return lambda service: service.fail.update({name: error})
@@ -548,13 +538,6 @@ def test_exit_codes(
 ) -> None:
     """Stable exit codes, and a message on stderr that helps."""
     fails(sidecar, command, prepare, code, said)
-
-
-def test_an_answer_of_another_release_is_said() -> None:
-    """Its fields are others: the table cannot be drawn, and the message names the field and the way out."""
-    with pytest.raises(CliError, match=r"`broker`.*sidecar's release") as caught:
-        decoded(list[BrokerView], [{"name": "b-1"}])
-    assert caught.value.code == 3
 
 
 @pytest.mark.parametrize(

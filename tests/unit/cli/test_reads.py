@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from bundlekeel.cli.exit_codes import CliError
+from bundlekeel.cli.output import decoded
+from bundlekeel.daemon.answers.picture import BrokerView
 from tests.support.fake_places import BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
@@ -42,3 +45,18 @@ def test_brokers_can_be_sorted(sidecar: Sidecar, order: str, field: str) -> None
     assert known == sorted(known, reverse=True) and figures[-1] is None and len(set(known)) > 1
     wrong = sidecar.run("brokers", "--sort", "size")
     assert wrong.exit_code == 2 and "traffic" in wrong.stderr
+
+
+def test_mode_without_a_word_only_reads(sidecar: Sidecar) -> None:
+    """The mode in force, the ceiling and why nothing is carried out; no reason is asked for and nothing is set."""
+    shown = sidecar.run("mode")
+    assert shown.exit_code == 0 and shown.stdout.startswith("recommend (ceiling act), not acting")
+    assert json.loads(sidecar.run("mode", "-o", "json").stdout) == {"mode": "recommend", "mode_ceiling": "act"}
+    assert {name for name, _ in sidecar.service.calls} <= {"state"}
+
+
+def test_an_answer_of_another_release_is_said() -> None:
+    """Its fields are others: the table cannot be drawn, and the message names the field and the way out."""
+    with pytest.raises(CliError, match=r"`broker`.*sidecar's release") as caught:
+        decoded(list[BrokerView], [{"name": "b-1"}])
+    assert caught.value.code == 3

@@ -286,7 +286,8 @@ async def test_settings_become_what_they_say(tmp_path: Path) -> None:
         ({"store.tls": True, "store.tls_cert_file": "c"}, "store.tls_key_file"),
         ({"store.acl": "creator"}, "store.acl"),
         ({"store.sasl_username": 'a"b', "store.sasl_password": "p"}, "store.sasl_username"),
-        ({"admin.tls_cert_file": "c"}, "admin.tls_cert_file"),
+        ({"admin.tls_cert_file": "c"}, "admin.tls_key_file"),
+        ({"admin.tls_key_file": "c"}, "admin.tls_cert_file"),
     ],
 )
 def test_halves_and_contradictions_are_refused(given: dict[str, Any], field: str) -> None:
