@@ -10,6 +10,7 @@ from dev.identity import Identity
 from dev.traffic.bundles import bundle_index, bundle_of, equal_boundaries, topic_hash
 
 HEADER_BYTES = 24
+DRAIN_AT_MOST_SECONDS = 300.0
 
 
 class TrafficError(RuntimeError):
@@ -32,7 +33,8 @@ class TrafficSpec:
     seed: decides topic names, which bundles are busy and which topic is how busy.
     gap_floor_seconds: breaks in service are listed when this much longer than a topic's interval.
     start_seconds: how long ``start`` waits for every topic's first message to come through.
-    drain_seconds: how long ``stop`` waits for messages that are still under way.
+    drain_seconds: how long ``stop`` waits for the next message while some are under way; never over
+        ``DRAIN_AT_MOST_SECONDS`` in all.
     batching: let the client join messages into batches.
     batch_delay_ms, batch_messages: a batch is sent after this long, or with this many messages.
     turn_seconds: so often the rates go to other topics, each to the one a third of the list further on; 0 is never.

@@ -17,7 +17,7 @@ import msgspec
 
 from dev.traffic.admin import ensure_namespace, place_all_on
 from dev.traffic.report import TrafficReport
-from dev.traffic.spec import TopicPlan, TrafficError, TrafficSpec, plan_topics
+from dev.traffic.spec import DRAIN_AT_MOST_SECONDS, TopicPlan, TrafficError, TrafficSpec, plan_topics
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = ["-m", "dev.traffic.worker"]
@@ -126,12 +126,12 @@ class Traffic:
         return msgspec.json.decode(self._ask(b"acked", REPORT_SECONDS), type=dict[str, int])
 
     def stop(self) -> TrafficReport:
-        """Stop publishing, wait a bounded time for messages under way, return the final report.
+        """Stop publishing, wait for messages under way while they come, return the final report.
 
         Idempotent. Raises TrafficError when the process is gone.
         """
         if self._final is None:
-            answer = self._ask(b"stop", self.spec.drain_seconds + REPORT_SECONDS)
+            answer = self._ask(b"stop", DRAIN_AT_MOST_SECONDS + self.spec.drain_seconds + REPORT_SECONDS)
             self._final = msgspec.json.decode(answer, type=TrafficReport)
             self.close(CLOSE_SECONDS)
         return self._final

@@ -269,6 +269,7 @@ class FakeService(FakeChannel, FakeOverview):
                 moves=1,
                 seconds=0.012,
                 obstacle="RecommendOnly",
+                obstacle_explanation=EXPLANATIONS[Code.RECOMMEND_ONLY],
             ),
             imbalance=ImbalanceView(throughput_max_mean=1.89, score_max_mean=1.89),
             overloaded_ratio=0.85,

@@ -88,6 +88,15 @@ SAID: dict[str, tuple[Json, str]] = {
         {"store": {"connected": False, "session_seconds": 0}},
         "The metadata store does not answer. Nothing is moved until it does.",
     ),
+    "an obstacle": (
+        {
+            "mode": "act",
+            "acting_obstacle": "PutAside",
+            "acting_detail": "by failsafe: no cycle for 10 min",
+            "cycle": replace(FakeService().state().cycle, obstacle="PutAside", obstacle_explanation="it was put aside"),
+        },
+        "The mode is act, but no plan is carried out now: it was put aside (by failsafe: no cycle for 10 min).",
+    ),
     "settling": ({"settling": {"sentence": "waits for broker-3 to come back"}}, "waits for broker-3 to come back"),
     "old": ({}, "The last cycle ended"),
 }

@@ -282,6 +282,8 @@ export interface CycleView {
   moves: number;
   /** the code of why nothing of it was carried out; null: nothing prevented it */
   obstacle: string | null;
+  /** what that code means; empty without one */
+  obstacle_explanation: string;
   /** how long it took */
   seconds: number | null;
   /** the same as a sentence */

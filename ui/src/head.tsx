@@ -6,7 +6,7 @@ import { type Broker, type State, type WhoAmI, keepToken, token } from "./api";
 import { type Answer, type Connection, restart, useClock } from "./live";
 import { type Operation, OperationDialog } from "./operations";
 import { Dialog, Notice, Reload, Said } from "./parts";
-import { MODES, clock, count, duration, moment, onTheWay, shortNames, verdict } from "./words";
+import { MODES, clock, count, duration, moment, obstacle, onTheWay, shortNames, verdict } from "./words";
 
 const OLD_SECONDS = 60;
 const SHOWN_BROKERS = 3;
@@ -114,6 +114,7 @@ function Hindrances(props: { state: Answer<State>; brokers: Broker[] | null; con
   const state = props.state.data!;
   const age = state.cycle ? (at - state.cycle.wall_ms) / 1000 : 0;
   const paused = state.paused;
+  const hindered = obstacle(state);
   const moving = onTheWay(props.brokers ?? []);
   const unread = (props.brokers ?? []).filter((row) => row.state !== "ok").map((row) => row.broker);
   release ||= state.version;
@@ -152,6 +153,11 @@ function Hindrances(props: { state: Answer<State>; brokers: Broker[] | null; con
         <Notice kind="info">
           {count(moving, "bundle")} on the way, or so fresh that reports do not show it yet: the load here counts {moving === 1 ? "it" : "them"} where{" "}
           {moving === 1 ? "it goes" : "they go"}.
+        </Notice>
+      )}
+      {hindered && (
+        <Notice kind="warn">
+          The mode is act, but no plan is carried out now: <Said text={hindered} />.
         </Notice>
       )}
       {state.settling && (
@@ -205,6 +211,7 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
   const state = props.state.data!;
   // On a phone; elsewhere there is room for all of it.
   const [open, setOpen] = useState(false);
+  const hindered = obstacle(state);
   return (
     <header class={open ? "head open" : "head"}>
       <div class="top">
@@ -232,7 +239,7 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
         <div>
           <dt>Mode</dt>
           <dd>
-            {state.mode}: {MODES[state.mode]}
+            {state.mode}: {hindered ? "but carries no plan out now" : MODES[state.mode]}
           </dd>
         </div>
         <div>

@@ -7,7 +7,7 @@ import { type Broker, type Move, Problem, type State, type WhoAmI, ask, part } f
 import { BundleName, askedOf } from "./bars";
 import { refresh, useAnswer, useClock } from "./live";
 import { Dialog, Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
-import { count, duration, moment, percent, rate, sentence, words } from "./words";
+import { count, duration, moment, obstacle, percent, rate, sentence, words } from "./words";
 
 type Preview = RelocationView | ManualMoveView;
 /** Of a move: its task, or the review that it waits for. */
@@ -152,6 +152,11 @@ function Standing(props: { state: State | null; moves: boolean }) {
       )}
       {props.moves && state.mode !== "act" && (
         <Notice kind="warn">The mode is {state.mode}: the dry run is shown, but nothing is carried out until an operator sets it to act.</Notice>
+      )}
+      {props.moves && obstacle(state) && (
+        <Notice kind="warn">
+          No plan is carried out now: <Said text={obstacle(state)} />.
+        </Notice>
       )}
       {props.moves && state.paused && <Notice kind="warn">Moving is paused: nothing moves until somebody resumes it.</Notice>}
     </>

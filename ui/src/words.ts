@@ -100,6 +100,14 @@ export const MODES: Record<State["mode"], string> = {
   act: "carries its plans out",
 };
 
+/** Why the leader, in mode act, carries no plan out; "" when it does. A pause is told by itself. */
+export function obstacle(state: State): string {
+  const { cycle } = state;
+  if (state.mode !== "act" || state.paused || !cycle?.obstacle) return "";
+  const detail = state.acting_obstacle === cycle.obstacle ? state.acting_detail : "";
+  return `${cycle.obstacle_explanation || words(cycle.obstacle)}${detail && ` (${detail})`}`;
+}
+
 export interface Balance {
   usable: Scored[];
   mean: number;
@@ -142,5 +150,5 @@ export function verdict(state: State, brokers: Broker[]): string {
   if (!moves) return `${carries}. No ${moving ? "further " : ""}moves planned${balanced ? "" : " yet"}.`;
   const plan = count(moves, "bundle");
   if (state.paused) return `${carries}; the plan would move ${plan}, but moving is paused.`;
-  return state.mode === "act" ? `${carries}; the plan moves ${plan}.` : `${carries}; the plan would move ${plan}.`;
+  return state.mode === "act" && !obstacle(state) ? `${carries}; the plan moves ${plan}.` : `${carries}; the plan would move ${plan}.`;
 }

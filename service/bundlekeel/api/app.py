@@ -27,10 +27,12 @@ are msg/s and throughput is bytes/s; `score_...`, `source_...`, `target_...`, `t
 trial are ratios; `max_mean` and the imbalance of a plan are multiples of the mean; `percent` is percent. All others say
 their unit in the description."""
 
-DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica answers alike; what only the leader can do is
-passed on to it. Without authentication configured reads and dry runs need no credentials, and routes tagged
-`mutations` exist only on the unix socket (mode 0600). With it every route of `/api/v1` takes a bearer token: reads need
-role viewer, dry runs and mutations operator, the mode admin. Errors are `application/problem+json`.
+DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica answers; what only the leader can do is
+passed on to it. Loads, reasons, verdicts and records of cycles are those of the replica that is asked: the leader's
+loads are seconds old where it reads counters, those of the others are of reports. Without authentication configured
+reads and dry runs need no credentials, and routes tagged `mutations` exist only on the unix socket (mode 0600). With it
+every route of `/api/v1` takes a bearer token: reads need role viewer, dry runs and mutations operator, the mode admin.
+Errors are `application/problem+json`.
 
 {UNITS}"""
 

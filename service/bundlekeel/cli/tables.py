@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, none_of, table
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.codes import Code, explain
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.operations import OperationsView
@@ -43,14 +43,6 @@ _CODE_STYLES: dict[str, str] = {
     Code.HIT_COUNT: _WARN,
     Code.BALANCED: _GOOD,
 }
-
-
-def explain(code: str) -> str:
-    """What a code means; empty for one that a newer sidecar sent."""
-    try:
-        return EXPLANATIONS[Code(code)]
-    except ValueError:
-        return ""
 
 
 def coded(code: str | None) -> Text:
@@ -110,7 +102,8 @@ def _summary(state: State, answer: Status) -> Table:
     leader, ended = state.leader, state.takeover and state.takeover.ended
     own = f"{state.member} ({state.role}), version {state.version}, up {units.age(state.uptime_seconds)}"
     grid.add_row("sidecar", own)
-    grid.add_row("others", ", ".join(item.id for item in state.members if item.id != state.member) or "none")
+    others = [f"{item.id} ({item.version})" for item in state.members if item.id != state.member]
+    grid.add_row("others", ", ".join(others) or "none")
     grid.add_row("leader", f"{leader.id}, epoch {leader.epoch}" if leader else Text("none", style=_BAD))
     manager = "not known yet" if state.cluster_mode == "unknown" else state.cluster_mode
     grid.add_row("cluster", f"{state.cluster}, load manager {manager}")

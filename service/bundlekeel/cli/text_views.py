@@ -14,7 +14,8 @@ from rich.text import Text
 
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, table
-from bundlekeel.cli.tables import coded, entry_words, explain, split_name
+from bundlekeel.cli.tables import coded, entry_words, split_name
+from bundlekeel.core.model.codes import explain
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import AssignmentView, Check, CycleVerdict, DroppedView, WhyView

@@ -10,6 +10,7 @@ from typing import Any
 
 from bundlekeel import __version__
 from bundlekeel.core.channel.states import UnitState
+from bundlekeel.core.model.codes import explain
 from bundlekeel.core.model.errors import Forbidden, NotFound
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon import listings, why
@@ -187,6 +188,7 @@ class BalancerService:
             moves=record["planned"],
             seconds=record["seconds"].get("total"),
             obstacle=record.get("obstacle"),
+            obstacle_explanation=explain(record.get("obstacle") or ""),
         )
 
     def brokers(self) -> list[BrokerView]:

@@ -24,7 +24,7 @@ from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, HistoryError, StoreError
 from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.uris import CREDENTIALS, place_fault
+from bundlekeel.core.model.uris import CREDENTIALS, folder_named, place_fault
 
 if TYPE_CHECKING:
     from bundlekeel.jobs.options import Options
@@ -205,6 +205,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace) -> int:
     loaded = _settings(given)
     given.history = _history(given, loaded)
+    if (folder := folder_named(given.history)) and not os.access(folder, os.F_OK):
+        # It would look like one in which nothing is recorded yet, each night.
+        raise StoreError(f"there is no folder {folder}; another place: --history")
     given.out = _out(given, loaded)
     # pyspark and pyarrow are extras: without them there is still --help, and a sentence that says what is missing.
     with _extras():

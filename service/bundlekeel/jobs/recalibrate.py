@@ -329,6 +329,7 @@ def written(
         points=points_of(told, chosen),
         blocks=blocks_shown(told, chosen.labels),
         objections=objections,
+        compared=options.adoption.interval_seconds > 0,
     )
     place, folder = OutputFolder(options.out), options.folder
     report = place.write(f"{folder}/report.html", page(document, shown).encode())

@@ -37,6 +37,10 @@ _HOW_TO_ADOPT: Final = (
     " Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds diff</code> shows what would "
     'change, and <code>bundlekeel thresholds adopt --reason "..." --digest {digest}</code> adopts it.'
 )
+_NOT_COMPARED: Final = (
+    " Whether it is of the sidecars' cluster, and whether they plan so often, was not compared, as the job was run "
+    "without <code>--settings</code>; the sidecars compare it."
+)
 _STYLE: Final = """
 body { max-width: 1120px; }
 circle.far { fill: var(--soft); opacity: .35; } circle.near { fill: var(--c0); opacity: .6; }
@@ -76,7 +80,8 @@ class Point:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInputs:
     """What the page shows beside the document. `blocks`: labels, imbalance before and after. `capacity`: rows of
-    `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`."""
+    `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`.
+    `compared`: with the cluster and the interval of sidecars."""
 
     judged: Sequence[JudgedDay] = ()
     points: Sequence[Point] = ()
@@ -86,6 +91,7 @@ class ReportInputs:
     spaces: Sequence[Mapping[str, Any]] = ()
     objections: Sequence[Objection] = ()
     reason: str = ""
+    compared: bool = True
 
 
 def page(document: Thresholds, shown: ReportInputs) -> str:
@@ -104,7 +110,8 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         f"<p>{state}. {escape(shown.reason)}{'.' if shown.reason else ''} Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
-        f"<p>{_HOW_TO_READ}{_HOW_TO_ADOPT.format(digest=digest) if changed else ''}</p>",
+        f"<p>{_HOW_TO_READ}{_HOW_TO_ADOPT.format(digest=digest) if changed else ''}"
+        f"{'' if shown.compared or not changed else _NOT_COMPARED}</p>",
         _objections(shown.objections if changed else ()),
         _parameters(document),
         _evidence(document),

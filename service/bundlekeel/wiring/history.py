@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.uris import place_fault
+from bundlekeel.core.model.uris import folder_named, place_fault
 from bundlekeel.daemon.records.recorder import Places, Recorder
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.history import HistoryStore
@@ -35,8 +35,8 @@ def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
         # `file:/x` would be a folder here, and every answer about an empty store.
         if fault := place_fault(uri):
             raise ConfigError(f"--history: {fault}", field="--history", allowed="a folder or a URI with ://")
-        if "://" not in uri and not os.access(uri, os.F_OK):
-            what = f"--history: there is no folder {uri}"
+        if (folder := folder_named(uri)) and not os.access(folder, os.F_OK):
+            what = f"--history: there is no folder {folder}"
             raise ConfigError(what, field="--history", allowed="a folder that is there, or a URI with ://")
         return _store(uri if "://" in uri else Path(uri))
     named = loaded.settings.history.uri

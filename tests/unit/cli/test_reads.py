@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import decoded
-from bundlekeel.daemon.answers.picture import BrokerView
+from bundlekeel.daemon.answers.picture import BrokerView, MemberView
 from tests.support.fake_places import BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
@@ -25,6 +25,14 @@ def test_status_says_what_exactly_stops_the_leader(sidecar: Sidecar) -> None:
     assert "their reports never change: broker-1:8080)" in said
     sidecar.service.state = state  # type: ignore[method-assign]
     assert "not carried out)" in " ".join(sidecar.run("status").stdout.split())
+
+
+def test_status_names_the_releases_of_the_others(sidecar: Sidecar) -> None:
+    """After an upgrade all are the same."""
+    state = sidecar.service.state
+    members = [MemberView(id="keel-9", version="0.0.9"), *state().members]
+    sidecar.service.state = lambda: replace(state(), members=members)  # type: ignore[method-assign]
+    assert "others keel-9 (0.0.9)" in " ".join(sidecar.run("status").stdout.split())
 
 
 def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:

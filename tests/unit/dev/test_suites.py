@@ -85,6 +85,8 @@ def test_a_suite_far_over_its_budget_fails(capsys: pytest.CaptureFixture[str], m
     slow = Suite("slow", 1e-6, (SOUND,))
     assert run((slow,)) == 1
     assert "FAILED in slow: it took more than twice its budget" in capsys.readouterr().out
+    # The failed attempt and its second run are no slowness.
+    assert run((Suite("unsteady", 1e-6, (UNSTEADY,), real=True),)) == 0
     for paces in ([1.0, 1e9], [1e9, 1.0]):
         assert run((slow,), pace=iter(paces).__next__) == 0
     monkeypatch.setenv("BUNDLEKEEL_BUDGET_SCALE", "1e9")

@@ -190,6 +190,7 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
     text = page(replace(proposal, parameters=rows), ReportInputs())
     assert "nothing to change" in text and "thresholds adopt" not in text
     assert "thresholds adopt" in page(proposal, ReportInputs())
+    assert ["was not compared" in page(proposal, ReportInputs(compared=known)) for known in (True, False)] == [0, 1]
 
 
 def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
-from bundlekeel.jobs.__main__ import REFUSED, USAGE, main, options_of, parser
+from bundlekeel.jobs.__main__ import REFUSED, UNREACHABLE, USAGE, main, options_of, parser
 from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.settings.load import load_settings
 from dev.history_model import World
@@ -87,6 +87,16 @@ def test_an_empty_history_is_refused_before_spark_starts(
     assert main(["--history", str(tmp_path / "history"), "--out", str(tmp_path / "out"), "--await-history"]) == 0
     assert f'"reason": "nothing is recorded in {tmp_path}' in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_folder_that_is_not_there_is_no_empty_history(
+    scheme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped name would be awaited night after night."""
+    given = ["--history", f"{scheme}{tmp_path}/histroy", "--out", str(tmp_path / "out"), "--await-history"]
+    assert main(given) == UNREACHABLE
+    assert f"error: there is no folder {tmp_path}/histroy; another place: --history" in capsys.readouterr().err
 
 
 def test_no_java_is_told_in_a_sentence(

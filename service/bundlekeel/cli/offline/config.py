@@ -47,7 +47,9 @@ def check(
     config: ConfigOption = None,
     elsewhere: ElsewhereOption = False,
 ) -> None:
-    """Check a settings file together with the environment. Exit code 2 and every problem if it cannot be used.
+    """Check a settings file together with the environment. Exit code 2 and why, if it cannot be used.
+
+    Every wrong value is named; when there is none, what does not fit together.
 
     Files of tokens and certificates that it names must exist. What is allowed but hardly meant gives a warning: a
     shedder and a placement that do not fit together, an API that everybody can read, a folder that does not exist.

@@ -191,6 +191,12 @@ class Code(StrEnum):
 
 EXPLANATIONS = {code: code.explanation for code in Code}
 
+
+def explain(code: str) -> str:
+    """What a code means; empty for one of another release."""
+    return EXPLANATIONS[Code(code)] if code in EXPLANATIONS else ""
+
+
 _COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
 
 

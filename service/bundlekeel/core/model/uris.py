@@ -31,6 +31,14 @@ def place_fault(text: str) -> str:
     return credentials_fault(text)
 
 
+def folder_named(text: str) -> str:
+    """The folder of this machine that this names; "" for another store."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return text
+    return unquote(rest) if scheme.lower() == "file" and rest.startswith("/") else ""
+
+
 def credentials_fault(text: str) -> str:
     """Why this may not be shown; "" for what is not a URI, or holds no credentials."""
     scheme, mark, rest = text.partition("://")

@@ -29,6 +29,11 @@ _FIX: Final = (
     "it is ignored, or read as the safe state (paused, frozen); check who may write below our root, then delete that "
     "node (`desired`: `bundlekeel resume` writes it anew)"
 )
+# Of the takeover and of limits: nothing else knows it.
+_FIX_RECORD: Final = (
+    "do not delete that node yet: it alone says what the brokers had before; copy it, and put these values back by "
+    "hand (runbook BundlekeelDocumentsUnreadable)"
+)
 _SINGLE: Final[Mapping[str, Callable[[Document], object]]] = {
     DESIRED: lambda found: decode(found.data, Desired, what=found.path, exact=True) if found.data else None,
     TAKEOVER: lambda found: decode_takeover(found.data),
@@ -45,18 +50,20 @@ _FOLDERS: Final[Mapping[str, Callable[[Document], object]]] = {
 async def document_check(coordination: Coordination) -> Check:
     """Whether all of them can be read; those that cannot, with why."""
     bad: list[str] = []
+    fixes: set[str] = set()
 
-    def look(read: Callable[[Any], object], found: Any) -> None:
+    def look(read: Callable[[Any], object], found: Any, fix: str = _FIX) -> None:
         try:
             read(found)
         except CodecError as error:
             bad.append(str(error))
+            fixes.add(fix)
 
     try:
         for path, read in _SINGLE.items():
             document = await coordination.read(path)
             if document is not None:
-                look(read, document)
+                look(read, document, _FIX_RECORD if path == TAKEOVER else _FIX)
         for folder, read in _FOLDERS.items():
             for found in await coordination.read_tree(folder):
                 look(read, found)
@@ -69,8 +76,10 @@ async def document_check(coordination: Coordination) -> Check:
         await OwnedLimits(coordination).load()
     except StoreError as error:
         bad.append(f"{HELD} or {NATIVE}: {error}")
+        fixes.add(_FIX_RECORD)
     if bad:
-        return Check.failed("documents", "; ".join(bad[:5]), _FIX)
+        fix = "; any other: ".join(fix for fix in (_FIX_RECORD, _FIX) if fix in fixes)
+        return Check.failed("documents", "; ".join(bad[:5]), fix)
     return Check.passed("documents", "everything below our root can be read")
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 
 from bundlekeel.core.channel.findings import FindingCode
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.codes import Code, explain
 from bundlekeel.core.model.errors import NotificationError
 from bundlekeel.ports import Clock, Journal, Telemetry
 from bundlekeel.ports.records import SEVERITIES, Event, Notification, Notifier, Severity
@@ -231,8 +231,7 @@ class NotificationTexts:
         if not code:
             text = f"the leader acts again; before, it was stopped by {self._stopped}"
             return self._made("stops", "info", "ActsAgain", text, record, ("cycle", "epoch"))
-        known = Code(code) if code in set(Code) else None
-        text = f"nothing is carried out: {EXPLANATIONS[known] if known is not None else code}"
+        text = f"nothing is carried out: {explain(code) or code}"
         return self._made("stops", "warning", code, text, record, ("cycle", "epoch"))
 
     def _request_text(self, record: Mapping[str, Any]) -> list[Notification]:

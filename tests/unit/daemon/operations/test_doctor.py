@@ -88,6 +88,24 @@ async def test_documents_that_cannot_be_read_are_named() -> None:
         assert path in found.detail
 
 
+@pytest.mark.parametrize(
+    ("paths", "kept", "deleted"),
+    [
+        (["splits/x"], False, True),
+        (["takeover"], True, False),
+        (["quotas/native"], True, False),
+        (["quotas/held/0001", "splits/x"], True, True),
+    ],
+)
+async def test_what_the_brokers_had_before_is_not_to_be_deleted(paths: list[str], kept: bool, deleted: bool) -> None:
+    """Without the record of a takeover or of limits there is nothing to put back."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    changes = [DocumentChange(path=path, data=b"{", create=True) for path in paths]
+    await sidecar.coordination.write_fenced(sidecar.shared_state.current_epoch(), changes)
+    found = named(await examine(sidecar.doctor_context()), "documents")
+    assert ("do not delete that node yet" in found.fix, "then delete that node" in found.fix) == (kept, deleted)
+
+
 async def test_sidecars_of_several_hosts_that_registered_loopback_are_a_warning() -> None:
     """A loopback address beside another host's, or twice, is reached by nobody else; on one host it is all right."""
     cluster = FakeCluster()
