@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.codes import Code, explain
 from bundlekeel.core.model.errors import NotFound, StoreError
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.quotas.groups import QuotaGroup, check_group, check_groups, check_least, resolve
@@ -74,7 +74,7 @@ class QuotaService:
             problems=list(dict.fromkeys([*map(str, found.problems), *report.get("problems", ())])),
             writes=msgspec.convert(report.get("writes") or {}, WritesView),
             left=left,
-            explanations={code: EXPLANATIONS[Code(code)] for code in (obstacle, *left) if code in EXPLANATIONS},
+            explanations={code: text for code in (obstacle or "", *left) if (text := explain(code))},
             transport=msgspec.convert(report.get("transport") or {}, TransportView),
             groups=[self._row(group, found, seen.get(group.name), GroupView) for group in found.groups],
         )
@@ -329,5 +329,5 @@ def _topic_why(topic: str, group: str, row: Json) -> QuotaWhyView:
 
 
 def _answer(name: str, kind: str, group: str, sentences: list[str], codes: list[str]) -> QuotaWhyView:
-    explained = [CodeView(code=code, explanation=EXPLANATIONS[Code(code)]) for code in codes]
+    explained = [CodeView(code=code, explanation=explain(code)) for code in codes]
     return QuotaWhyView(name=name, kind=kind, group=group, sentences=sentences, codes=explained)
