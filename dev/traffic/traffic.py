@@ -131,7 +131,7 @@ class Traffic:
         Idempotent. Raises TrafficError when the process is gone.
         """
         if self._final is None:
-            answer = self._ask(b"stop", DRAIN_AT_MOST_SECONDS + self.spec.drain_seconds + REPORT_SECONDS)
+            answer = self._ask(b"stop", DRAIN_AT_MOST_SECONDS + REPORT_SECONDS)
             self._final = msgspec.json.decode(answer, type=TrafficReport)
             self.close(CLOSE_SECONDS)
         return self._final
