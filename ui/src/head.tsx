@@ -109,12 +109,12 @@ function PauseControl(props: { state: State }) {
   );
 }
 
-function Hindrances(props: { state: Answer<State>; brokers: Broker[] | null; connection: Connection }) {
+function Hindrances(props: { state: Answer<State>; hindered: string; brokers: Broker[] | null; connection: Connection }) {
   const at = useClock();
   const state = props.state.data!;
   const age = state.cycle ? (at - state.cycle.wall_ms) / 1000 : 0;
   const paused = state.paused;
-  const hindered = obstacle(state);
+  const { hindered } = props;
   const moving = onTheWay(props.brokers ?? []);
   const unread = (props.brokers ?? []).filter((row) => row.state !== "ok").map((row) => row.broker);
   release ||= state.version;
@@ -263,7 +263,7 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
           <dd>{CONNECTIONS[props.connection]}</dd>
         </div>
       </dl>
-      <Hindrances state={props.state} brokers={props.brokers} connection={props.connection} />
+      <Hindrances state={props.state} hindered={hindered} brokers={props.brokers} connection={props.connection} />
     </header>
   );
 }

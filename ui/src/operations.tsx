@@ -141,6 +141,7 @@ function Candidates(props: { rows: ManualMoveView["candidates"] }) {
 function Standing(props: { state: State | null; moves: boolean }) {
   const { state } = props;
   if (!state) return null;
+  const hindered = obstacle(state);
   return (
     <>
       {state.role !== "leader" && (
@@ -153,9 +154,9 @@ function Standing(props: { state: State | null; moves: boolean }) {
       {props.moves && state.mode !== "act" && (
         <Notice kind="warn">The mode is {state.mode}: the dry run is shown, but nothing is carried out until an operator sets it to act.</Notice>
       )}
-      {props.moves && obstacle(state) && (
+      {props.moves && hindered && (
         <Notice kind="warn">
-          No plan is carried out now: <Said text={obstacle(state)} />.
+          No plan is carried out now: <Said text={hindered} />.
         </Notice>
       )}
       {props.moves && state.paused && <Notice kind="warn">Moving is paused: nothing moves until somebody resumes it.</Notice>}
