@@ -84,7 +84,7 @@ class CycleView(Answer):
     moves: Annotated[int, Doc("how many it planned")]
     seconds: Annotated[float | None, Doc("how long it took")]
     obstacle: Annotated[str | None, Doc("the code of why nothing of it was carried out; null: nothing prevented it")]
-    obstacle_explanation: Annotated[str, Doc("what that code means; empty without one")]
+    obstacle_explanation: Annotated[str, Doc("what that code means; empty without one")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
