@@ -88,7 +88,9 @@ def as_table(runs: Sequence[Run], width: int) -> RenderableType:
     """A table a scenario, contenders side by side, and what did not hold. `width`: columns of the screen; where a line
     a contender does not fit (all figures of one seed need 150), there is a column each."""
     wide = width >= FULL_WIDTH and all(len(by_seed) == 1 for _, rows in grouped(runs) for _, by_seed in rows)
-    return Group(*(part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide)))
+    tables = (part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide))
+    legend = "; ".join(f"{column.title}: {column.why}" for column in COLUMNS)
+    return Group(*tables, Text(legend, style="dim"))
 
 
 def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bool) -> list[RenderableType]:
@@ -101,7 +103,12 @@ def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bo
     cells: list[tuple[str | Text, ...]] = []
     for label, runs in rows:
         failed = [(run, item) for run in runs for item in run.failed]
-        state = Text("held", style="green") if not failed else Text("not held", style="red")
+        if failed:
+            state = Text("not held", style="red")
+        elif any(run.findings for run in runs):
+            state = Text("held", style="green")
+        else:
+            state = Text("nothing", style="dim")
         cells.append((label, state, *(figure(runs, column) for column in COLUMNS)))
         for run, item in failed[:6]:
             seed = f" (seed {run.seed})" if len(runs) > 1 else ""
