@@ -103,12 +103,7 @@ def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bo
     cells: list[tuple[str | Text, ...]] = []
     for label, runs in rows:
         failed = [(run, item) for run in runs for item in run.failed]
-        if failed:
-            state = Text("not held", style="red")
-        elif any(run.findings for run in runs):
-            state = Text("held", style="green")
-        else:
-            state = Text("nothing", style="dim")
+        state = Text("held", style="green") if not failed else Text("not held", style="red")
         cells.append((label, state, *(figure(runs, column) for column in COLUMNS)))
         for run, item in failed[:6]:
             seed = f" (seed {run.seed})" if len(runs) > 1 else ""
