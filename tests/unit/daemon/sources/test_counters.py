@@ -283,6 +283,19 @@ async def test_a_square_wave_shows_its_mean(stage: Stage, period: float, off: fl
     assert np.abs(np.array(later) / 1000.0 - 1).max() < off
 
 
+@played(seconds=10.0)
+async def test_reports_that_come_do_not_replace_the_mean(stage: Stage) -> None:
+    """A report is of two minutes, the mean of four: what is newer of it was measured after the report."""
+    shown = []
+    for turn in range(12):
+        stage.counting.carry()
+        stage.counting.rates["a:8080"] = 500.0 if turn % 2 else 1500.0
+        stage.reported_ms = stage.clock.wall_ms()
+        await asyncio.sleep(60.0)
+        shown.append(stage.rate("a:8080"))
+    assert np.abs(np.array(shown[4:]) / 1000.0 - 1).max() < 0.35
+
+
 @played(seconds=20.0)
 async def test_a_step_is_no_wave(stage: Stage) -> None:
     """A load that went up once is followed at once."""
