@@ -24,6 +24,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from dev import lean
 from dev.bench_states import SIZES, extensible_line, turn_line
 from dev.markdown import table
 from dev.oracle.oracle import Oracle
@@ -192,6 +193,20 @@ def decode_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     return header, cells
 
 
+def scaling_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Ours by bundle: a column that is no larger than the one before is linear or better."""
+    sizes = list(dict.fromkeys(row.size for row in rows))
+    spent: dict[str, dict[str, float]] = {}
+    for row in rows:
+        brokers, bundles = (int(part.replace(",", "")) for part in row.size.split(" x "))
+        by_bundle = 1000 / (brokers * bundles)
+        spent.setdefault(row.strategy, {})[row.size] = row.ours.plan.median * by_bundle
+        if row.strategy == NATIVE[0]:
+            spent.setdefault("decode", {})[row.size] = row.ours.decode.median * by_bundle
+    cells = [[name, *(f"{by_size[size]:.2f}" for size in sizes)] for name, by_size in sorted(spent.items())]
+    return ["", *sizes], cells
+
+
 def _ratio(java: Timing | None, other: Timing | None, part: Literal["decode", "plan"]) -> str:
     if java is None or other is None:
         return "-"
@@ -225,9 +240,14 @@ def main() -> None:
     tables = {
         "Plan, milliseconds: median (least-most)": plan_table(rows),
         "Decode, milliseconds: median (least-most)": decode_table(rows),
+        "Microseconds a bundle, ours: plan by strategy, and decode": scaling_table(rows),
         "Memory: largest resident size of `decide`, averages of all bundles included": (
             ["brokers x bundles", "MB"],
             memory,
+        ),
+        f"Commands and a sidecar that is ready: least of {lean.ROUNDS}": (
+            ["", "CPU seconds", "MiB"],
+            [[name, f"{cpu:.2f}", f"{resident:.0f}"] for name, cpu, resident in lean.figures()],
         ),
     }
     for title, (header, cells) in tables.items():

@@ -39,6 +39,8 @@ AT_ONCE = 16
 ATTEMPTS = 5
 READ_SECONDS = 120.0
 BUNDLES = 64
+# Heap and direct memory of conf/pulsar_env.sh.
+PULSARS_MEMORY_MB: Final = (2_048, 4_096)
 NAMESPACE = "cost/topics"
 # Brokers and topics of each.
 CLUSTERS: Final = ((3, 1_000), (30, 1_000), (100, 1_000), (30, 10_000), (1_000, 300), (1_000, 10_000))
@@ -129,7 +131,12 @@ async def _read(url: str, topics: int) -> Cost:
 
 def real(topics: int) -> Cost:
     """One stock broker with that many topics, read by the product's own client."""
-    spec = ClusterSpec(brokers=1, fast_stats=False, broker_settings={"brokerDeleteInactiveTopicsEnabled": "false"})
+    spec = ClusterSpec(
+        brokers=1,
+        fast_stats=False,
+        broker_memory_mb=PULSARS_MEMORY_MB,
+        broker_settings={"brokerDeleteInactiveTopicsEnabled": "false"},
+    )
     with open_cluster(spec) as cluster:
         url = cluster.brokers[0].web_url
         asyncio.run(_make_topics(url, topics))

@@ -361,7 +361,7 @@ def example_settings() -> str:
     lines = [
         "# Every key of the settings at its default. Copy bundlekeel.minimal.yaml instead, and add what is to differ.",
         f"# {NOTE}",
-        "# Check yours with: bundlekeel config check FILE",
+        "# Check yours with: bundlekeel config check FILE. Relative paths begin at the folder of the file.",
     ]
     for name in sorted(Settings.model_fields, key=lambda item: item not in _NEEDED):
         if name in _SECTIONS:
@@ -483,7 +483,8 @@ def _parameter_lines() -> list[str]:
     for row in parameter_rows():
         if row["name"] not in TOP_LEVEL:
             unit = "" if row["unit"] in ("true/false", "names") else f"; {row['unit']}"
-            lines.append(f"  # {row['why']} ({row['allowed']}{unit})")
+            users = "" if row["used_by"] == "all" else f"; used by {row['used_by']}"
+            lines.append(f"  # {row['why']} ({row['allowed']}{unit}{users})")
             lines.append(f"  # {row['name']}: {_yaml(row['default'])}")
     return lines
 

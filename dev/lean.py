@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import psutil
 import yaml
 
-_ROUNDS = 5
+ROUNDS = 5
 _MEBIBYTE = 2**20
 
 
@@ -58,17 +58,18 @@ def _command(*arguments: str) -> tuple[float, float]:
     return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-def main() -> None:
-    """Print a line each."""
+def figures() -> Iterator[tuple[str, float, float]]:
+    """A command, its CPU seconds and its MiB."""
     for name, measure in {
         "bundlekeel --version": lambda: _command("--version"),
         "bundlekeel --help": lambda: _command("--help"),
         "bundlekeel run, ready": _sidecar,
     }.items():
-        rounds = [measure() for _ in range(_ROUNDS)]
+        rounds = [measure() for _ in range(ROUNDS)]
         cpu, resident = (min(column) for column in zip(*rounds, strict=True))
-        print(f"{name:24}{cpu:6.2f} s{resident:7.1f} MiB")
+        yield name, cpu, resident
 
 
 if __name__ == "__main__":
-    main()
+    for line in figures():
+        print("{:24}{:6.2f} s{:7.1f} MiB".format(*line))

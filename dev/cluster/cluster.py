@@ -354,7 +354,8 @@ class Cluster:
         secure = self._security.broker_settings(broker.web_port, broker.service_port) if self._security else None
         text = conf.broker_conf(self.spec, broker, self.metadata_url, self.configuration_url, secure)
         arguments = ["--broker-conf", str(self._conf_file(f"{broker.name}.conf", text))]
-        flags = [*conf.jvm_flags(heap_mb=448, direct_mb=256), *self._store_flags]
+        heap, direct = self.spec.broker_memory_mb
+        flags = [*conf.jvm_flags(heap_mb=heap, direct_mb=direct), *self._store_flags]
         self._add(broker.name, BROKER_MAIN, arguments, flags)
 
     @property

@@ -28,6 +28,8 @@ class ClusterSpec:
         False leaves Pulsar's own pace (60 s) in place.
     cpu_quota_cores: CPU quota of *each broker*, in cores; None means no cgroup at all.
         ZooKeeper and the bookie are never limited.
+    broker_memory_mb: heap and direct memory of each broker. Pulsar's own are 2,048 and 4,096; the page of the
+        metrics of 10,000 topics needs them.
     advertise: "bind" advertises the address a broker binds (127.0.1.N); "proxy" advertises
         127.0.0.1N for HTTP, where a proxy of the caller must already listen on the same web
         port (see ``before_brokers`` of ``Cluster``). The binary protocol stays direct.
@@ -44,6 +46,7 @@ class ClusterSpec:
     mode: Mode = "modular"
     fast_stats: bool = True
     cpu_quota_cores: float | None = None
+    broker_memory_mb: tuple[int, int] = (448, 256)
     advertise: Advertise = "bind"
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     zk_settings: Mapping[str, str] = field(default_factory=dict)

@@ -87,7 +87,8 @@ class ReloadingContext(ssl.SSLContext):
         try:
             self._current = make()
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"TLS files {self._names()} cannot be used: {error}", field=field) from error
+            why = (error.strerror if not isinstance(error, ssl.SSLError) else None) or str(error)
+            raise ConfigError(f"TLS files {self._names()} cannot be used: {why}", field=field) from error
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
         """As `ssl.SSLContext.wrap_bio`, asyncio's way."""

@@ -200,6 +200,9 @@ def test_prometheus_asks_every_sidecar_and_broker_and_knows_the_rules() -> None:
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
     assert targets["bundlekeel"] == [f"sidecar-{number}:8090" for number in (1, 2, 3)]
     assert targets["pulsar"] == [f"broker-{number}:8080" for number in (1, 2, 3)]
+    settings = yaml.safe_load((FOLDER / "sidecar" / "settings.yaml").read_text(encoding="utf-8"))
+    for job in config["scrape_configs"]:
+        assert job["static_configs"][0]["labels"] == {"cluster": settings["cluster"]}
     mounts = {mount["target"]: Path(mount["source"]) for mount in _services()["prometheus"]["volumes"]}
     (pattern,) = config["rule_files"]
     folder, _, glob = pattern.rpartition("/")
@@ -211,6 +214,8 @@ def test_grafana_shows_the_committed_dashboards() -> None:
     mounts = {mount["target"]: Path(mount["source"]) for mount in _services()["grafana"]["volumes"]}
     provider = yaml.safe_load((FOLDER / "grafana" / "dashboards.yml").read_text(encoding="utf-8"))["providers"][0]
     assert len(list(mounts[provider["options"]["path"]].glob("*.json"))) >= 5
+    home = Path(_services()["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (mounts[str(home.parent)] / home.name).is_file()
     source = yaml.safe_load((FOLDER / "grafana" / "datasources.yml").read_text(encoding="utf-8"))["datasources"][0]
     assert source["url"] == "http://prometheus:9090"
     assert source["isDefault"] is True

@@ -155,7 +155,8 @@ function Hindrances(props: { state: Answer<State>; hindered: string; brokers: Br
           {moving === 1 ? "it goes" : "they go"}.
         </Notice>
       )}
-      {hindered && (
+      {/* What the settling waits for is told below, as it is now. */}
+      {hindered && !(state.settling && state.cycle?.obstacle === "SettlingAfterOutage") && (
         <Notice kind="warn">
           The mode is act, but no plan is carried out now: <Said text={hindered} />.
         </Notice>

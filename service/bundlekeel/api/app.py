@@ -57,8 +57,11 @@ _TAGS = [
     for name, text in (
         ("cluster", "Brokers, bundles, settings and connections as the sidecar sees them."),
         ("reasons", "Why bundles move or stay: explanations, verdicts and the journal."),
-        ("plans", "Dry runs, kept plans and the tasks that carry them out."),
-        ("operations", "Drains, cordons, warm-ups, pins and other requests that are in force."),
+        ("plans", "Dry runs and kept plans."),
+        (
+            "operations",
+            "Drains, cordons, warm-ups, pins and other requests that are in force, and the tasks that carry out plans.",
+        ),
         ("mutations", "What changes the cluster or what the sidecars do; each needs a `reason`."),
         ("quotas", "Limits of groups of tenants and namespaces over all brokers."),
         ("channel", "The ownership channel of the extensible load manager."),

@@ -41,6 +41,8 @@ EXAMPLES: Final = {
     "cordon": ('cordon broker-1.pulsar:8080 --reason "suspect disk"',),
     "uncordon": ('uncordon broker-1.pulsar:8080 --reason "the disk is new"',),
     "pin": ('pin persistent://shop/orders/created --for 2h --reason "being debugged"',),
+    "unpin": ('unpin persistent://shop/orders/created --reason "debugged"',),
+    "include": ('include "n:shop/*" --reason "the sale is over"',),
     "exclude": ('exclude "n:shop/*" --for 1d --reason "sale"',),
     "simulate": (
         "simulate world -s avg -s threshold --against native --html report.html",

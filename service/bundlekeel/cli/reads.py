@@ -48,7 +48,7 @@ def brokers(
     session: Session,
     sort: Annotated[
         Literal["name", "score", "traffic", "bundles"],
-        typer.Option("--sort", help="By what; of figures the highest first."),
+        typer.Option("--sort", metavar="BY", help="By name, score, traffic or bundles; of figures the highest first."),
     ] = "name",
 ) -> None:
     """Show the load of each broker: latest report, short and long term, bundles on their way to it, verdict."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -38,11 +38,17 @@ _OUT: Final = (1, 3)
 _CONSUMERS: Final = 4
 # What tells rows apart, in the order of `_Table.row`.
 _LABELS: Final = (b"topic", b"partition", b"namespace", b"subscription", b"consumer_id")
+_COLUMNS: Final = {name: column for column, name in enumerate(_FIGURES)}
 _CPU: Final = b"process_cpu_seconds_total"
 _DIRECT_MEMORY: Final = b"jvm_memory_direct_bytes_used"
 _LONGEST_LINE: Final = 64 * 1024
+_PULSARS: Final = "pulsar_"
 # What is asked of Prometheus, and kept of a page.
 NAMES: Final = tuple(name.decode() for name in (*_FIGURES, _CPU, _DIRECT_MEMORY))
+# Name, labels, and the number behind them; a moment may follow it.
+_SAMPLE: Final = re.compile(rb"\n(%s)(\{[^\n]*)\}[ \t]*(\S*)" % "|".join(NAMES).encode())
+# A value as it is written: quotation marks in it have a backslash.
+_LABEL: Final = re.compile(rb'[{,](%s)="([^"]*)"' % b"|".join(_LABELS))
 
 
 class PageLines:
@@ -50,7 +56,11 @@ class PageLines:
     are 1 KB."""
 
     def __init__(self, names: Sequence[str] = NAMES) -> None:
-        self._samples = re.compile(rb"\n((?:%s)[{ ][^\n]*)" % "|".join(names).encode())
+        # Nearly each line of a page begins with it: it is compared once, not once a name, which halves the time.
+        ours = [name.removeprefix(_PULSARS) for name in names if name.startswith(_PULSARS)]
+        others = [name for name in names if not name.startswith(_PULSARS)]
+        either = "|".join([f"{_PULSARS}(?:{'|'.join(ours)})", *others])
+        self._samples = re.compile(rb"\n((?:%s)[{ ][^\n]*)" % either.encode())
         self._begun = b"\n"
 
     def __call__(self, piece: bytes) -> bytes:
@@ -67,14 +77,20 @@ def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
     table = _Table()
     # Samples of one topic have the same labels, or with a subscription more: they are taken apart twice, not six times.
     rows: dict[bytes, int] = {}
-    for column, name in enumerate(_FIGURES):
-        for line in _lines(page, name):
-            labels = line[len(name) : line.rfind(b"}")]
-            row = rows.get(labels)
-            if row is None:
-                row = rows[labels] = table.row(*(_label(labels, label) for label in _LABELS))
-            table.add(row, column, _value(line))
-    return table.reading((_single(page, _CPU), _single(page, _DIRECT_MEMORY)), (from_ms, to_ms))
+    process: dict[bytes, float] = {}
+    for found in _SAMPLE.finditer(b"\n" + page):
+        name, labels, value = found.groups()
+        column = _COLUMNS.get(name)
+        if column is None:
+            process.setdefault(name, _sample(value))
+            continue
+        row = rows.get(labels)
+        if row is None:
+            # Of a label that is there twice the first one counts.
+            told = dict(reversed(_LABEL.findall(labels)))
+            row = rows[labels] = table.row(*(told.get(label, b"") for label in _LABELS))
+        table.add(row, column, _sample(value))
+    return table.reading((process.get(_CPU), process.get(_DIRECT_MEMORY)), (from_ms, to_ms))
 
 
 class _Table:
@@ -168,7 +184,7 @@ def decode_scrapes(body: bytes) -> list[CounterReading]:
     above, or when the answer is none."""
     series = read(body, _Answer, what="the answer of Prometheus", limit=LARGE).data.result
     moments = sorted({at for item in series if item.metric.get("__name__") == _CPU.decode() for at, _ in item.values})
-    columns = {name.decode(): column for column, name in enumerate(_FIGURES)}
+    columns = {name.decode(): column for name, column in _COLUMNS.items()}
     readings = []
     for moment in moments[-3:]:
         table = _Table()
@@ -188,38 +204,11 @@ def decode_scrapes(body: bytes) -> list[CounterReading]:
     return readings
 
 
-def _lines(page: bytes, name: bytes) -> Iterator[bytes]:
-    """The samples of one name. Most follow each other, so the rest of a page is searched, not split."""
-    start = name + b"{"
-    at = 0 if page.startswith(start) else page.find(b"\n" + start) + 1 or len(page)
-    while at < len(page):
-        end = page.find(b"\n", at)
-        end = len(page) if end < 0 else end
-        yield page[at:end]
-        at = end + 1 if page.startswith(start, end + 1) else page.find(b"\n" + start, end) + 1 or len(page)
-
-
-def _label(line: bytes, name: bytes) -> bytes:
-    """A label's value as it is written, or nothing. Quotation marks in values are written with a backslash."""
-    for mark in (b"{", b","):
-        at = line.find(mark + name + b'="')
-        if at >= 0:
-            start = at + len(name) + 3
-            return line[start : max(line.find(b'"', start), start)]
-    return b""
-
-
 def _namespace(topic: bytes, told: bytes) -> bytes:
     """`tenant/namespace`, or `tenant/cluster/namespace` where the sample says so. In Prometheus the label may be that
     of a Kubernetes namespace."""
     _, _, name = topic.partition(b"://")
     return told if name.startswith(told + b"/") else b"/".join(name.split(b"/", 2)[:2])
-
-
-def _value(line: bytes) -> float:
-    """The number behind the labels; a moment may follow it."""
-    words = line[line.rfind(b"}") + 1 :].split()
-    return _sample(words[0]) if words else 0.0
 
 
 def _sample(text: str | bytes) -> float:
@@ -228,11 +217,6 @@ def _sample(text: str | bytes) -> float:
     except ValueError:
         return 0.0
     return value if math.isfinite(value) and 0 < value <= MAX_NUMBER else 0.0
-
-
-def _single(page: bytes, name: bytes) -> float | None:
-    line = next(_lines(page, name), None)
-    return None if line is None else _value(line)
 
 
 # Messages stored since the last statistics run, by how long that took: lower and upper bound in ms, the last one

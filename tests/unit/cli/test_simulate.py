@@ -154,8 +154,10 @@ def test_a_reversed_range_of_seeds_is_refused(scenario: Path) -> None:
 
 
 def test_several_seeds_show_median_and_range(scenario: Path) -> None:
-    """One row, figures as `median (least-largest)`."""
-    assert re.search(r"max/mean +\d\.\d{3} \(\d\.\d{3}-\d\.\d{3}\)", invoke(str(scenario), "--seeds", "1,3").stdout)
+    """One row, figures as `median (least-largest)`, and what they are once below."""
+    shown = invoke(str(scenario), "--seeds", "1,3").stdout
+    assert re.search(r"max/mean +\d\.\d{3} \(\d\.\d{3}-\d\.\d{3}\)", shown)
+    assert shown.count("clients times seconds without service") == 1
 
 
 class _Page(HTMLParser):

@@ -152,6 +152,15 @@ def test_files_that_cannot_be_used_say_which_setting(tmp_path: Path, broken: str
         ClientTls(trust_certs=tmp_path / "none").context(field="x")
 
 
+def test_a_file_of_certificates_that_is_missing(tmp_path: Path) -> None:
+    """The option is named, and the system's words stand without a number."""
+    missing = tmp_path / "ca.pem"
+    answer = CliRunner().invoke(make_app(FakeWiring), ["status", "--url", "https://b:1", "--tls-ca", str(missing)])
+    assert answer.exit_code == 2
+    said = " ".join(answer.stderr.split())
+    assert said == f"error: --tls-ca: TLS files {missing} cannot be used: No such file or directory"
+
+
 async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
     """A follower reaches the leader over mTLS with its token; without either, as a viewer or over HTTP it does not."""
     ours, tokens = Certificates(tmp_path), Tokens(tmp_path)

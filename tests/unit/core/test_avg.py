@@ -244,6 +244,18 @@ def test_what_was_measured_later_is_a_hit_at_once(seconds: int, high: int) -> No
     assert {hit.high for hit in turn(measured(0), 0, memory, **fast).memory.hits.values()} == {high}
 
 
+@pytest.mark.parametrize(("seconds", "high"), [(60, 2), (59, 1)])
+def test_a_mean_over_minutes_counts_as_often_as_reports_do(seconds: int, high: int) -> None:
+    """Rule: of a wave the mean of four minutes is shown; a statistics interval later it tells something new."""
+
+    def measured(at: int) -> list[BrokerReport]:
+        return [replace(item, interval_ms=240_000) for item in written(FAR, at)]
+
+    memory = turn(measured(-1000 * seconds), -1000 * seconds, StrategyMemory(), avg_hit_count_high=3).memory
+    after = turn(measured(0), 0, memory, avg_hit_count_high=3).memory
+    assert {hit.high for hit in after.hits.values()} == {high}
+
+
 def test_a_broker_that_does_not_tell_its_counters_holds_up_only_its_own_pair() -> None:
     """Rule: what was measured of both brokers of a pair is a hit at once; beside an old report it is none."""
     told = cluster([[0.3, 0.3, 0.3], [0.02], [0.2]])

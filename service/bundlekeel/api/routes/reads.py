@@ -169,7 +169,7 @@ async def plan(service: Backend, hash: schemas.PlanHash, here: schemas.Here = Fa
     return reply(await service.plan(hash, here=here))
 
 
-@router.get("/tasks", response_model=list[TaskView], tags=["plans"])
+@router.get("/tasks", response_model=list[TaskView], tags=["operations"])
 async def tasks(service: Backend) -> Response:
     """Executions asked for, and how far they are; last those that wait for the leader (`waiting`)."""
     return reply(await service.tasks())

@@ -218,7 +218,9 @@ def uncordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by:
     _tell(session, "POST", f"brokers/{path_part(broker)}/uncordon", reason, by)
 
 
-BundleArgument = Annotated[str, typer.Argument(help="A bundle.", autocompletion=completion.bundles)]
+BundleArgument = Annotated[
+    str, typer.Argument(help="A bundle, or a topic for its bundle.", autocompletion=completion.bundles)
+]
 PatternArgument = Annotated[
     str, typer.Argument(help="t:TENANT, n:TENANT/NAMESPACE, b:BUNDLE or r:BROKER; * and ? are wildcards.")
 ]
@@ -234,7 +236,7 @@ def pin(
 
 @connected_once
 def unpin(session: Session, bundle: BundleArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """End a pin."""
+    """End the pin of a bundle, or of the bundle of a topic."""
     _tell(session, "DELETE", f"pins/{path_part(bundle)}", reason, by)
 
 

@@ -88,7 +88,9 @@ def as_table(runs: Sequence[Run], width: int) -> RenderableType:
     """A table a scenario, contenders side by side, and what did not hold. `width`: columns of the screen; where a line
     a contender does not fit (all figures of one seed need 150), there is a column each."""
     wide = width >= FULL_WIDTH and all(len(by_seed) == 1 for _, rows in grouped(runs) for _, by_seed in rows)
-    return Group(*(part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide)))
+    tables = (part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide))
+    legend = "; ".join(f"{column.title}: {column.why}" for column in COLUMNS)
+    return Group(*tables, Text(legend, style="dim"))
 
 
 def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bool) -> list[RenderableType]:

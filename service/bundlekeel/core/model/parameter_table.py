@@ -22,7 +22,7 @@ STRATEGY_CLASSES: dict[str, str] = {
     "LeastLongTermMessageRate": "least_long_term_message_rate",
     "RoundRobinBrokerSelector": "round_robin",
 }
-_MINIMUM = "a broker that would give less gives nothing; 0: no such minimum"
+_MINIMUM = "moves that would relieve a broker of less are not made; 0: no minimum"
 T = TypeVar("T")
 
 
@@ -398,14 +398,14 @@ class StrategyParameters:
         pulsar_keys=("minUnloadMessage",),
         unit="msg/s",
         used_by="avg, uniform",
-        why=f"{_MINIMUM}; that of the bytes, once reached, is enough (compat: 1000)",
+        why=f"{_MINIMUM}. Reaching the minimum of bytes is enough (compat: 1000)",
     )
     min_unload_throughput: float = parameter(
         0.0,
         pulsar_keys=("minUnloadMessageThroughput",),
         unit="bytes/s",
         used_by="avg, uniform",
-        why=f"{_MINIMUM}; that of the messages, once reached, is enough (compat: 1048576)",
+        why=f"{_MINIMUM}. Reaching the minimum of messages is enough (compat: 1048576)",
     )
     min_unload_throughput_mb: float = parameter(
         0.0,

@@ -86,13 +86,14 @@ class Candidates:
 
 def measured_since(context: Context, row: int, reported: int) -> bool:
     """Whether a broker's figures were measured (`BrokerReport.interval_ms`) and are not those of `reported`, in ms:
-    they are of a time that was mostly not over then. Figures that ended before it are of another source: a report has
-    the moment at which it was received."""
+    they are of a time that was mostly not over then, or later by a statistics interval: means over minutes, which are
+    shown of a wave, count as often as reports do. Figures that ended before it are of another source: a report has the
+    moment at which it was received."""
     interval_ms = context.snapshot.interval_ms(row)
     if not interval_ms:
         return False
     last = int(context.snapshot.brokers.last_update[row])
-    return not reported <= last < reported + interval_ms / 2
+    return not reported <= last < reported + min(interval_ms / 2, 1000 * context.params.statistics_interval_seconds)
 
 
 def refreshed_seconds(context: Context, row: int) -> tuple[float, float]:

@@ -188,21 +188,26 @@ class OperatorRequests:
     # --- what stays where it is ---
 
     async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> PinnedView:
-        """Keep a bundle where it is."""
-        wholes = await whole_bundles(bundle, metadata=self.metadata)
-        if len(wholes) != 1:
-            raise ConfigError(f"{bundle} lies in {len(wholes)} bundles; name one", field="bundle", value=bundle)
-        name, until = wholes[0].bundle, self._until(seconds)
+        """Keep a bundle, or the bundle of a topic, where it is."""
+        name, until = await self._bundle_of(bundle), self._until(seconds)
         await self._note(lambda found: _put(found, "pinned", name, until), f"pin of {name}", reason, by)
         owner = await self.ownership.owner(name)
         return PinnedView(bundle=name, broker=owner.broker_id if owner is not None else None, until_ms=until)
 
     async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
-        """End a pin."""
-        if bundle not in self.shared_state.desired.pinned:
-            raise NotFound(f"{bundle} is not pinned")
-        await self._note(lambda found: _drop(found, "pinned", bundle), f"unpin of {bundle}", reason, by)
-        return UnpinnedView(bundle=bundle)
+        """End the pin of a bundle, also of one that was divided since, or of the bundle of a topic."""
+        pinned = self.shared_state.desired.pinned
+        name = bundle if bundle in pinned else await self._bundle_of(bundle)
+        if name not in pinned:
+            raise NotFound(f"{name} is not pinned")
+        await self._note(lambda found: _drop(found, "pinned", name), f"unpin of {name}", reason, by)
+        return UnpinnedView(bundle=name)
+
+    async def _bundle_of(self, name: str) -> str:
+        wholes = await whole_bundles(name, metadata=self.metadata)
+        if len(wholes) != 1:
+            raise ConfigError(f"{name} lies in {len(wholes)} bundles; name one", field="bundle", value=name)
+        return wholes[0].bundle
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
         """Leave alone what matches."""

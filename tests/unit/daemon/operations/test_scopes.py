@@ -143,3 +143,20 @@ async def test_the_state_says_what_exactly_stops_the_leader() -> None:
     await sidecar.cycle.turn()
     stopped = sidecar.service.state()
     assert (stopped.acting_obstacle, stopped.acting_detail) == ("Paused", "by ann: look")
+
+
+async def test_a_pin_ends_by_the_topic_that_it_was_asked_for() -> None:
+    """Where its bundle was divided meanwhile the topic names another one, without a pin; the old name still ends it."""
+    leader, _ = await both()
+    service, metadata, whole = leader.service.requests, leader.cluster.metadata, "t/ns/0x00000000_0xffffffff"
+    topic = next(iter(leader.cluster.model.topics[BUNDLE]))
+    metadata.bundle_boundaries["t/ns"] = [0, 0xFFFFFFFF]
+    metadata.add_topics([topic])
+    assert (await service.pin(topic, seconds=None, **WHO)).bundle == whole
+    assert (await service.unpin(topic, **WHO)).bundle == whole
+    assert leader.shared_state.desired.pinned == {}
+    await service.pin(topic, seconds=None, **WHO)
+    metadata.bundle_boundaries["t/ns"] = [0, 0x80000000, 0xFFFFFFFF]
+    with pytest.raises(NotFound, match="is not pinned"):
+        await service.unpin(topic, **WHO)
+    assert (await service.unpin(whole, **WHO)).bundle == whole
