@@ -70,9 +70,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One strategy at one size: corrected, compat and Java; the last two are absent where Pulsar has no class."""
+    """One strategy at one size, `bundles` in all: corrected, compat and Java; the last two are absent where Pulsar has
+    no class."""
 
     size: str
+    bundles: int
     strategy: str
     ours: Timing
     compat: Timing | None
@@ -159,7 +161,7 @@ def rows_of(brokers: int, bundles: int, console: Console, *, all_java: bool) -> 
                 if native and (all_java or total < 300_000)
                 else None
             )
-            found.append(Row(size, row, corrected, compat, java))
+            found.append(Row(size, total, row, corrected, compat, java))
     return found, peak
 
 
@@ -195,16 +197,13 @@ def decode_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 def scaling_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Ours by bundle: a column that is no larger than the one before is linear or better."""
-    sizes = list(dict.fromkeys(row.size for row in rows))
-    spent: dict[str, dict[str, float]] = {}
+    cells: dict[str, list[str]] = {}
     for row in rows:
-        brokers, bundles = (int(part.replace(",", "")) for part in row.size.split(" x "))
-        by_bundle = 1000 / (brokers * bundles)
-        spent.setdefault(row.strategy, {})[row.size] = row.ours.plan.median * by_bundle
+        cells.setdefault(row.strategy, []).append(f"{1000 * row.ours.plan.median / row.bundles:.2f}")
         if row.strategy == NATIVE[0]:
-            spent.setdefault("decode", {})[row.size] = row.ours.decode.median * by_bundle
-    cells = [[name, *(f"{by_size[size]:.2f}" for size in sizes)] for name, by_size in sorted(spent.items())]
-    return ["", *sizes], cells
+            cells.setdefault("decode", []).append(f"{1000 * row.ours.decode.median / row.bundles:.2f}")
+    sizes = dict.fromkeys(row.size for row in rows)
+    return ["", *sizes], [[name, *figures] for name, figures in cells.items()]
 
 
 def _ratio(java: Timing | None, other: Timing | None, part: Literal["decode", "plan"]) -> str:
