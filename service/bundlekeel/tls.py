@@ -86,9 +86,9 @@ class ReloadingContext(ssl.SSLContext):
         self._stamps = self._look()
         try:
             self._current = make()
-        except (OSError, ssl.SSLError) as error:
-            why = (error.strerror if not isinstance(error, ssl.SSLError) else None) or str(error)
-            raise ConfigError(f"TLS files {self._names()} cannot be used: {why}", field=field) from error
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise ConfigError(f"{field}: TLS files {self._names()} cannot be used: {why}", field=field) from error
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
         """As `ssl.SSLContext.wrap_bio`, asyncio's way."""

@@ -272,5 +272,4 @@ def connect(
             url, socket = url if "url" in typed else None, socket if "socket" in typed else None
         return Client(find_address(url, socket, config), credentials or CredentialFiles.of_environment())
     except ConfigError as error:
-        option = f"{error.field}: " if error.field.startswith("--") else ""
-        raise CliError(f"{option}{error}", USAGE) from None
+        raise CliError(str(error), USAGE) from None
