@@ -370,8 +370,8 @@ class LiveLoads:
         # What a broker reports is of the statistics interval before the last one, at worst.
         lag_ms = int(2000 * self.statistics_seconds(report.broker_id))
         oldest_ms = report.last_update - lag_ms
-        # Of a wave the mean is shown, which is as new as its last part. By Prometheus' clock, which may be ahead of ours:
-        # what began later than now would settle moves unseen.
+        # Of a wave the mean is shown, which is as new as its last part. Prometheus' clock may be ahead of ours: what
+        # began later than now would settle moves unseen.
         if not oldest_ms <= known.loads[-1].from_ms <= self._clock.wall_ms():
             return "outdated", report
         # Who collects counters may drop those of topics: a broker is without any if it had some, and says so in time.
