@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,9 +110,11 @@ def measured(
     )
 
 
-def step(before: MeasuredLoad, now: MeasuredLoad) -> Floats:
-    """How the traffic changed of the bundles that were there in both, shape (4,): moves are no part of it."""
-    rows = {name: row for row, name in enumerate(before.bundles) if before.whole[row]}
+def step(before: MeasuredLoad, now: MeasuredLoad, older: MeasuredLoad | None = None) -> Floats:
+    """How the traffic changed of the bundles that were there in all of these, shape (4,): moves are no part of it, nor
+    that clients come back one after the other once a bundle has arrived."""
+    settled = before.bundles if older is None else set(compress(older.bundles, older.whole))
+    rows = {name: row for row, name in enumerate(before.bundles) if before.whole[row] and name in settled}
     pairs = [(rows[name], row) for row, name in enumerate(now.bundles) if now.whole[row] and name in rows]
     old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     change: Floats = now.traffic[new].sum(axis=0) - before.traffic[old].sum(axis=0)

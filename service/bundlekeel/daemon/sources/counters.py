@@ -326,7 +326,7 @@ class LiveLoads:
         `WAVE_SECONDS`. What bundles that came or went changed is no part of it: our own moves are no wave, and do not
         make one forgotten."""
         if known.loads:
-            known.steps.append(step(known.loads[-1], made))
+            known.steps.append(step(known.loads[-1], made, known.loads[-2] if len(known.loads) > 1 else None))
         known.loads.append(made)
         while len(known.loads) > 1 and known.loads[0].from_ms < made.to_ms - 1000 * WAVE_SECONDS:
             del known.loads[0], known.steps[0]

@@ -320,6 +320,18 @@ async def test_what_moves_change_is_no_wave(stage: Stage) -> None:
 
 
 @played()
+async def test_clients_that_come_back_are_no_wave(stage: Stage) -> None:
+    """After a move a bundle's clients come back one after the other: that its load rises is no half of a wave."""
+    stage.metadata.bundle_boundaries["t/n"] = [0, 0x80000000, FULL]
+    await asyncio.sleep(20.0)
+    carried = stage.counting.more["b:8080"] = {0x90000000: 0.0}
+    for second in range(40):
+        carried[0x90000000] += 500.0 * min(second, 4) if second < 25 else 500.0
+        await asyncio.sleep(1.0)
+    assert stage.rate("b:8080") == pytest.approx(stage.counting.rates["b:8080"] + 500.0)
+
+
+@played()
 async def test_a_move_does_not_make_a_wave_forgotten(stage: Stage) -> None:
     """A load that went up and down is shown by its mean while bundles leave and come."""
     stage.metadata.bundle_boundaries["t/n"] = [0, 0x80000000, FULL]
