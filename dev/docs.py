@@ -112,7 +112,7 @@ _ITEMS: dict[str, tuple[str, dict[str, Any]]] = {
         "",
         {
             "name": "ops-chat",
-            "url_file": "/etc/bundlekeel/secrets/ops-chat-url",
+            "url_file": "/etc/bundlekeel/ops-chat-url",
             "kind": "slack",
             "events": ["stops", "findings"],
             "min_severity": "warning",

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from bundlekeel.core.model.errors import Conflict, Forbidden
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import BrokerView, State
+from bundlekeel.daemon.answers.picture import BrokerView, State, TakeoverView
 from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.service import PlanRequest, Service
 from bundlekeel.daemon.answers.summary import ALWAYS, Period
@@ -96,6 +96,13 @@ SAID: dict[str, tuple[Json, str]] = {
             "cycle": replace(FakeService().state().cycle, obstacle="PutAside", obstacle_explanation="it was put aside"),
         },
         "The mode is act, but no plan is carried out now: it was put aside (by failsafe: no cycle for 10 min).",
+    ),
+    "taken over": (
+        {
+            "mode": "recommend",
+            "takeover": TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=["a/b"], ended=None),
+        },
+        "Nothing balances a/b: no plan is carried out, and ann took over the brokers' own shedding at",
     ),
     "settling": ({"settling": {"sentence": "waits for broker-3 to come back"}}, "waits for broker-3 to come back"),
     "old": ({}, "The last cycle ended"),

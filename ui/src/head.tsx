@@ -161,6 +161,12 @@ function Hindrances(props: { state: Answer<State>; hindered: string; brokers: Br
           The mode is act, but no plan is carried out now: <Said text={hindered} />.
         </Notice>
       )}
+      {state.takeover?.active && (state.mode !== "act" || paused) && (
+        <Notice kind="warn">
+          Nothing balances {state.takeover.namespaces.join(", ") || "the cluster"}: no plan is carried out, and {state.takeover.by} took over the
+          brokers' own shedding at {moment(state.takeover.wall_ms)}.
+        </Notice>
+      )}
       {state.settling && (
         <Notice kind="warn">
           <Said text={state.settling.sentence} />

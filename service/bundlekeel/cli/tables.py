@@ -26,6 +26,7 @@ from bundlekeel.daemon.answers.picture import (
     Place,
     ResourceView,
     State,
+    TakeoverView,
     TotalsView,
     TrafficView,
 )
@@ -99,7 +100,7 @@ def _summary(state: State, answer: Status) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    leader, ended = state.leader, state.takeover and state.takeover.ended
+    leader, takeover = state.leader, state.takeover
     own = f"{state.member} ({state.role}), version {state.version}, up {units.age(state.uptime_seconds)}"
     grid.add_row("sidecar", own)
     others = [f"{item.id} ({item.version})" for item in state.members if item.id != state.member]
@@ -113,8 +114,9 @@ def _summary(state: State, answer: Status) -> Table:
         grid.add_row("paused", Text(_paused(state.paused), style=_WARN))
     if requests := _requests(answer.operations):
         grid.add_row("requests", Text(f"{requests}; see `bundlekeel operations`", style=_WARN))
-    if ended and ended.deadman:
-        grid.add_row("put aside", Text(f"by {ended.by}: {ended.reason}", style=_BAD))
+    grid.add_row("takeover", _takeover(takeover))
+    if takeover and takeover.ended and takeover.ended.deadman:
+        grid.add_row("put aside", Text(f"by {takeover.ended.by}: {takeover.ended.reason}", style=_BAD))
     if state.settling:
         grid.add_row("settling", Text(state.settling.sentence, style=_WARN))
     grid.add_row("last cycle", _cycle(state.cycle))
@@ -157,6 +159,16 @@ def mode(state: State) -> Text:
 def _paused(pause: PauseView) -> str:
     until = "until resumed" if pause.until_ms is None else f"until {units.moment(pause.until_ms)}"
     return f"{until}, by {pause.by}: {pause.reason}"
+
+
+def _takeover(last: TakeoverView | None) -> str:
+    """Whether the brokers' own shedding is off, and who did that."""
+    if last is None:
+        return "none: the brokers shed by their own settings"
+    if last.ended:
+        return f"ended {units.moment(last.ended.wall_ms)} by {last.ended.by}: {last.ended.reason}"
+    only = f", of {', '.join(last.namespaces)} only" if last.namespaces else ""
+    return f"in force since {units.moment(last.wall_ms)}, by {last.by}{only}: {last.reason}"
 
 
 def _cycle(cycle: CycleView | None) -> str:

@@ -45,7 +45,8 @@ class ConfigErrors(ConfigError):
 def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = None, allowed: str = "") -> ConfigError:
     """One finished problem: `file:config.yaml: cycle.interval = "x": not a duration (allowed: ...)`."""
     field = ".".join(path)
-    shown = HIDDEN if value is not None and is_secret(path) else value
+    secret = origin.startswith("secret:") or is_secret(path)
+    shown = HIDDEN if value is not None and secret else value
     given = "" if value is None or isinstance(value, dict) else f" = {spelled(shown)}"
     where = f"{origin}: " if origin else ""
     tail = f" (allowed: {allowed})" if allowed else ""

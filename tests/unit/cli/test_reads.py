@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import decoded
-from bundlekeel.daemon.answers.picture import BrokerView, MemberView
+from bundlekeel.daemon.answers.picture import BrokerView, EndedView, MemberView, TakeoverView
 from tests.support.fake_places import BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
@@ -33,6 +33,21 @@ def test_status_names_the_releases_of_the_others(sidecar: Sidecar) -> None:
     members = [MemberView(id="keel-9", version="0.0.9"), *state().members]
     sidecar.service.state = lambda: replace(state(), members=members)  # type: ignore[method-assign]
     assert "others keel-9 (0.0.9)" in " ".join(sidecar.run("status").stdout.split())
+
+
+def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> None:
+    """Without it nobody can tell whether mode recommend means that no balancer works."""
+    state = sidecar.service.state
+    taken = TakeoverView(active=True, by="ann", reason="go live", wall_ms=0, namespaces=["shop/a", "b/c"], ended=None)
+    ended = EndedView(by="bob", reason="release", wall_ms=0, deadman=False)
+
+    def said(takeover: TakeoverView | None) -> str:
+        sidecar.service.state = lambda: replace(state(), takeover=takeover)  # type: ignore[method-assign]
+        return " ".join(sidecar.run("status").stdout.split())
+
+    assert "takeover none: the brokers shed by their own settings" in said(None)
+    assert ", by ann, of shop/a, b/c only: go live" in said(taken) and "takeover in force since 19" in said(taken)
+    assert "by bob: release" in said(replace(taken, active=False, ended=ended))
 
 
 def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:

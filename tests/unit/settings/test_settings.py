@@ -137,6 +137,13 @@ class TestSources:
         with pytest.raises(ConfigError, match="secret:"):
             load_settings(None, environ={}, secrets_dir=tmp_path / "none")
 
+    def test_a_file_of_secrets_that_is_no_setting(self, tmp_path: Path) -> None:
+        """What is in it is not shown, whatever its name: it may be the address of a webhook."""
+        (tmp_path / "ops-chat-url").write_text("https://chat.example/services/T0/B0/x")
+        with pytest.raises(ConfigErrors) as found:
+            load_settings(None, environ={}, secrets_dir=tmp_path)
+        assert "unknown key" in str(found.value) and "chat.example" not in str(found.value)
+
     @pytest.mark.parametrize("text", ["", "# nothing", "parameters:\ncapacity:\napi:\n", "api: {}\nparameters: {}"])
     def test_empty_sections_say_nothing(self, tmp_path: Path, text: str) -> None:
         """A section whose lines are all comments is not an error."""
