@@ -50,10 +50,13 @@ class MoveView(Answer):
     target_after: Annotated[float, Doc("score of the target after, a ratio")]
     runner_up: Annotated[str, Doc("the next best target; empty: none")]
     traffic: Annotated[list[float], Doc("msg/s in, msg/s out, bytes/s in, bytes/s out")]
-    pressure: Annotated[list[float], Doc(
-            "what it uses of CPU (percent of a core), direct memory (MiB), bandwidth in and out (kbit/s), messages (msg/s) and "
-            "throughput (bytes/s), in this order"
-        )]
+    pressure: Annotated[
+        list[float],
+        Doc(
+            "what it uses of CPU (percent of a core), direct memory (MiB), bandwidth in and out (kbit/s), messages "
+            "(msg/s) and throughput (bytes/s), in this order"
+        ),
+    ]
     sentence: Sentence
 
 
