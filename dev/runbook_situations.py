@@ -59,14 +59,16 @@ _TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], en
 @dataclass(frozen=True, kw_only=True)
 class Situation:
     """What differs from the fake service. `state`: fields of it. `verdict`: of the last cycles. `checks`: of `doctor`
-    and the probes. `topic`: of the topic in a quota group."""
+    and the probes. `why`: of a broker, its verdict and what would change it; `codes`: with these. `topic`: of the
+    topic in a quota group."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
     verdict: tuple[Code, str] = (Code.HIT_COUNT, "2 brokers differ by up to 72.0% (>= 6.1%); seen in 1 of 8 reports")
     checks: tuple[Check, ...] = ()
     records: tuple[Json, ...] = ()
     channel: Mapping[str, Any] = field(default_factory=dict)
-    why: CodeView | None = None
+    why: tuple[str, str] | None = None
+    codes: tuple[CodeView, ...] = ()
     brokers: Callable[[list[BrokerView]], list[BrokerView]] = lambda rows: rows[:3]
     failsafe: Json = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
@@ -112,13 +114,13 @@ class SampleService(FakeService):
         return self._at.brokers(super().brokers())
 
     async def why(self, name: str) -> WhyView:
-        """One code."""
-        made, code = await super().why(name), self._at.why
-        if code is None:
+        """As given."""
+        made = await super().why(name)
+        if self._at.why is None:
             return made
-        wait = "wait for the remaining fresh reports: the difference has to last"
-        sentence = f"{name}: 85.0%, hot: low 1/8, high 0/2 fresh reports"
-        return replace(made, sentence=sentence, codes=[code], history=[], what_would_change_it=wait)
+        verdict, change = self._at.why
+        codes = list(self._at.codes)
+        return replace(made, sentence=f"{name}: {verdict}", codes=codes, history=[], what_would_change_it=change)
 
     def channel(self) -> ChannelSummary:
         """With what differs."""
@@ -196,6 +198,10 @@ def _asked(what: str) -> Json:
 def _audit(path: str, status: int) -> Json:
     sentence = f"somebody without valid credentials: POST {path} answered {status}"
     return {"kind": "audit", "wall_ms": NOW_MS, "by": "", "reason": "", "what": f"POST {path}", "sentence": sentence}
+
+
+def _code(code: Code, detail: str) -> CodeView:
+    return CodeView(code=code.value, explanation=EXPLANATIONS[code], detail=detail)
 
 
 _BAD_SETTINGS: Final = {
@@ -291,7 +297,16 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     ),
     "admin refused": Situation(checks=(*_STORE_ANSWERS, _REFUSED)),
     "requests refused": Situation(records=(_audit("/api/v1/pause", 401), _audit("/api/v1/mode", 401))),
-    "hot": Situation(why=CodeView(code=Code.HIT_COUNT.value, explanation=EXPLANATIONS[Code.HIT_COUNT])),
+    "hot": Situation(),
+    "overloaded": Situation(
+        why=("92.0%, hot: low 8/8, high 2/2 fresh reports",
+             f"{HOT} is hot, but a broker that took a bundle would be above 85% itself; add brokers"),
+        codes=(
+            _code(Code.TARGET_OVERLOADED, f"4 bundles, the first one {BUNDLE} limit 85%; until the load changes"),
+            _code(Code.COOL_DOWN, "2 bundles, the first one shop/orders/0x10000000_0x20000000; "
+                  "until 2026-09-21 14:45:10 UTC"),
+        ),
+    ),
     "excluded": Situation(brokers=_excluded),
     "own splits": Situation(records=(_OWN_SPLITS,)),
     "in flight": Situation(channel={"in_flight_oldest_seconds": _IN_FLIGHT_SECONDS}),
