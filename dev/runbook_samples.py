@@ -3,8 +3,8 @@ the page is about. A page has a mark before each sample:
 
     <!-- sample: COMMAND; SITUATION; LINES -->
 
-LINES: how the lines that are shown begin, separated by commas; lines that continue them are shown too. Without it all
-are.
+LINES: how the lines that are shown begin, separated by commas; lines that continue them are shown too, and `…` stands
+for those that are left out. Without it all are shown.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dev.wrong_inputs import apart
 
 _COLUMNS: Final = "96"
 _SOCKET: Final = "keel.sock"
+_LEFT_OUT: Final = "…"
 # A sample's indentation and mark, and the block of the sample, if it has been written.
 _MARK: Final = re.compile(r"^( *)<!-- sample: (.+?) -->\n(?:\s*```text\n.*?^ *```\n)?", re.MULTILINE | re.DOTALL)
 
@@ -45,13 +46,15 @@ def _renewed(found: re.Match[str]) -> str:
 
 
 def _chosen(lines: list[str], begin: list[str]) -> list[str]:
-    """Those that begin so, spaces apart, with the lines that continue them."""
+    """Those that begin so, spaces apart, with the lines that continue them, and the exit code; others are one `…`."""
+    if not begin:
+        return lines
     shown, taken = [], False
-    for line in lines:
+    for line in filter(None, lines):
         if line[:1].strip():
-            taken = " ".join(line.split()).startswith(tuple(begin))
-        if (taken and line) or not begin:
-            shown.append(line)
+            taken = " ".join(line.split()).startswith((*begin, "(exit code"))
+        if taken or shown[-1:] != [_LEFT_OUT]:
+            shown.append(line if taken else _LEFT_OUT)
     return shown
 
 
