@@ -249,6 +249,15 @@ def test_the_sidecar_shares_only_its_socket_with_the_broker(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", SIDECARS)
+def test_brokers_start_when_the_release_is_gone(case: str) -> None:
+    """`helm uninstall` deletes the chart's ConfigMaps; Pulsar's release has the volumes until its values change."""
+    made = {item["metadata"]["name"] for item in rendered(case) if item["kind"] == "ConfigMap"}
+    mounted = [volume["configMap"] for volume in broker_values(case)["extraVolumes"] if "configMap" in volume]
+    assert mounted and {volume["name"] for volume in mounted} <= made
+    assert all(volume["optional"] for volume in mounted)
+
+
+@pytest.mark.parametrize("case", SIDECARS)
 def test_the_drain_is_the_broker_containers_preStop(case: str) -> None:
     """A sidecar is stopped after the broker: a hook of its own would come too late."""
     data = of_kind(case, "ConfigMap", "keel-bundlekeel-sidecar")["data"]
