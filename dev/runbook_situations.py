@@ -1,4 +1,4 @@
-"""What a cluster looks like while an alert fires, as the fake service of the tests answers, for samples in runbooks."""
+"""What a cluster looks like, most of all while an alert fires, as the fake service of the tests answers, for samples."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.cli.wiring import Split
 from bundlekeel.core.channel.findings import Deadlines, findings
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.guard.external_moves import ExternalMove
@@ -39,6 +40,7 @@ from bundlekeel.daemon.state.documents import request_record
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import STOCK
+from bundlekeel.wiring.commands import would_take_over
 from tests.support.fake_channel import VIEW
 from tests.support.fake_places import BUNDLE
 from tests.support.fake_quotas import FakeQuotas, rates
@@ -158,6 +160,11 @@ class SampleWiring(FakeWiring):
         service.requests.operations = lambda: OperationsView(  # type: ignore[method-assign]
             drains=[drain] if at.blocked else [], cordons=[], warms=[], pins=[], exclusions=[], pauses=[]
         )
+
+    def takeover(self, settings: Any, *, split: Split, dry_run: bool, namespaces: Any = (), **_: Any) -> Json:
+        """Of a dry run, of brokers that all shed."""
+        assert dry_run
+        return would_take_over(dict.fromkeys(BROKERS, "true"), split, namespaces)
 
     def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
         """Six cycles of which two are missing."""

@@ -53,7 +53,9 @@ def test_a_line_for_each_broker_heeds_the_choice_of_brokers(file: Path) -> None:
     for target in targets:
         by_broker = "{{broker}}" in target.get("legendFormat", "")
         selectors = re.findall(r"(bundlekeel_\w+)\{([^}]*)\}", target["expr"])
-        heeding = {'broker=~"$broker"' in chosen for name, chosen in selectors if "broker" in KNOWN.labels.get(name, ())}
+        heeding = {
+            'broker=~"$broker"' in chosen for name, chosen in selectors if "broker" in KNOWN.labels.get(name, ())
+        }
         assert heeding <= {by_broker}, target["expr"]
 
 
