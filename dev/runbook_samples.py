@@ -58,7 +58,8 @@ def _chosen(lines: list[str], begin: list[str]) -> list[str]:
     """Those that begin so, spaces apart, with the lines that continue them, and the exit code; others are one `…`."""
     if not begin:
         return lines
-    shown, taken = [], False
+    shown: list[str] = []
+    taken = False
     for line in filter(None, lines):
         if line[:1].strip():
             taken = " ".join(line.split()).startswith((*begin, "(exit code"))

@@ -1,4 +1,4 @@
-"""What a cluster looks like, most of all while an alert fires, as the fake service of the tests answers, for samples."""
+"""What a cluster looks like, mostly while an alert fires, as the fake service of the tests answers, for samples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from bundlekeel.adapters.history import ParquetStore
 from bundlekeel.cli.wiring import Split
@@ -161,10 +161,12 @@ class SampleWiring(FakeWiring):
             drains=[drain] if at.blocked else [], cordons=[], warms=[], pins=[], exclusions=[], pauses=[]
         )
 
-    def takeover(self, settings: Any, *, split: Split, dry_run: bool, namespaces: Any = (), **_: Any) -> Json:
+    def takeover(
+        self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, tell: Any, namespaces: Any = ()
+    ) -> Json:
         """Of a dry run, of brokers that all shed."""
         assert dry_run
-        return would_take_over(dict.fromkeys(BROKERS, "true"), split, namespaces)
+        return would_take_over(dict.fromkeys(BROKERS, "true"), cast(Split, split), namespaces)
 
     def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
         """Six cycles of which two are missing."""
