@@ -1,4 +1,4 @@
-"""What a cluster looks like, most of all while an alert fires: how the fake service of the tests answers, for samples."""
+"""What a cluster looks like, mostly while an alert fires: what the fake service of the tests answers in samples."""
 
 from __future__ import annotations
 
