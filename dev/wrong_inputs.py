@@ -66,6 +66,7 @@ SETTINGS: Final = {
     "An unknown source of counters": f"{_STORE}counters: {{source: graphite}}\n",
     "Prometheus as the source, and no address of it": f"{_STORE}counters: {{source: prometheus}}\n",
     "A token file that is not there": f"{_STORE}admin: {{token_file: /nowhere/token}}\n",
+    "Two mistakes at once": f"{_STORE}mode: acts\ncycle: {{interval: soon}}\n",
     "Text that is not YAML": "metadata_store: [zk\n",
 }
 # What is wrong -> the arguments and what is on standard input.
