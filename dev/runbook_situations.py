@@ -1,4 +1,4 @@
-"""What a cluster looks like, mostly while an alert fires, as the fake service of the tests answers, for samples."""
+"""What a cluster looks like, mostly while an alert fires: what the fake service of the tests answers in samples."""
 
 from __future__ import annotations
 

@@ -65,6 +65,17 @@ def test_a_finding_past_its_deadline_says_what_a_person_can_do(tmp_path: Path) -
     assert "→ restart the leader broker" in shown and "→ nothing" not in shown
 
 
+def test_a_file_is_shown_as_it_is(tmp_path: Path) -> None:
+    """After the mark with its path; a second time changes nothing."""
+    page, path = tmp_path / "page.md", "deploy/systemd/bundlekeel.yaml"
+    page.write_text(f"The settings:\n\n<!-- file: {path} -->\n\n```yaml\nold\n```\n\nEnd.\n", encoding="utf-8")
+    once = with_samples(page)
+    shown = (RUNBOOKS.parents[2] / path).read_text(encoding="utf-8")
+    assert once == f"The settings:\n\n<!-- file: {path} -->\n\n```yaml\n{shown}```\n\nEnd.\n"
+    page.write_text(once, encoding="utf-8")
+    assert with_samples(page) == once
+
+
 def test_a_situation_that_there_is_not_is_refused(tmp_path: Path) -> None:
     """Else a page could keep a sample of nothing."""
     page = tmp_path / "page.md"
