@@ -290,7 +290,7 @@ def _section(example: _Example, answer: str) -> list[str]:
 
 def _curl(example: _Example) -> str:
     method, query, body = example.method, example.query, example.body
-    words = ["curl", "-sN" if example.stream else "-s"]
+    words = ["curl", "-sSN" if example.stream else "-sS"]
     words += ["--unix-socket", "bundlekeel.sock"] if example.socket else []
     words += [] if method == ("get" if body is None else "post") else ["-X", method.upper()]
     words += ["-H", "Content-Type: application/json", "-d", json.dumps(body)] if body is not None else []

@@ -32,7 +32,10 @@ change something through a sidecar need its unix socket (mode 0600) while no aut
 
 `-o table|wide|json|yaml`: tables have human units, JSON and YAML raw numbers ([their units](api.md)). Into a
 pipe every row is one line. `--watch` prints again every `--interval` seconds; JSON takes a line each time then.
-`NO_COLOR` and `COLUMNS` are heeded; `--install-completion` sets up the shell."""
+`NO_COLOR` and `COLUMNS` are heeded. `-h` after any command shows its options, `bundlekeel --version` the release,
+`bundlekeel --install-completion` sets up the shell.
+
+[Which commands act at once](../operations/by-hand.md#which-commands-act-at-once), and which are dry runs first."""
 
 _DECIDE = """\
 ## `decide`: lines in and out

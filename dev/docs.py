@@ -46,7 +46,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 Page = tuple[str, Callable[[], str]]
 
-RUNBOOKS = "docs/operations/runbooks/*.md"
+# Pages with samples of output, runbooks most of all, and with files of the sources.
+SAMPLED = ("docs/operations/**/*.md", "docs/concepts/simulator.md")
 
 # The first code of each group, in the order of the enum.
 _GROUPS = {
@@ -66,6 +67,7 @@ _SECTIONS = {
     "strategy": "What decides. Uncommented, these win over what the brokers have set (adopt_broker_settings)",
     "parameters": "Parameters: uncomment what is to differ; Pulsar's own keys (and units) are accepted as well",
     "capacity": "What brokers can carry, where their own report has no limit (NICs of VMs and pods) or a wrong one",
+    "windows": "When it may move bundles",
 }
 # Without them no sidecar starts on a cluster: the first in the example.
 _NEEDED = ("cluster", "metadata_store")
@@ -221,6 +223,7 @@ def parameters_page() -> str:
         f"<!-- {NOTE} -->",
         "",
         "Set them under `parameters` by our name or by any of Pulsar's keys (then in Pulsar's unit), each once.",
+        f"These may also stand at the top of the file: {', '.join(f'`{name}`' for name in TOP_LEVEL)}.",
         "With `adopt_broker_settings: true` the brokers' own values hold unless they are set here.",
         "That goes for stock values too: 1,000 msg/s, 1 MiB/s and 10 MiB/s are then minima (`min_unload_*`), which a",
         "small cluster may never reach; write `minUnloadMessage: 0` and so on beside it.",
@@ -398,7 +401,7 @@ PAGES: list[Page] = [
     ("docs/reference/scenario-format.md", format_page),
     ("docs/reference/reaction.md", reaction_page),
     *((path, partial(with_medians, ROOT / path)) for path in ("README.md", "docs/concepts/comparison.md")),
-    *((str(page.relative_to(ROOT)), partial(with_samples, page)) for page in sorted(ROOT.glob(RUNBOOKS))),
+    *((str(page.relative_to(ROOT)), partial(with_samples, page)) for one in SAMPLED for page in sorted(ROOT.glob(one))),
     *strategy_pages(),
 ]
 
@@ -449,19 +452,22 @@ def _yaml(value: Any) -> str:
 
 def _key_lines(row: SettingRow, *, indent: str = "", mark: str = "") -> list[str]:
     name = row.key.rpartition(".")[2]
-    comment = textwrap.wrap(
-        f"{row.why} ({row.allowed})",
+    lines = [*_comment(f"{row.why} ({row.allowed})", indent), f"{indent}{mark}{name}: {_yaml(plain(row.default, row))}"]
+    if row.key in _ITEMS:
+        lines += [f"{indent}# {name}:  # instead of the line above, for example"]
+        lines += [f"{indent}#   {line}" for line in _item_lines(row.key)]
+    return lines
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text,
         140,
         initial_indent=f"{indent}# ",
         subsequent_indent=f"{indent}#   ",
         break_long_words=False,
         break_on_hyphens=False,
     )
-    lines = [*comment, f"{indent}{mark}{name}: {_yaml(plain(row.default, row))}"]
-    if row.key in _ITEMS:
-        lines += [f"{indent}# {name}:  # instead of the line above, for example"]
-        lines += [f"{indent}#   {line}" for line in _item_lines(row.key)]
-    return lines
 
 
 def _section_lines(inside: Sequence[SettingRow]) -> list[str]:
@@ -484,7 +490,7 @@ def _parameter_lines() -> list[str]:
         if row["name"] not in TOP_LEVEL:
             unit = "" if row["unit"] in ("true/false", "names") else f"; {row['unit']}"
             users = "" if row["used_by"] == "all" else f"; used by {row['used_by']}"
-            lines.append(f"  # {row['why']} ({row['allowed']}{unit}{users})")
+            lines += _comment(f"{row['why']} ({row['allowed']}{unit}{users})", "  ")
             lines.append(f"  # {row['name']}: {_yaml(row['default'])}")
     return lines
 

@@ -53,9 +53,16 @@ def _sidecar() -> tuple[float, float]:
 
 
 def _command(*arguments: str) -> tuple[float, float]:
-    process = subprocess.Popen([sys.executable, "-m", "bundlekeel", *arguments], stdout=subprocess.DEVNULL)
+    # Not `ru_maxrss`: in a child it begins with what its parent held.
+    status = 'import atexit, sys; atexit.register(lambda: sys.stderr.write(open("/proc/self/status").read()))'
+    code = f"{status}\nfrom bundlekeel.wiring import main; main()"
+    command = [sys.executable, "-c", code, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    peak = next(line for line in process.stderr if line.startswith("VmHWM:"))
     used = os.wait4(process.pid, 0)[2]
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    process.stderr.close()
+    return used.ru_utime + used.ru_stime, int(peak.split()[1]) / 1024
 
 
 def figures() -> Iterator[tuple[str, float, float]]:

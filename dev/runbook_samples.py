@@ -1,10 +1,11 @@
-"""Samples of output in the runbooks: what the commands print over the fake service of the tests, in the situation that
-the page is about. A page has a mark before each sample:
+"""Samples of output, in the runbooks most of all: what the commands print over the fake service of the tests, in the
+situation that the page is about. A page has a mark before each sample:
 
     <!-- sample: COMMAND; SITUATION; LINES -->
 
-LINES: how the lines that are shown begin, separated by commas; lines that continue them are shown too. Without it all
-are.
+LINES: how the lines that are shown begin, separated by commas; lines that continue them are shown too, and `…` stands
+for those that are left out. Without it all are shown. Files of the sources are shown in the same way:
+`<!-- file: PATH -->`.
 """
 
 from __future__ import annotations
@@ -26,13 +27,22 @@ from dev.wrong_inputs import apart
 
 _COLUMNS: Final = "96"
 _SOCKET: Final = "keel.sock"
+_LEFT_OUT: Final = "…"
 # A sample's indentation and mark, and the block of the sample, if it has been written.
 _MARK: Final = re.compile(r"^( *)<!-- sample: (.+?) -->\n(?:\s*```text\n.*?^ *```\n)?", re.MULTILINE | re.DOTALL)
+_FILE: Final = re.compile(r"^<!-- file: (\S+) -->\n(?:\n```\w+\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
+_ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def with_samples(page: Path) -> str:
-    """A page with its samples renewed. KeyError for a situation that there is not."""
-    return _MARK.sub(_renewed, page.read_text(encoding="utf-8"))
+    """A page with its samples and files renewed. KeyError for a situation that there is not."""
+    return _FILE.sub(_shown, _MARK.sub(_renewed, page.read_text(encoding="utf-8")))
+
+
+def _shown(found: re.Match[str]) -> str:
+    path = found[1]
+    kind = "ini" if path.endswith(".service") else "yaml"
+    return f"<!-- file: {path} -->\n\n```{kind}\n{(_ROOT / path).read_text(encoding='utf-8')}```\n"
 
 
 def _renewed(found: re.Match[str]) -> str:
@@ -45,13 +55,16 @@ def _renewed(found: re.Match[str]) -> str:
 
 
 def _chosen(lines: list[str], begin: list[str]) -> list[str]:
-    """Those that begin so, spaces apart, with the lines that continue them."""
-    shown, taken = [], False
-    for line in lines:
+    """Those that begin so, spaces apart, with the lines that continue them, and the exit code; others are one `…`."""
+    if not begin:
+        return lines
+    shown: list[str] = []
+    taken = False
+    for line in filter(None, lines):
         if line[:1].strip():
-            taken = " ".join(line.split()).startswith(tuple(begin))
-        if (taken and line) or not begin:
-            shown.append(line)
+            taken = " ".join(line.split()).startswith((*begin, "(exit code"))
+        if taken or shown[-1:] != [_LEFT_OUT]:
+            shown.append(line if taken else _LEFT_OUT)
     return shown
 
 

@@ -1,4 +1,4 @@
-"""What a cluster looks like while an alert fires, as the fake service of the tests answers, for samples in runbooks."""
+"""What a cluster looks like, mostly while an alert fires: what the fake service of the tests answers in samples."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.cli.wiring import Split
+from bundlekeel.core.channel.findings import Deadlines, findings
+from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.planning.effects import NO_BENEFIT, Effect
@@ -21,6 +24,7 @@ from bundlekeel.daemon.answers.picture import (
     CodeView,
     CycleVerdict,
     EndedView,
+    ImbalanceView,
     LedgerView,
     MemberView,
     PauseView,
@@ -31,9 +35,13 @@ from bundlekeel.daemon.answers.picture import (
 )
 from bundlekeel.daemon.answers.quotas import GroupDetailView
 from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.sources.channel_watch import finding_view
 from bundlekeel.daemon.state.documents import request_record
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.parameters import STOCK
+from bundlekeel.wiring.commands import would_take_over
+from tests.support.fake_channel import VIEW
 from tests.support.fake_places import BUNDLE
 from tests.support.fake_quotas import FakeQuotas, rates
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
@@ -42,6 +50,9 @@ from tests.support.history_cases import records_of, sequence
 
 HOT, COOL, QUIET = BROKERS
 STORE: Final = "zk:zk1:2181/pulsar"
+# Sidecars in Kubernetes: their pods, a hyphen and six hexadecimal digits.
+LEADER, FOLLOWER = "bundlekeel-7c9d5b-k4x2p-3f9a1c", "bundlekeel-7c9d5b-w8zt6-b07e52"
+_IN_FLIGHT_SECONDS: Final = 7_530.0
 _WHO: Final = {"by": "ann", "reason": "broker upgrade"}
 _BALANCED: Final = (Code.BALANCED, "the brokers differ by up to 3.1% (< 6.1%)")
 _TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], ended=None, by="ann", reason="go live")
@@ -50,14 +61,16 @@ _TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], en
 @dataclass(frozen=True, kw_only=True)
 class Situation:
     """What differs from the fake service. `state`: fields of it. `verdict`: of the last cycles. `checks`: of `doctor`
-    and the probes. `topic`: of the topic in a quota group."""
+    and the probes. `why`: of a broker, its verdict and what would change it; `codes`: with these. `topic`: of the
+    topic in a quota group."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
     verdict: tuple[Code, str] = (Code.HIT_COUNT, "2 brokers differ by up to 72.0% (>= 6.1%); seen in 1 of 8 reports")
     checks: tuple[Check, ...] = ()
     records: tuple[Json, ...] = ()
     channel: Mapping[str, Any] = field(default_factory=dict)
-    why: CodeView | None = None
+    why: tuple[str, str] | None = None
+    codes: tuple[CodeView, ...] = ()
     brokers: Callable[[list[BrokerView]], list[BrokerView]] = lambda rows: rows[:3]
     failsafe: Json = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
@@ -94,30 +107,37 @@ class SampleService(FakeService):
 
     def state(self) -> State:
         """With what differs."""
-        return replace(super().state(), **self._at.state)
+        made = super().state()
+        leader, other = (replace(item, id=id) for item, id in zip(made.members, (LEADER, FOLLOWER), strict=True))
+        return replace(made, **{"member": LEADER, "leader": leader, "members": [leader, other], **self._at.state})
 
     def brokers(self) -> list[BrokerView]:
         """Three of them, unless one more is what it is about."""
         return self._at.brokers(super().brokers())
 
     async def why(self, name: str) -> WhyView:
-        """One code."""
-        made, code = await super().why(name), self._at.why
-        if code is None:
+        """As given."""
+        made = await super().why(name)
+        if self._at.why is None:
             return made
-        wait = "wait for the remaining fresh reports: the difference has to last"
-        sentence = f"{name}: 85.0%, hot: low 1/8, high 0/2 fresh reports"
-        return replace(made, sentence=sentence, codes=[code], history=[], what_would_change_it=wait)
+        verdict, change = self._at.why
+        codes = list(self._at.codes)
+        return replace(made, sentence=f"{name}: {verdict}", codes=codes, history=[], what_would_change_it=change)
 
     def channel(self) -> ChannelSummary:
         """With what differs."""
         return replace(super().channel(), **self._at.channel)
 
     def channel_findings(self) -> list[FindingView]:
-        """Since two hours, unless the channel is in order. By the clock, because the command prints ages."""
-        since = round(time.time() * 1000) - 7_530_000
-        rows = [replace(row, since_ms=since, deadline_ms=since + 90_000) for row in super().channel_findings()]
-        return rows if self._at.channel.get("findings", True) else []
+        """What the core says of a bundle that has been releasing for two hours, unless the channel is in order. By the
+        clock, because the command prints ages."""
+        if not self._at.channel.get("findings", True):
+            return []
+        now = round(time.time() * 1000)
+        began = now - round(1000 * _IN_FLIGHT_SECONDS)
+        bundle = next(name for name, unit in VIEW.units.items() if unit.state is UnitState.RELEASING)
+        units = {bundle: replace(VIEW.units[bundle], timestamp_ms=began)}
+        return [*map(finding_view, findings(units, {bundle: began}, (), BROKERS, Deadlines(), now))]
 
     def live(self) -> list[Check]:
         """As given."""
@@ -140,6 +160,13 @@ class SampleWiring(FakeWiring):
         service.requests.operations = lambda: OperationsView(  # type: ignore[method-assign]
             drains=[drain] if at.blocked else [], cordons=[], warms=[], pins=[], exclusions=[], pauses=[]
         )
+
+    def takeover(
+        self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, tell: Any, namespaces: Any = ()
+    ) -> Json:
+        """Of a dry run, of brokers that all shed."""
+        assert dry_run
+        return would_take_over(dict.fromkeys(BROKERS, "true"), cast(Split, split), namespaces)
 
     def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
         """Six cycles of which two are missing."""
@@ -182,6 +209,10 @@ def _audit(path: str, status: int) -> Json:
     return {"kind": "audit", "wall_ms": NOW_MS, "by": "", "reason": "", "what": f"POST {path}", "sentence": sentence}
 
 
+def _code(code: Code, detail: str) -> CodeView:
+    return CodeView(code=code.value, explanation=EXPLANATIONS[code], detail=detail)
+
+
 _BAD_SETTINGS: Final = {
     "kind": "settings",
     "wall_ms": NOW_MS,
@@ -203,9 +234,10 @@ _EFFECT: Final = Effect(
 ).record()  # fmt: skip
 _STORE_ANSWERS: Final = (
     Check.passed("metadata store", f"{STORE} answers"),
-    Check.passed("session", "negotiated 10 s, heartbeat every 1 s"),
+    Check.passed("session", "negotiated 10 s, heartbeat every 2 s"),
     Check.passed("own root", "reads and writes below our own root"),
 )
+_STOCK: Final = ", ".join(f"{key} {value} (default of its release)" for key, value in STOCK.items())
 _REFUSED: Final = Check.failed(
     "admin API",
     f"{COOL}: AdminUnauthorized: 401 Unauthorized",
@@ -245,20 +277,48 @@ _PUT_ASIDE: Final = EndedView(
 SITUATIONS: Final[Mapping[str, Situation]] = {
     "good": Situation(
         state={"mode": "act", "acting": True, "acting_obstacle": None, "takeover": _TAKEN_OVER,
+               "imbalance": ImbalanceView(throughput_max_mean=1.89, score_max_mean=1.04),
                "ledger": LedgerView(entries=0, unsettled=[])},
         verdict=_BALANCED,
-        checks=(*_STORE_ANSWERS, Check.passed("brokers", "3 registered, mode modular"),
-                Check.passed("reports", "3 usable"), Check.passed("admin API", "3 brokers show their configuration"),
-                Check.passed("live loads", "3 brokers: live 3"),
-                Check.passed("brokers' own shedding", "off on every broker that answered")),
+        checks=(
+            *_STORE_ANSWERS, Check.passed("documents", "everything below our root can be read"),
+            Check.passed("sidecars", f"2 seats taken, led by {LEADER}"),
+            Check.passed(
+                "hosts of the API",
+                "localhost; /metrics and the probes: every IP address too; `api.allowed_hosts` adds names",
+            ),
+            Check.passed("brokers", "3 registered, mode modular"), Check.passed("cluster name", "local"),
+            Check.passed("configuration store", STORE), Check.passed("reports", "3 usable"),
+            Check.passed("admin API", "3 brokers show their configuration"),
+            Check.passed("load reports of brokers", f"all 3 brokers: {_STOCK}"),
+            Check.passed("live loads", "3 brokers: live 3"), Check.passed("load manager", "ModularLoadManagerImpl"),
+            Check.passed("brokers' own shedding", "off on every broker that answered"),
+            Check.passed("brokers' own splits", "off on every broker that answered"),
+            Check.passed("Pulsar's leader broker", COOL),
+            Check.passed("bandwidth", "every broker has a bandwidth limit"),
+            Check.passed("CPU figures", "no sign that brokers share a CPU"),
+            Check.passed("clocks", "no broker's clock is ahead of ours"),
+            Check.passed("placement of new bundles", "LeastResourceUsageWithWeight"),
+            Check.passed("policies", "0 isolation policies, 0 in groups"),
+        ),
         channel={"findings": {}, "in_flight_oldest_seconds": 0.0},
         brokers=_good,
     ),
     "admin refused": Situation(checks=(*_STORE_ANSWERS, _REFUSED)),
     "requests refused": Situation(records=(_audit("/api/v1/pause", 401), _audit("/api/v1/mode", 401))),
-    "hot": Situation(why=CodeView(code=Code.HIT_COUNT.value, explanation=EXPLANATIONS[Code.HIT_COUNT])),
+    "hot": Situation(),
+    "overloaded": Situation(
+        why=("92.0%, hot: low 8/8, high 2/2 fresh reports",
+             f"{HOT} is hot, but a broker that took a bundle would be above 85% itself; add brokers"),
+        codes=(
+            _code(Code.TARGET_OVERLOADED, f"4 bundles, the first one {BUNDLE} limit 85%; until the load changes"),
+            _code(Code.COOL_DOWN, "2 bundles, the first one shop/orders/0x10000000_0x20000000; "
+                  "until 2026-09-21 14:45:10 UTC"),
+        ),
+    ),
     "excluded": Situation(brokers=_excluded),
     "own splits": Situation(records=(_OWN_SPLITS,)),
+    "in flight": Situation(channel={"in_flight_oldest_seconds": _IN_FLIGHT_SECONDS}),
     "incomplete": Situation(verdict=(Code.INCOMPLETE_PICTURE, "2 of 3 brokers have no usable report")),
     "no channel": Situation(channel={"up": False, "detail": "no broker's web service answers", "findings": {}}),
     "counters": Situation(checks=(*_STORE_ANSWERS, _NO_COUNTERS)),
@@ -301,7 +361,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
         records=(_asked("mode recommend"),),
     ),
     "two leaders": Situation(
-        state={"member": "pod-b", "leader": MemberView(id="pod-b", seat=0, epoch=6), "epoch": 6},
+        state={"member": FOLLOWER, "leader": MemberView(id=FOLLOWER, seat=0, epoch=6), "epoch": 6},
     ),
     "error": Situation(verdict=(Code.INTERNAL_ERROR, "the cycle failed unexpectedly; see the log")),
 }  # fmt: skip

@@ -13,15 +13,22 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, cast
 from unittest import mock
 
 import httpx
+import structlog
 
 from bundlekeel import wiring
+from bundlekeel.api import ApiServer
 from bundlekeel.api.app import create_app
+from bundlekeel.api.auth import AccessRules
 from bundlekeel.daemon.answers.service import Service
 from dev import NOTE
+from dev.loop_thread import LoopThread
+from tests.support.security import Tokens, access_for
+from tests.support.world import FakeCluster, FakeSidecar
 
 _COLUMNS: Final = "110"
 _FILE: Final = "bundlekeel.yaml"
@@ -59,6 +66,7 @@ SETTINGS: Final = {
     "An unknown source of counters": f"{_STORE}counters: {{source: graphite}}\n",
     "Prometheus as the source, and no address of it": f"{_STORE}counters: {{source: prometheus}}\n",
     "A token file that is not there": f"{_STORE}admin: {{token_file: /nowhere/token}}\n",
+    "Two mistakes at once": f"{_STORE}mode: acts\ncycle: {{interval: soon}}\n",
     "Text that is not YAML": "metadata_store: [zk\n",
 }
 # What is wrong -> the arguments and what is on standard input.
@@ -91,6 +99,19 @@ COMMANDS: Final = {
         json.dumps({"reset": {"strategy": "avg", "config": {"maxUnloadPercentage": "half"}}}) + "\n",
     ),
 }
+# What is wrong -> the arguments, to a sidecar that leads three brokers, b1:8080 to b3:8080, in mode `recommend`.
+REFUSALS: Final = {
+    "A broker that is not registered": ("drain", "b9:8080"),
+    "A bundle that there is not": ("transfer", "shop/orders/0x00000000_0x40000000", "--to", "b2:8080"),
+    "A namespace where a bundle or topic belongs": ("why", "shop/orders"),
+    "A mode above that of the settings file": ("mode", "act", "--reason", "go live"),
+    "The end of a pause that there is not": ("resume", "--reason", "all well"),
+    "The end of a cordon that there is not": ("uncordon", "b1:8080", "--reason", "disks are in"),
+    "A plan that there is not any more": ("plan", "execute", "5f0c3a1be2d4977a", "--reason", "even it out"),
+    "A task that there is not": ("stop", "t-9", "--reason", "too slow"),
+}
+# The same, to a sidecar without a seat.
+WITHOUT_SEAT: Final = {"A plan of a sidecar without a seat": ("plan",)}
 # What is wrong -> method, path and body.
 REQUESTS: Final[Mapping[str, tuple[str, str, Any]]] = {
     "A scale below zero": ("POST", "/api/v1/plans", {"traffic_scale": -1}),
@@ -100,6 +121,14 @@ REQUESTS: Final[Mapping[str, tuple[str, str, Any]]] = {
     "An unknown kind of record": ("GET", "/api/v1/journal?kind=moves", None),
     "A body that is not an object": ("POST", "/api/v1/pause", ["upgrade"]),
 }
+# What is wrong with a pause that comes over TCP -> its token, or the role of one; None: `api.auth` is not configured.
+PAUSES: Final[Mapping[str, str | None]] = {
+    "A change over TCP while `api.auth` is not configured": None,
+    "No token where one is needed": "",
+    "A token that is not in the file": "wrong",
+    "A token of a role that is too low": "viewer",
+}
+_ALL: Final[tuple[Mapping[str, Any], ...]] = (SETTINGS, COMMANDS, REFUSALS, WITHOUT_SEAT, REQUESTS, PAUSES)
 
 
 def wrong_inputs_page() -> str:
@@ -109,7 +138,7 @@ def wrong_inputs_page() -> str:
         "",
         f"<!-- {NOTE} -->",
         "",
-        f"{len(SETTINGS) + len(COMMANDS) + len(REQUESTS)} wrong inputs, given to the product by the generator of this",
+        f"{sum(map(len, _ALL))} wrong inputs, given to the product by the generator of this",
         "page. A message names the field, the value and what is allowed, or the next step.",
         "",
     ]
@@ -123,9 +152,19 @@ def wrong_inputs_page() -> str:
         for title, (arguments, given) in COMMANDS.items():
             lines += [f"### {title}", "", *(["```", *given.splitlines(), "```", ""] if given else [])]
             lines += _ran(*arguments, given=given)
-    lines += ["## HTTP API", ""]
-    for title, request in REQUESTS.items():
-        lines += [f"### {title}", "", *asyncio.run(_asked(*request))]
+        lines += ["## What a running sidecar refuses", ""]
+        lines += ["It leads the brokers `b1:8080`, `b2:8080` and `b3:8080` in mode `recommend`.", ""]
+        with structlog.testing.capture_logs(), _Sidecars():
+            for socket, refused in (("a.sock", REFUSALS), ("b.sock", WITHOUT_SEAT)):
+                os.environ["BUNDLEKEEL_SOCKET"] = socket
+                for title, arguments in refused.items():
+                    lines += [f"### {title}", "", *_ran(*arguments)]
+        lines += ["## HTTP API", ""]
+        for title, request in REQUESTS.items():
+            lines += [f"### {title}", "", *asyncio.run(_asked(*request))]
+        tokens = Tokens(Path())
+        for title, token in PAUSES.items():
+            lines += [f"### {title}", "", *asyncio.run(_paused(tokens, token))]
     return "\n".join(lines)
 
 
@@ -159,12 +198,50 @@ def _ran(*arguments: str, given: str = "") -> list[str]:
     return ["```text", f"$ {shlex.join(('bundlekeel', *arguments))}", *printed, f"(exit code {code})", "```", ""]
 
 
-async def _asked(method: str, path: str, body: Any) -> list[str]:
+class _Sidecars(LoopThread):
+    """Two sidecars over fakes, of which one has a seat and leads, behind the sockets `a.sock` and `b.sock`."""
+
+    def __init__(self) -> None:
+        super().__init__("refusing sidecars")
+        self._servers: list[ApiServer] = []
+
+    async def _listen(self) -> None:
+        cluster = FakeCluster()
+        for name in ("a", "b"):
+            made = FakeSidecar(cluster, name, mode="recommend", settings={"leadership.seats": 1})
+            await made.lead()
+            if made.leadership.role == "leader":
+                await made.cycle.turn()
+            self._servers.append(ApiServer(made.service, "127.0.0.1", 0, Path(f"{name}.sock")))
+            await self._servers[-1].start()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            await server.stop()
+
+
+async def _paused(tokens: Tokens, token: str | None) -> list[str]:
+    access = None if token is None else access_for(tokens)
+    headers = {"Authorization": f"Bearer {tokens.tokens.get(token, token)}"} if token else {}
+    return await _asked(
+        "POST", "/api/v1/pause", {"reason": "upgrade"}, headers, mutations=access is not None, access=access
+    )
+
+
+async def _asked(
+    method: str,
+    path: str,
+    body: Any,
+    headers: Mapping[str, str] = MappingProxyType({}),
+    *,
+    mutations: bool = True,
+    access: AccessRules | None = None,
+) -> list[str]:
     """A request and its answer. None of these reaches the service behind the API."""
-    app = create_app(cast(Service, None), mutations=True)
+    app = create_app(cast(Service, None), mutations=mutations, access=access)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        answer = await client.request(method, path, json=body)
+        answer = await client.request(method, path, json=body, headers=headers)
     told = json.dumps(answer.json(), indent=1, ensure_ascii=False).splitlines()
     sent = f"{method} {path}" + ("" if body is None else f"  {json.dumps(body)}")
     return ["```text", sent, f"HTTP {answer.status_code}", *told, "```", ""]

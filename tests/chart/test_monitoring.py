@@ -14,6 +14,7 @@ from tests.support.chart import Object, of_kind
 
 TUNED = {
     "monitoring": {
+        "cluster": "eu-pulsar",
         "scrapeTimeout": "5s",
         "relabelings": [{"targetLabel": "region", "replacement": "eu"}],
         "metricRelabelings": [{"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"}],
@@ -63,7 +64,8 @@ def test_scraping_can_be_tuned(tuned: list[Object]) -> None:
     endpoint = _endpoint(tuned)
     assert endpoint["scrapeTimeout"] == "5s"
     assert endpoint["relabelings"][-1] == {"targetLabel": "region", "replacement": "eu"}
-    assert [item["targetLabel"] for item in endpoint["relabelings"][:-1]] == ["job", "cluster"]
+    own = {item["targetLabel"]: item["replacement"] for item in endpoint["relabelings"][:-1]}
+    assert own == {"job": "bundlekeel", "cluster": "eu-pulsar"}
     assert endpoint["metricRelabelings"] == TUNED["monitoring"]["metricRelabelings"]
     untouched = of_kind("prometheus-operator", "ServiceMonitor")["spec"]["endpoints"][0]
     assert not {"scrapeTimeout", "metricRelabelings"} & set(untouched)

@@ -58,13 +58,14 @@ def test_the_failsafe_is_confined_as_the_sidecar_is() -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_page_shows_the_file_itself(unit: str) -> None:
-    """Not a copy; mkdocs puts it there."""
-    assert f'```ini\n--8<-- "deploy/systemd/{unit}.service"\n```' in PAGE.read_text(encoding="utf-8")
+    """Whole, and as it is."""
+    assert f"```ini\n{(FOLDER / f'{unit}.service').read_text(encoding='utf-8')}```" in PAGE.read_text(encoding="utf-8")
 
 
 def test_the_settings_keep_to_the_folders_of_the_unit() -> None:
     """All else is read-only to it; the page shows this file."""
-    assert '```yaml\n--8<-- "deploy/systemd/bundlekeel.yaml"\n```' in PAGE.read_text(encoding="utf-8")
+    shown = (FOLDER / "bundlekeel.yaml").read_text(encoding="utf-8")
+    assert f"```yaml\n{shown}```" in PAGE.read_text(encoding="utf-8")
     made = load_settings(FOLDER / "bundlekeel.yaml", environ={}).settings
     folders = dict(line.split("=") for line in _lines("bundlekeel") if re.match(r"(State|Runtime)Directory=", line))
     state, runtime = Path("/var/lib", folders["StateDirectory"]), Path("/run", folders["RuntimeDirectory"])

@@ -226,6 +226,7 @@ class FakeService(FakeChannel, FakeOverview):
         ]
         self.paused: PauseView | None = None
         self.mode: Mode = "recommend"
+        self.task_state = "done"
         self.mode_ceiling: Mode = "act"
         self.checks = [Check(name=name, ok=True, detail="fine") for name in ("store", "picture")]
         self.findings = [
@@ -416,9 +417,9 @@ class FakeService(FakeChannel, FakeOverview):
         return Submitted(hash=hash_, moves=1, splits=0, task="t-1", state="waiting", review=None)
 
     async def tasks(self) -> list[TaskView]:
-        """One finished execution."""
+        """One execution, finished unless `task_state` says otherwise."""
         self._called("tasks")
-        return [TaskView(task="t-1", hash=HASH, state="done", detail="1 of 1 landed", moves=[])]
+        return [TaskView(task="t-1", hash=HASH, state=self.task_state, detail="1 of 1 landed", moves=[])]
 
     async def pause(self, *, reason: str, by: str, seconds: float | None) -> PauseView:
         """Remembers the pause."""

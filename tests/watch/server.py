@@ -79,7 +79,7 @@ async def has(http: httpx.AsyncClient, query: str) -> bool:
 
 def concrete(query: str) -> str:
     """A panel query as Grafana sends it."""
-    for variable in ("$cluster", "$job", "$instance"):
+    for variable in ("$cluster", "$job", "$instance", "$broker"):
         query = query.replace(variable, ".*")
     # Half a day ago is before this Prometheus, and it may end before the next fifth minute.
     query = query.replace(" offset 12h", "").replace("[24h:5m]", "[24h:15s]")

@@ -46,6 +46,19 @@ def test_loads_on_panels_are_those_of_the_leader(place: str, query: str) -> None
     assert query.count("} == on (cluster, job) group_left () max by (cluster, job) (bundlekeel_leader{") >= len(loads)
 
 
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_a_line_for_each_broker_heeds_the_choice_of_brokers(file: Path) -> None:
+    """A hundred brokers are hundreds of lines; what counts or compares all of them does not change."""
+    targets = [target for panel in flat(json.loads(file.read_text())) for target in panel.get("targets", [])]
+    for target in targets:
+        by_broker = "{{broker}}" in target.get("legendFormat", "")
+        selectors = re.findall(r"(bundlekeel_\w+)\{([^}]*)\}", target["expr"])
+        heeding = {
+            'broker=~"$broker"' in chosen for name, chosen in selectors if "broker" in KNOWN.labels.get(name, ())
+        }
+        assert heeding <= {by_broker}, target["expr"]
+
+
 @pytest.mark.parametrize("prefix", ["shadow_", "trace_", "thresholds_", "settings_", "unreadable_"])
 def test_each_metric_of_a_part_is_on_a_panel(prefix: str) -> None:
     """Who turns it on, or changes the settings, finds all of it on a dashboard."""
@@ -239,10 +252,12 @@ def test_dashboards_are_whole(file: Path) -> None:
     assert text == json.dumps(board, indent=2, sort_keys=True) + "\n"
     assert board["uid"] == file.stem and board["schemaVersion"] > 0 and not board["editable"]
     variables = {item["name"]: item for item in board["templating"]["list"]}
-    assert set(variables) == {"datasource", "runbooks", "page", *TARGET}
-    assert all(variables[name]["allValue"] == ".*" and variables[name]["includeAll"] for name in TARGET)
-    chosen = {name: re.findall(r"\$(\w+)", variables[name]["query"]) for name in TARGET}
-    assert chosen == {"cluster": [], "job": ["cluster"], "instance": ["cluster", "job"]}
+    choices = {*TARGET, "broker"}
+    assert set(variables) == {"datasource", "runbooks", "page", *choices}
+    assert all(variables[name]["allValue"] == ".*" and variables[name]["includeAll"] for name in choices)
+    chosen = {name: re.findall(r"\$(\w+)", variables[name]["query"]) for name in choices}
+    narrowed = ["cluster", "job"]
+    assert chosen == {"cluster": [], "job": ["cluster"], "instance": narrowed, "broker": narrowed}
     ids = [panel["id"] for panel in flat(board)]
     assert len(set(ids)) == len(ids)
     taken: set[tuple[int, int]] = set()

@@ -261,9 +261,13 @@ async def test_commands_of_runbooks_in_kubernetes(tmp_path: Path, status: str, p
 
 
 async def test_get_of_runbooks_on_a_host(tmp_path: Path) -> None:
-    """By the sidecar's socket, whatever its port and TLS; at a broker by its address. What does not answer says so."""
+    """By the sidecar's socket, whatever its port and TLS; at a broker by its address. What does not answer says so.
+    Other commands find settings and token, in the folders of the guide for hosts."""
     guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sh\n(logs.*?)^```", guide, FLAGS)
+    host = (ROOT / "docs/operations/systemd.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"^export (BUNDLEKEEL_CONFIG=\S+) (BUNDLEKEEL_SECRETS_DIR=\S+)", host, re.MULTILINE)
+    assert [f"export {setting}\n" in block for setting in named] == [True, True]
     server = ApiServer(SampleService(SITUATIONS["no leader"]), "127.0.0.1", 0, tmp_path / "keel.sock")
     url = await server.start()
     script = block.replace("/run/bundlekeel/bundlekeel.sock", str(tmp_path / "keel.sock"))

@@ -62,6 +62,8 @@ def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     ) -> None:
         """Test every connection and permission; say what is wrong and how to fix it. Exit code 1 on errors.
 
+        Without --for it asks no sidecar: of the options that name one it heeds -c alone.
+
         With --for act: whether mode `act` is safe now, check by check with the next step. Exit code 1: it is not.
         """
         if purpose is None:

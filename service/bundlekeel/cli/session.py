@@ -61,7 +61,7 @@ EveryOption = Annotated[
 ]
 RoundsOption = Annotated[int, typer.Option("--rounds", hidden=True, help="End --watch after that many prints.")]
 SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="24h, today, yesterday or 2026-11-22T18:05.")
+    str | None, typer.Option("--since", metavar="TIME", help="24h, today, yesterday or 2026-11-22T18:05 (local).")
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="As --since; without it: until now.")]
 LimitOption = Annotated[

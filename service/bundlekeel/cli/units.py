@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 DASH = "–"
-LONG = "%Y-%m-%d %H:%M:%S"
-SHORT = "%m-%d %H:%M:%S"
+LONG = "%Y-%m-%d %H:%M:%S %Z"
+SHORT = "%m-%d %H:%M:%S %Z"
 _BIG = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -70,7 +70,7 @@ def age(seconds: float | None) -> str:
 
 
 def moment(wall_ms: float | None, *, short: bool = False) -> str:
-    """A point in time, local, to the second; `short` leaves out the year."""
+    """A point in time, local, with the zone, to the second; `short` leaves out the year."""
     if wall_ms is None:
         return DASH
     return dt.datetime.fromtimestamp(wall_ms / 1000, tz=dt.UTC).astimezone().strftime(SHORT if short else LONG)

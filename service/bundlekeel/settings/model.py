@@ -179,7 +179,8 @@ class CapacitySettings(Section):
         pairs = (("cores", "cpu"), ("nic_gbps", "bandwidth"), ("direct_memory_mb", "direct_memory"))
         for limit, resource in pairs:
             if getattr(self, limit) is not None and getattr(self, resource) is not None:
-                raise InvalidSetting(f"{resource} is ignored, so {limit} would have no effect", field=limit)
+                text = f"{resource} is ignored, so {limit} would have no effect"
+                raise InvalidSetting(text, field=limit, allowed=f"{limit}, or {resource}: ignore; not both")
         if self == CapacitySettings.model_construct():
             raise InvalidSetting("sets nothing", allowed=", ".join(CapacitySettings.model_fields))
         return self
@@ -461,7 +462,8 @@ class Settings(Section):
     def store_url(self) -> str:
         """`metadata_store`. ConfigError when it is not set: there is no default that could be meant."""
         if self.metadata_store is None:
-            allowed = "the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar; settings file: -c FILE"
+            files = "settings file: -c FILE, or BUNDLEKEEL_CONFIG"
+            allowed = f"the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar; {files}"
             raise ConfigError(f"metadata_store: it is missing (allowed: {allowed})", field="metadata_store")
         return self.metadata_store
 

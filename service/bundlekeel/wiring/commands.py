@@ -166,16 +166,21 @@ async def take_over(
     async with connected(loaded) as out:
         endpoints = await endpoints_of(loaded.settings, out)
         before = await _shedding_now(out, endpoints)
-        would = f"would leave {', '.join(namespaces)} to us" if namespaces else "would be set"
         if dry_run:
-            rows = [
-                _json_row(broker, value, value if namespaces else "false", ok=True, detail=would)
-                for broker, value in before.items()
-            ]
-            return {"brokers": rows, "warnings": [], "split": split, "done": False}
+            return would_take_over(before, split, namespaces)
         context = replace(_context(out, endpoints), tell=tell)
         result = await takeover(context, split=split == "off", reason=reason, by=by, namespaces=namespaces)
         return _json_result(result, before)
+
+
+def would_take_over(before: Mapping[str, str], split: Split, namespaces: tuple[str, ...] = ()) -> Json:
+    """The answer of a dry run. `before`: whether each broker sheds by itself."""
+    would = f"would leave {', '.join(namespaces)} to us" if namespaces else "would be set"
+    rows = [
+        _json_row(broker, value, value if namespaces else "false", ok=True, detail=would)
+        for broker, value in before.items()
+    ]
+    return {"brokers": rows, "warnings": [], "split": split, "done": False}
 
 
 async def hand_back(

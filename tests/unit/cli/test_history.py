@@ -59,7 +59,7 @@ def test_ls_lists_files_with_their_cycles(folder: Path) -> None:
     narrow = run("history", "ls", "--history", str(folder), columns=80).stdout.splitlines()
     assert narrow[0] == rows[0]["file"] and narrow[2].startswith("  3 cycles, ")
     assert (
-        narrow[1] == "  cycle 1, 2023-11-14 22:00:00, to cycle 3, 2023-11-14 22:00:20"
+        narrow[1] == "  cycle 1, 2023-11-14 22:00:00 UTC, to cycle 3, 2023-11-14 22:00:20 UTC"
         and narrow[-1] == "3 files"
         and max(map(len, narrow)) <= 80
     )

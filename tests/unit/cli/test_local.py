@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,15 @@ def test_units() -> None:
         "–",
         "0.001",
     )
+
+
+def test_times_have_their_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences of a sidecar have UTC, tables the zone of who reads them."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        assert units.moment(0) == "1970-01-01 09:00:00 JST" and units.moment(0, short=True) == "01-01 09:00:00 JST"
+    time.tzset()
 
 
 @pytest.mark.parametrize("command", ["journal", "journal verify", "history export", "plan execute", "config check"])

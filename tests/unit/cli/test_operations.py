@@ -320,6 +320,10 @@ def test_how_long_has_a_unit(sidecar: Sidecar, command: list[str]) -> None:
     assert not sidecar.service.calls
 
 
+def never_ends(service: FakeService) -> None:
+    service.mode, service.task_state = "act", "running"
+
+
 FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]] = [
     (["drain", "b", *WHO], failing("drain", NotFound("no broker 'b'")), 1, "no broker 'b'"),
     (["uncordon", BROKERS[0], *WHO], None, 1, "neither cordoned"),
@@ -349,6 +353,10 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["cordon", BROKERS[1], "--reason", "  "], None, 2, "must say something"),
     (["drain", BROKERS[2], "--yes", "--wait", "--within", "1s", *WHO], None, 1, "not drained any more"),
     (["warm", BROKERS[0], "--yes", "--wait", "--within", "1s", *WHO], None, 3, "not done yet"),
+    *(
+        ([*command, "--yes", "--wait", "--within", "1s", *WHO], never_ends, 3, "t-1 is still running")
+        for command in (["transfer", BUNDLE, "--to", BROKERS[2]], ["unload", "shop/orders"], ["split", BUNDLE])
+    ),
 ]
 
 

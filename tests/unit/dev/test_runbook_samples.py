@@ -40,15 +40,40 @@ def test_a_sample_is_renewed_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_only_the_lines_that_a_mark_names_are_shown(tmp_path: Path) -> None:
-    """With those that continue them; a failing command with its exit code."""
+    """With those that continue them, and a mark where others are left out; a failing command with its exit code."""
     page = tmp_path / "page.md"
-    page.write_text("<!-- sample: status; no leader; leader none, ready -->\n<!-- sample: doctor; no store -->\n")
-    assert with_samples(page).splitlines()[3:6] == [
+    page.write_text(
+        "<!-- sample: status; no leader; leader none, ready -->\n<!-- sample: doctor; no store; ERROR -->\n"
+    )
+    shown = with_samples(page).splitlines()
+    assert shown[3:9] == [
         "$ bundlekeel status",
+        "…",
         "leader      none",
+        "…",
         "ready       no: metadata store zk:zk1:2181/pulsar does not answer",
+        "…",
     ]
-    assert "(exit code 1)" in with_samples(page)
+    assert shown[-3:] == ["…", "(exit code 1)", "```"]
+
+
+def test_a_finding_past_its_deadline_says_what_a_person_can_do(tmp_path: Path) -> None:
+    """As the product does: before it one waits, and the alert fires after it."""
+    page = tmp_path / "page.md"
+    page.write_text("<!-- sample: channel; in flight -->\n", encoding="utf-8")
+    shown = " ".join(with_samples(page).split())
+    assert "→ restart the leader broker" in shown and "→ nothing" not in shown
+
+
+def test_a_file_is_shown_as_it_is(tmp_path: Path) -> None:
+    """After the mark with its path; a second time changes nothing."""
+    page, path = tmp_path / "page.md", "deploy/systemd/bundlekeel.yaml"
+    page.write_text(f"The settings:\n\n<!-- file: {path} -->\n\n```yaml\nold\n```\n\nEnd.\n", encoding="utf-8")
+    once = with_samples(page)
+    shown = (RUNBOOKS.parents[2] / path).read_text(encoding="utf-8")
+    assert once == f"The settings:\n\n<!-- file: {path} -->\n\n```yaml\n{shown}```\n\nEnd.\n"
+    page.write_text(once, encoding="utf-8")
+    assert with_samples(page) == once
 
 
 def test_a_situation_that_there_is_not_is_refused(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
 
 
 def _time(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _listing(rows: list[Json], layout: TableLayout) -> RenderableType:
@@ -178,7 +178,7 @@ def _contents(row: Json) -> str:
 def _cycle(answer: Json, _layout: TableLayout) -> RenderableType:
     brokers, moves = numbered(answer["brokers"], "broker"), numbered(answer["planned"], "move")
     lines = [
-        f"cycle {answer['cycle']} of epoch {answer['epoch']}, {_time(answer['wall_ms'])} UTC",
+        f"cycle {answer['cycle']} of epoch {answer['epoch']}, {_time(answer['wall_ms'])}",
         f"{brokers}, {numbered(answer['bundles'], 'bundle')}, strategy {answer['strategy']}",
         f"{answer['code']}: {answer['verdict']}",
         f"plan {answer['plan']}, {moves}, {'carried out' if answer['acted'] else 'not carried out'}",

@@ -150,7 +150,7 @@ class ChannelWatch:
         self.view, self.fault = view, ""
         self._generations = (view.generation, picture.generation)
         self.deadlines = _longest(self.config, channel_brokers(picture))
-        found = {_key(row): row for row in map(_row, await self._findings(view, picture))}
+        found = {_key(row): row for row in map(finding_view, await self._findings(view, picture))}
         dead = self._unreachable.rows(picture, view.units, self.clock.wall_ms())
         self._note([*self._variant_rows(), *dead, *found.values()])
         self._tell_health()
@@ -175,7 +175,7 @@ class ChannelWatch:
         mended = [
             item
             for item in self._forced.findings(picture.endpoints.keys(), gone, self.deadlines, now)
-            if _key(_row(item)) not in self._found
+            if _key(finding_view(item)) not in self._found
         ]
         found = [item for item in look(None) if not _too_fresh(item, gone, now)]
         namespaces = sorted({namespace_of(item.bundle) for item in found if item.code in _BOUNDARIES_HELP})
@@ -343,7 +343,8 @@ def finding_record(event: str, code: str, rows: Sequence[FindingView], now_ms: i
     }
 
 
-def _row(finding: ChannelFinding) -> FindingView:
+def finding_view(finding: ChannelFinding) -> FindingView:
+    """As answers give it."""
     values = asdict(finding) | {"code": finding.code.value, "state": finding.state.value}
     return FindingView(**values | {"brokers": [*finding.brokers]})
 
