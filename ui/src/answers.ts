@@ -686,7 +686,7 @@ export interface ModeView {
 export interface MoveView {
   /** a bundle: tenant/namespace/range */
   bundle: string;
-  /** what it uses of each resource */
+  /** what it uses of CPU (percent of a core), direct memory (MiB), bandwidth in and out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order */
   pressure: (number)[];
   /** the rule that chose it */
   rule: string;
