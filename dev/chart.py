@@ -63,13 +63,7 @@ helm uninstall bundlekeel --namespace pulsar
 A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/upgrade.md#uninstall)). When it
 fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
 `kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. `handback.onUninstall=false`, or `helm uninstall
---no-hooks`, skips the Job. **Deleting the namespace skips it too, and so does Argo CD** in releases
-without `pre-delete` hooks: run `kubectl -n pulsar create job handback-now --from=cronjob/bundlekeel-handback` before,
-and wait until it is complete.
-
-With `sidecar.enabled` take the values and the patch out of Pulsar's own release **first**
-([how](../../../docs/operations/upgrade.md#uninstall)): else the brokers' pods keep a container of a release that is
-gone.
+--no-hooks`, skips the Job. **Deleting the namespace skips it too.**
 """
 _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list", str: "string"}
 

@@ -249,15 +249,6 @@ def test_the_sidecar_shares_only_its_socket_with_the_broker(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", SIDECARS)
-def test_brokers_start_when_the_release_is_gone(case: str) -> None:
-    """`helm uninstall` deletes the chart's ConfigMaps; Pulsar's release has the volumes until its values change."""
-    made = {item["metadata"]["name"] for item in rendered(case) if item["kind"] == "ConfigMap"}
-    mounted = [volume["configMap"] for volume in broker_values(case)["extraVolumes"] if "configMap" in volume]
-    of_chart = [volume for volume in mounted if volume["name"] in made]
-    assert of_chart and all(volume["optional"] for volume in of_chart)
-
-
-@pytest.mark.parametrize("case", SIDECARS)
 def test_the_drain_is_the_broker_containers_preStop(case: str) -> None:
     """A sidecar is stopped after the broker: a hook of its own would come too late."""
     data = of_kind(case, "ConfigMap", "keel-bundlekeel-sidecar")["data"]

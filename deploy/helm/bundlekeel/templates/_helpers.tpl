@@ -211,8 +211,8 @@ envFrom:
 
 {{- define "bundlekeel.volumes" -}}
 - name: bundlekeel-settings
-  # Optional: brokers that mount it start also once the release is gone.
-  configMap: {name: {{ include "bundlekeel.fullname" . | quote }}, optional: true}
+  configMap:
+    name: {{ include "bundlekeel.fullname" . }}
 - name: bundlekeel-run
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 - name: bundlekeel-data

@@ -49,7 +49,6 @@ broker:
       configMap:
         name: {{ include "bundlekeel.fullname" . }}-sidecar
         items: [{key: broker_hook.py, path: broker_hook.py}]
-        optional: true
     {{- if or .Values.api.auth.existingSecret .Values.api.tls.existingSecret }}
     - name: bundlekeel-hook-auth
       projected:
