@@ -56,6 +56,10 @@ a claim ([the journal as evidence](../../../docs/operations/security.md#the-jour
 
 ## Uninstalling the chart
 
+With `sidecar.enabled`, also before you set it to `false`: take the values and the patch out of Pulsar's release first
+([step 4](../../../docs/operations/upgrade.md#uninstall)). A broker pod that mounts the ConfigMaps `bundlekeel` and
+`bundlekeel-sidecar` does not start without them, so these two stay: delete them when no broker pod mounts them.
+
 ```sh
 helm uninstall bundlekeel --namespace pulsar
 ```

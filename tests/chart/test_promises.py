@@ -248,6 +248,15 @@ def test_the_sidecar_shares_only_its_socket_with_the_broker(case: str) -> None:
     assert shared - {"bundlekeel-hook", "bundlekeel-hook-auth"} == {"bundlekeel-run"}
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_config_maps_that_broker_pods_mount_outlive_the_release(case: str) -> None:
+    """Else no broker pod starts again after an uninstall; what only our own pods mount goes with them."""
+    ours = {o["metadata"]["name"]: o["metadata"] for o in rendered(case) if o["kind"] == "ConfigMap"}
+    kept = {name for name, about in ours.items() if "helm.sh/resource-policy" in about.get("annotations", {})}
+    volumes = broker_values(case)["extraVolumes"] if case in SIDECARS else []
+    assert kept == ours.keys() & {volume["configMap"]["name"] for volume in volumes if "configMap" in volume}
+
+
 @pytest.mark.parametrize("case", SIDECARS)
 def test_the_drain_is_the_broker_containers_preStop(case: str) -> None:
     """A sidecar is stopped after the broker: a hook of its own would come too late."""

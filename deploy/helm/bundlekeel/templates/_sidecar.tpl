@@ -1,6 +1,7 @@
 {{/* The container for the Apache chart's broker.initContainers. No startup probe, which would hold the broker's own
-     container back until it passes, and no readiness probe, which would take the broker out of its Service. The
-     liveness probe restarts this container alone. */}}
+     container back until it passes, and no readiness probe, which would take the broker out of its Service (as long as
+     this container runs: while it waits to be restarted, its pod is not ready). The liveness probe restarts this
+     container alone. */}}
 {{- define "bundlekeel.sidecarContainer" -}}
 name: bundlekeel
 image: {{ include "bundlekeel.image" (list . .Values.image) }}
