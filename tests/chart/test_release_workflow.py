@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,7 @@ from dev.chart import CHART, ROOT
 from dev.gotools import ACTIONLINT, ensure
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
+PACKAGED = ("values.yaml", "README.md", "values-apache-chart.yaml")
 
 
 def _jobs() -> dict[str, Any]:
@@ -84,6 +86,27 @@ def test_notes_and_assets_are_made(tmp_path: Path) -> None:
     assert f"{home}operations/runbooks" in text and "localhost:8000" not in text
     files = (path for name in ("dashboards", "systemd") for path in (ROOT / "deploy" / name).iterdir())
     assert packed == {path.relative_to(ROOT / "deploy").as_posix() for path in files}
+
+
+def test_the_packaged_chart_names_published_images_and_pages(tmp_path: Path) -> None:
+    """In the values, and in what is read of the package; the sources name neither."""
+    shutil.copytree(CHART, tmp_path / "deploy/helm/bundlekeel")
+    (script,) = [step["run"] for step in _jobs()["chart"]["steps"] if "run" in step]
+    home = "https://keel.test/"
+    _asked(script, tmp_path, REGISTRY="r.test/p", RUNBOOKS=f"{home}operations/runbooks/{{alert}}.html")
+    made = {name: (tmp_path / "deploy/helm/bundlekeel" / name).read_text(encoding="utf-8") for name in PACKAGED}
+    values = yaml.safe_load(made["values.yaml"])
+    assert values["image"]["repository"] == "r.test/p/bundlekeel"
+    assert values["monitoring"]["prometheusRule"]["runbookUrl"] == f"{home}operations/runbooks/{{alert}}.html"
+    assert yaml.safe_load(made["values-apache-chart.yaml"])["broker"]["initContainers"][0]["image"].startswith(
+        "r.test/p/"
+    )
+    for name in ("bundlekeel", "bundlekeel-spark"):
+        assert f"| `r.test/p/{name}` |" in made["README.md"]
+    linked = re.findall(r"\]\((\S+?)(?:#[\w-]+)?\)", made["README.md"])
+    assert linked and all(link.startswith(home) and link.endswith(".html") for link in linked)
+    for link in linked:
+        assert (ROOT / "docs" / link.removeprefix(home).replace(".html", ".md")).is_file()
 
 
 def test_images_are_for_both_architectures() -> None:
