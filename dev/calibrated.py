@@ -340,6 +340,11 @@ def _cells(pair: Pair) -> tuple[str, ...]:
 def page(rows: Sequence[Row], size: Size) -> str:
     """docs/reference/calibration.md."""
     held, run = max(row.held_out for row in rows), [str(row.seed) for row in rows if row.held_out]
+    verdict = (
+        f"**Thresholds that were found on pictures of {size.period_seconds} s do not hold for the {size.stock_seconds} s"
+        " of stock clusters** (the third table). Calibrate on history of the cluster's own interval; what that brings at"
+        f" {size.stock_seconds} s is not measured."
+    )
     search = (
         f"Made-up worlds of {size.days} days (seeds {', '.join(str(row.seed) for row in rows)}), a picture each"
         f" {size.period_seconds} s. The nightly job's search (within what {size.nights} nights may change) sees the"
@@ -357,8 +362,7 @@ def page(rows: Sequence[Row], size: Size) -> str:
         f"The third table is the second with a picture each {size.stock_seconds} s, as stock clusters make them, and"
         f" settings found on pictures of {size.period_seconds} s. A hit is a report, so there are"
         f" {size.period_seconds / size.stock_seconds:g} times as many in the same time: what was found on one interval"
-        " does not hold for another. Calibrate on history of the cluster's own interval; what that brings at"
-        f" {size.stock_seconds} s is not measured."
+        " does not hold for another."
     )
     tried = max(row.candidates for row in rows)
     how = f"up to {tried} candidates a world" if tried else "what changes is as the page before had it, none searched"
@@ -368,7 +372,7 @@ def page(rows: Sequence[Row], size: Size) -> str:
         "# What a calibration is worth",
         "",
         f"Written by `python -m dev.calibrated {'' if tried else '--again '}--write`; do not edit.",
-        *(line for text in (search, blocks, stock) for line in ("", *wrap(text, 120, break_on_hyphens=False))),
+        *(line for text in (verdict, search, blocks, stock) for line in ("", *wrap(text, 120, break_on_hyphens=False))),
         "",
         *table_of(rows, size),
         "",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from bundlekeel.cli.offline.sim_files import suite
+from bundlekeel.cli.offline.sim_files import shipped, suite
 from bundlekeel.cli.offline.simulate_report import COLUMNS
 from bundlekeel.sim import scenario
 from bundlekeel.sim.scenario import EVENTS, Event, Expect, Scenario
@@ -28,6 +28,7 @@ A scenario is a YAML file. Times are minutes unless the field says otherwise, lo
 1, and lists of brokers know ranges (`[0-3, 7]`). A field that is not known, a wrong kind and a value out of range are
 refused with their place. How to begin: [simulator](../concepts/simulator.md#writing-a-scenario)."""
 
+_EXAMPLE = "15-human-unloads"
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
 
@@ -45,6 +46,7 @@ def format_page() -> str:
     """The page of the format: `Scenario` first, then what it is made of, in the order of the file."""
     classes = [item for item in vars(scenario).values() if isinstance(item, type) and is_dataclass(item)]
     lines = ["# Format of scenarios", "", f"<!-- {NOTE} -->", "", _FORMAT, ""]
+    lines += [f"An example, the shipped `{_EXAMPLE}`:", "", "```yaml", shipped()[_EXAMPLE].rstrip(), "```", ""]
     for item in sorted(classes, key=lambda item: item is not Scenario):
         lines += [f"## {item.__name__}", "", str(inspect.getdoc(item)), ""]
         lines += [*table(["field", "what", "default", "meaning"], _fields(item)), ""]
