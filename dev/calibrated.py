@@ -341,9 +341,9 @@ def page(rows: Sequence[Row], size: Size) -> str:
     """docs/reference/calibration.md."""
     held, run = max(row.held_out for row in rows), [str(row.seed) for row in rows if row.held_out]
     verdict = (
-        f"**Thresholds that were found on pictures of {size.period_seconds} s do not hold for the {size.stock_seconds} s"
-        " of stock clusters** (the third table). Calibrate on history of the cluster's own interval; what that brings at"
-        f" {size.stock_seconds} s is not measured."
+        f"**Thresholds that were found on pictures of {size.period_seconds} s do not hold for the"
+        f" {size.stock_seconds} s of stock clusters** (the third table). Calibrate on history of the cluster's own"
+        f" interval; what that brings at {size.stock_seconds} s is not measured."
     )
     search = (
         f"Made-up worlds of {size.days} days (seeds {', '.join(str(row.seed) for row in rows)}), a picture each"
