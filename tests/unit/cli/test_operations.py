@@ -360,7 +360,9 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
 ]
 
 
-@pytest.mark.parametrize(("command", "prepare", "code", "said"), FAILURES, ids=lambda item: getattr(item, "__name__", str(item))[:40])
+@pytest.mark.parametrize(
+    ("command", "prepare", "code", "said"), FAILURES, ids=lambda item: getattr(item, "__name__", str(item))[:40]
+)
 def test_exit_codes(
     sidecar: Sidecar, command: list[str], prepare: Callable[[FakeService], None] | None, code: int, said: str
 ) -> None:
