@@ -108,9 +108,7 @@ class Ours:
 
     def peak_mb(self) -> float:
         """The most memory that was resident, in MB."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
-        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
+        return lean.peak(Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii").splitlines())
 
 
 @contextmanager

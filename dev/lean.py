@@ -10,7 +10,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -59,10 +59,16 @@ def _command(*arguments: str) -> tuple[float, float]:
     command = [sys.executable, "-c", code, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    peak = next(line for line in process.stderr if line.startswith("VmHWM:"))
+    resident = peak(process.stderr)
     used = os.wait4(process.pid, 0)[2]
     process.stderr.close()
-    return used.ru_utime + used.ru_stime, int(peak.split()[1]) / 1024
+    return used.ru_utime + used.ru_stime, resident
+
+
+def peak(status: Iterable[str]) -> float:
+    """The most memory that was resident, in MiB: of the lines of a process's /proc/PID/status."""
+    line = next(line for line in status if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
 
 
 def figures() -> Iterator[tuple[str, float, float]]:
