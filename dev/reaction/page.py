@@ -167,7 +167,7 @@ def page(raw: Path = RAW) -> str:
         "",
         *table(HEADER, [summary_row(contender, results) for contender, results in shown]),
         "",
-        "Gaps in seconds.",
+        "Gaps in seconds. The chart shows the middle run of each; of two the worse.",
         "",
         "![max/mean over time](reaction.svg)",
         "",

@@ -1,4 +1,4 @@
-"""The chart of the page: how uneven the cluster was, over time, one line a contender (its first run that counts)."""
+"""The chart of the page: how uneven the cluster was, over time, one line a contender (its middle run)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STYLE = (
 
 def chart(shown: Sequence[tuple[Contender, Sequence[Result]]], seconds: Seconds = LOGARITHMIC) -> str:
     """SVG of these contenders; native ones are dashed."""
-    lines = [(contender, results[0]) for contender, results in shown if results]
+    lines = [(contender, _middle(results)) for contender, results in shown if results]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         "<title>max/mean of message rates over seconds since the balancer was switched on</title>",
@@ -56,6 +56,12 @@ def chart(shown: Sequence[tuple[Contender, Sequence[Result]]], seconds: Seconds 
         parts.append(f'<path d="{_path(result, seconds)}" stroke="{colour}"{dash}><title>{label}</title></path>')
         parts.append(f'<path d="M{x},{y - 4}h22" stroke="{colour}"{dash}/><text x="{x + 28}" y="{y}">{label}</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _middle(results: Sequence[Result]) -> Result:
+    """By the seconds until it was even, then by how even it ended; of two runs the worse."""
+    best_first = sorted(results, key=lambda run: (run.even_seconds or math.inf, run.end_ratio))
+    return best_first[len(results) // 2]
 
 
 def _axes(seconds: Seconds) -> list[str]:

@@ -206,3 +206,13 @@ def test_the_chart_has_a_line_for_each_contender_that_was_run() -> None:
     assert [y for _, y in ends] == sorted(y for _, y in ends)
     assert "AvgShedder, modular, stock" in drawn
     assert "fastest" not in drawn
+
+
+def test_the_chart_shows_the_middle_run() -> None:
+    """Not the first one: that may be the worst of a native shedder."""
+    native = BY_NAME["native-transfer-stock"]
+    idle, half, even = (
+        _result(even_seconds=at, end_ratio=ratio, timeline=[(0.5, 3.0), (900.0, ratio)])
+        for at, ratio in ((None, 3.0), (None, 2.0), (600.0, 1.2))
+    )
+    assert chart([(native, [idle, half, even])]) == chart([(native, [half])]) != chart([(native, [idle])])
