@@ -307,6 +307,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "admin refused": Situation(checks=(*_STORE_ANSWERS, _REFUSED)),
     "requests refused": Situation(records=(_audit("/api/v1/pause", 401), _audit("/api/v1/mode", 401))),
     "hot": Situation(),
+    "hot, recommend": Situation(state={"mode_ceiling": "recommend"}),
     "overloaded": Situation(
         why=("92.0%, hot: low 8/8, high 2/2 fresh reports",
              f"{HOT} is hot, but a broker that took a bundle would be above 85% itself; add brokers"),
