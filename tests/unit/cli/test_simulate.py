@@ -148,15 +148,19 @@ def test_json_holds_every_figure(scenario: Path) -> None:
 
 def test_another_value_is_a_column_of_its_own(scenario: Path) -> None:
     """Beside the strategy as it is, by our name or Pulsar's; to compare with, so it fails nothing."""
-    scenario.write_text(SMALL + "  steady_after: 14\n")
-    for given in ("avg_low_threshold_percent=60", "loadBalancerAvgShedderLowThreshold=60"):
-        result = invoke(str(scenario), "--set", given, "--set", "avg_high_threshold_percent=95", "-o", "json")
+    for given in ("avg_hit_count_low=999", "loadBalancerAvgShedderHitCountLowThreshold=999"):
+        result = invoke(str(scenario), "--set", given, "--set", "avg_hit_count_high=999", "-o", "json")
         runs = {run["strategy"]: run for run in json.loads(result.stdout)["runs"]}
         assert list(runs) == ["avg", "avg, changed"]
         assert runs["avg"]["digest"] != runs["avg, changed"]["digest"]
         assert not all(item["held"] for item in runs["avg, changed"]["expected"]) and result.exit_code == 0
     refused = invoke(str(scenario), "--set", "avg_low_threshold_percent=-1")
-    assert refused.exit_code == 2 and "avg_low_threshold_percent = '-1': not allowed (allowed: " in refused.stderr
+    assert (
+        refused.exit_code == 2
+        and "--set avg_low_threshold_percent=-1: not allowed (allowed: a number" in refused.stderr
+    )
+    refused = invoke(str(scenario), "--set", "avg_low=5")
+    assert refused.exit_code == 2 and "--set avg_low=5: unknown parameter" in refused.stderr
 
 
 def test_a_reversed_range_of_seeds_is_refused(scenario: Path) -> None:

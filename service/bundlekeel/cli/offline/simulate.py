@@ -28,6 +28,7 @@ from bundlekeel.cli.offline.simulate_report import (
 )
 from bundlekeel.cli.output import Output, ProgressLine, TableLayout, table, tell
 from bundlekeel.cli.session import OutputOption, pairs_of, set_option
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.text_format import how_far, numbered
 from bundlekeel.settings.parameters import canonical
 from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
@@ -170,7 +171,8 @@ def _changed(plain: Contender, sets: Mapping[str, str]) -> Contender:
     """The same with these values, to compare with. ConfigError names parameter, value and what is allowed."""
     values, problems = canonical(sets)
     if problems:
-        raise problems[0]
+        key = problems[0].field.removeprefix("parameters.")
+        raise ConfigError(f"--set {key}={sets[key]}: {problems[0]}", allowed=problems[0].allowed)
     own = {**plain.parameters, **{name: item.value for name, item in values.items()}}
     return replace(plain, label=f"{plain.label}, changed", parameters=own, compared=True)
 
