@@ -220,6 +220,12 @@ _BAD_SETTINGS: Final = {
     "sentence": "the settings file is refused, what ran goes on: file:/etc/bundlekeel/settings.yaml: "
     "parameters.cpu_weight = -1: not allowed (allowed: a number >= 0 (ratio))",
 }
+_RESTART_NEEDED: Final = {
+    "kind": "settings",
+    "wall_ms": NOW_MS,
+    "outcome": "applied",
+    "sentence": "the settings file was read; a restart is needed for mode, windows",
+}
 _OWN_SPLITS: Final = {
     "kind": "finding",
     "wall_ms": NOW_MS,
@@ -307,6 +313,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "admin refused": Situation(checks=(*_STORE_ANSWERS, _REFUSED)),
     "requests refused": Situation(records=(_audit("/api/v1/pause", 401), _audit("/api/v1/mode", 401))),
     "hot": Situation(),
+    "hot, recommend": Situation(state={"mode_ceiling": "recommend"}),
     "overloaded": Situation(
         why=("92.0%, hot: low 8/8, high 2/2 fresh reports",
              f"{HOT} is hot, but a broker that took a bundle would be above 85% itself; add brokers"),
@@ -351,6 +358,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     ),
     "old": Situation(brokers=_old),
     "alone": Situation(state={"members": []}),
+    "restart needed": Situation(records=(_RESTART_NEEDED,)),
     "settings refused": Situation(records=(_BAD_SETTINGS,)),
     "unreadable": Situation(checks=(*_STORE_ANSWERS, _UNREADABLE)),
     "skewed": Situation(topic={"usage": rates(14.0, 1e6, 28.0, 1e6), "loss": rates(30.0, 0.0)}),

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, cast
@@ -209,6 +210,7 @@ class _Sidecars(LoopThread):
         cluster = FakeCluster()
         for name in ("a", "b"):
             made = FakeSidecar(cluster, name, mode="recommend", settings={"leadership.seats": 1})
+            made.leadership.member = replace(made.leadership.member, url=f"http://{name}:8090")
             await made.lead()
             if made.leadership.role == "leader":
                 await made.cycle.turn()

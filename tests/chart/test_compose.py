@@ -6,10 +6,12 @@ import functools
 import json
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from bundlekeel import __version__
@@ -251,6 +253,15 @@ def test_the_mode_is_a_variable() -> None:
             assert load_settings(FOLDER / "sidecar" / "settings.yaml", environ=variables).settings.mode == mode
 
 
-def test_the_traffic_script_is_a_script() -> None:
-    """Read by the shell without running it."""
-    subprocess.run(["sh", "-n", str(FOLDER / "traffic.sh")], check=True)
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_the_traffic_ends_when_one_of_its_clients_does(shell: str, tmp_path: Path) -> None:
+    """So that the engine starts it again; whichever shell the image has."""
+    (tmp_path / "bin").mkdir()
+    for name, does in (("pulsar-admin", "true"), ("pulsar-perf", 'case "$*" in *large*) sleep 1;; *) sleep 60;; esac')):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+        (tmp_path / "bin" / name).chmod(0o755)
+    run = subprocess.Popen([shell, str(FOLDER / "traffic.sh")], cwd=tmp_path, start_new_session=True)
+    try:
+        assert run.wait(timeout=45) == 1
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)

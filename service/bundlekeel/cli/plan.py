@@ -17,7 +17,17 @@ from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.cli.intervene.operation_tables import carried_out
 from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, none_of, table, typed
-from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login, seconds_of
+from bundlekeel.cli.session import (
+    ByOption,
+    ReasonOption,
+    Session,
+    connected,
+    connected_once,
+    login,
+    pairs_of,
+    seconds_of,
+    set_option,
+)
 from bundlekeel.cli.tables import coded, split_name
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.core.model.text_format import how_far, numbered
@@ -63,15 +73,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
             autocompletion=completion.placements,
         ),
     ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Another value of a parameter, by our or Pulsar's name, e.g. threshold_percent=5; repeatable.",
-            autocompletion=completion.parameters,
-        ),
-    ] = None,
+    sets: Annotated[list[str] | None, set_option("Another value of a parameter")] = None,
     remove_broker: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,20 +113,13 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
     body = {
         "strategy": strategy,
         "placement": placement,
-        "parameters": dict(_pair(text) for text in sets or []),
+        "parameters": pairs_of(sets or []),
         "remove_brokers": remove_broker or [],
         "add_brokers": add_broker or [],
         "traffic_scale": scale,
         "ignore_hit_counts": ignore_hit_counts if ignore_hit_counts or keep_hit_counts else None,
     }
     session.show(lambda client: client.send("POST", "plans", body), _render(session))
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise CliError(f"--set {text!r}: expected key=value, e.g. --set threshold_percent=5", USAGE)
-    return key.strip(), value.strip()
 
 
 @connected

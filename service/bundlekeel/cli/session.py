@@ -6,13 +6,14 @@ import datetime as dt
 import functools
 import getpass
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from bundlekeel.cli import completion
 from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_options
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
@@ -37,6 +38,27 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in 
 ReasonToActOption = Annotated[str, typer.Option("--reason", help="Why; needed with --yes, and kept in the journal.")]
 ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; the login name by default.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def set_option(what: str) -> Any:
+    """`--set KEY=VALUE`, to be read with `pairs_of`."""
+    return typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help=f"{what}, by our or Pulsar's name, e.g. avg_low_threshold_percent=5; repeatable.",
+        autocompletion=completion.parameters,
+    )
+
+
+def pairs_of(sets: Sequence[str]) -> dict[str, str]:
+    """What `--set` gives. CliError, exit code 2, for what is no pair."""
+    pairs = {}
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise CliError(f"--set {text!r}: expected key=value, e.g. --set avg_low_threshold_percent=5", USAGE)
+        pairs[key.strip()] = value.strip()
+    return pairs
 
 
 # The variables would double the lines of every help.

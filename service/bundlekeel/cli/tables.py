@@ -115,8 +115,6 @@ def _summary(state: State, answer: Status) -> Table:
     if requests := _requests(answer.operations):
         grid.add_row("requests", Text(f"{requests}; see `bundlekeel operations`", style=_WARN))
     grid.add_row("takeover", _takeover(takeover))
-    if takeover and takeover.ended and takeover.ended.deadman:
-        grid.add_row("put aside", Text(f"by {takeover.ended.by}: {takeover.ended.reason}", style=_BAD))
     if state.settling:
         grid.add_row("settling", Text(state.settling.sentence, style=_WARN))
     grid.add_row("last cycle", _cycle(state.cycle))
@@ -161,12 +159,13 @@ def _paused(pause: PauseView) -> str:
     return f"{until}, by {pause.by}: {pause.reason}"
 
 
-def _takeover(last: TakeoverView | None) -> str:
+def _takeover(last: TakeoverView | None) -> str | Text:
     """Whether the brokers' own shedding is off, and who did that."""
     if last is None:
         return "none: the brokers shed by their own settings"
     if last.ended:
-        return f"ended {units.moment(last.ended.wall_ms)} by {last.ended.by}: {last.ended.reason}"
+        ended = f"ended {units.moment(last.ended.wall_ms)} by {last.ended.by}: {last.ended.reason}"
+        return Text(ended, style=_BAD if last.ended.deadman else "")
     only = f", of {', '.join(last.namespaces)} only" if last.namespaces else ""
     return f"in force since {units.moment(last.wall_ms)}, by {last.by}{only}: {last.reason}"
 

@@ -316,7 +316,8 @@ class BalancerService:
         if mode not in MODES:
             raise NotFound(f"no mode {mode!r}; one of {', '.join(MODES)}")
         if MODES.index(mode) > MODES.index(ceiling):
-            raise Forbidden(f"the settings file says `mode: {ceiling}`; {mode} cannot be set from outside")
+            then = f"set `mode: {mode}` in the settings file of each sidecar and restart them one by one"
+            raise Forbidden(f"the settings file says `mode: {ceiling}`, and no command goes above that; {then}")
         await self._change(lambda desired: _with(desired, mode=mode), "mode", reason, by)
         return ModeView(mode=mode, reason=reason, by=by)
 

@@ -92,7 +92,7 @@ async def why(name: str, given: WhyInput) -> WhyView:
     """NotFound when the name is no broker, bundle or topic of this cluster, or before the first cycle."""
     snapshot = given.cycle.snapshot
     if snapshot is None:
-        raise NotFound("there is no picture of the cluster yet; try again in a few seconds")
+        raise NotFound(given.cycle.no_picture)
     if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
         return _broker(name, snapshot, given)
     try:

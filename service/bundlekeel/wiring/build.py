@@ -153,7 +153,7 @@ class Build:
             effective_parameters=self.effective_parameters,
             shared_state=self.shared_state,
             gate=self.gate,
-            sees=lambda: self.cycle.picture is not None,
+            no_picture=lambda: self.cycle.no_picture,
             journal=self.journal,
         )
 
@@ -291,6 +291,7 @@ class Build:
             external_moves=self._external_moves(),
             listeners=listeners,
             shadow=self.shadow_strategies.news if self.shadow_strategies is not None else dict,
+            no_seat=self.leadership.no_seat,
         )
 
     def _runtime_parts(self) -> RuntimeParts:

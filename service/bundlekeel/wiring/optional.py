@@ -52,7 +52,7 @@ def calibration(
     effective_parameters: EffectiveParameters,
     shared_state: SharedState,
     gate: Gate,
-    sees: Callable[[], bool],
+    no_picture: Callable[[], str],
     journal: Journal,
 ) -> Calibration:
     """What answers for thresholds; it watches only where the settings say so."""
@@ -66,7 +66,7 @@ def calibration(
         store=store,
         effective_parameters=effective_parameters,
         shared_state=shared_state,
-        sees=sees,
+        no_picture=no_picture,
         journal=journal,
         telemetry=out.telemetry,
         clock=out.clock,

@@ -48,7 +48,7 @@ def invoke(*arguments: str) -> Result:
 def test_help_names_what_it_does() -> None:
     """Every option is there."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", invoke("--help").stdout)
-    for option in ("--strategy", "--pair", "--against", "--suite", "--list", "--seed", "--seeds", "--html"):
+    for option in ("--strategy", "--pair", "--against", "--set", "--suite", "--list", "--seed", "--seeds", "--html"):
         assert option in text
 
 
@@ -144,6 +144,23 @@ def test_json_holds_every_figure(scenario: Path) -> None:
         assert run["expected"] and run["verdicts"] and len(run["digest"]) == 16 and run["cycles"] == 90
     again = json.loads(invoke(str(scenario), "--seed", "2", "-o", "json").stdout)["runs"]
     assert [run["digest"] for run in again] == [runs[1]["digest"]]
+
+
+def test_another_value_is_a_column_of_its_own(scenario: Path) -> None:
+    """Beside the strategy as it is, by our name or Pulsar's; to compare with, so it fails nothing."""
+    for given in ("avg_hit_count_low=999", "loadBalancerAvgShedderHitCountLowThreshold=999"):
+        result = invoke(str(scenario), "--set", given, "--set", "avg_hit_count_high=999", "-o", "json")
+        runs = {run["strategy"]: run for run in json.loads(result.stdout)["runs"]}
+        assert list(runs) == ["avg", "avg, changed"]
+        assert runs["avg"]["digest"] != runs["avg, changed"]["digest"]
+        assert not all(item["held"] for item in runs["avg, changed"]["expected"]) and result.exit_code == 0
+    refused = invoke(str(scenario), "--set", "avg_low_threshold_percent=-1")
+    assert (
+        refused.exit_code == 2
+        and "--set avg_low_threshold_percent=-1: not allowed (allowed: a number" in refused.stderr
+    )
+    refused = invoke(str(scenario), "--set", "avg_low=5")
+    assert refused.exit_code == 2 and "--set avg_low=5: unknown parameter" in refused.stderr
 
 
 def test_a_reversed_range_of_seeds_is_refused(scenario: Path) -> None:

@@ -6,6 +6,8 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,8 +27,10 @@ from bundlekeel.cli.offline.simulate_report import (
     pairs_table,
 )
 from bundlekeel.cli.output import Output, ProgressLine, TableLayout, table, tell
-from bundlekeel.cli.session import OutputOption
+from bundlekeel.cli.session import OutputOption, pairs_of, set_option
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.text_format import how_far, numbered
+from bundlekeel.settings.parameters import canonical
 from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
 from bundlekeel.sim.run import Contender, Run
 from bundlekeel.sim.run import simulate as run_scenario
@@ -75,6 +79,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
         Literal["native"] | None,
         typer.Option("--against", help="Compare with the brokers' own classes of these strategies."),
     ] = None,
+    sets: Annotated[
+        list[str] | None, set_option("One more column a strategy, with another value of a parameter")
+    ] = None,
     suite: Annotated[bool, typer.Option("--suite", help="Run all shipped scenarios.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,
     shown: ShowOption = "",
@@ -98,7 +105,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     numbers = _seeds(seeds) or [seed]
     of_pairs = bool(pair) and not files and not suite
     scenarios = _scenarios(files or [], suite=suite, of_pairs=of_pairs)
-    contenders = _contenders(strategy or [], pair or [], against)
+    contenders = _contenders(strategy or [], pair or [], against, pairs_of(sets or []))
     runs = _run(scenarios, contenders, numbers)
     answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
     tell(answer, lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width), output)
@@ -145,14 +152,29 @@ def _scenarios(files: list[str], *, suite: bool, of_pairs: bool) -> list[Scenari
     return [sim_files.load(item) for item in files]
 
 
-def _contenders(strategies: list[str], given: list[str], against: Literal["native"] | None) -> list[Contender]:
-    """Who runs, in the order asked for; avg when none is named, and beside pairs to compare with."""
+def _contenders(
+    strategies: list[str], given: list[str], against: Literal["native"] | None, sets: Mapping[str, str]
+) -> list[Contender]:
+    """Who runs, in the order asked for; avg when none is named, and beside pairs to compare with. With `sets` each
+    strategy runs as it is and with these values."""
     found = [contender(item) for item in strategies or ["avg"]]
+    if sets:
+        found = [item for plain in found for item in (plain, _changed(plain, sets))]
     for item in given:
         found += pairs(item)
     if against == "native":
         found += [native(item) for item in strategies or ["avg"] if item in NATIVE]
     return list({item.label: item for item in found}.values())
+
+
+def _changed(plain: Contender, sets: Mapping[str, str]) -> Contender:
+    """The same with these values, to compare with. ConfigError names parameter, value and what is allowed."""
+    values, problems = canonical(sets)
+    if problems:
+        key = problems[0].field.removeprefix("parameters.")
+        raise ConfigError(f"--set {key}={sets[key]}: {problems[0]}", allowed=problems[0].allowed)
+    own = {**plain.parameters, **{name: item.value for name, item in values.items()}}
+    return replace(plain, label=f"{plain.label}, changed", parameters=own, compared=True)
 
 
 def _seeds(text: str) -> list[int]:

@@ -87,8 +87,8 @@ class Calibration:
     """One for each sidecar. Every replica reads the proposals; only the leader acts by itself.
 
     `mode`: off, recommend or adopt. `store` opens the place of proposals; it is called in a thread, StoreError: tried
-    again later. `interval_seconds`: of cycles. `sees`: whether there is a picture of the cluster, so that
-    `effective_parameters` knows what the brokers run with.
+    again later. `interval_seconds`: of cycles. `no_picture`: why there is no picture of the cluster, if
+    so: without one `effective_parameters` does not know what the brokers run with.
     """
 
     mode: str
@@ -99,7 +99,7 @@ class Calibration:
     store: Callable[[], CalibrationStore]
     effective_parameters: EffectiveParameters
     shared_state: SharedState
-    sees: Callable[[], bool]
+    no_picture: Callable[[], str]
     journal: Journal
     telemetry: Telemetry
     clock: Clock
@@ -191,7 +191,7 @@ class Calibration:
     async def _consider(self) -> None:
         seen, adopted = self.inbox, self.shared_state.desired.adopted
         # Without a picture it is not known what the brokers run with, and so not what a proposal is compared with.
-        if not self.sees():
+        if self.no_picture():
             return
         if seen.found is None or (adopted is not None and seen.digest and adopted.digest == seen.digest):
             return
@@ -281,8 +281,8 @@ class Calibration:
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
         """Let the newest proposal come into force."""
         self._on()
-        if not self.sees():
-            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+        if blind := self.no_picture():
+            raise SnapshotError(blind)
         seen = self.inbox
         await seen.read()
         if seen.found is None:

@@ -82,7 +82,7 @@ class Cycle:
     """Runs cycles one after the other; holds the state between them.
 
     `parameters`: daemon/state/effective_parameters.py. `shadow`: what shadow strategies found since it was called last
-    (daemon/calibration/shadow.py).
+    (daemon/calibration/shadow.py). `no_seat`: why this sidecar watches nothing, if so (daemon/state/leadership.py).
     """
 
     observer: Observer
@@ -102,6 +102,7 @@ class Cycle:
     gate: Gate
     listeners: Sequence[CycleListener] = ()
     shadow: Callable[[], Mapping[str, Any]] = dict
+    no_seat: Callable[[], str] = str
 
     cycle_state: CycleState = field(default_factory=CycleState, init=False)
     epoch: int | None = field(default=None, init=False)
@@ -120,6 +121,19 @@ class Cycle:
         """Whether we lead now, in the very term that the state was adopted for. A term won in the middle of a cycle
         does not count: its state is taken over first, and must not be overwritten with the present one."""
         return self.epoch is not None and self._epoch_now() == self.epoch
+
+    @property
+    def no_picture(self) -> str:
+        """Why there is no picture of the cluster, and what to do; empty: there is one."""
+        if self.snapshot is not None:
+            return ""
+        return self.no_seat() or "there is no picture of the cluster yet; try again in a few seconds"
+
+    def demand_snapshot(self) -> Snapshot:
+        """The newest picture of the cluster. SnapshotError before the first one."""
+        if self.snapshot is None:
+            raise SnapshotError(self.no_picture)
+        return self.snapshot
 
     @property
     def cut_off(self) -> bool:
@@ -380,12 +394,11 @@ class Cycle:
         """Carry out moves that an operator requested, with the same ledger. `decide` returns them, with the plan that
         predicts their effect, if any; it is called when no cycle is under way, which may have made those moves."""
         async with self._between_cycles():
-            if self.snapshot is None:
-                raise SnapshotError("there is no picture of the cluster yet")
+            snapshot = self.demand_snapshot()
             moves, made = await decide()
             report = self._blank(Code.ADMIN, f"{len(moves)} moves a person asked for")
             report.plan = made
-            return (await self._execute(report, moves, (), self.snapshot)).outcomes
+            return (await self._execute(report, moves, (), snapshot)).outcomes
 
     async def execute_split(self, decide: Callable[[], Awaitable[Split]]) -> list[SplitOutcome]:
         """Split a bundle because an operator requested it; `decide` as in `execute`."""

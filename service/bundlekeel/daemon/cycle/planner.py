@@ -60,9 +60,7 @@ class Planner:
 
     def _input(self, request: PlanRequest) -> tuple[PlanInput, tuple[Refusal, ...]]:
         """What the plan is made of, and bundles of removed brokers that have no place in it."""
-        snapshot = self._cycle.snapshot
-        if snapshot is None:
-            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+        snapshot = self._cycle.demand_snapshot()
         params = parameters_of(request, self._cycle.params)
         if not request.what_if:
             return replace(self._cycle.plan_input(snapshot), params=params), ()

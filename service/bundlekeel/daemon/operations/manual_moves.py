@@ -52,7 +52,7 @@ from bundlekeel.daemon.answers.plans import CandidateView, ChildView, LoadView, 
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
-from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, snapshot_of, whole_bundles
+from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, whole_bundles
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.ports import BrokerAdmin, Metadata, Ownership, TopicLoad
@@ -271,7 +271,7 @@ class ManualMoves:
         owned: dict[str, list[str]] = {}
         for bundle, owner in owners.items():
             owned.setdefault(owner, []).append(bundle)
-        snapshot = with_owned(snapshot_of(self.cycle), owned)
+        snapshot = with_owned(self.cycle.demand_snapshot(), owned)
         policies = await self.policies.read(snapshot.bundles.namespaces)
         return replace(self._request(snapshot), policies=policies)
 
@@ -290,7 +290,7 @@ class ManualMoves:
     def _may_split(self, bundle: str, owner: str, algorithm: SplitAlgorithm | None) -> None:
         """SplitRefused when the guard binds the bundle, or its owner does not support that split. Policies bind it to
         brokers, and children stay where it is."""
-        snapshot = with_owned(snapshot_of(self.cycle), {owner: [bundle]})
+        snapshot = with_owned(self.cycle.demand_snapshot(), {owner: [bundle]})
         movable, found = by_person(self._request(snapshot))
         row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
         if row >= 0 and not movable[row] and found.codes[row] not in POLICIES:
@@ -317,7 +317,7 @@ class ManualMoves:
                 allowed=f"{namespace}/LARGEST; for a topic of that name persistent://{name}",
             )
         await bundles_of(namespace, self.metadata)
-        found = largest_bundle(snapshot_of(self.cycle).bundles, namespace)
+        found = largest_bundle(self.cycle.demand_snapshot().bundles, namespace)
         if found is None:
             raise Conflict(f"no broker reports a bundle of {namespace}", difference=[Code.NO_BUNDLES.value])
         return found[0], f", the largest by load ({found[1]}),"
@@ -332,7 +332,7 @@ class ManualMoves:
             raise SplitRefused(Code.ADMIN_REFUSED, str(error)) from error
         if algorithm not in (None, SplitAlgorithm.POSITIONS):
             at = self._boundaries(bundle, owner, topics, algorithm)
-        if len(at) > 1 and snapshot_of(self.cycle).mode == "extensible":
+        if len(at) > 1 and self.cycle.demand_snapshot().mode == "extensible":
             raise SplitRefused(Code.NOT_SUPPORTED, f"{len(at)} boundaries; {ONE_BOUNDARY}")
         request = SplitRequest(
             bundle=bundle,

@@ -55,7 +55,7 @@ from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import task_of
 from bundlekeel.daemon.operations.manual_moves import ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews
-from bundlekeel.daemon.operations.where import snapshot_of, whole_bundles
+from bundlekeel.daemon.operations.where import whole_bundles
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause, request_record
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
@@ -345,7 +345,7 @@ class OperatorRequests:
 
     def _registered(self) -> tuple[str, ...]:
         if self.cycle.picture is None:
-            raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
+            raise SnapshotError(self.cycle.no_picture)
         return tuple(self.cycle.picture.endpoints)
 
     def _known(self, broker: str) -> None:
@@ -375,7 +375,7 @@ class OperatorRequests:
 
     async def _preview(self, broker: str, *, draining: bool, dry_run: bool) -> RelocationView:
         """What the very next plans would do for this request, without budgets."""
-        cycle, snapshot = self.cycle, snapshot_of(self.cycle)
+        cycle, snapshot = self.cycle, self.cycle.demand_snapshot()
         owned: dict[str, frozenset[str]] = {}
         detail = ""
         if draining:

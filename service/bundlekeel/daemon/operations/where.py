@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from bundlekeel.core.filters.assign import Assignment, AssignmentInput, AssignmentStep, assign
 from bundlekeel.core.model.codes import EXPLANATIONS
-from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
+from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.names import (
     BundleName,
     TopicName,
@@ -25,7 +25,6 @@ from bundlekeel.core.model.names import (
     parse_bundle,
     parse_topic,
 )
-from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.splitting.children import holds
@@ -246,13 +245,6 @@ def _service_url(owner: Owner, listener: str) -> str:
 MOST_ANSWERS = 200
 
 
-def snapshot_of(cycle: Cycle) -> Snapshot:
-    """The newest picture of the cluster. SnapshotError before the first one."""
-    if cycle.snapshot is None:
-        raise SnapshotError("there is no picture of the cluster yet; try again in a few seconds")
-    return cycle.snapshot
-
-
 async def assignments(
     names: Sequence[str], *, cycle: Cycle, policies: PolicyCache, metadata: Metadata, ownership: Ownership
 ) -> list[AssignmentView]:
@@ -260,7 +252,7 @@ async def assignments(
 
     NotFound for what does not exist, SnapshotError before the first cycle, ConfigError when it is too much at once.
     """
-    snapshot = snapshot_of(cycle)
+    snapshot = cycle.demand_snapshot()
     rows = [row for name in names for row in await where(name, metadata=metadata, ownership=ownership)]
     if len(rows) > MOST_ANSWERS:
         allowed = f"at most {MOST_ANSWERS} bundles at once"

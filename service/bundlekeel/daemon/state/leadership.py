@@ -72,6 +72,16 @@ class Leadership:
         """Whether we lead at this very moment, by our own deadline."""
         return self.lease_remaining > 0
 
+    def no_seat(self) -> str:
+        """Why this sidecar watches nothing, and whom to ask instead; empty: it has a seat, or may yet take one."""
+        if self.role != BENCH or len(self.members) < self._seats:
+            return ""
+        asked = self.leader or self.members[0]
+        return (
+            f"this sidecar has no picture of the cluster: all {self._seats} seats (leadership.seats) are taken; "
+            f"ask {asked.id}: bundlekeel --url {asked.url}"
+        )
+
     def permit(self, epoch: int) -> None:
         """Raise unless the term of this epoch lasts and the store answers: asked right before anything is changed.
 

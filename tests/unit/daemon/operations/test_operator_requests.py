@@ -165,8 +165,23 @@ async def test_nobody_knows_these() -> None:
 async def test_before_the_first_picture_nothing_is_shown() -> None:
     """A sidecar that has seen nothing says so."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    with pytest.raises(SnapshotError):
+    with pytest.raises(SnapshotError, match="no picture of the cluster yet; try again in a few seconds"):
         await sidecar.service.requests.drain(B1, dry_run=True, **WHO)
+
+
+async def test_a_sidecar_without_a_seat_names_one_that_has_one() -> None:
+    """It never sees the cluster, so to try again would not help."""
+    cluster = FakeCluster()
+    leader = await FakeSidecar(cluster, "a", settings={"leadership.seats": 1}).lead()
+    leader.leadership.member = replace(leader.leadership.member, url="http://a:8090")
+    other = await FakeSidecar(cluster, "b", settings={"leadership.seats": 1}).lead()
+    expected = r"no picture of the cluster: all 1 seats \(leadership.seats\) are taken; ask a: bundlekeel --url "
+    with pytest.raises(SnapshotError, match=expected):
+        await other.service.requests.drain(B1, dry_run=True, **WHO)
+    with pytest.raises(SnapshotError, match=expected):
+        await other.service.make_plan(PlanRequest())
+    with pytest.raises(NotFound, match=expected):
+        await other.service.why(B1)
 
 
 async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
