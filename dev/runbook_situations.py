@@ -259,7 +259,7 @@ _UNREADABLE: Final = Check.failed(
     "documents",
     "desired cannot be read: it is cut off",
     "it is ignored, or read as the safe state (paused, frozen); check who may write below our root, then delete that "
-    "node (`desired`: `bundlekeel resume` writes it anew)",
+    "node (`desired`: not that one; ask again for what people wanted, and `bundlekeel resume` last)",
 )
 _NO_TOPICS: Final = Check.failed(
     "load topics",

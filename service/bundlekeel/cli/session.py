@@ -45,7 +45,7 @@ def set_option(what: str) -> Any:
     return typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help=f"{what}, by our or Pulsar's name, e.g. avg_low_threshold_percent=5; repeatable.",
+        help=f"{what} (ours or Pulsar's name), e.g. avg_low_threshold_percent=5; repeatable.",
         autocompletion=completion.parameters,
     )
 

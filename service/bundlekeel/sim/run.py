@@ -34,7 +34,7 @@ class Contender:
 
     label: str
     kind: Literal["bundlekeel", "native", "none"] = "bundlekeel"
-    parameters: Mapping[str, bool | float | str]
+    parameters: Mapping[str, object]
     compared: bool = False
 
     @property

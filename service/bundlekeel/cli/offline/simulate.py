@@ -80,7 +80,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
         typer.Option("--against", help="Compare with the brokers' own classes of these strategies."),
     ] = None,
     sets: Annotated[
-        list[str] | None, set_option("One more column a strategy, with another value of a parameter")
+        list[str] | None, set_option("One more column a strategy, in which all these parameters have other values")
     ] = None,
     suite: Annotated[bool, typer.Option("--suite", help="Run all shipped scenarios.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,

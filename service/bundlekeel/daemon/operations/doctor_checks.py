@@ -27,7 +27,7 @@ from bundlekeel.ports import Clock, Coordination, Document
 
 _FIX: Final = (
     "it is ignored, or read as the safe state (paused, frozen); check who may write below our root, then delete that "
-    "node (`desired`: `bundlekeel resume` writes it anew)"
+    "node (`desired`: not that one; ask again for what people wanted, and `bundlekeel resume` last)"
 )
 # Of the takeover and of limits: nothing else knows it.
 _FIX_RECORD: Final = (

@@ -205,7 +205,7 @@ class SharedState:
                 found = decode(document.data, Desired, what=DESIRED, exact=True)
             except CodecError as error:
                 why = {DESIRED: str(error)}
-                reason = "the desired state cannot be read; `bundlekeel resume` writes it anew"
+                reason = "the desired state cannot be read; ask again for pins and cordons before `bundlekeel resume`"
                 found = Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
         self.set_aside(DESIRED, why)
         return found

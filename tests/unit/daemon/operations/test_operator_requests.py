@@ -20,6 +20,7 @@ from bundlekeel.daemon.operations.drain_tracker import PARALLEL
 from bundlekeel.daemon.operations.executions import REQUEST_MAX_AGE_MS
 from bundlekeel.daemon.operations.reviews import EXPIRES_MS
 from bundlekeel.daemon.state.documents import Pause
+from bundlekeel.daemon.state.shared_state import DESIRED
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock
 
@@ -182,6 +183,21 @@ async def test_a_sidecar_without_a_seat_names_one_that_has_one() -> None:
         await other.service.make_plan(PlanRequest())
     with pytest.raises(NotFound, match=expected):
         await other.service.why(B1)
+
+
+async def test_wishes_are_asked_for_again_while_an_unreadable_document_is_a_pause() -> None:
+    """As the runbook says: the first request makes it readable, the pause stays, and only `resume` ends it."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    await sidecar.coordination.write_shared(DESIRED, b"torn", version=None)
+    await sidecar.shared_state.refresh()
+    assert "before `bundlekeel resume`" in sidecar.shared_state.desired.pause.reason
+    await sidecar.service.requests.cordon(B1, **WHO)
+    other = await FakeSidecar(sidecar.cluster, "b").lead()
+    assert not other.shared_state.unreadable[DESIRED] and B1 in other.shared_state.desired.cordons
+    assert other.service.state().paused is not None
+    await other.service.resume(**WHO)
+    assert other.service.state().paused is None and B1 in other.shared_state.desired.cordons
 
 
 async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
