@@ -35,6 +35,7 @@ from bundlekeel.daemon.answers.picture import (
 )
 from bundlekeel.daemon.answers.quotas import GroupDetailView
 from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX
 from bundlekeel.daemon.sources.channel_watch import finding_view
 from bundlekeel.daemon.state.documents import request_record
 from bundlekeel.ports.history import HistoryStore
@@ -255,12 +256,7 @@ _NO_COUNTERS: Final = Check.warned(
     "let this host read /metrics/ of the brokers with topics in it (exposeTopicLevelMetricsInPrometheus=true), "
     "or set `counters.source` to prometheus or off; reports are used until then",
 )
-_UNREADABLE: Final = Check.failed(
-    "documents",
-    "desired cannot be read: it is cut off",
-    "it is ignored, or read as the safe state (paused, frozen); check who may write below our root, then delete that "
-    "node (`desired`: not that one; ask again for what people wanted, and `bundlekeel resume` last)",
-)
+_UNREADABLE: Final = Check.failed("documents", "desired cannot be read: it is cut off", UNREADABLE_FIX)
 _NO_TOPICS: Final = Check.failed(
     "load topics",
     "connecting ConnectError",

@@ -260,8 +260,8 @@ def test_the_traffic_ends_when_one_of_its_clients_does(shell: str, tmp_path: Pat
     for name, does in (("pulsar-admin", "true"), ("pulsar-perf", 'case "$*" in *large*) sleep 1;; *) sleep 60;; esac')):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
         (tmp_path / "bin" / name).chmod(0o755)
-    run = subprocess.Popen([shell, str(FOLDER / "traffic.sh")], cwd=tmp_path, start_new_session=True)
-    try:
-        assert run.wait(timeout=45) == 1
-    finally:
-        os.killpg(run.pid, signal.SIGKILL)
+    with subprocess.Popen([shell, str(FOLDER / "traffic.sh")], cwd=tmp_path, start_new_session=True) as run:
+        try:
+            assert run.wait(timeout=45) == 1
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)

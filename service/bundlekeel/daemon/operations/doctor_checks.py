@@ -25,7 +25,7 @@ from bundlekeel.daemon.state.shared_state import AVERAGES, DESIRED, MOVES, REQUE
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, decode_takeover
 from bundlekeel.ports import Clock, Coordination, Document
 
-_FIX: Final = (
+UNREADABLE_FIX: Final = (
     "it is ignored, or read as the safe state (paused, frozen); check who may write below our root, then delete that "
     "node (`desired`: not that one; ask again for what people wanted, and `bundlekeel resume` last)"
 )
@@ -52,7 +52,7 @@ async def document_check(coordination: Coordination) -> Check:
     bad: list[str] = []
     fixes: set[str] = set()
 
-    def look(read: Callable[[Any], object], found: Any, fix: str = _FIX) -> None:
+    def look(read: Callable[[Any], object], found: Any, fix: str = UNREADABLE_FIX) -> None:
         try:
             read(found)
         except CodecError as error:
@@ -63,7 +63,7 @@ async def document_check(coordination: Coordination) -> Check:
         for path, read in _SINGLE.items():
             document = await coordination.read(path)
             if document is not None:
-                look(read, document, _FIX_RECORD if path == TAKEOVER else _FIX)
+                look(read, document, _FIX_RECORD if path == TAKEOVER else UNREADABLE_FIX)
         for folder, read in _FOLDERS.items():
             for found in await coordination.read_tree(folder):
                 look(read, found)
@@ -78,7 +78,7 @@ async def document_check(coordination: Coordination) -> Check:
         bad.append(f"{HELD} or {NATIVE}: {error}")
         fixes.add(_FIX_RECORD)
     if bad:
-        fix = "; any other: ".join(fix for fix in (_FIX_RECORD, _FIX) if fix in fixes)
+        fix = "; any other: ".join(fix for fix in (_FIX_RECORD, UNREADABLE_FIX) if fix in fixes)
         return Check.failed("documents", "; ".join(bad[:5]), fix)
     return Check.passed("documents", "everything below our root can be read")
 
