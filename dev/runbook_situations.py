@@ -233,7 +233,7 @@ _BAD_SETTINGS: Final = {
     "kind": "settings",
     "wall_ms": NOW_MS,
     "outcome": "refused",
-    "sentence": "the settings file is refused, what ran goes on: file:/etc/bundlekeel/settings.yaml: "
+    "sentence": "the settings file is refused, what ran goes on: file:/etc/bundlekeel/settings.yaml:14: "
     "parameters.cpu_weight = -1: not allowed (allowed: a number >= 0 (ratio))",
 }
 _RESTART_NEEDED: Final = {
