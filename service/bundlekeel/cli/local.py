@@ -121,7 +121,7 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         reason: ReasonOption = "",
         config: ConfigOption = None,
         split: Annotated[
-            Split, typer.Option("--split", help="Who splits bundles afterwards: the brokers, or (off) only Bundlekeel.")
+            Split, typer.Option("--split", help="Who splits bundles afterwards: `brokers`, or `off`: only Bundlekeel.")
         ] = "brokers",
         namespace: Annotated[
             list[str] | None,

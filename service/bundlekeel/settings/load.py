@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.settings.model import Settings
-from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
+from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy, suggest
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
 from bundlekeel.settings.types import InvalidSetting
 
@@ -89,8 +89,8 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
         # Those of the top are too many to stand behind the one that is meant.
         allowed = "" if hint and len(path) == 1 else ", ".join(known)
     elif item["type"] == "literal_error":
-        what = "not allowed" + (_YAML_WORDS if isinstance(value, bool) else "")
         allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+        what = f"not allowed{_YAML_WORDS if isinstance(value, bool) else suggest(str(value), allowed.split(', '))}"
     elif item["type"] == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
         what = "YAML reads this as a number; put it in quotes"
     else:
