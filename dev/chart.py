@@ -66,7 +66,8 @@ helm uninstall bundlekeel --namespace pulsar
 
 A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/upgrade.md#uninstall)). When it
 fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
-`kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. `handback.onUninstall=false`, or `helm uninstall
+`kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. It fails without a takeover too, where a broker does
+not shed by itself. `handback.onUninstall=false`, or `helm uninstall
 --no-hooks`, skips the Job. **Deleting the namespace skips it too**, and so may
 [Argo CD](../../../docs/operations/kubernetes.md#with-argo-cd).
 """

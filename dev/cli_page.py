@@ -26,9 +26,10 @@ _OF_EVERY = "Options of every command that asks a sidecar"
 _INTRO = """\
 A running sidecar is found by `--url`, `--socket`, or the settings file (`-c`): its unix socket when there is one,
 else its host and port; the environment may say the same (`BUNDLEKEEL_URL`, `BUNDLEKEEL_SOCKET`, `BUNDLEKEEL_CONFIG`).
-`run`, `doctor`, `where`, `takeover`, `handback`, `deadman`, `uninstall`, `config`, `token`, `history`, `simulate` and
-`decide` need no running sidecar; `doctor --for act`, `where --if-unowned` and `config show --running` do. Commands that
-change something through a sidecar need its unix socket (mode 0600) while no authentication is configured.
+`run`, `doctor`, `where`, `takeover`, `handback`, `deadman`, `uninstall`, `config`, `token`, `history`, `replay`,
+`simulate`, `decide`, `journal verify` and `version` need no running sidecar; `doctor --for act`, `where --if-unowned`
+and `config show --running` do. Commands that change something through a sidecar need its unix socket (mode 0600) while
+no authentication is configured.
 
 `-o table|wide|json|yaml`: tables have human units, JSON and YAML raw numbers ([their units](api.md)). Into a
 pipe every row is one line. `--watch` prints again every `--interval` seconds; JSON takes a line each time then.

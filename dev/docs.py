@@ -166,7 +166,7 @@ def settings_page() -> str:
         section = first if first in _MORE or first != row.key else ""
         sections.setdefault(section, []).extend([_cells(row.key, row), *_item_cells(row.key)])
     for name, body in sections.items():
-        lines += [*_section_head(name), *table(["key", "default", "allowed", "restart", "why"], body), ""]
+        lines += [*_section_head(name), *table(["key", "default", "allowed", "restart", "meaning"], body), ""]
     return "\n".join(lines)
 
 

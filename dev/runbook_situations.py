@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.cli.wiring import Split
 from bundlekeel.core.channel.findings import Deadlines, findings
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.guard.external_moves import ExternalMove
@@ -36,18 +36,22 @@ from bundlekeel.daemon.answers.picture import (
 from bundlekeel.daemon.answers.quotas import GroupDetailView
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX
+from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, preview
 from bundlekeel.daemon.sources.channel_watch import finding_view
 from bundlekeel.daemon.state.documents import request_record
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import STOCK
-from bundlekeel.wiring.commands import would_take_over
+from bundlekeel.wiring.commands import json_result
 from tests.support.fake_channel import VIEW
 from tests.support.fake_places import BUNDLE
 from tests.support.fake_quotas import FakeQuotas, rates
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.fake_wiring import FakeWiring
 from tests.support.history_cases import records_of, sequence
+from tests.support.memory_admin import BrokerModel, MemoryAdmin
+from tests.support.memory_coordination import MemoryCoordination, MemoryStore
+from tests.support.memory_source import RealClock
 
 HOT, COOL, QUIET = BROKERS
 STORE: Final = "zk:zk1:2181/pulsar"
@@ -167,7 +171,18 @@ class SampleWiring(FakeWiring):
     ) -> Json:
         """Of a dry run, of brokers that all shed."""
         assert dry_run
-        return would_take_over(dict.fromkeys(BROKERS, "true"), cast(Split, split), namespaces)
+        model = BrokerModel(BROKERS)
+        admin, coordination = MemoryAdmin(model), MemoryCoordination(MemoryStore())
+        admin.set_endpoints(model.endpoints())
+        context = TakeoverContext(
+            admin=admin, commands=admin, coordination=coordination, endpoints=model.endpoints(), clock=RealClock()
+        )
+
+        async def asked() -> TakeoverResult:
+            await coordination.start()
+            return await preview(context, split=split == "off", namespaces=namespaces)
+
+        return json_result(asyncio.run(asked()), dict.fromkeys(BROKERS, "true"))
 
     def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
         """Six cycles of which two are missing."""
@@ -218,7 +233,7 @@ _BAD_SETTINGS: Final = {
     "kind": "settings",
     "wall_ms": NOW_MS,
     "outcome": "refused",
-    "sentence": "the settings file is refused, what ran goes on: file:/etc/bundlekeel/settings.yaml: "
+    "sentence": "the settings file is refused, what ran goes on: file:/etc/bundlekeel/settings.yaml:14: "
     "parameters.cpu_weight = -1: not allowed (allowed: a number >= 0 (ratio))",
 }
 _RESTART_NEEDED: Final = {

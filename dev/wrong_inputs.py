@@ -57,7 +57,7 @@ SETTINGS: Final = {
     "A number where a text belongs": "cluster: 12\nmetadata_store: zk:127.0.0.1:2181/pulsar\n",
     "A store without its scheme's form": "metadata_store: zookeeper://somewhere\n",
     "A port that is not a number": f"{_STORE}api: {{port: eighty}}\n",
-    "A port that there is not": "cluster: pulsar-1\nmetadata_store: zk:127.0.0.1:21811111/pulsar\n",
+    "A port that does not exist": "cluster: pulsar-1\nmetadata_store: zk:127.0.0.1:21811111/pulsar\n",
     "No address to listen on": f"{_STORE}api: {{host: ''}}\n",
     "No socket and no tokens: a warning": f"{_STORE}api: {{socket: null}}\n",
     "A certificate without its key": f"{_STORE}api: {{tls: {{cert_file: server.pem}}}}\n",
@@ -66,29 +66,29 @@ SETTINGS: Final = {
     "A capacity that contradicts itself": f"{_STORE}capacity:\n  'b-*': {{cpu: ignore, cores: 8}}\n",
     "An unknown source of counters": f"{_STORE}counters: {{source: graphite}}\n",
     "Prometheus as the source, and no address of it": f"{_STORE}counters: {{source: prometheus}}\n",
-    "A token file that is not there": f"{_STORE}admin: {{token_file: /nowhere/token}}\n",
+    "A token file that does not exist": f"{_STORE}admin: {{token_file: /nowhere/token}}\n",
     "Two mistakes at once": f"{_STORE}mode: acts\ncycle: {{interval: soon}}\n",
     "Text that is not YAML": "metadata_store: [zk\n",
 }
 # What is wrong -> the arguments and what is on standard input.
 COMMANDS: Final = {
-    "A settings file that is not there": (("config", "check", "nowhere.yaml"), ""),
+    "A settings file that does not exist": (("config", "check", "nowhere.yaml"), ""),
     "An unknown scenario": (("simulate", "idle"), ""),
     "A broker that is not named": (("drain", "--yes", "--reason", "upgrade"), ""),
     "An unknown form of output": (("status", "-o", "xml"), ""),
     "A time that cannot be read": (("summary", "--since", "yesteryear"), ""),
     "No sidecar is running": (("pause", "--reason", "upgrade", "--socket", "nowhere.sock"), ""),
-    "A folder of history that is not there": (("history", "check", "--history", "nowhere"), ""),
+    "A folder of history that does not exist": (("history", "check", "--history", "nowhere"), ""),
     "An unknown command": (("statsu",), ""),
     "A text where a number belongs": (("journal", "--limit", "many"), ""),
-    "An address that cannot be": (("status", "--url", "http://127.0.0.1:99999"), ""),
+    "An impossible address": (("status", "--url", "http://127.0.0.1:99999"), ""),
     "Options that contradict each other": (("plan", "--ignore-hit-counts", "--keep-hit-counts"), ""),
     "A parameter without its value": (("plan", "--set", "avg_hit_count_low"), ""),
     "Seeds in the wrong order": (("simulate", "--suite", "--seeds", "5-1"), ""),
     "A name of a token with a space": (("token", "new", "ann lee"), ""),
-    "A file that is not there, of a token": (("status", "--url", "http://127.0.0.1:8090", "--token-file", "none"), ""),
+    "A file of a token that does not exist": (("status", "--url", "http://127.0.0.1:8090", "--token-file", "none"), ""),
     "A takeover of a whole tenant": (("takeover", "--namespace", "shop", "--reason", "try it"), ""),
-    "A time to wait without a unit that there is": (("drain", "b1:8080", "--within", "2 hours"), ""),
+    "A time to wait with an unknown unit": (("drain", "b1:8080", "--within", "2 hours"), ""),
     "Settings that name no store": (("doctor",), ""),
     "`decide`: text that is not JSON": (("decide",), "{brokers}\n"),
     "`decide`: a figure that cannot be read": (
@@ -103,13 +103,13 @@ COMMANDS: Final = {
 # What is wrong -> the arguments, to a sidecar that leads three brokers, b1:8080 to b3:8080, in mode `recommend`.
 REFUSALS: Final = {
     "A broker that is not registered": ("drain", "b9:8080"),
-    "A bundle that there is not": ("transfer", "shop/orders/0x00000000_0x40000000", "--to", "b2:8080"),
+    "A bundle that does not exist": ("transfer", "shop/orders/0x00000000_0x40000000", "--to", "b2:8080"),
     "A namespace where a bundle or topic belongs": ("why", "shop/orders"),
     "A mode above that of the settings file": ("mode", "act", "--reason", "go live"),
-    "The end of a pause that there is not": ("resume", "--reason", "all well"),
-    "The end of a cordon that there is not": ("uncordon", "b1:8080", "--reason", "disks are in"),
-    "A plan that there is not any more": ("plan", "execute", "5f0c3a1be2d4977a", "--reason", "even it out"),
-    "A task that there is not": ("stop", "t-9", "--reason", "too slow"),
+    "The end of a pause that does not exist": ("resume", "--reason", "all well"),
+    "The end of a cordon that does not exist": ("uncordon", "b1:8080", "--reason", "disks are in"),
+    "A plan that no longer exists": ("plan", "execute", "5f0c3a1be2d4977a", "--reason", "even it out"),
+    "A task that does not exist": ("stop", "t-9", "--reason", "too slow"),
 }
 # The same, to a sidecar without a seat.
 WITHOUT_SEAT: Final = {"A plan of a sidecar without a seat": ("plan",)}

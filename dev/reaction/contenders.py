@@ -59,7 +59,7 @@ class Contender:
         if self.ours:
             stock = {"brokers": "stock", "prometheus": "stock, counters of Prometheus", "off": "stock, reports only"}
             return "fast statistics" if self.fast else stock[self.counters]
-        return "fastest they allow" if self.fast else "stock"
+        return "fastest they allow" if self.fast else "as its authors set it" if self.broker_settings else "stock"
 
 
 def _ours(mode: Mode) -> list[Contender]:

@@ -232,6 +232,27 @@ def test_it_refuses_while_brokers_shed(busy: Scene, tmp_path: Path) -> None:
         until(lambda: leader.state()["acting_obstacle"] == "BrokersShedThemselves", "it refuses again", within=60)
 
 
+@pytest.mark.parametrize(("shedding", "code", "told"), [("true", 0, "sheds by itself"), ("false", 1, "does not shed")])
+def test_a_handback_without_a_takeover_says_whether_the_brokers_shed(
+    scene: Scene, tmp_path: Path, shedding: str, code: int, told: str
+) -> None:
+    """It restores nothing; where the brokers do not shed nothing balances them, so that is not as wanted."""
+    admin(scene.cluster.brokers[0], "POST", f"brokers/configuration/{SHEDDING}/{shedding}")
+    config, before = person(scene.cluster, tmp_path, "untaken", mode="recommend"), overrides(scene.cluster)
+    for how in (["--dry-run"], ["--yes", "--reason", "test"]):
+        ended = bundlekeel("handback", *how, "-c", str(config), "-o", "json", within=120)
+        assert ended.returncode == code, ended.stdout + ended.stderr
+        answer = json.loads(ended.stdout)
+        assert "there is no takeover to undo" in answer["warnings"][0]
+        assert len(answer["brokers"]) == len(scene.cluster.brokers)
+        assert {(row["after"], row["ok"], row["detail"]) for row in answer["brokers"]} == {(shedding, not code, told)}
+        assert ("--config loadBalancerSheddingEnabled --value true" in ended.stdout) == bool(code)
+    assert overrides(scene.cluster) == before
+    warned = bundlekeel("takeover", "--dry-run", "-c", str(config), within=120)
+    assert warned.returncode == 0, warned.stderr
+    assert "the mode of these settings is `recommend`" in warned.stdout and overrides(scene.cluster) == before
+
+
 def test_j14_it_does_not_start_under_another_clusters_name(busy: Scene, tmp_path: Path) -> None:
     """`run` ends with what to set; doctor says the same; takeover and handback ask no broker for a change."""
     other = tmp_path / "other.yaml"

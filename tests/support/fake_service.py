@@ -261,7 +261,7 @@ class FakeService(FakeChannel, FakeOverview):
             strategy="avg",
             placement="least_resource_usage",
             paused=self.paused,
-            store=StoreView(connected=True, session_seconds=30.0),
+            store=StoreView(connected=True, session_seconds=10.0),
             cycle=CycleView(
                 id=4711,
                 wall_ms=NOW_MS,
@@ -384,7 +384,7 @@ class FakeService(FakeChannel, FakeOverview):
                 origin="default",
                 pulsar_keys=[],
                 unit="name",
-                why="who decides",
+                why="which shedder decides",
             ),
             Setting(key="admin.token", value="**********", origin="env", pulsar_keys=[], unit="", why=""),
         ]

@@ -146,6 +146,7 @@ class Admission:
         path = clean(scope["path"])[:200]
         if any(route.matches(scope)[0] is Match.FULL for route in self._elsewhere):
             detail = f"{scope['method']} {path} exists only on the unix socket while `api.auth` is not configured"
+            detail += ": use the socket, or set `api.auth`"
         else:
             detail = f"there is no {path}; /api/v1/openapi.json lists what there is"
         return problem(404, "no-route", detail)

@@ -24,6 +24,7 @@ _MINUTE = 60.0
 _MOST_ADDRESSES = 10_000
 _LONGEST_TOKEN = 16_384
 _CHALLENGE = 'Bearer realm="bundlekeel"'
+_WHENCE = "; ask who runs the sidecar for a token (`bundlekeel token new` makes one)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +78,20 @@ class Authentication:
         if given is None:
             if self._access.anonymous_reads and role == "viewer":
                 return None
-            return self._unauthorized("credentials are needed: Authorization: Bearer TOKEN")
+            return self._unauthorized(f"credentials are needed: Authorization: Bearer TOKEN{_WHENCE}")
         found = await self._principal(given, address_of(scope))
         if isinstance(found, float):
             self._count(429)
             headers = {"Retry-After": str(math.ceil(found))}
             return problem(429, "too-many-failures", "too many wrong credentials from this address", headers=headers)
         if found is None:
-            return self._unauthorized("these credentials are not valid, or not any more", error="invalid_token")
+            detail = f"these credentials are not valid, or not any more{_WHENCE}"
+            return self._unauthorized(detail, error="invalid_token")
         scope[PRINCIPAL] = found
         if not found.may(role):
             self._count(403)
-            return problem(403, "role", f"{found.name} has role {found.role or 'none'}; this needs {role}")
+            detail = f"{found.name} has role {found.role or 'none'}; this needs {role}{_WHENCE}"
+            return problem(403, "role", detail)
         return None
 
     async def _principal(self, header: str, address: str) -> Principal | float | None:

@@ -16,6 +16,14 @@ EXAMPLES: Final = {
     "history show": ("history show 2026-11-21T18:05",),
     "history check": ("history check",),
     "history export": ("history export 812 --file cycle-812.json",),
+    "replay": ("replay 812", "replay all --history /var/lib/bundlekeel/history"),
+    "quota set": ('quota set acme --member t:acme --limit publish_bytes=10MB --reason "contract"',),
+    "quota rm": ('quota rm acme --reason "the contract ended"',),
+    "review approve": ('review approve 5f0c3a1be2d4 --reason "agreed"',),
+    "review discard": ('review discard 5f0c3a1be2d4 --reason "not this week"',),
+    "thresholds adopt": ('thresholds adopt --reason "looked at with thresholds diff"',),
+    "thresholds revert": ('thresholds revert --reason "too many moves"',),
+    "stop": ('stop t-9 --reason "too slow"',),
     "why": ("why persistent://shop/orders/created", "why broker-1.pulsar:8080"),
     "where": (
         "where shop/orders",
@@ -49,7 +57,9 @@ EXAMPLES: Final = {
         "simulate --show 03-step > my-cluster.yaml",
         "simulate my-cluster.yaml --seeds 1-20 -o json",
     ),
+    "run": ("run -c bundlekeel.yaml",),
     "config init": ("config init",),
+    "config show": ("config show --origin", "config show --changed"),
     "config check": ("config check bundlekeel.yaml",),
     "doctor": (
         "doctor -c bundlekeel.yaml",
@@ -59,6 +69,8 @@ EXAMPLES: Final = {
     "takeover": ("takeover --dry-run", 'takeover --reason "go live"'),
     "handback": ('handback --reason "back to the brokers"',),
     "uninstall": ("uninstall --dry-run",),
+    "deadman": ("deadman --after 10m --dry-run", "deadman --after 10m --every 2m"),
+    "token new": ("token new ann --role operator",),
 }
 
 

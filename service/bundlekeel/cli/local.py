@@ -121,7 +121,7 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         reason: ReasonOption = "",
         config: ConfigOption = None,
         split: Annotated[
-            Split, typer.Option("--split", help="Who splits bundles afterwards: the brokers, or (off) only Bundlekeel.")
+            Split, typer.Option("--split", help="Who splits bundles afterwards: `brokers`, or `off`: only Bundlekeel.")
         ] = "brokers",
         namespace: Annotated[
             list[str] | None,
@@ -136,7 +136,10 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         dry_run: DryRunOption = False,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Turn the brokers' own shedding off on all brokers, and verify it on each. `handback` undoes it."""
+        """Turn the brokers' own shedding off on all brokers, and verify it on each. `handback` undoes it.
+
+        Exit code 1 when a broker is not as wanted; of a dry run, when one cannot be asked.
+        """
         settings, who = load_settings(config), by or login()
         named = _namespaces(namespace or [])
 
@@ -159,7 +162,11 @@ def _register_handback(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         dry_run: DryRunOption = False,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Undo `takeover`: restore the brokers' own shedding as it was."""
+        """Undo `takeover`: restore the brokers' own shedding as it was.
+
+        Exit code 1 when a broker is not as wanted. Without a takeover nothing is restored, and a broker that does not
+        shed is not as wanted; of a dry run, one that cannot be asked.
+        """
         settings, who = load_settings(config), by or login()
 
         def change(dry: bool, tell: Callable[[str], None]) -> Json:
@@ -206,7 +213,7 @@ def _change(
     dry_run: bool,
     output: Output,
 ) -> None:
-    """Show what would change, ask, change it, show the result. Exit code 1 when a broker is not verified."""
+    """Show what would change, ask, change it, show the result. Exit code 1 when a broker is not as wanted."""
     if not dry_run and not reason.strip():
         raise CliError("a reason is needed: --reason TEXT; only --dry-run needs none", USAGE)
 
@@ -216,16 +223,13 @@ def _change(
         tell(answer, text_views.change, form)
         return answer
 
-    if dry_run:
-        shown(True, output)
-        return
-    if not yes:
+    if not (dry_run or yes):
         shown(True, Output.TABLE)
         asked = f"{question} (cluster {settings.settings.cluster})"
         if not _confirmed(asked):
             raise CliError("nothing was changed; in scripts confirm with --yes", REFUSED)
-    answer = shown(False, output)
-    if not (answer.get("done", True) and all(row["ok"] for row in answer["brokers"])):
+    answer = shown(dry_run, output)
+    if not ((dry_run or answer.get("done", True)) and all(row["ok"] for row in answer["brokers"])):
         raise typer.Exit(BAD_NEWS)
 
 

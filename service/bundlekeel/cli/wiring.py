@@ -39,13 +39,14 @@ class Wiring(Protocol):
         told how far that is.
 
         {brokers: [{broker, before, after, ok, detail}], warnings: [text], split: text, done: bool}. With `dry_run`
-        `after` is what it would become and nothing is changed.
+        `after` is what it would become and nothing is changed; not `ok` is a broker that cannot be asked. Conflict.
         """
 
     def handback(
         self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]
     ) -> Json:
-        """Restore what `takeover` found; the same answer as `takeover`."""
+        """Restore what `takeover` found; the same answer as `takeover`. Without a takeover nothing is changed, and
+        `ok` are the brokers that shed."""
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
         """Restore what `takeover` found when no cycle was completed for `after` seconds, nor in `confirm` more.

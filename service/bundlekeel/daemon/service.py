@@ -381,6 +381,7 @@ class BalancerService:
             await examine(p.context()),
             mode_ceiling=p.loaded.settings.mode,
             members=len(p.leadership.members),
+            looked_ms=p.shared_state.failsafe_look_ms,
             day=await self.summary(Period(since_ms=p.clock.wall_ms() - DAY_MS)),
             plan=p.cycle.report.plan if p.cycle.report else None,
         )

@@ -180,7 +180,9 @@ def _evidence(document: Thresholds) -> str:
 
 
 def _interval(value: BootstrapInterval) -> str:
-    return f"{figure(value.mean, 3)}<br><small>{figure(value.low, 3)} to {figure(value.high, 3)}</small>"
+    mean, low, high = (figure(item, 3) for item in (value.mean, value.low, value.high))
+    # One run is one sample, without an interval.
+    return mean if low == high else f"{mean}<br><small>{low} to {high}</small>"
 
 
 def _candidates(shown: ReportInputs) -> str:

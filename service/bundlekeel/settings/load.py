@@ -7,7 +7,8 @@ Environment: `BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`. Secrets: a di
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.settings.model import Settings
-from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
+from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy, suggest
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
 from bundlekeel.settings.types import InvalidSetting
 
@@ -65,7 +66,8 @@ def origin_of(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> 
         return origins[path]
     below = [origin for key, origin in origins.items() if key[: len(path)] == path]
     around = [origins[path[:n]] for n in range(len(path) - 1, 0, -1) if path[:n] in origins]
-    everywhere = set(origins.values())
+    # Of a file only its name: what is missing stands in no line.
+    everywhere = {re.sub(r"^(file:.*):\d+$", r"\1", origin) for origin in origins.values()}
     found = [*around, *below, *(everywhere if len(everywhere) == 1 else ())]
     return found[0] if found else ""
 
@@ -87,8 +89,8 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
         # Those of the top are too many to stand behind the one that is meant.
         allowed = "" if hint and len(path) == 1 else ", ".join(known)
     elif item["type"] == "literal_error":
-        what = "not allowed" + (_YAML_WORDS if isinstance(value, bool) else "")
         allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ")
+        what = f"not allowed{_YAML_WORDS if isinstance(value, bool) else suggest(str(value), allowed.split(', '))}"
     elif item["type"] == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
         what = "YAML reads this as a number; put it in quotes"
     else:
@@ -133,6 +135,13 @@ class _Loader(yaml.SafeLoader):
     """The safe loader, stricter on keys."""
 
 
+class _Key(str):
+    """A key and the line that it stands in."""
+
+    __slots__ = ("line",)
+    line: int
+
+
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key_node, value_node in node.value:
@@ -143,7 +152,9 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
             )
         if key in found:
             raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
+        named = _Key(key)
+        named.line = key_node.start_mark.line + 1
+        found[named] = loader.construct_object(value_node, deep=True)
     return found
 
 
@@ -181,7 +192,7 @@ _Layer = dict[_Path, tuple[object, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """Settings with the origin of every key: `default`, `file:...`, `env:...`, `secret:...` or `cli`.
+    """Settings with the origin of every key: `default`, `file:...:LINE`, `env:...`, `secret:...` or `cli`.
 
     `again` reads the same sources again (ConfigErrors as `load_settings`).
     """
@@ -386,25 +397,20 @@ def _without_none(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flatten(values: Mapping[str, Any], origin: str) -> _Layer:
-    """Leaves by path. A section without anything in it (`cycle:`) says nothing."""
-    layer: _Layer = {}
-    for key, value in values.items():
-        if is_section(key) and (value is None or value == {}):
-            continue
-        if isinstance(value, Mapping) and not value:
-            layer[(key,)] = ({}, origin)
-        layer |= {(key, *path): item for path, item in _flatten_value(value, origin)}
-    return layer
+    """Leaves by path, those of a file with their line. A section without anything in it (`cycle:`) says nothing."""
+    said = {key: value for key, value in values.items() if not (is_section(key) and value in (None, {}))}
+    return dict(_flatten_value(said, origin))
 
 
-def _flatten_value(value: object, origin: str) -> Iterable[tuple[_Path, tuple[object, str]]]:
+def _flatten_value(value: object, origin: str, line: str = "") -> Iterator[tuple[_Path, tuple[object, str]]]:
     if not isinstance(value, Mapping):
-        yield (), (value, origin)
+        yield (), (value, f"{origin}{line}")
         return
     for key, inner in value.items():
+        at = f":{key.line}" if isinstance(key, _Key) else line
         if isinstance(inner, Mapping) and not inner:
-            yield (str(key),), ({}, origin)
-        for path, item in _flatten_value(inner, origin):
+            yield (str(key),), ({}, f"{origin}{at}")
+        for path, item in _flatten_value(inner, origin, at):
             yield (str(key), *path), item
 
 

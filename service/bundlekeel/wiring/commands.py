@@ -20,7 +20,15 @@ from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.listings import row_of
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.failsafe import FailsafeLimits, judge
-from bundlekeel.daemon.operations.takeover import BrokerRow, TakeoverContext, TakeoverResult, handback, takeover
+from bundlekeel.daemon.operations.takeover import (
+    BrokerRow,
+    TakeoverContext,
+    TakeoverResult,
+    handback,
+    preview,
+    read_record,
+    takeover,
+)
 from bundlekeel.daemon.operations.uninstall import uninstall
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
@@ -166,21 +174,16 @@ async def take_over(
     async with connected(loaded) as out:
         endpoints = await endpoints_of(loaded.settings, out)
         before = await _shedding_now(out, endpoints)
-        if dry_run:
-            return would_take_over(before, split, namespaces)
         context = replace(_context(out, endpoints), tell=tell)
-        result = await takeover(context, split=split == "off", reason=reason, by=by, namespaces=namespaces)
-        return _json_result(result, before)
-
-
-def would_take_over(before: Mapping[str, str], split: Split, namespaces: tuple[str, ...] = ()) -> Json:
-    """The answer of a dry run. `before`: whether each broker sheds by itself."""
-    would = f"would leave {', '.join(namespaces)} to us" if namespaces else "would be set"
-    rows = [
-        _json_row(broker, value, value if namespaces else "false", ok=True, detail=would)
-        for broker, value in before.items()
-    ]
-    return {"brokers": rows, "warnings": [], "split": split, "done": False}
+        if dry_run:
+            result = await preview(context, split=split == "off", namespaces=namespaces)
+        else:
+            result = await takeover(context, split=split == "off", reason=reason, by=by, namespaces=namespaces)
+        answer, mode = json_result(result, before), loaded.settings.mode
+        if mode != "act":
+            text = f"the mode of these settings is `{mode}`: nothing balances what is taken over before it is `act`"
+            answer["warnings"].append(text)
+        return answer
 
 
 async def hand_back(
@@ -190,11 +193,13 @@ async def hand_back(
         endpoints = await endpoints_of(loaded.settings, out)
         before = await _shedding_now(out, endpoints)
         if dry_run:
+            held = await quotas_owned(out.coordination)
+            if await read_record(out.coordination) is None:
+                return _nothing_to_undo(before, held, done=False)
             rows = [
-                _json_row(broker, value, "as before the takeover", ok=True, detail="would be restored")
+                _json_row(broker, value, "as before the takeover", ok=value != "unknown", detail="would be restored")
                 for broker, value in before.items()
             ]
-            held = await quotas_owned(out.coordination)
             return {"brokers": rows, "warnings": held, "split": "", "done": False}
         context = replace(_context(out, endpoints), tell=tell)
         result = await handback(context, reason=reason, by=by)
@@ -206,10 +211,28 @@ async def hand_back(
             out.admin.quotas, out.admin.quotas, out.config, out.coordination, out.clock
         )
         if result is None:
-            rows = [_json_row(broker, value, value, ok=True, detail="unchanged") for broker, value in before.items()]
-            return {"brokers": rows, "warnings": ["there is no takeover to undo", *quotas], "split": "", "done": True}
-        answer = _json_result(result, before)
+            return _nothing_to_undo(before, quotas, done=True)
+        answer = json_result(result, before)
         return answer | {"warnings": [*answer["warnings"], *quotas]}
+
+
+_SHEDDING_TOLD = {"true": "sheds by itself", "false": "does not shed", "unknown": "could not be asked"}
+
+
+def _nothing_to_undo(before: Mapping[str, str], quotas: list[str], *, done: bool) -> Json:
+    """The answer of a handback without a takeover: as wanted is a broker that sheds, because something has to balance
+    it. `before`: whether each broker sheds by itself."""
+    rows = [
+        _json_row(broker, value, value, ok=value == "true", detail=_SHEDDING_TOLD[value])
+        for broker, value in before.items()
+    ]
+    warnings = ["there is no takeover to undo: the brokers' settings are left as they are"]
+    if quiet := [broker for broker, value in before.items() if value == "false"]:
+        warnings.append(
+            f"{', '.join(quiet)}: {_SHEDDING_TOLD['false']}, and no record says why; to turn it on, "
+            "`pulsar-admin brokers update-dynamic-config --config loadBalancerSheddingEnabled --value true`"
+        )
+    return {"brokers": rows, "warnings": [*warnings, *quotas], "split": "", "done": done}
 
 
 async def failsafe(loaded: LoadedSettings, *, terms: FailsafeLimits, dry_run: bool) -> Json:
@@ -225,7 +248,7 @@ async def failsafe(loaded: LoadedSettings, *, terms: FailsafeLimits, dry_run: bo
 
         found = await judge(out.coordination, out.clock, terms, None if dry_run else context)
         empty: Json = {"brokers": [], "warnings": [], "split": "", "done": found.state != "dead"}
-        return found.view() | (_json_result(found.result, before) if found.result is not None else empty)
+        return found.view() | (json_result(found.result, before) if found.result is not None else empty)
 
 
 def _context(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -> TakeoverContext:
@@ -241,7 +264,8 @@ async def _shedding_now(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -
     return {broker: words[config.sheds(broker)] for broker in sorted(endpoints)}
 
 
-def _json_result(result: TakeoverResult, before: Mapping[str, str]) -> Json:
+def json_result(result: TakeoverResult, before: Mapping[str, str]) -> Json:
+    """The answer of the command. `before`: whether each broker shed by itself."""
     rows = [_json_broker(row, before.get(row.broker_id, "unknown")) for row in result.brokers]
     return {
         "brokers": rows,

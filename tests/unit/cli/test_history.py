@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,11 +70,23 @@ def test_ls_lists_files_with_their_cycles(folder: Path) -> None:
     ("name", "cycle"), [("5", 5), ("1:2", 2), ("2:8", 8), ("2023-11-14T22:00:25", 3), ("2023-11-14T23:01:05+01:00", 7)]
 )
 def test_show_finds_a_cycle_by_number_epoch_or_time(folder: Path, name: str, cycle: int) -> None:
-    """A time means the last cycle up to it, in UTC unless it says otherwise."""
+    """A time means the last cycle up to it."""
     shown = answer(folder, "history", "show", name)
     assert shown["cycle"] == cycle
     assert shown["plan"] and shown["brokers"] > 0
     assert f"cycle {cycle} of epoch" in run("history", "show", name, "--history", str(folder)).stdout
+
+
+def test_a_time_without_a_zone_is_local(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of --since, and as all tables show it."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        assert answer(folder, "history", "show", "2023-11-15T07:00:25")["cycle"] == 3
+        assert (
+            "2023-11-15 07:00:20 JST" in run("history", "show", "2023-11-14T22:00:25Z", "--history", str(folder)).stdout
+        )
+    time.tzset()
 
 
 def test_an_empty_history_is_said_once(tmp_path: Path) -> None:
@@ -92,6 +105,7 @@ def test_an_empty_history_is_said_once(tmp_path: Path) -> None:
         ("99", 1, "99 is not in the history"),
         ("7:1", 1, "7:1 is not in the history"),
         ("2020-01-01", 1, "2020-01-01 is not in the history"),
+        ("0001-01-01", 2, "is neither a cycle (812)"),
         ("yesterday", 2, "is neither a cycle (812)"),
         ("9" * 5000, 2, "is neither a cycle (812)"),
         ("\u0663", 2, "is neither a cycle (812)"),

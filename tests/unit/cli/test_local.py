@@ -112,6 +112,7 @@ def test_takeover_and_handback_without_a_question(wiring: FakeWiring) -> None:
     assert wiring.calls == [("handback", ("r", "ann", True)), ("handback", ("r", "ann", False))]
     wiring.verified = False
     assert invoke(wiring, "takeover", "--reason", "r", "--yes").exit_code == 1
+    assert invoke(wiring, "takeover", "--dry-run").exit_code == 1
 
 
 @pytest.mark.parametrize("command", ["takeover", "handback"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dev.bench_spark import CANDIDATES, Large, Results, Timed, lines_of, size
-from dev.calibrated import PAGE, Pair, Row, Size, calibrated, faults, page, rows_of, said_by, world_of
+from dev.calibrated import PAGE, Pair, Row, Size, calibrated, faults, page, renewed, rows_of, said_by, world_of
 from dev.fidelity import Outcome, others, replayed
 
 SMALL = Size(days=3, period_seconds=3600, points=2, rounds=0, keep=1, nights=1, stock_seconds=1800)
@@ -102,6 +102,20 @@ class TestCalibrated:
         assert rows_of([], SMALL, tmp_path, 1, {1: ROW}) == [ROW]
         committed = said_by(PAGE.read_text(encoding="utf-8"))
         assert len(committed) == 10 and any(row.changes for row in committed.values())
+
+    def test_a_run_at_the_stock_interval_renews_its_section_alone(self) -> None:
+        """And the other runs leave it; what a proposal brings unbroken, and which the job refuses."""
+        at_stock = replace(SMALL, stock_seconds=SMALL.period_seconds)
+        first = page([ROW], SMALL)
+        own = [replace(ROW, seed=11), replace(ROW, seed=12, unbroken=PAIR)]
+        text = renewed(first, own, at_stock)
+        assert text.startswith(first) and said_by(text) == said_by(first)
+        section = " ".join(text[len(first) :].split())
+        assert "(seeds 11, 12)" in section and "1 of 2: 11 (+22.0%)." in section
+        assert "2 worlds 2 get a proposal, and 1 of these are not refused (fewer moves, unbroken: 20%)" in section
+        assert renewed(text, own, at_stock) == text
+        other = renewed(text, [replace(ROW, seed=4)], SMALL)
+        assert other.endswith(text[len(first) :]) and other.startswith(page([replace(ROW, seed=4)], SMALL))
 
     def test_the_page_has_a_line_a_world(self) -> None:
         """With both settings, and what changes."""

@@ -166,8 +166,12 @@ class TestRefusal:
         assert "WorseUnbroken" in shown and "0.122" in shown
 
     def test_j13_one_course_has_no_interval(self) -> None:
-        """Low and high are the mean."""
+        """Low and high are the mean, and the report shows that alone."""
         one = CandidateMeasures(seconds=86_400.0, weighted=8640.0, moves=24.0)
         found = measures_of({0: one}, seed=3)
         assert (found.imbalance.low, found.imbalance.mean, found.imbalance.high) == pytest.approx((0.1, 0.1, 0.1))
-        assert Unbroken(previous=found, chosen=found).chosen.moves_per_hour.mean == pytest.approx(1.0)
+        unbroken = Unbroken(previous=found, chosen=found)
+        assert unbroken.chosen.moves_per_hour.mean == pytest.approx(1.0)
+        made = thresholds_of(document())
+        shown = page(replace(made, evidence=replace(made.evidence, unbroken=unbroken)), ReportInputs())
+        assert "<small>1 to 1<" not in shown and "<small>5.4 to 6.6<" in shown

@@ -47,7 +47,11 @@ class TestCommand:
         )
         file.write_text("mode: x\nzzz: 1")
         bad = self.invoke("check", str(file))
-        assert (bad.exit_code, bad.stdout, bad.stderr.count(f"error: file:{file}: ")) == (2, "", 2)
+        assert (bad.exit_code, bad.stdout, [line.split(" = ")[0] for line in bad.stderr.splitlines()]) == (
+            2,
+            "",
+            [f"error: file:{file}:1: mode", f"error: file:{file}:2: zzz"],
+        )
         assert bad.stderr.count("\n") == 2
         assert self.invoke("check", str(tmp_path / "none")).exit_code == 2
 
@@ -74,7 +78,7 @@ class TestCommand:
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout) == (2, "")
         assert f"admin.token_file = 'token': {tmp_path / 'token'} is not a readable file (allowed: " in bad.stderr
-        assert bad.stderr.count(f"error: file:{file}: admin.") == 2
+        assert bad.stderr.count(f"error: file:{file}:2: admin.") == 2
         assert "admin.tls_trust_certs_file = '/none/ca.pem'" in bad.stderr and "--elsewhere" in bad.stderr
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
         (tmp_path / "token").write_text("x")
@@ -131,12 +135,12 @@ class TestCommand:
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout) == (2, "")
         assert bad.stderr.splitlines() == [
-            f"error: file:{file}: {key} = '{name}': {tmp_path / name} is there already and is not {kind} "
+            f"error: file:{file}:{line}: {key} = '{name}': {tmp_path / name} is there already and is not {kind} "
             f"(allowed: a path that is free, or {kind})"
-            for key, name, kind in (
-                ("journal.path", "kept", "a file"),
-                ("api.socket", "c.yaml", "a socket"),
-                ("history.wal", "c.yaml", "a folder"),
+            for line, key, name, kind in (
+                (3, "journal.path", "kept", "a file"),
+                (4, "api.socket", "c.yaml", "a socket"),
+                (5, "history.wal", "c.yaml", "a folder"),
             )
         ]
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
@@ -246,7 +250,7 @@ class TestCommand:
         """Where it was written, the key with its value, what is wrong; and what is allowed, if it is a key."""
         file = tmp_path / "c.yaml"
         file.write_text(text if text in ("", "[]") else f"cluster: c\nmetadata_store: zk:a:1\n{text}\n")
-        told = self.invoke("check", str(file)).stderr.replace(f"file:{file}: ", "")
+        told = re.sub(rf"file:{file}(:\d+)?: ", "", self.invoke("check", str(file)).stderr)
         form = r"(error|warning): [\w.]+( = .+?)?: .+ \((allowed|better): .+\)|error: (line \d+, column|holds) .+"
         assert told and all(re.fullmatch(form, line) for line in told.splitlines()), told
 
@@ -273,7 +277,7 @@ class TestCommand:
         file, store = tmp_path / "c.yaml", "zk:" + ",".join(f"zk-{n}.example.org:2181" for n in range(5))
         file.write_text(f"cluster: c\nmetadata_store: {store}\n")
         shown = CliRunner(env={"COLUMNS": "80"}).invoke(config_app, ["show", "-c", str(file), "--origin"]).stdout
-        assert f"\nmetadata_store: {store}  # file:{file}\n" in shown
+        assert f"\nmetadata_store: {store}  # file:{file}:2\n" in shown
         assert "\nstrategy: avg  # default\n  loadBalancerLoadSheddingStrategy\n" in shown
 
     def test_show(self, tmp_path: Path) -> None:
@@ -290,7 +294,7 @@ class TestCommand:
         flat = json.loads(self.invoke("show", "-c", str(file), "--origin", "-o", "json").stdout)
         assert flat["parameters.max_unload_ratio"] == {
             "value": 0.3,
-            "origin": f"file:{file}",
+            "origin": f"file:{file}:3",
             "pulsar_keys": ["maxUnloadPercentage"],
         }
         table = self.invoke("show", "-c", str(file), "--origin").stdout
@@ -320,7 +324,7 @@ class TestCommand:
         named = {"BUNDLEKEEL_CONFIG": str(file)}
         for arguments, env in (([str(file)], {}), (["-c", str(file)], {}), ([], named)):
             told = CliRunner(env=env).invoke(config_app, ["check", *arguments])
-            assert told.exit_code == 2 and f"error: file:{file}: mode" in told.stderr
+            assert told.exit_code == 2 and f"error: file:{file}:1: mode" in told.stderr
         assert "give one of them" in self.invoke("check", str(file), "-c", str(file)).stderr
         none = CliRunner(env={"BUNDLEKEEL_CONFIG": None}).invoke(config_app, ["check"])
         assert none.exit_code == 2 and "no settings file is named" in none.stderr

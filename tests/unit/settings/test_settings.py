@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class TestSources:
         assert (got.cluster, got.mode, got.cycle.interval, got.store.call_timeout) == ("file", "observe", 5, 1)
         assert got.admin.token == SecretStr("geheim")
         assert {key: origin for key, origin in loaded.origins.items() if origin != "default"} == {
-            "cluster": f"file:{file}",
+            "cluster": f"file:{file}:1",
             "mode": "env:BUNDLEKEEL__MODE",
             "cycle.interval": "cli",
             "store.call_timeout": f"secret:{secrets}/store__call_timeout",
@@ -124,6 +125,18 @@ class TestSources:
         assert len(found) == 1
         assert str(found[0]).startswith(f"file:{tmp_path}/config.yaml: ")
         assert expected in str(found[0])
+
+    def test_a_problem_has_its_line(self, tmp_path: Path) -> None:
+        """That of the key, or of the list for an item of it; what is missing is in no line."""
+        text = (
+            "mode: acts\n\ncycle:\n  interval: soon\napi: {port: x}\n"
+            "windows:\n  - {cron: '* * * * *', minutes: 5, allow: al}\nparameters:\n  cpu_wait: 1\n"
+        )
+        found = {str(item).partition(" = ")[0] for item in problems(tmp_path, text)}
+        keys = ((1, "mode"), (4, "cycle.interval"), (5, "api.port"), (6, "windows.0.allow"), (9, "parameters.cpu_wait"))
+        assert found == {f"file:{tmp_path}/config.yaml:{line}: {key}" for line, key in keys}
+        missing = problems(tmp_path, "mode: act\ncounters: {source: prometheus}\n")
+        assert str(missing[0]).startswith(f"file:{tmp_path}/config.yaml: prometheus.url: ")
 
     def test_files_that_cannot_be_read(self, tmp_path: Path) -> None:
         """A missing file, a directory, bytes that are no text, a missing secrets directory."""
@@ -304,7 +317,7 @@ class TestRefusals:
         """Named with the file, the dotted key and what would be right."""
         found = problems(tmp_path, text)
         assert [problem.field for problem in found] == [field]
-        assert str(found[0]).startswith(f"file:{tmp_path}/config.yaml: {field}")
+        assert re.match(rf"file:{tmp_path}/config\.yaml(:\d+)?: {re.escape(field)}", str(found[0]))
         assert expected in str(found[0])
 
     @pytest.mark.parametrize(
@@ -410,8 +423,8 @@ class TestParameters:
         }
         got, origins = to_parameters(loaded.settings, adopted, origins=loaded.origins)
         file = f"file:{tmp_path}/config.yaml"
-        assert (got.cpu_weight, origins["cpu_weight"]) == (1.0, file)
-        assert (got.placement, origins["placement"]) == ("least_resource_usage", file)
+        assert (got.cpu_weight, origins["cpu_weight"]) == (1.0, f"{file}:3")
+        assert (got.placement, origins["placement"]) == ("least_resource_usage", f"{file}:2")
         assert (got.strategy, origins["strategy"]) == ("threshold", "broker")
         assert (got.cool_down_seconds, origins["cool_down_seconds"]) == (420.0, "broker")
         assert (got.excluded_namespaces, origins["excluded_namespaces"]) == (("a/b",), "broker")

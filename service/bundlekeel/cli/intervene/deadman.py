@@ -53,8 +53,9 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         """Restore what `takeover` found when no sidecar has completed a cycle for too long. Needs no running sidecar.
 
         Looks once and ends, for a CronJob or a timer; with --every it runs until it is stopped. Exit codes: 0 alive, or
-        nothing is taken over; 1 dead: restored, or not on every broker (run it again); 3 the store could not be read,
-        and nothing was done.
+        nothing is taken over; 1 dead: `state` of -o json is `restored`, `incomplete` (not on every broker: run it
+        again) or, of a dry run, `dead`; 3 the store, its documents or the brokers could not be read, and nothing was
+        done.
         """
         settings = load_settings(config)
         limit, watch = _limit(settings, after), seconds_of("--confirm", confirm, least=0)

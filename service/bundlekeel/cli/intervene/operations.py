@@ -78,7 +78,7 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
     if scopes:
         typer.echo(f"warning: still paused, until `resume --scope`: {', '.join(scopes)}", err=True)
     if paused is None:
-        raise CliError("there was no pause of everything", BAD_NEWS)
+        raise CliError("there was no pause of everything; `bundlekeel status` says what else stops moves", BAD_NEWS)
 
 
 def _with_reason(context: typer.Context, mode: str | None) -> str | None:

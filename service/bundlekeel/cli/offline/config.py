@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -28,6 +29,11 @@ from bundlekeel.settings.describe import as_tree, describe, folder_warnings, par
 from bundlekeel.settings.load import ConfigErrors, LoadedSettings, load_settings, misnamed_variables
 
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
+_COMMENTS = {
+    "cluster": "the brokers' clusterName",
+    "mode": "plans are shown, nothing is changed; `act` carries them out",
+    "metadata_store": "the brokers' metadataStoreUrl",
+}
 TABLES = (Output.TABLE, Output.WIDE)
 
 
@@ -116,10 +122,15 @@ def init(
     values = {"cluster": parts.pop("cluster"), "mode": "recommend", **parts}
     try:
         with file.open("x", encoding="utf-8") as stream:
-            stream.write(_HEAD + yaml.safe_dump(values, sort_keys=False, default_flow_style=False))
+            stream.write(_HEAD + _commented(yaml.safe_dump(values, sort_keys=False, default_flow_style=False)))
     except OSError as error:
         raise CliError(f"{file} cannot be written: {error.strerror}; another name: --file", USAGE) from None
     typer.echo(f"{file} was written; next: bundlekeel doctor -c {file}")
+
+
+def _commented(text: str) -> str:
+    """The settings with what the main ones mean at the end of their lines."""
+    return re.sub(r"(?m)^(\w+): .+", lambda line: f"{line[0]}  # {_COMMENTS[line[1]]}", text)
 
 
 def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str, Any]:

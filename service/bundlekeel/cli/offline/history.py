@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from bundlekeel.cli import units
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, TableLayout, table, tell
 from bundlekeel.cli.run import ConfigOption
@@ -32,7 +32,8 @@ StoreOption = Annotated[
     typer.Option("--history", metavar="URI", help="Folder or URI of the history; default: that of the settings."),
 ]
 CycleArgument = Annotated[
-    str, typer.Argument(metavar="CYCLE", help="A cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05).")
+    str,
+    typer.Argument(metavar="CYCLE", help="A cycle (812), epoch and cycle (3:812), or a local time (2026-11-21T18:05)."),
 ]
 
 
@@ -147,10 +148,6 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     app.command()(commands.replay)
 
 
-def _time(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def _listing(rows: list[Json], layout: TableLayout) -> RenderableType:
     count = Text(numbered(len(rows), "file"), style="dim")
     if layout.stacked:
@@ -162,7 +159,7 @@ def _listing(rows: list[Json], layout: TableLayout) -> RenderableType:
         if row["why"]:
             made.add_row(row["file"], "", row["why"], "", "", size)
         else:
-            ends = [f"{row[f'{end}_cycle']} {_time(row[f'{end}_ms'])}" for end in ("first", "last")]
+            ends = [f"{row[f'{end}_cycle']} {units.moment(row[f'{end}_ms'])}" for end in ("first", "last")]
             made.add_row(row["file"], f"{row['cycles']:,}", *ends, f"{row['rows']:,}", size)
     return Group(made, count)
 
@@ -171,14 +168,14 @@ def _contents(row: Json) -> str:
     size = f"{row['bytes']:,} bytes"
     if row["why"]:
         return f"{row['why']}; {size}"
-    ends = [f"cycle {row[f'{end}_cycle']}, {_time(row[f'{end}_ms'])}" for end in ("first", "last")]
+    ends = [f"cycle {row[f'{end}_cycle']}, {units.moment(row[f'{end}_ms'])}" for end in ("first", "last")]
     return f"{', to '.join(ends)}\n  {numbered(row['cycles'], 'cycle')}, {numbered(row['rows'], 'row')}, {size}"
 
 
 def _cycle(answer: Json, _layout: TableLayout) -> RenderableType:
     brokers, moves = numbered(answer["brokers"], "broker"), numbered(answer["planned"], "move")
     lines = [
-        f"cycle {answer['cycle']} of epoch {answer['epoch']}, {_time(answer['wall_ms'])}",
+        f"cycle {answer['cycle']} of epoch {answer['epoch']}, {units.moment(answer['wall_ms'])}",
         f"{brokers}, {numbered(answer['bundles'], 'bundle')}, strategy {answer['strategy']}",
         f"{answer['code']}: {answer['verdict']}",
         f"plan {answer['plan']}, {moves}, {'carried out' if answer['acted'] else 'not carried out'}",

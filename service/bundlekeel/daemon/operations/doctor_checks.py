@@ -158,11 +158,12 @@ _NEARLY_MS: Final = DAY_MS * 9 // 10
 
 
 def go_live(
-    checks: Sequence[Check], *, mode_ceiling: str, members: int, day: SummaryView, plan: Plan | None
+    checks: Sequence[Check], *, mode_ceiling: str, members: int, looked_ms: int, day: SummaryView, plan: Plan | None
 ) -> list[Check]:
-    """`checks`: of `examine`; `day`: of the last 24 hours. What does not hold is an error (no go) or,
-    where a person may know better, a warning."""
-    return [*checks, _mode(mode_ceiling), _seats(members), _failsafe(), _recommendations(day), _would_do(day, plan)]
+    """`checks`: of `examine`; `looked_ms`: when the failsafe looked last, 0: never; `day`: the last 24 hours, to now.
+    What does not hold is an error (no go) or, where a person may know better, a warning."""
+    ours = [_mode(mode_ceiling), _seats(members), _failsafe(looked_ms, day.until_ms)]
+    return [*checks, *ours, _recommendations(day), _would_do(day, plan)]
 
 
 def _mode(ceiling: str) -> Check:
@@ -182,12 +183,17 @@ def _seats(members: int) -> Check:
     return Check(name="replicas", ok=ok, detail=f"{numbered(members, 'sidecar')} running", fix=fix, severity="warning")
 
 
-def _failsafe() -> Check:
-    return Check.warned(
-        "failsafe job",
-        "a sidecar cannot see whether it runs",
-        "make sure that `bundlekeel deadman` runs as a CronJob or timer (docs/operations/deadman.md)",
-    )
+# As of the alert BundlekeelFailsafeNotRunning: seven of its usual rounds.
+_LOOKS_WITHIN_MS = 900_000
+
+
+def _failsafe(looked_ms: int, now_ms: int) -> Check:
+    ago = max(0, now_ms - looked_ms)
+    told = f"it looked {ago // 1000} s ago" if looked_ms else "it has never looked"
+    if looked_ms and ago <= _LOOKS_WITHIN_MS:
+        return Check.passed("failsafe", told)
+    fix = "run `bundlekeel deadman` as a CronJob or timer before the takeover (docs/operations/deadman.md)"
+    return Check.warned("failsafe", told, fix)
 
 
 def _recommendations(day: SummaryView) -> Check:

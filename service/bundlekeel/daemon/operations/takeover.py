@@ -92,7 +92,7 @@ async def takeover(
     before = await _runtime(context)
     known = decode_takeover(document.data) if document is not None else None
     known = known if known is not None and known.active else None
-    there = name_set(stored.get(EXCLUDED, "")).union(*(name_set(item.get(EXCLUDED, "")) for item in before.values()))
+    there = _excluded(stored, before)
     values = _wanted(known, there, before, split=split, namespaces=namespaces)
     made = _record(context, known, tuple(values), stored, before)
     ours = {*made.excluded_by_us, *(set(namespaces) - there)}
@@ -110,7 +110,7 @@ async def takeover(
             # Perhaps it took effect: the brokers are read next, and they decide.
             warnings.append(f"{key} could not be set: {error}")
     rows = await _verify(context, {broker: dict(values) for broker in context.endpoints})
-    warnings += _placement_warnings(rows) + _report_warnings(rows) + _partial_takeover_warnings(record)
+    warnings += _placement_warnings(rows) + _report_warnings(rows) + _partial_takeover_warnings(record.namespaces)
     return TakeoverResult(
         complete=all(row.verified for row in rows),
         brokers=rows,
@@ -118,6 +118,35 @@ async def takeover(
         warnings=tuple(warnings),
         splits_by=_who_splits(rows),
     )
+
+
+async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence[str] = ()) -> TakeoverResult:
+    """What `takeover` would come to, with its warnings; nothing is changed. A broker that cannot be asked is not
+    verified: `takeover` refuses then. Conflict, AdminApiError as `takeover`."""
+    found = await read_record(context.coordination)
+    stored = await context.admin.dynamic_configuration()
+    answers = await _ask_all(context.admin, context.endpoints)
+    before = {broker: settings for broker, settings in answers.items() if isinstance(settings, dict)}
+    known = found[0] if found is not None else None
+    values = _wanted(known, _excluded(stored, before), before, split=split, namespaces=namespaces)
+    would = f"would leave {', '.join(namespaces)} to us" if namespaces else "would be set"
+    rows = tuple(
+        replace(_row(broker, answer | values, {}), detail=would)
+        if isinstance(answer, dict)
+        else _row(broker, answer, values)
+        for broker, answer in answers.items()
+    )
+    warnings = (
+        _placement_warnings(rows) + _report_warnings(rows) + _partial_takeover_warnings(_scope(known, namespaces))
+    )
+    return TakeoverResult(
+        complete=False, brokers=rows, overrides={}, warnings=tuple(warnings), splits_by=_who_splits(rows)
+    )
+
+
+def _excluded(stored: Mapping[str, str], before: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
+    """The namespaces that the brokers' own shedding leaves alone already."""
+    return name_set(stored.get(EXCLUDED, "")).union(*(name_set(item.get(EXCLUDED, "")) for item in before.values()))
 
 
 def _wanted(
@@ -360,13 +389,12 @@ def _report_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
     return [f"{ENABLED} is false on {', '.join(frozen)}: their reports never change, so nothing can be balanced"]
 
 
-def _partial_takeover_warnings(record: TakeoverRecord) -> list[str]:
-    if not record.namespaces:
+def _partial_takeover_warnings(namespaces: Sequence[str]) -> list[str]:
+    if not namespaces:
         return []
-    named = ", ".join(record.namespaces)
     return [
-        f"only {named} are taken over; the brokers shed everything else, and place new bundles of these in turn "
-        "(RoundRobinBrokerSelector) instead of by load"
+        f"only {', '.join(namespaces)} are taken over; the brokers shed everything else, and place new bundles of "
+        "these in turn (RoundRobinBrokerSelector) instead of by load"
     ]
 
 

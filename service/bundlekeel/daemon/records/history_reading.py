@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from bundlekeel.core.history.record import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
@@ -16,7 +16,7 @@ from bundlekeel.ports.history import HistoryFile, HistoryStore, clusters_of, in_
 
 Json = dict[str, Any]
 
-_NAMES = "a cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05, UTC unless it says otherwise)"
+_NAMES = "a cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05, local unless it names a zone)"
 _WRONG = "is neither a cycle (812), nor epoch and cycle (3:812), nor a time (2026-11-21T18:05)"
 
 
@@ -110,12 +110,9 @@ def _parsed(name: str) -> tuple[int | None, int, int | None]:
     if found := re.fullmatch(r"(?:([0-9]{1,18}):)?([0-9]{1,18})", name):
         return int(found[1]) if found[1] else None, int(found[2]), None
     try:
-        moment = datetime.fromisoformat(name)
-    except ValueError:
+        return None, -1, int(datetime.fromisoformat(name).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError):
         raise ConfigError(f"{name!r} {_WRONG}", field="CYCLE", value=name, allowed=_NAMES) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return None, -1, int(moment.timestamp() * 1000)
 
 
 def _holds(store: HistoryStore, file: HistoryFile, cycle: int) -> bool:

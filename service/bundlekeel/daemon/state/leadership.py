@@ -78,7 +78,7 @@ class Leadership:
             return ""
         asked = self.leader or self.members[0]
         return (
-            f"this sidecar has no picture of the cluster: all {self._seats} seats (leadership.seats) are taken; "
+            f"this sidecar has no picture of the cluster: no seat is free (leadership.seats is {self._seats}); "
             f"ask {asked.id}: bundlekeel --url {asked.url}"
         )
 

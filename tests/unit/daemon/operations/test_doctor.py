@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,14 @@ from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import Period
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
-from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, TAKEOVER, TakeoverRecord
+from bundlekeel.daemon.state.takeover_record import (
+    EXCLUDED,
+    FAILSAFE,
+    SPLITTING,
+    TAKEOVER,
+    TakeoverRecord,
+    encode_look,
+)
 from bundlekeel.daemon.summary import summary
 from bundlekeel.ports import DocumentChange, FeedState, LoadTables, Member
 from tests.support.builders import report
@@ -320,19 +328,48 @@ async def test_a_day_of_recommendations_is_needed_and_told_of() -> None:
     cycle = {"kind": "cycle", "code": "Balanced", "sentence": "", "planned": 2, "wall_ms": NOW_MS - DAY_MS}
     records = [cycle, cycle | {"planned": 0, "wall_ms": NOW_MS - 5}, cycle | {"planned": 0, "wall_ms": NOW_MS}]
     day = summary(Period(since_ms=NOW_MS - DAY_MS), NOW_MS, records, [], [])
-    found = {item.name: item for item in go_live([], mode_ceiling="recommend", members=1, day=day, plan=report.plan)}
+    given: dict[str, Any] = {"mode_ceiling": "recommend", "members": 1, "looked_ms": 0}
+    found = {item.name: item for item in go_live([], **given, day=day, plan=report.plan)}
     assert all(item.ok or item.fix for item in found.values())
-    assert [name for name, item in found.items() if not item.ok] == ["mode", "replicas", "failsafe job"]
+    assert [name for name, item in found.items() if not item.ok] == ["mode", "replicas", "failsafe"]
     assert found["a day of recommendations"].detail == "3 cycles in the last 24.0 hours"
     done = found["what acting would do"].detail
     assert done.startswith("1 of 3 cycles recommended moves, 2 at most in one; the last plan: ")
     assert "max/mean" in done
     late = summary(Period(since_ms=NOW_MS - DAY_MS), NOW_MS, records[1:], [], [])
-    found = {item.name: item for item in go_live([], mode_ceiling="act", members=2, day=late, plan=None)}
+    given = {"mode_ceiling": "act", "members": 2, "looked_ms": NOW_MS}
+    found = {item.name: item for item in go_live([], **given, day=late, plan=None)}
     day_check = found["a day of recommendations"]
     assert (day_check.ok, day_check.severity) == (False, "error")
     assert found["mode"].ok and found["replicas"].ok
     assert found["what acting would do"].detail == "no move was recommended"
     often = replace(late, recommended=2, recommended_moves=1)
-    (told,) = go_live([], mode_ceiling="act", members=2, day=often, plan=None)[-1:]
+    (told,) = go_live([], **given, day=often, plan=None)[-1:]
     assert not told.ok and "bundlekeel plan" in told.fix
+
+
+@pytest.mark.parametrize(
+    ("looked_ms", "ok", "told"),
+    [
+        (0, False, "it has never looked"),
+        (NOW_MS - 900_000, True, "it looked 900 s ago"),
+        (NOW_MS - 901_000, False, "it looked 901 s ago"),
+        (NOW_MS + 5_000, True, "it looked 0 s ago"),
+    ],
+)
+async def test_whether_the_failsafe_runs_is_told_by_its_last_look(looked_ms: int, ok: bool, told: str) -> None:
+    """Its clock may be ahead of ours."""
+    day = summary(Period(since_ms=NOW_MS - DAY_MS), NOW_MS, [], [], [])
+    rows = go_live([], mode_ceiling="act", members=2, looked_ms=looked_ms, day=day, plan=None)
+    (found,) = (item for item in rows if item.name == "failsafe")
+    assert (found.ok, found.detail, found.severity) == (ok, told, "error" if ok else "warning")
+
+
+async def test_the_failsafes_look_reaches_the_check() -> None:
+    """What it left in the shared state, as the metric has it."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.coordination.write_shared(FAILSAFE, encode_look(cluster.clock.wall_ms()), version=None)
+    await sidecar.shared_state.refresh()
+    found = {item.name: item for item in await sidecar.service.doctor(for_act=True)}
+    assert found["failsafe"].ok

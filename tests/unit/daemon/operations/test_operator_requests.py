@@ -176,7 +176,7 @@ async def test_a_sidecar_without_a_seat_names_one_that_has_one() -> None:
     leader = await FakeSidecar(cluster, "a", settings={"leadership.seats": 1}).lead()
     leader.leadership.member = replace(leader.leadership.member, url="http://a:8090")
     other = await FakeSidecar(cluster, "b", settings={"leadership.seats": 1}).lead()
-    expected = r"no picture of the cluster: all 1 seats \(leadership.seats\) are taken; ask a: bundlekeel --url "
+    expected = r"no picture of the cluster: no seat is free \(leadership.seats is 1\); ask a: bundlekeel --url "
     with pytest.raises(SnapshotError, match=expected):
         await other.service.requests.drain(B1, dry_run=True, **WHO)
     with pytest.raises(SnapshotError, match=expected):

@@ -69,7 +69,7 @@ async def test_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
     params = run.effective_parameters({}, ())
     assert (params.strategy, params.max_unload_ratio, params.cpu_weight) == ("threshold", 0.3, 1.0)
     assert params.direct_memory_weight == 0.3
-    assert run.effective_parameters.effective.origins["strategy"] == f"file:{run.file}"
+    assert run.effective_parameters.effective.origins["strategy"] == f"file:{run.file}:3"
     changed = {
         "strategy",
         "parameters.max_unload_ratio",

@@ -19,6 +19,7 @@ from bundlekeel.daemon.operations.takeover import (
     SHEDDING,
     TakeoverContext,
     handback,
+    preview,
     read_record,
     takeover,
 )
@@ -93,6 +94,32 @@ async def test_round_trip_restores_exactly(office: Office, before: str | None, s
     assert office.model.dynamic == original
     assert await read_record(office.coordination) is None
     assert await handback(office.context) is None
+
+
+@pytest.mark.parametrize("split", [False, True])
+async def test_a_preview_warns_as_the_takeover_and_changes_nothing(office: Office, split: bool) -> None:
+    """Also of a broker whose placement would be random, and of one whose reports never change."""
+    office.model.static[IDS[0]][PLACEMENT] = "org.apache.pulsar.AvgShedder"
+    office.model.static[IDS[1]][ENABLED] = "false"
+    shown = await preview(office.context, split=split)
+    assert office.mutations() == [] and await read_record(office.coordination) is None
+    assert [(row.verified, row.detail, row.values[SHEDDING]) for row in shown.brokers] == [
+        (True, "would be set", "false")
+    ] * len(IDS)
+    taken = await takeover(office.context, split=split, reason="r", by="ann")
+    assert len(shown.warnings) == 2
+    assert (shown.warnings, shown.splits_by) == (taken.warnings, taken.splits_by)
+
+
+async def test_a_preview_says_which_broker_could_not_be_asked(office: Office) -> None:
+    """A takeover refuses then, so its row is not as wanted."""
+    silent = Fault(error=AdminUnreachable("nobody answers"))
+    office.admin.fail("runtime_configuration", None, None, silent, silent)
+    shown = await preview(office.context, split=False)
+    assert shown.unverified == (IDS[2],)
+    assert shown.brokers[2].detail == "nobody answers"
+    with pytest.raises(AdminUnreachable):
+        await takeover(office.context, split=False, reason="r", by="ann")
 
 
 async def test_a_second_takeover_keeps_the_first_record(office: Office) -> None:
@@ -303,7 +330,10 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
         cluster.model.dynamic[EXCLUDED] = before
     original = dict(cluster.model.dynamic)
     context = await desk_of(cluster)
+    shown = await preview(context, split=False, namespaces=NAMES)
+    assert {(row.detail, row.values[SHEDDING]) for row in shown.brokers} == {("would leave t/ns to us", "true")}
     taken = await takeover(context, split=False, reason="try it", by="ann", namespaces=NAMES)
+    assert shown.warnings == taken.warnings
     assert taken.complete and "t/ns are taken over" in taken.warnings[0]
     assert SHEDDING not in cluster.model.dynamic
     assert name_set(cluster.model.dynamic[EXCLUDED]) == {"t/ns"} | ({"x/y"} if before == "x/y" else set())
@@ -403,6 +433,8 @@ async def test_older_brokers_are_refused_before_anything_changes(cluster: FakeCl
     context = await desk_of(cluster, "4.0")
     with pytest.raises(Conflict, match="Pulsar 4"):
         await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
+    with pytest.raises(Conflict, match="Pulsar 4"):
+        await preview(context, split=False, namespaces=NAMES)
     assert cluster.model.dynamic == {} and await read_record(context.coordination) is None
 
 

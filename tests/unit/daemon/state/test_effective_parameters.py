@@ -63,7 +63,7 @@ def test_settings_shown_are_those_of_the_plan(
     assert told["strategy"] == (("threshold", "broker") if adopt else ("avg", "default"))
     assert told["max_unload_ratio"] == ((0.2, "broker") if adopt else (0.5, "default"))
     assert told["statistics_interval_seconds"] == (30.0, "broker")
-    assert told["cpu_weight"] == (0.9, f"file:{file}")
+    assert told["cpu_weight"] == (0.9, f"file:{file}:3")
     # What was adopted is for strategy avg.
     laid = adopted is not None and not adopt
     assert told["avg_low_threshold_percent"] == ((20, "calibration") if laid else (15, "default"))
