@@ -193,6 +193,24 @@ async def test_moves_that_no_broker_takes_are_no_completed_cycle() -> None:
     assert sidecar.cycle.cycle_state.completed_ms == 0
 
 
+async def test_a_token_that_expired_at_every_broker_is_no_life() -> None:
+    """The brokers show no settings any more, so nothing is begun: no cycle is completed, and the failsafe, whose token
+    is another one, returns the shedding. One broker that does not answer is no death: the others can be asked."""
+    cluster, watchman = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    for silent in (1, len(BROKERS)):
+        sidecar.admin.unauthorized = frozenset(BROKERS[:silent])
+        for _ in range(8):
+            cluster.clock.offset += AFTER / 6
+            cluster.publish()
+            await sidecar.leadership.turn()
+            report = await sidecar.cycle.turn()
+        assert report.obstacle is not None and report.obstacle.code is Code.BROKER_SETTINGS_UNKNOWN
+        assert report.completed is (silent == 1)
+        assert (await watchman.judge(confirm=0)).state == ("alive" if silent == 1 else "restored")
+
+
 async def test_a_pause_and_a_settling_are_no_death() -> None:
     """Nothing moves because somebody, or prudence, says so: those cycles are completed."""
     cluster, _ = await taken_over()
