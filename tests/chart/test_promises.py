@@ -339,11 +339,13 @@ def test_recommend_alone_brings_its_own_sidecar() -> None:
 
 
 def test_recalibration_is_nightly_and_alone() -> None:
-    """Two at once would write the same evidence; one that hangs ends before the next night."""
+    """Two at once would write the same evidence; one that hangs ends before the next night. Its days end at midnight
+    UTC, whatever the zone of the controllers."""
     for case in ("history-recalibrate", "spark-kubernetes"):
         spec = of_kind(case, "CronJob", "keel-bundlekeel-recalibrate")["spec"]
         minute, hour, *days = spec["schedule"].split()
         assert minute.isdecimal() and hour.isdecimal() and days == ["*", "*", "*"]
+        assert spec["timeZone"] == "Etc/UTC"
         assert spec["concurrencyPolicy"] == "Forbid"
         job = spec["jobTemplate"]["spec"]
         assert 0 < job["activeDeadlineSeconds"] < 86_400
