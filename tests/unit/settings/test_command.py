@@ -185,6 +185,31 @@ class TestCommand:
             for key, name in (("parameters.excluded_brokers", "b-1"), ("capacity", "b-2"))
         ]
 
+    @pytest.mark.parametrize(
+        ("windows", "warned"),
+        [
+            ("[]", False),
+            ('[{cron: "0 9 * * 1-5", minutes: 480}]', True),
+            ('[{cron: "0 9 * * 1-5", minutes: 480}, {cron: "0 2 * * *", minutes: 60, allow: overload}]', True),
+            ('[{cron: "0 9 * * 1-5", minutes: 480}, {cron: "* * * * *", minutes: 1, allow: nothing}]', True),
+            ('[{cron: "0 9 * * 1-5", minutes: 480}, {cron: "*  * * * *", minutes: 1, allow: overload}]', False),
+            ('[{cron: "* * * * *", minutes: 1}]', False),
+            ('[{cron: "0 0 24 12 *", minutes: 4320, allow: nothing}]', False),
+        ],
+    )
+    def test_windows_that_leave_overload_alone_are_warned_of(self, tmp_path: Path, windows: str, warned: bool) -> None:
+        """After a takeover nobody relieves an overloaded broker outside of them. With freezes alone everything is
+        allowed outside of those."""
+        file = tmp_path / "c.yaml"
+        file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\nwindows: {windows}\n")
+        told = self.invoke("check", str(file))
+        assert (told.exit_code, told.stdout) == (0, "ok\n")
+        text = (
+            "warning: windows: outside of them nothing relieves an overloaded broker, once the shedding is taken over "
+            '(better: add {cron: "* * * * *", minutes: 1, allow: overload})\n'
+        )
+        assert told.stderr == (text if warned else "")
+
     @pytest.mark.parametrize("command", [["config", "check"], ["doctor", "-c"]])
     def test_a_missing_store_is_told_with_the_file(self, tmp_path: Path, command: list[str]) -> None:
         """The example as it is copied lacks it; the option for a file is no answer to who gave one."""
