@@ -358,7 +358,8 @@ class Settings(Section):
     )
     windows: Windows = Field(
         default=(),
-        description="maintenance windows; outside of them only moves that a person asked for, so keep one for overload; none: at any time",
+        description="maintenance windows; outside of them only moves that a person asked for, so keep one for "
+        "overload; none: at any time",
     )
     rate: RateSettings = RateSettings()
     cycle: CycleSettings = CycleSettings()
