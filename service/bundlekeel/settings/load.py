@@ -6,6 +6,7 @@ Environment: `BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`. Secrets: a di
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,12 +36,20 @@ _YAML_WORDS = "; YAML reads off, no, on and yes without quotes as false and true
 
 
 class ConfigErrors(ConfigError):
-    """All problems found in one go; `field`, `value` and `allowed` are those of the first."""
+    """All problems found in one go, those of the file by its lines; `field`, `value` and `allowed` are those of the
+    first."""
 
     def __init__(self, problems: Sequence[ConfigError]) -> None:
+        problems = sorted(problems, key=_line)
         first = problems[0]
         super().__init__("\n".join(map(str, problems)), field=first.field, value=first.value, allowed=first.allowed)
         self.problems = tuple(problems)
+
+
+def _line(found: ConfigError) -> float:
+    """The line of the settings file that a problem names; what stands in none comes last."""
+    named = re.match(r"file:.*?:(\d+): ", str(found))
+    return float(named[1]) if named is not None else math.inf
 
 
 def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = None, allowed: str = "") -> ConfigError:

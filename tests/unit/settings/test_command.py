@@ -126,6 +126,24 @@ class TestCommand:
         assert f"{tmp_path / 'tokens'}: line 2 is not the line of a token (allowed: name, role, hash" in bad.stderr
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
 
+    def test_problems_are_in_the_order_of_the_file(self, tmp_path: Path) -> None:
+        """Whichever rule finds them; what stands in no line comes last."""
+        file = tmp_path / "c.yaml"
+        file.write_text(
+            "metadata_store: zk:127.0.0.1:2181\nparameters: {cpu_wait: 1}\nzzz: 1\ncycle: {interval: soon}\n"
+            "api: {port: x}\nmode: al\nwindows: [{minutes: 5}]\ncounters: {source: prometheus}\nprometheus:\n"
+            "  urk: x\n  interval: never\n"
+        )
+        bad = CliRunner(env={"BUNDLEKEEL__JOURNAL__KEEP": "x"}).invoke(config_app, ["check", str(file)])
+        told = [line.split(": ")[1].removeprefix(f"file:{file}:") for line in bad.stderr.splitlines()]
+        assert told == ["2", "3", "4", "5", "6", "7", "10", "11", "env:BUNDLEKEEL__JOURNAL__KEEP"]
+        file.write_text(
+            "metadata_store: zk:127.0.0.1:2181\nadmin: {token_file: b}\nstore: {tls: true, tls_trust_certs_file: c}\n"
+            "api: {auth: {tokens_file: a}}\n"
+        )
+        told = [line.split(": ")[1] for line in self.invoke("check", str(file)).stderr.splitlines() if "error" in line]
+        assert told == [f"file:{file}:{line}" for line in (2, 3, 4)]
+
     def test_what_is_written_is_of_its_kind(self, tmp_path: Path) -> None:
         """A folder in the journal's place, a file in that of the socket or of a folder: found before the start."""
         file = tmp_path / "c.yaml"
