@@ -83,7 +83,8 @@ def origin_of(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> 
 
 def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError:
     path = tuple(str(part) for part in item["loc"])
-    value, allowed = item["input"], ""
+    value: object = item["input"]
+    allowed: str | None = ""
     refusal = item.get("ctx", {}).get("error")
     if isinstance(refusal, InvalidSetting):
         what, allowed = str(refusal), refusal.allowed
@@ -109,10 +110,10 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
         if section and path[0] == "capacity" and path[-1] in children(path):
             what = "the first level of capacity names brokers"
             allowed = f'"*": {{{path[-1]}: {value}}} for all of them, or an id, host:port, in place of "*"'
-    if not allowed:
+    if allowed == "":
         known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))
         allowed = next((row.allowed for row in known_rows if row is not None), "")
-    return problem(what, path=path, origin=origin_of(path, origins), value=value, allowed=allowed)
+    return problem(what, path=path, origin=origin_of(path, origins), value=value, allowed=allowed or "")
 
 
 def _elsewhere(path: tuple[str, ...]) -> str:

@@ -116,7 +116,7 @@ class AdminSettings(Section):
     @model_validator(mode="after")
     def _one_token(self) -> AdminSettings:
         if self.token is not None and self.token_file is not None:
-            raise InvalidSetting("admin.token is set as well; give one of the two", field="token_file")
+            raise InvalidSetting("admin.token is set as well; give one of the two", field="token_file", allowed=None)
         together(self, "tls_cert_file", "tls_key_file")
         return self
 

@@ -363,6 +363,30 @@ class TestRefusals:
         assert both[0].field == "admin.token_file"
         assert "geheim" not in repr(load(tmp_path, "admin: {token: geheim}"))
 
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            (
+                "api: {auth: {jwt_key_file: k, jwt_audience: a}}",
+                "api.auth.jwt_issuer: needed with jwt_key_file: without it any token that one of these keys "
+                "signed would be accepted",
+            ),
+            (
+                "notify: {webhooks: [{name: a}]}",
+                "notify.webhooks.0.url_file: give exactly one of url and url_file",
+            ),
+            (
+                "admin: {token: t, token_file: f}",
+                "admin.token_file: admin.token is set as well; give one of the two",
+            ),
+        ],
+    )
+    def test_what_is_allowed_is_left_out_where_no_value_is_wrong(self, tmp_path: Path, text: str, said: str) -> None:
+        """What may stand there by itself is no answer to what does not fit together."""
+        (found,) = problems(tmp_path, text)
+        place, _, rest = str(found).removeprefix(f"file:{tmp_path}/config.yaml").partition(": ")
+        assert (rest, found.allowed) == (said, "") and place in ("", ":1")
+
     def test_the_model_alone_refuses_as_well(self) -> None:
         """Code that builds Settings itself gets the same rules."""
         for wrong in (
