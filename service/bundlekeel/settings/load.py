@@ -321,9 +321,10 @@ def _file_layer(path: Path | None) -> _Layer:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         allowed = f"a settings file; `bundlekeel config init --file {path}` writes one" if not path.exists() else ""
-        raise ConfigErrors([problem(f"cannot be read: {reason}", path=(), origin=origin, allowed=allowed)]) from None
+        raise ConfigErrors(
+            [problem(f"cannot be read: {_reason(error)}", path=(), origin=origin, allowed=allowed)]
+        ) from None
     return _flatten(read_mapping(text, origin=origin), origin)
 
 
@@ -331,15 +332,21 @@ def _secrets_layer(directory: Path | None) -> _Layer:
     if directory is None:
         return {}
     layer: _Layer = {}
+    what, place = f"the secrets directory ({ENV_SECRETS_DIR}) cannot be read", directory
     try:
         # Kubernetes adds hidden directories next to the files it mounts.
         files = sorted(f for f in directory.iterdir() if f.is_file() and not f.name.startswith("."))
         for file in files:
+            what, place = "cannot be read", file
             text = file.read_text(encoding="utf-8").rstrip("\r\n")
             layer |= _from_text(file.name.removeprefix(ENV_PREFIX), text, f"secret:{file}")
-    except (OSError, UnicodeDecodeError):
-        raise ConfigErrors([problem("cannot be read", path=(), origin=f"secret:{directory}")]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigErrors([problem(f"{what}: {_reason(error)}", path=(), origin=f"secret:{place}")]) from None
     return layer
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
 
 
 def _environment_layer(environ: Mapping[str, str]) -> _Layer:

@@ -149,6 +149,15 @@ class TestSources:
             load_settings(tmp_path / "latin", environ={})
         with pytest.raises(ConfigError, match="secret:"):
             load_settings(None, environ={}, secrets_dir=tmp_path / "none")
+        with pytest.raises(ConfigError) as found:
+            load_settings(None, environ={"BUNDLEKEEL_SECRETS_DIR": "/nope"})
+        folder = "the secrets directory (BUNDLEKEEL_SECRETS_DIR) cannot be read: No such file or directory"
+        assert str(found.value) == f"secret:/nope: {folder}"
+        (tmp_path / "mode").write_bytes(b"\xff")
+        (tmp_path / "latin").unlink()
+        with pytest.raises(ConfigError) as found:
+            load_settings(None, environ={}, secrets_dir=tmp_path)
+        assert str(found.value) == f"secret:{tmp_path / 'mode'}: cannot be read: it is not UTF-8 text"
 
     def test_a_file_of_secrets_that_is_no_setting(self, tmp_path: Path) -> None:
         """What is in it is not shown, whatever its name: it may be the address of a webhook."""
