@@ -245,7 +245,8 @@ class ApiSettings(Section):
     port: int = Field(default=8090, ge=0, le=65535, description="0 takes any free port")
     socket: Path | None = Field(
         default=Path("bundlekeel.sock"),
-        description="unix socket of mode 0600 for the local CLI, whose user may do everything, as role admin; null: none",
+        description="unix socket of mode 0600 for the local CLI, whose user may do everything, as role admin; "
+        "null: none",
     )
     advertised_url: Annotated[str, Shown, AllowedWords("http(s)://host:port")] | None = Field(
         default=None, description="where other sidecars reach this one; null derives it from host and port"
