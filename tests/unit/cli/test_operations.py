@@ -140,6 +140,8 @@ def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar
         assert part in text
     text = " ".join(sidecar.run("drain", BROKERS[1], *WHO).stdout.split())
     assert "1 stays for now" in text and "Pinned" in text and "dry run" in text
+    # Not of the row above it.
+    assert "stays: Pinned: a person pinned it" in text
 
 
 DRY = [

@@ -142,6 +142,8 @@ def _relocated(moves: Sequence[MoveView], refusals: Sequence[RefusalView], layou
     alike: dict[str, list[RefusalView]] = {}
     for item in refusals:
         alike.setdefault(item.code, []).append(item)
+    if alike:
+        parts.append(Text("stays:" if len(refusals) == 1 else "stay:"))
     for items in alike.values():
         parts.append(_refusal(replace(items[0], detail="")))
         parts += [Text(f"    {item.bundle}{f' ({item.detail})' if item.detail else ''}") for item in items]

@@ -81,6 +81,7 @@ class Code(StrEnum):
     IN_TRANSIT = "InTransit", "the bundle is being moved already"
     FROZEN_INTENT = "FrozenIntent", "an earlier leader left a move of this bundle unfinished; it is settled first"
     EXCLUDED = "Excluded", "the settings or a person exclude it"
+    NOT_TAKEN_OVER = "NotTakenOver", "its namespace is not taken over; `takeover --namespace` adds it"
     PINNED = "Pinned", "a person pinned it to its broker"
     TARGET_OVERLOADED = "TargetOverloaded", "the target would be above the overload threshold"
     HAS_POLICY = "HasPolicy", "its namespace has an isolation policy or anti-affinity group (`bundles_with_policies`)"
