@@ -41,7 +41,7 @@ CODES = {
     GateCheck.SHEDDING: Code.BROKER_SETTINGS_UNKNOWN,
     GateCheck.WINDOW: Code.OUTSIDE_WINDOW,
     GateCheck.REVIEW: Code.NOT_REVIEWED,
-    GateCheck.SCOPE: Code.BROKERS_SHED_THEMSELVES,
+    GateCheck.SCOPE: Code.NOT_TAKEN_OVER,
     GateCheck.BUNDLE: Code.PINNED,
     GateCheck.TARGET: Code.CORDONED,
 }
@@ -248,7 +248,7 @@ async def test_what_is_left_to_the_brokers_is_not_moved(sidecar: FakeSidecar) ->
     for namespaces, found in (
         ((), None),
         (("t/ns",), None),
-        (("a/b", "c/d"), Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail="only a/b, c/d are taken over")),
+        (("a/b", "c/d"), Obstacle(code=Code.NOT_TAKEN_OVER, detail="only a/b, c/d are taken over")),
     ):
         sidecar.shared_state.takeover = replace(RECORD, namespaces=namespaces)
         assert gate.check(question) == found

@@ -459,7 +459,7 @@ async def test_nothing_of_other_namespaces_is_planned_or_begun(cluster: FakeClus
     assert Code.NOT_TAKEN_OVER in {item.code for item in report.plan.refusals}
     assert Code.EXCLUDED not in {item.code for item in report.plan.refusals}
     refusal = await sidecar.executor._not_now(next(iter(cluster.owners())))
-    assert refusal is not None and refusal.code is Code.BROKERS_SHED_THEMSELVES
+    assert refusal is not None and refusal.code is Code.NOT_TAKEN_OVER
     assert not cluster.model.unloads
 
 
