@@ -108,7 +108,7 @@ export function askedOf(broker: string, operations: OperationsView | null): Aske
         sign: "▼",
         short: [state, left, ahead].filter(Boolean).join(", "),
         what: "Drain",
-        how: [`${words(row.state)} ${emptied}`.trim(), moved, ahead, ...blocked, held, row.detail].filter(Boolean).join(", "),
+        how: [`${held ? "held" : words(row.state)} ${emptied}`.trim(), moved, ahead, ...blocked, held, row.detail].filter(Boolean).join(", "),
         row,
       };
     }),
