@@ -402,8 +402,8 @@ def own_section(rows: Sequence[Row], size: Size) -> str:
     found = [row.unbroken for row in rows if row.unbroken is not None]
     good = [f"{pair.fewer:.0%}" for pair in found if pair.worse <= EQUAL]
     said = (
-        f"Of {len(rows)} worlds {len(found)} get a proposal, and {len(good)} of these are not refused"
-        f" (fewer moves, unbroken: {', '.join(good) or 'none'})."
+        f"Of {len(rows)} worlds {len(found)} get a proposal; the job refuses {len(found) - len(good)} of these."
+        f" Fewer moves in the others, unbroken: {', '.join(good) or 'none'}."
     )
     minutes = sum(row.cpu_seconds for row in rows) / 60
     parts = [

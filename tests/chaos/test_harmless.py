@@ -82,7 +82,8 @@ def shown(path: str, query: str) -> str:
 
 def counted(sidecars: list[Sidecar]) -> float:
     """How many requests the sidecars themselves say they sent."""
-    return sum(item.metric("admin_requests_total") for item in sidecars)
+    name = "admin_requests_total"
+    return sum(item.metric(name) - item.metric(name, code="unreachable") for item in sidecars)
 
 
 def remote_addresses(pids: list[int]) -> set[tuple[str, int]]:

@@ -139,6 +139,13 @@ async def test_gives_up_in_time(stage: Stage, within: str) -> None:
     assert re.search(r"out of time, \d+ left", await stage.run("drain", BUNDLEKEEL_WITHIN=within))
 
 
+async def test_what_is_held_lets_the_broker_stop(stage: Stage) -> None:
+    """A pause, no takeover, after the failsafe: nothing moves until somebody ends that, so nothing is waited for."""
+    stage.requests.left, stage.requests.held = 10_000, "PutAside"
+    said = await stage.run("drain", BUNDLEKEEL_HELD_SECONDS="0.1")
+    assert re.search(r"nothing is moved now \(PutAside: .*bundlekeel takeover.*\), \d+ left", said)
+
+
 @pytest.mark.parametrize(
     "refusal",
     [

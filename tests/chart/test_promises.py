@@ -339,11 +339,13 @@ def test_recommend_alone_brings_its_own_sidecar() -> None:
 
 
 def test_recalibration_is_nightly_and_alone() -> None:
-    """Two at once would write the same evidence; one that hangs ends before the next night."""
+    """Two at once would write the same evidence; one that hangs ends before the next night. Its days end at midnight
+    UTC, whatever the zone of the controllers."""
     for case in ("history-recalibrate", "spark-kubernetes"):
         spec = of_kind(case, "CronJob", "keel-bundlekeel-recalibrate")["spec"]
         minute, hour, *days = spec["schedule"].split()
         assert minute.isdecimal() and hour.isdecimal() and days == ["*", "*", "*"]
+        assert spec["timeZone"] == "Etc/UTC"
         assert spec["concurrencyPolicy"] == "Forbid"
         job = spec["jobTemplate"]["spec"]
         assert 0 < job["activeDeadlineSeconds"] < 86_400
@@ -490,12 +492,12 @@ def test_rules_and_dashboards_are_those_of_the_repository() -> None:
         wanted = yaml.safe_load((CHART.parent.parent / "prometheus" / f"{name}.yml").read_text(encoding="utf-8"))
         assert rule["spec"] == wanted
         assert rule["spec"]["groups"]
-    found = of_kind("prometheus-operator", "ConfigMap", "keel-bundlekeel-dashboards")
-    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
-    dashboards = {
-        path.name: path.read_text(encoding="utf-8") for path in (CHART.parent.parent / "dashboards").glob("*.json")
-    }
-    assert {name: text.strip() for name, text in found["data"].items()} == {n: t.strip() for n, t in dashboards.items()}
+    for path in (CHART.parent.parent / "dashboards").glob("*.json"):
+        name = path.stem.removeprefix("bundlekeel-")
+        found = of_kind("prometheus-operator", "ConfigMap", f"keel-bundlekeel-dashboard-{name}")
+        assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+        ((file, text),) = found["data"].items()
+        assert (file, text.strip()) == (path.name, path.read_text(encoding="utf-8").strip())
 
 
 def test_runbooks_can_be_followed_from_an_alert() -> None:

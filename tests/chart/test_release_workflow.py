@@ -127,13 +127,71 @@ def test_nothing_is_published_before_everything_passed() -> None:
     # What an owner forgot ends the run in a minute, not after the gate.
     first, *steps = [step["run"] for step in jobs["check"]["steps"] if "run" in step]
     assert first == 'test -n "$REGISTRY"' and "dev.release check" in steps[steps.index("make check") - 1]
-    for name in jobs.keys() - {"check", "test", "audit"}:
-        assert _before(name) >= {"check", "test", "audit"}, name
+    first_ones = {"check", "test", "audit", "engine"}
+    for name in jobs.keys() - first_ones:
+        assert _before(name) >= first_ones, name
     assert _before("site") >= {"wheel", "image", "chart"}
     # Names that people install by.
     published = re.compile(r"imagetools create|helm push|gh release")
     assert [name for name, job in jobs.items() if published.search(str(job))] == ["release"]
     assert _before("release") == jobs.keys() - {"release"}
+
+
+def _engine() -> dict[str, Any]:
+    workflow: dict[str, Any] = yaml.safe_load((WORKFLOW.parent / "engine.yml").read_text(encoding="utf-8"))
+    return workflow
+
+
+def test_engine_and_kubelet_run_for_each_commit_and_each_release() -> None:
+    """By the same workflow; a command before a pipe that fails ends its step."""
+    workflow = _engine()
+    assert workflow["jobs"].keys() == {"compose", "kind"} and workflow["defaults"]["run"]["shell"] == "bash"
+    for name in ("check", "release"):
+        jobs = yaml.safe_load((WORKFLOW.parent / f"{name}.yml").read_text(encoding="utf-8"))["jobs"]
+        assert jobs["engine"]["uses"] == "./.github/workflows/engine.yml", name
+        assert "if" not in jobs["engine"], name
+
+
+def test_the_cluster_of_kind_gets_the_image_of_the_compose_file(tmp_path: Path) -> None:
+    """As it is built there, without an attestation: containerd does not import one."""
+    steps = _engine()["jobs"]["kind"]["steps"]
+    (build,) = [step for step in steps if step.get("run") == "docker compose build sidecar-1"]
+    assert build["env"] == {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
+    (load,) = [step["run"] for step in steps if "kind load" in step.get("run", "")]
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    image = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["sidecar-1"]["image"]
+    assert _asked(f'kind() {{ echo kind "$@"; }}; {load}', tmp_path) == [f"kind load docker-image {image}"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "passes"),
+    [("", True), ("takeover", False), ("handback", False), ("admin", False), ("job", False), ("exec", False)],
+)
+@pytest.mark.parametrize("way", ["Job", "uninstall"])
+def test_kind_sees_what_the_brokers_were_left_with(tmp_path: Path, way: str, wrong: str, passes: bool) -> None:
+    """With programs that print what the real ones do: a takeover that does not take hold, a handback that leaves the
+    override, a question that fails after either, and a command or Job that fails, end the step."""
+    job = _engine()["jobs"]["kind"]
+    (step,) = [step for step in job["steps"] if step.get("name") == f"A takeover, and back by the {way}"]
+    programs = """
+      back() { [ $WRONG = handback ] || : > set; }
+      kubectl() { case "$*" in
+        *takeover*)
+          [ $WRONG = takeover ] || echo '  "loadBalancerSheddingEnabled" : "false"' > set
+          [ $WRONG != exec ];;
+        "create job"*) back;;
+        "get job"*) if [ $WRONG = job ]; then echo Failed; else echo Complete; fi;;
+        wait*) [ $WRONG != job ];;
+      esac; }
+      helm() { back; [ $WRONG != job ]; }
+      docker() { cat set; [ $WRONG != admin ]; }
+    """
+    environment = {**os.environ, "OVERRIDES": job["env"]["OVERRIDES"], "WRONG": wrong or "nothing"}
+    # As the runner calls the shell `bash`.
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", programs + step["run"]]
+    (tmp_path / "set").touch()
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == passes, done.stdout + done.stderr
 
 
 def test_an_image_that_does_not_start_is_not_pushed(tmp_path: Path) -> None:
@@ -225,7 +283,9 @@ def test_jobs_end_and_locks_are_heeded() -> None:
     for path in WORKFLOW.parent.iterdir():
         text = path.read_text(encoding="utf-8")
         made = yaml.safe_load(text)
-        assert made["concurrency"]["group"]
+        # What is only called is cancelled with its caller: a group of its own would cancel it for another caller.
+        assert ("concurrency" in made) == (made[True] != {"workflow_call": None})
+        assert "concurrency" not in made or made["concurrency"]["group"]
         for job in made["jobs"].values():
             # The jobs of a workflow that is called have their own.
             assert "uses" in job or 0 < job["timeout-minutes"] <= 360

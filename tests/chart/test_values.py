@@ -188,6 +188,20 @@ def test_the_api_takes_the_hosts_of_the_ingress(tmp_path: Path) -> None:
     assert yaml.safe_load(file)["api"]["allowed_hosts"][-2:] == ["keel.example.com", ".keel.example.com"]
 
 
+def test_hosts_of_the_settings_are_added_to_those_of_the_chart(tmp_path: Path) -> None:
+    """A name for Prometheus takes neither the Service's names from the API nor the Ingress'; each stands there once."""
+    own = [".example.com", "keel.example.com"]
+    values = {"ingress": {"enabled": True, "hosts": ["keel.example.com"]}, "settings": {"api": {"allowed_hosts": own}}}
+    objects = [item for item in yaml.safe_load_all(_template(values, tmp_path).stdout) if item]
+    (file,) = [item["data"]["settings.yaml"] for item in objects if "settings.yaml" in (item.get("data") or {})]
+    (service,) = [item["metadata"] for item in objects if item["kind"] == "Service"]
+    name = f"{service['name']}.{service['namespace']}"
+    assert yaml.safe_load(file)["api"]["allowed_hosts"] == [
+        *(service["name"], name, f"{name}.svc", f"{name}.svc.cluster.local"),
+        *("keel.example.com", ".example.com"),
+    ]
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.codes import EXPLANATIONS, Code, explain
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
@@ -54,6 +54,7 @@ class FakeWishes:
         self.unseen = 0
         self.refused: Code | None = None
         self.review: str | None = None
+        self.held = ""
 
     def operations(self) -> OperationsView:
         """A drain that goes on, and one of everything else."""
@@ -77,6 +78,8 @@ class FakeWishes:
             detail="",
         )
         return OperationsView(
+            held=self.held,
+            held_explanation=explain(self.held),
             drains=[] if self.unseen >= 0 else [drain],
             cordons=[RequestView(broker=BROKERS[2], **who)],
             warms=[RequestView(broker=broker, **who) for broker in (BROKERS[0], *warmed)],

@@ -209,6 +209,7 @@ class FakeService(FakeChannel, FakeOverview):
 
     def __init__(self) -> None:
         self.requests = FakeWishes(self._called)
+        self.obstacle = Code.RECOMMEND_ONLY
         self.thresholds = FakeThresholds(self._called)
         self.quotas = FakeQuotas(self._called)
         self.fail: dict[str, Exception] = {}
@@ -269,8 +270,8 @@ class FakeService(FakeChannel, FakeOverview):
                 verdict="Overloaded",
                 moves=1,
                 seconds=0.012,
-                obstacle="RecommendOnly",
-                obstacle_explanation=EXPLANATIONS[Code.RECOMMEND_ONLY],
+                obstacle=self.obstacle,
+                obstacle_explanation=EXPLANATIONS[self.obstacle],
             ),
             imbalance=ImbalanceView(throughput_max_mean=1.89, score_max_mean=1.89),
             overloaded_ratio=0.85,

@@ -17,7 +17,14 @@ import numpy as np
 
 from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, AdminUnreachable, RedirectLoop
+from bundlekeel.core.model.errors import (
+    AdminApiError,
+    AdminFault,
+    AdminRefused,
+    AdminUnauthorized,
+    AdminUnreachable,
+    RedirectLoop,
+)
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.names import namespace_of, parse_bundle, parse_topic
 from bundlekeel.core.splitting.children import children_of
@@ -237,12 +244,13 @@ class Fault:
 class MemoryAdmin:
     """`ports.BrokerAdmin` and `ports.commands.BrokerCommands` without a network.
 
-    `fail("unload", Fault(...))` scripts the next calls of a method."""
+    `fail("unload", Fault(...))` scripts the next calls of a method; `unauthorized`: brokers that take no token."""
 
     def __init__(self, model: BrokerModel) -> None:
         self.model = model
         self.quotas = MemoryQuotaAdmin(model)
         self.calls: list[tuple[str, ...]] = []
+        self.unauthorized: frozenset[str] = frozenset()
         self._endpoints: Mapping[str, BrokerEndpoint] = {}
         self._faults: dict[str, deque[Fault | None]] = defaultdict(deque)
 
@@ -369,6 +377,8 @@ class MemoryAdmin:
             raise fault.error
         if broker is not None:
             self._check_registered(broker)
+        if broker in self.unauthorized:
+            raise AdminUnauthorized(f"{broker} answers 401")
         yield
         if fault is not None:
             raise fault.error

@@ -19,6 +19,7 @@ class MemoryStore:
         self.aside: list[HistoryFile] = []
         self.torn: set[HistoryFile] = set()
         self.away = False
+        self.place = "memory"
 
     def files(self) -> list[HistoryFile]:
         """Every file."""

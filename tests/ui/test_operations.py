@@ -12,7 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.codes import EXPLANATIONS, Code, explain
 from bundlekeel.core.model.errors import Conflict, Forbidden
 from bundlekeel.daemon.answers.operations import OperationsView, ScopePauseView
 from bundlekeel.daemon.answers.picture import Check
@@ -144,12 +144,13 @@ def test_a_drain_says_how_far_it_is(served: ServedFake, tokens: Tokens, open_pag
     drain = served.fake.requests.operations().drains[0]
     minute = 60_000
 
-    def become(**changed: Any) -> None:
+    def become(held: str = "", **changed: Any) -> None:
         class Fixed(FakeWishes):
             def operations(self) -> OperationsView:
                 """Of this one drain."""
                 row = replace(drain, **changed)
-                return OperationsView(drains=[row], cordons=[], warms=[], pins=[], exclusions=[], pauses=[])
+                made = OperationsView(drains=[row], cordons=[], warms=[], pins=[], exclusions=[], pauses=[])
+                return replace(made, held=held, held_explanation=explain(held))
 
         served.fake.requests = Fixed(served.fake._called)
         served.fake.change()
@@ -164,6 +165,9 @@ def test_a_drain_says_how_far_it_is(served: ServedFake, tokens: Tokens, open_pag
     expect(said).to_contain_text(
         re.compile(r"for 4\smin: disks \(draining, 3 of 5 bundles moved, about 3\smin to go, 1 pinned\)")
     )
+    become(held="PutAside", left=2, moved=3, blocked={}, eta_seconds=None, state="draining")
+    expect(said).to_contain_text("(held, 3 of 5 bundles moved, nothing is moved now: the failsafe job restored broker")
+    expect(page.locator(".brokers .remark").filter(has_text="drain")).to_contain_text("drain held, 2 left")
     become(left=0, moved=1, blocked={}, eta_seconds=None, state="empty", emptied_ms=NOW_MS + 5 * minute)
     expect(said).to_contain_text(re.compile(r"\(empty since .*, after 5\smin, 1 bundle moved\)"))
     become(left=None, moved=1, blocked={}, eta_seconds=None, state="unknown", detail="not registered")

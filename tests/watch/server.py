@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import subprocess
 from collections.abc import AsyncIterator
@@ -81,8 +82,8 @@ def concrete(query: str) -> str:
     """A panel query as Grafana sends it."""
     for variable in ("$cluster", "$job", "$instance", "$broker"):
         query = query.replace(variable, ".*")
-    # Half a day ago is before this Prometheus, and it may end before the next fifth minute.
-    query = query.replace(" offset 12h", "").replace("[24h:5m]", "[24h:15s]")
+    # A week ago is before this Prometheus, and it may end before the next fifth minute.
+    query = re.sub(r" offset [78]d", "", query).replace("[24h:5m]", "[24h:15s]").replace("[1d:5m]", "[1d:15s]")
     return query.replace("$__rate_interval", "1m").replace("$__range", "5m")
 
 

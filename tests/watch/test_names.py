@@ -11,7 +11,18 @@ import pytest
 
 from bundlekeel.adapters.metrics import METRICS, PrometheusTelemetry
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.watch.promql import BOARDS, TARGET, Known, annotations, documents, flat, groupings, panel_queries, panels
+from tests.watch.promql import (
+    BOARDS,
+    ROOT,
+    TARGET,
+    Known,
+    annotations,
+    documents,
+    flat,
+    groupings,
+    panel_queries,
+    panels,
+)
 
 KNOWN = Known.now()
 # Grafana's own units that we use, and words behind the figure: its unit `d` shows 60 days as 8.6 weeks.
@@ -79,6 +90,14 @@ def test_rules_name_what_exists(file: str) -> None:
         assert shown <= (set(groupings(rule["expr"])) | KNOWN.of(rule["expr"])) and "$labels" not in re.sub(
             r"\$labels\.\w+", "", said
         )
+
+
+def test_queries_of_the_docs_name_what_exists() -> None:
+    """They are copied into dashboards of one's own."""
+    page = (ROOT / "docs/operations/reading-metrics.md").read_text(encoding="utf-8")
+    queries = re.findall(r"^ *```promql\n(.+?)^ *```", page, re.MULTILINE | re.DOTALL)
+    assert len(queries) == 2
+    assert [fault for query in queries for fault in KNOWN.faults(query)] == []
 
 
 def test_the_process_is_measured_under_our_prefix() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import shlex
 import subprocess
@@ -49,10 +50,12 @@ def query_of(title: str) -> str:
     return query
 
 
-def evaluate(tools: dict[str, Path], file: Path, made: dict[str, str], *asked: dict[str, Any]) -> None:
+def evaluate(
+    tools: dict[str, Path], file: Path, made: dict[str, str], *asked: dict[str, Any], interval: str = "1m"
+) -> None:
     """promtool finds the samples expected in series of a value a minute."""
     series = [{"series": name, "values": values} for name, values in made.items()]
-    case = {"interval": "1m", "input_series": series, "promql_expr_test": list(asked)}
+    case = {"interval": interval, "input_series": series, "promql_expr_test": list(asked)}
     file.write_text(yaml.safe_dump({"tests": [case]}), encoding="utf-8")
     promtool(tools, "test", "rules", str(file))
 
@@ -87,21 +90,46 @@ def test_a_day_s_mean_is_that_of_the_leaders(tools: dict[str, Path], tmp_path: P
     evaluate(tools, tmp_path / "day.yml", made, asked)
 
 
-def test_days_until_overload_need_half_a_day_of_loads(tools: dict[str, Path], tmp_path: Path) -> None:
-    """After an install a load that has risen for some minutes would give 0 days, in red. Of two hours, as above:
-    13,860 s are left when 61.9 % of 85 % are reached and 0.1 % come each minute; each cluster has its own threshold."""
-    query = concrete(query_of("Days until overload").replace("[1d]", "[2h]").replace("12h", "1h"))
-    made = {}
-    for cluster, percent in (("east", 85), ("west", 95)):
+DAY = 288  # values of five minutes
+
+
+def daily(growth: float, *, moved: float = 0.0) -> str:
+    """Ten days of a score of 50 % +- 15 % by the hour, with its growth a day; on the last of them `moved` is added."""
+    days = ((place / DAY, moved * (place >= 9 * DAY)) for place in range(10 * DAY))
+    return " ".join(f"{0.5 + 0.15 * math.sin(day * math.tau) + growth * day + more:.6f}" for day, more in days)
+
+
+@pytest.mark.parametrize(
+    ("scores", "days"),
+    [
+        ((daily(0.0), daily(0.0)), {168 + 12: (), **dict.fromkeys(range(8 * 24 + 3, 10 * 24, 3), (365.0, 365.0))}),
+        ((daily(0.0, moved=0.1), daily(0.0, moved=-0.1)), dict.fromkeys((9 * 24 + 6, 9 * 24 + 18), (365.0, 365.0))),
+        ((daily(-0.01), daily(-0.02)), dict.fromkeys((8 * 24 + 12, 9 * 24 + 12), (365.0, 365.0))),
+        ((daily(0.01), daily(0.01)), {168 + 12: (), 8 * 24 + 12: (11.75, 21.75), 9 * 24 + 18: (10.75, 20.75)}),
+        ((daily(0.04), daily(0.04)), {9 * 24 + 12: (0.0, 0.0)}),
+    ],
+    ids=["a wave", "a move", "shrinking", "growing", "overloaded"],
+)
+def test_days_until_overload_heed_growth_from_week_to_week(
+    tools: dict[str, Path], tmp_path: Path, scores: tuple[str, ...], days: dict[int, tuple[float, ...]]
+) -> None:
+    """At no hour is the wave of a day taken for growth, nor what one broker takes from another. It begins with eight
+    days. Growing by 1 % a day, the peak of the ninth day is 73.25 %: 85 % come in 11.75 days. Each cluster has its own
+    threshold."""
+    made, clusters = {}, {"east": 85, "west": 95}
+    for cluster, percent in clusters.items():
         of = f'cluster="{cluster}",job="bk",instance="a"'
-        made[f'bundlekeel_broker_score_ratio{{{of},broker="b1"}}'] = "0.5+0.001x120"
-        made[f"bundlekeel_leader{{{of}}}"] = "1x120"
-        made[f'bundlekeel_parameter{{{of},parameter="overloaded_threshold_percent"}}'] = f"{percent}x120"
-    days = [("east", 0.16), ("west", 0.23)]
-    samples = [{"labels": f'{{cluster="{cluster}",broker="b1"}}', "value": value} for cluster, value in days]
-    early = {"expr": query, "eval_time": "40m", "exp_samples": []}
-    late = {"expr": f"round({query}, 0.01)", "eval_time": "119m", "exp_samples": samples}
-    evaluate(tools, tmp_path / "days.yml", made, early, late)
+        for number, values in enumerate(scores):
+            made[f'bundlekeel_broker_score_ratio{{{of},broker="b{number}"}}'] = values
+        made[f"bundlekeel_leader{{{of}}}"] = f"1x{10 * DAY}"
+        made[f'bundlekeel_parameter{{{of},parameter="overloaded_threshold_percent"}}'] = f"{percent}x{10 * DAY}"
+    query = re.sub(r"\$(cluster|job|instance)\b", ".*", query_of("Days until overload"))
+    asked = []
+    for hour, expected in days.items():
+        shown = zip(clusters, expected, strict=False)
+        samples = [{"labels": f'{{cluster="{cluster}"}}', "value": value} for cluster, value in shown]
+        asked.append({"expr": f"round({query}, 0.25)", "eval_time": f"{hour}h", "exp_samples": samples})
+    evaluate(tools, tmp_path / "days.yml", made, *asked, interval="5m")
 
 
 def test_whether_it_acts_is_shown_for_each_cluster(tools: dict[str, Path], tmp_path: Path) -> None:

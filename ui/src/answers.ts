@@ -766,6 +766,10 @@ export interface OperationsView {
   drains: (DrainView)[];
   /** what is left alone */
   exclusions: (ExclusionView)[];
+  /** the code of what keeps the leader from moving anything until somebody ends it; empty: nothing */
+  held: string;
+  /** what that code means; empty without one */
+  held_explanation: string;
   /** pauses in force */
   pauses: (ScopePauseView)[];
   /** bundles that stay */

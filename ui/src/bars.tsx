@@ -102,12 +102,13 @@ export function askedOf(broker: string, operations: OperationsView | null): Aske
       const emptied = row.emptied_ms ? `since ${moment(row.emptied_ms)}, after ${duration((row.emptied_ms - row.since_ms) / 1000)}` : "";
       const blocked = Object.entries(row.blocked).map(([code, many]) => `${many} ${words(code)}`);
       const ahead = row.eta_seconds !== null && row.left ? `about ${duration(row.eta_seconds)} to go` : "";
-      const state = row.state === "empty" ? "drained, empty" : row.state === "blocked" ? "drain blocked" : "draining";
+      const held = operations.held && row.left ? `nothing is moved now: ${operations.held_explanation}` : "";
+      const state = held ? "drain held" : row.state === "empty" ? "drained, empty" : row.state === "blocked" ? "drain blocked" : "draining";
       return {
         sign: "▼",
         short: [state, left, ahead].filter(Boolean).join(", "),
         what: "Drain",
-        how: [`${words(row.state)} ${emptied}`.trim(), moved, ahead, ...blocked, row.detail].filter(Boolean).join(", "),
+        how: [`${held ? "held" : words(row.state)} ${emptied}`.trim(), moved, ahead, ...blocked, held, row.detail].filter(Boolean).join(", "),
         row,
       };
     }),

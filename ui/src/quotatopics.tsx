@@ -47,7 +47,7 @@ function TopicRows(props: { topic: Topic; kinds: Kind[]; ends: Record<string, nu
           <td class="number" data-label="Usage: ">{amount(kind, topic.usage[kind])}</td>
           <td class="number" data-label="Wanted: ">{amount(kind, topic.demand[kind])}</td>
           <td class="number" data-label="Share: ">{amount(kind, topic.share[kind])}</td>
-          <td class="number" data-label="Lost: ">{topic.loss[kind] ? <strong>{amount(kind, topic.loss[kind])}</strong> : "none"}</td>
+          <td class="number" data-label="Share not used: ">{topic.loss[kind] ? <strong>{amount(kind, topic.loss[kind])}</strong> : "none"}</td>
           <td class="number" data-label="Rate in force: ">
             {amount(kind, topic.partition_rate[kind])}
             {topic.partitions > 1 && topic.partition_rate[kind] !== null && <div class="quiet">each partition</div>}
@@ -87,7 +87,7 @@ function TopicTable(props: { group: Group; rows: Topic[]; onWhy: (name: string) 
                 Share
               </th>
               <th scope="col" class="number" title="Share that is left unused: demand sits in too few partitions">
-                Lost
+                Share not used
               </th>
               <th scope="col" class="number">
                 Rate in force

@@ -266,8 +266,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("quota_writes_total", "counter", ("outcome",), "Rates and resource groups: written, failed."),
     Metric("quota_rates_left", "gauge", ("code",), "Rates of topics that are not as shares would have them, by why."),
     Metric("quota_rates_held", "gauge", (), "Rates of topics set by us, to be given back."),
-    Metric("admin_requests_total", "counter", ("route", "method", "code"), "Requests to brokers, redirects included."),
-    Metric("admin_request_seconds", "histogram", ("route", "method"), "Time of one request to a broker."),
+    Metric(
+        "admin_requests_total",
+        "counter",
+        ("route", "method", "code"),
+        "Requests to brokers, redirects included, by status; timeout, broken, aborted; unreachable: nothing was sent.",
+    ),
+    Metric("admin_request_seconds", "histogram", ("route", "method"), "Time of one request that was sent to a broker."),
     Metric(
         "api_refusals_total",
         "counter",

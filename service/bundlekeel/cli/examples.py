@@ -70,7 +70,7 @@ EXAMPLES: Final = {
     "handback": ('handback --reason "back to the brokers"',),
     "uninstall": ("uninstall --dry-run",),
     "deadman": ("deadman --after 10m --dry-run", "deadman --after 10m --every 2m"),
-    "token new": ("token new ann --role operator",),
+    "token new": ("token new ann --role operator", "token new ann --role operator -o json"),
 }
 
 

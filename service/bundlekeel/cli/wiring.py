@@ -52,8 +52,8 @@ class Wiring(Protocol):
         """Restore what `takeover` found when no cycle was completed for `after` seconds, nor in `confirm` more.
 
         {state: not_taken_over|alive|dead|restored|incomplete, sentence, completed_ms, age_seconds, epoch, takeover:
-        {...}|None, brokers, warnings, split, done}: the last four as `handback`. StoreError, CodecError: nothing is
-        known, nothing is done.
+        {...}|None, brokers, warnings, split, done}: the last four as `handback`. `age_seconds`: since `completed_ms` or
+        the takeover, whichever is later. StoreError, CodecError: nothing is known, nothing is done.
         """
 
     def uninstall(self, settings: LoadedSettings, *, dry_run: bool) -> list[str]:

@@ -9,7 +9,7 @@ from bundlekeel.core.guard.budgets import CYCLE_BUDGETS
 from bundlekeel.core.guard.scope import matching_bundles, pattern_for
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.names import bundle_for_hash
+from bundlekeel.core.model.names import bundle_for_hash, namespace_of
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Split
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import clock_text, numbered, unknown_broker
@@ -30,6 +30,7 @@ _ACTIONS: dict[Code, str] = {
     Code.IDLE: "nothing to do: moving an idle bundle helps no broker",
     Code.SYSTEM_BUNDLE: "nothing to do: system bundles stay",
     Code.EXCLUDED: "end the exclusion: `bundlekeel include`, or the settings (`excluded_...`, `included_namespaces`)",
+    Code.NOT_TAKEN_OVER: "take its namespace over too: `bundlekeel takeover --namespace {namespace}`",
     Code.PINNED: "end the pin: `bundlekeel unpin`",
     Code.HAS_POLICY: "set `bundles_with_policies` to true if such bundles may move",
     Code.POLICY_FORBIDS: "let its isolation policy or anti-affinity group allow more brokers",
@@ -46,6 +47,7 @@ _ACTIONS: dict[Code, str] = {
     Code.NO_LEGAL_TARGET: "add a broker, or take load off those there are",
     **dict.fromkeys((Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY), "set mode `act`; first `bundlekeel doctor --for act`"),
     Code.BROKERS_SHED_THEMSELVES: "turn the brokers' own shedding off: `bundlekeel takeover`",
+    Code.BROKER_SETTINGS_UNKNOWN: "let the brokers answer: `bundlekeel doctor`, the check `admin API`",
     Code.PUT_ASIDE: "turn the brokers' own shedding off again: `bundlekeel takeover`",
     Code.OUTSIDE_WINDOW: "wait for the window, or move bundles by hand: `bundlekeel transfer`",
     Code.SETTLING_AFTER_OUTAGE: "wait until the brokers have settled",
@@ -61,6 +63,7 @@ _ENDS: dict[Code, str] = {
     Code.IDLE: "until it carries traffic",
     Code.SYSTEM_BUNDLE: "permanently",
     Code.EXCLUDED: "until the exclusion is taken out of the settings",
+    Code.NOT_TAKEN_OVER: "until its namespace is taken over",
     Code.PINNED: "until somebody ends it",
     Code.HAS_POLICY: "until the setting or the policy changes",
     Code.POLICY_FORBIDS: "until its policies or the brokers change",
@@ -249,15 +252,20 @@ def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | Non
     frees_ms = found.frees_ms.get(row) or (refusal.frees_ms if refusal is not None else 0)
     end = _end(code, bundle, broker, frees_ms, snapshot, given)
     detail = _joined(refusal.detail if refusal is not None else "", end)
-    codes, change = [_code(code, detail)], _ACTIONS.get(code, _WAIT)
+    codes, change = [_code(code, detail)], _action(code, bundle)
     if code is Code.COOL_DOWN and (beside := obstacles(given.cycle, snapshot, rested=bundle).codes.get(row)):
         # It holds the bundle when the cool-down is over, too.
         codes.append(_code(beside, _end(beside, bundle, broker, 0, snapshot, given)))
-        change = _ACTIONS.get(beside, _WAIT)
+        change = _action(beside, bundle)
     broker = next(
         (e.target for e in given.cycle.cycle_state.ledger.entries if e.bundle == bundle and e.landed_ms), broker
     )
     return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [*codes, *whole], change
+
+
+def _action(code: Code, bundle: str) -> str:
+    """What a person does about a code that holds this bundle."""
+    return _ACTIONS.get(code, _WAIT).format(namespace=namespace_of(bundle))
 
 
 def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, given: WhyInput) -> str:

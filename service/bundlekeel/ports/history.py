@@ -135,6 +135,10 @@ def mixed(clusters: Mapping[str, Sequence[HistoryFile]]) -> str:
 class HistoryStore(Protocol):
     """Files by date and hour. StoreError: the store does not answer or is full; HistoryError: a file cannot be read."""
 
+    @property
+    def place(self) -> str:
+        """The folder or URI, as messages name it."""
+
     def files(self) -> list[HistoryFile]:
         """Every file, larger and smaller ones of the same segments included; foreign names and aside files are not."""
 

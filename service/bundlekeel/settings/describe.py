@@ -115,7 +115,7 @@ _AVG = "avg"
 
 def warnings_of(settings: Settings) -> list[str]:
     """Settings that are valid but probably not meant, one sentence each: reported by `config check`, never refused."""
-    rules = (_of_cluster, _of_strategy, _without_effect, _of_brokers, _of_security)
+    rules = (_of_cluster, _of_strategy, _without_effect, _of_brokers, _of_windows, _of_security)
     return [text for rule in rules for text in rule(settings)]
 
 
@@ -211,6 +211,15 @@ def _of_brokers(settings: Settings) -> list[str]:
         for key, name in given
         if ":" not in name and not is_glob(name) and not name.startswith("/")
     ]
+
+
+def _of_windows(settings: Settings) -> list[str]:
+    """Times at which nothing is relieved. With windows of `nothing` alone, everything is allowed outside of them."""
+    opening = [window for window in settings.windows if window.allow != "nothing"]
+    if not opening or any(window.cron.split() == ["*"] * 5 for window in opening):
+        return []
+    what = "outside of them nothing relieves an overloaded broker, once the shedding is taken over"
+    return [_warning("windows", None, what, 'add {cron: "* * * * *", minutes: 1, allow: overload}')]
 
 
 def _without_effect(settings: Settings) -> list[str]:

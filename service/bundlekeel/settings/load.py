@@ -6,6 +6,7 @@ Environment: `BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`. Secrets: a di
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,12 +36,20 @@ _YAML_WORDS = "; YAML reads off, no, on and yes without quotes as false and true
 
 
 class ConfigErrors(ConfigError):
-    """All problems found in one go; `field`, `value` and `allowed` are those of the first."""
+    """All problems found in one go, those of the file by its lines; `field`, `value` and `allowed` are those of the
+    first."""
 
     def __init__(self, problems: Sequence[ConfigError]) -> None:
+        problems = sorted(problems, key=_line)
         first = problems[0]
         super().__init__("\n".join(map(str, problems)), field=first.field, value=first.value, allowed=first.allowed)
         self.problems = tuple(problems)
+
+
+def _line(found: ConfigError) -> float:
+    """The line of the settings file that a problem names; what stands in none comes last."""
+    named = re.match(r"file:.*?:(\d+): ", str(found))
+    return float(named[1]) if named is not None else math.inf
 
 
 def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = None, allowed: str = "") -> ConfigError:
@@ -74,7 +83,8 @@ def origin_of(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> 
 
 def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError:
     path = tuple(str(part) for part in item["loc"])
-    value, allowed = item["input"], ""
+    value: object = item["input"]
+    allowed: str | None = ""
     refusal = item.get("ctx", {}).get("error")
     if isinstance(refusal, InvalidSetting):
         what, allowed = str(refusal), refusal.allowed
@@ -100,10 +110,10 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
         if section and path[0] == "capacity" and path[-1] in children(path):
             what = "the first level of capacity names brokers"
             allowed = f'"*": {{{path[-1]}: {value}}} for all of them, or an id, host:port, in place of "*"'
-    if not allowed:
+    if allowed == "":
         known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))
         allowed = next((row.allowed for row in known_rows if row is not None), "")
-    return problem(what, path=path, origin=origin_of(path, origins), value=value, allowed=allowed)
+    return problem(what, path=path, origin=origin_of(path, origins), value=value, allowed=allowed or "")
 
 
 def _elsewhere(path: tuple[str, ...]) -> str:
@@ -311,9 +321,10 @@ def _file_layer(path: Path | None) -> _Layer:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         allowed = f"a settings file; `bundlekeel config init --file {path}` writes one" if not path.exists() else ""
-        raise ConfigErrors([problem(f"cannot be read: {reason}", path=(), origin=origin, allowed=allowed)]) from None
+        raise ConfigErrors(
+            [problem(f"cannot be read: {_reason(error)}", path=(), origin=origin, allowed=allowed)]
+        ) from None
     return _flatten(read_mapping(text, origin=origin), origin)
 
 
@@ -321,15 +332,21 @@ def _secrets_layer(directory: Path | None) -> _Layer:
     if directory is None:
         return {}
     layer: _Layer = {}
+    what, place = f"the secrets directory ({ENV_SECRETS_DIR}) cannot be read", directory
     try:
         # Kubernetes adds hidden directories next to the files it mounts.
         files = sorted(f for f in directory.iterdir() if f.is_file() and not f.name.startswith("."))
         for file in files:
+            what, place = "cannot be read", file
             text = file.read_text(encoding="utf-8").rstrip("\r\n")
             layer |= _from_text(file.name.removeprefix(ENV_PREFIX), text, f"secret:{file}")
-    except (OSError, UnicodeDecodeError):
-        raise ConfigErrors([problem("cannot be read", path=(), origin=f"secret:{directory}")]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigErrors([problem(f"{what}: {_reason(error)}", path=(), origin=f"secret:{place}")]) from None
     return layer
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
 
 
 def _environment_layer(environ: Mapping[str, str]) -> _Layer:

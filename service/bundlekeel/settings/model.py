@@ -116,7 +116,7 @@ class AdminSettings(Section):
     @model_validator(mode="after")
     def _one_token(self) -> AdminSettings:
         if self.token is not None and self.token_file is not None:
-            raise InvalidSetting("admin.token is set as well; give one of the two", field="token_file")
+            raise InvalidSetting("admin.token is set as well; give one of the two", field="token_file", allowed=None)
         together(self, "tls_cert_file", "tls_key_file")
         return self
 
@@ -245,7 +245,8 @@ class ApiSettings(Section):
     port: int = Field(default=8090, ge=0, le=65535, description="0 takes any free port")
     socket: Path | None = Field(
         default=Path("bundlekeel.sock"),
-        description="unix socket of mode 0600 for the local CLI, which may pause without authentication; null: none",
+        description="unix socket of mode 0600 for the local CLI, whose user may do everything, as role admin; "
+        "null: none",
     )
     advertised_url: Annotated[str, Shown, AllowedWords("http(s)://host:port")] | None = Field(
         default=None, description="where other sidecars reach this one; null derives it from host and port"
@@ -358,7 +359,8 @@ class Settings(Section):
     )
     windows: Windows = Field(
         default=(),
-        description="maintenance windows; outside of them only moves that a person asked for; none: at any time",
+        description="maintenance windows; outside of them only moves that a person asked for, so keep one for "
+        "overload; none: at any time",
     )
     rate: RateSettings = RateSettings()
     cycle: CycleSettings = CycleSettings()

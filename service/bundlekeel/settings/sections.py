@@ -112,7 +112,7 @@ class WebhookSettings(Section):
     @model_validator(mode="after")
     def _one_address(self) -> WebhookSettings:
         if (self.url is None) == (self.url_file is None):
-            raise InvalidSetting("give exactly one of url and url_file", field="url_file")
+            raise InvalidSetting("give exactly one of url and url_file", field="url_file", allowed=None)
         return self
 
 

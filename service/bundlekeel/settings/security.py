@@ -45,9 +45,8 @@ class ApiAuthSettings(Section):
     def _complete(self) -> ApiAuthSettings:
         for name in ("jwt_issuer", "jwt_audience"):
             if self.jwt_key_file is not None and not getattr(self, name):
-                raise InvalidSetting(
-                    "needed with jwt_key_file: without it any token of that issuer would be accepted", field=name
-                )
+                what = "needed with jwt_key_file: without it any token that one of these keys signed would be accepted"
+                raise InvalidSetting(what, field=name, allowed=None)
         if self.anonymous_reads and not self.on:
             raise InvalidSetting("has no effect without tokens_file or jwt_key_file", field="anonymous_reads")
         return self

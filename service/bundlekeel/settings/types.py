@@ -38,10 +38,11 @@ class Section(BaseModel):
 
 
 class InvalidSetting(ValueError):
-    """What a validator of ours objects to; `field` is relative to the place of the validator. `hidden`: the value may
-    hold credentials and is not repeated."""
+    """What a validator of ours objects to; `field` is relative to the place of the validator. `allowed`: "" for what
+    the field takes, None where its value is not the fault. `hidden`: the value may hold credentials and is not
+    repeated."""
 
-    def __init__(self, message: str, *, field: str = "", allowed: str = "", hidden: bool = False) -> None:
+    def __init__(self, message: str, *, field: str = "", allowed: str | None = "", hidden: bool = False) -> None:
         super().__init__(message)
         self.field = field
         self.allowed = allowed

@@ -25,6 +25,7 @@ from bundlekeel.daemon.operations.takeover import (
     TakeoverContext,
     TakeoverResult,
     handback,
+    nobody_balances,
     preview,
     read_record,
     takeover,
@@ -179,10 +180,9 @@ async def take_over(
             result = await preview(context, split=split == "off", namespaces=namespaces)
         else:
             result = await takeover(context, split=split == "off", reason=reason, by=by, namespaces=namespaces)
-        answer, mode = json_result(result, before), loaded.settings.mode
-        if mode != "act":
-            text = f"the mode of these settings is `{mode}`: nothing balances what is taken over before it is `act`"
-            answer["warnings"].append(text)
+        answer = json_result(result, before)
+        if why := await nobody_balances(out.coordination):
+            answer["warnings"].append(f"nothing balances what is taken over: {why}")
         return answer
 
 

@@ -40,6 +40,7 @@ async def test_the_permit_is_asked_when_the_request_leaves(brokers: HttpBrokers,
     with pytest.raises(LeadershipLost):
         await kit.admin.unload(BUNDLE, destination=None, at=brokers.ids[0], permit=over_once_connecting)
     assert brokers.seen == []
+    assert kit.telemetry.total("admin_requests_total") == 0, "the broker could be reached"
     kit.permit.error = None
     await unload(kit, brokers, at=1)
     assert len(brokers.seen) == 1

@@ -62,7 +62,9 @@ async def make(brokers: HttpBrokers) -> AsyncIterator[Callable[..., Kit]]:
     for kit in kits:
         await kit.admin.close()
     counted = sum(kit.telemetry.total("admin_requests_total") for kit in kits)
-    assert counted == len(brokers.seen), "every request on the wire is counted, and nothing else"
+    unsent = sum(kit.telemetry.total("admin_requests_total", code="unreachable") for kit in kits)
+    assert counted - unsent == len(brokers.seen), "every request on the wire is counted, and what was not sent apart"
+    assert sum(len(kit.telemetry.timed) for kit in kits) == len(brokers.seen), "and only those have a time"
 
 
 async def test_a_redirect_keeps_method_query_and_token(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
@@ -171,12 +173,14 @@ async def test_https_to_http_is_refused(tmp_path: Path) -> None:
         brokers.ids[1]: brokers.endpoints()[brokers.ids[1]],
     }
 
-    def build(tls: AdminTls) -> HttpBrokerAdmin:
-        admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock(), tls=tls)
+    counts = Recorder()
+
+    def build(tls: AdminTls, telemetry: Recorder) -> HttpBrokerAdmin:
+        admin = HttpBrokerAdmin(telemetry=telemetry, clock=RealClock(), tls=tls)
         admin.set_endpoints(endpoints)
         return admin
 
-    trusting, strict = build(AdminTls(trust_certs=cert)), build(AdminTls())
+    trusting, strict = build(AdminTls(trust_certs=cert), Recorder()), build(AdminTls(), counts)
     async with brokers.serve(tls={0: context}):
         with pytest.raises(InsecureRedirect):
             await trusting.unload(BUNDLE, destination=None, at=brokers.ids[0], permit=by_person)
@@ -185,6 +189,7 @@ async def test_https_to_http_is_refused(tmp_path: Path) -> None:
         await trusting.close()
         await strict.close()
     assert [seen.broker for seen in brokers.seen] == [brokers.ids[0]]
+    assert counts.total("admin_requests_total", code="unreachable", method="PUT") == 1, "its handshake failed"
 
 
 async def test_permit_is_asked_before_each_hop(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
@@ -324,15 +329,18 @@ async def test_a_cancelled_request_is_counted(brokers: HttpBrokers, make: Callab
 
 
 async def test_nobody_listens(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
-    """A refused connection provably sent nothing; a read goes on to the next broker, a mutation too."""
+    """A refused connection provably sent nothing; a read goes on to the next broker, a mutation too. Each attempt is
+    counted, and a read at that broker is repeated once."""
     kit = make()
     dead = "127.0.0.1:1"
     kit.admin.set_endpoints({dead: BrokerEndpoint(broker_id=dead, web_url=f"http://{dead}"), **brokers.endpoints()})
     with pytest.raises(AdminUnreachable) as caught:
         await kit.admin.unload(BUNDLE, destination=None, at=dead, permit=kit.permit)
     assert not caught.value.outcome_unknown
+    assert kit.telemetry.total("admin_requests_total", code="unreachable", method="PUT") == 1
     with pytest.raises(AdminUnreachable):
         await kit.admin.runtime_configuration(dead)
+    assert kit.telemetry.total("admin_requests_total", code="unreachable", method="GET") == 2
     assert await kit.admin.dynamic_configuration() == {}
     await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit)
     assert brokers.model.dynamic == {"loadBalancerSheddingEnabled": "false"}

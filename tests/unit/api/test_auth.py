@@ -349,6 +349,16 @@ def test_the_command_makes_a_token_and_the_line_for_it(tmp_path: Path) -> None:
     assert CliRunner().invoke(make_app(FakeWiring), ["token", "new", "a", "--role", "boss"]).exit_code == 2
 
 
+def test_a_script_takes_token_and_line_apart(tmp_path: Path) -> None:
+    """As JSON there is no prefix to cut off: the line is one of the file as it is."""
+    made = CliRunner().invoke(make_app(FakeWiring), ["token", "new", "alice", "--role", "operator", "-o", "json"])
+    found = json.loads(made.stdout)
+    assert made.exit_code == 0 and found.keys() == {"name", "role", "token", "line"}
+    (tmp_path / "tokens").write_text(found["line"] + "\n")
+    known = TokensFile(tmp_path / "tokens").check(found["token"])
+    assert known is not None and (known.name, known.role) == (found["name"], found["role"]) == ("alice", "operator")
+
+
 @pytest.mark.parametrize(("name", "role"), [("a.b", "viewer"), ("", "viewer"), ("a b", "viewer"), ("a", "boss")])
 def test_names_and_roles_that_cannot_be(name: str, role: str) -> None:
     """A dot would part the token elsewhere."""

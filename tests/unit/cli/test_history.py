@@ -90,12 +90,14 @@ def test_a_time_without_a_zone_is_local(folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_empty_history_is_said_once(tmp_path: Path) -> None:
-    """Not that a cycle is missing in it, and no table of nothing."""
+    """Not that a cycle is missing in it, and no table of nothing. It names the place, which may be the wrong one."""
     shown = run("history", "show", "1", "--history", str(tmp_path))
     listed = run("history", "ls", "--history", str(tmp_path))
     for result in (shown, listed):
         assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr.startswith("error: nothing is recorded there yet")
+        assert result.stderr == (
+            f"error: nothing is recorded in {tmp_path} yet; name another place with history.uri or --history\n"
+        )
     assert json.loads(run("history", "ls", "--history", str(tmp_path), "-o", "json").stdout) == []
 
 
@@ -222,15 +224,15 @@ def test_j12_an_empty_store_is_not_ok(folder: Path, tmp_path: Path) -> None:
     empty.mkdir()
     result = run("history", "check", "--history", str(empty))
     assert (result.exit_code, result.stdout.split("\n")[-2]) == (1, "not ok")
-    assert "nothing is recorded there yet; name another place with history.uri" in result.stdout
+    assert f"nothing is recorded in {empty} yet; name another place with history.uri" in result.stdout
     listed = run("history", "ls", "--history", str(empty))
-    assert (listed.exit_code, "nothing is recorded there yet" in listed.stderr) == (1, True)
+    assert (listed.exit_code, f"nothing is recorded in {empty} yet" in listed.stderr) == (1, True)
     told = run("history", "check", "--history", str(empty), "-o", "json")
     assert (told.exit_code, json.loads(told.stdout)["ok"]) == (1, False)
     for torn in folder.rglob("*.parquet"):
         torn.write_bytes(b"")
     assert run("history", "check", "--set-aside", "--history", str(folder)).exit_code == 1
-    assert "nothing is recorded there" in run("history", "check", "--history", str(folder)).stdout
+    assert f"nothing is recorded in {folder} yet" in run("history", "check", "--history", str(folder)).stdout
 
 
 def test_without_a_store_it_says_so(folder: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import yaml
 from bundlekeel.cli import units
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import TableLayout
-from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.codes import Code, explain
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.plans import ReviewView
@@ -140,6 +140,8 @@ def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar
         assert part in text
     text = " ".join(sidecar.run("drain", BROKERS[1], *WHO).stdout.split())
     assert "1 stays for now" in text and "Pinned" in text and "dry run" in text
+    # Not of the row above it.
+    assert "stays: Pinned: a person pinned it" in text
 
 
 DRY = [
@@ -252,6 +254,30 @@ def test_a_drain_that_was_waited_for_gives_no_estimate(sidecar: Sidecar) -> None
     asked = sidecar.run("drain", BROKERS[1], "--yes", *WHO)
     waited = sidecar.run("drain", BROKERS[1], "--yes", "--wait", *WHO)
     assert "until that is done" in asked.stdout and "until that is done" not in waited.stdout
+
+
+def test_what_is_held_is_not_waited_for(sidecar: Sidecar) -> None:
+    """Before a takeover, after a handback: the drain is noted and moves nothing, and nobody waits ten minutes."""
+    shed = Code.BROKERS_SHED_THEMSELVES
+    sidecar.service.requests.held, sidecar.service.requests.left = shed, 10_000
+    result = sidecar.run("drain", BROKERS[1], "--yes", "--wait", "--within", "1s", *WHO)
+    assert result.exit_code == 4 and f"held ({shed})" in result.stderr
+    assert f"nothing is moved now: {explain(shed)} ({shed}). It is noted" in " ".join(result.stderr.split())
+    shown = sidecar.run("operations").stdout
+    assert shown.startswith("nothing is moved now: ") and f"{BROKERS[1]}: held ({shed})" in shown
+    result = sidecar.run("warm", BROKERS[0], "--yes", "--wait", "--within", "1s", *WHO)
+    assert result.exit_code == 4
+
+
+def test_no_move_is_promised_that_is_not_carried_out(sidecar: Sidecar) -> None:
+    """By the leader's last cycle, in a dry run and after --yes."""
+    service = sidecar.service
+    service.obstacle, service.mode, service.mode_ceiling, service.paused = Code.PUT_ASIDE, "act", "act", None
+    for command in (["drain", BROKERS[1]], ["transfer", BUNDLE, "--to", BROKERS[2]]):
+        for more in ([], ["--yes", *WHO]):
+            said = " ".join(sidecar.run(*command, *more).stdout.split())
+            assert f"nothing is carried out now: {explain(Code.PUT_ASIDE)} ({Code.PUT_ASIDE})" in said
+            assert "--yes carries it out" not in said and "the next cycle begins it" not in said
 
 
 def test_warm_waits_until_nothing_more_comes(sidecar: Sidecar) -> None:

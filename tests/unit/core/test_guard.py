@@ -63,6 +63,10 @@ def test_when_an_obstacle_ends() -> None:
     }
 
 
+# A takeover of another namespace than these bundles have.
+PARTIAL = GuardState(taken_over=("u/x",))
+
+
 def limited(bundle: str, ago_ms: int) -> GuardState:
     """A bundle that moved some while ago, while a quota group limits the namespace of this one."""
     return GuardState(recent={A: RecentMove(at_ms=NOW_MS - ago_ms, source="x")}, limited=frozenset({bundle}))
@@ -83,6 +87,11 @@ def limited(bundle: str, ago_ms: int) -> GuardState:
         (GuardState(), {"in_books": frozenset({A})}, Code.IN_TRANSIT),
         (GuardState(), {"params": {"excluded_namespaces": ("t/ns",)}}, Code.EXCLUDED),
         (GuardState(), {"params": {"excluded_namespaces": ("t/n",)}}, None),
+        (PARTIAL, {"params": {"included_namespaces": ("u/x",)}}, Code.NOT_TAKEN_OVER),
+        (GuardState(), {"params": {"included_namespaces": ("u/x",)}}, Code.EXCLUDED),
+        (GuardState(taken_over=("t/ns",)), {"params": {"included_namespaces": ("u/x",)}}, Code.EXCLUDED),
+        # A what-if that includes more, to see what a larger takeover would bring.
+        (PARTIAL, {"params": {"included_namespaces": ("t/ns",)}}, None),
         (GuardState(recent={"no/such/bundle": RecentMove(at_ms=NOW_MS, source="x")}), {}, None),
     ],
 )
@@ -90,6 +99,13 @@ def test_obstacle_of_one_bundle(state: GuardState, more: dict[str, Any], code: C
     """Rule: cool-down (longer where a quota group limits rates), pin (until its expiry), frozen intent, a move under
     way and exclusion keep a bundle."""
     assert codes(state, **more).get(A) is code
+
+
+def test_a_partial_takeover_changes_no_bundle_that_may_move() -> None:
+    """Rule: it only names another reason, and so no plan changes where there is none."""
+    given = {"params": {"included_namespaces": ("u/x",)}}
+    assert codes(PARTIAL, **given).keys() == codes(**given).keys()
+    assert codes(PARTIAL)[SYSTEM] is Code.SYSTEM_BUNDLE
 
 
 def test_strongest_obstacle_is_told() -> None:

@@ -282,6 +282,8 @@ def test_bundles_that_are_left_as_they_are() -> None:
         assert refused(decide(seen, guard=guard)).get(BIG, "") == code
         assert len(decide(seen, guard=guard).plan.splits) == (code == "")
     assert refused(decide(seen, excluded_namespaces=("t/ns",))) == {BIG: "Excluded"}
+    partial = GuardState(taken_over=("u/x",))
+    assert refused(decide(seen, guard=partial, included_namespaces=("u/x",))) == {BIG: "NotTakenOver"}
     assert decide(seen, split_enabled=False).plan.split_refusals == ()
     assert decide(seen, split_enabled=False).plan.splits == ()
 

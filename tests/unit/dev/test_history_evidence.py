@@ -112,7 +112,9 @@ class TestCalibrated:
         assert text.startswith(first) and said_by(text) == said_by(first)
         section = " ".join(text[len(first) :].split())
         assert "(seeds 11, 12)" in section and "1 of 2: 11 (+22.0%)." in section
-        assert "2 worlds 2 get a proposal, and 1 of these are not refused (fewer moves, unbroken: 20%)" in section
+        assert (
+            "2 worlds 2 get a proposal; the job refuses 1 of these. Fewer moves in the others, unbroken: 20%" in section
+        )
         assert renewed(text, own, at_stock) == text
         other = renewed(text, [replace(ROW, seed=4)], SMALL)
         assert other.endswith(text[len(first) :]) and other.startswith(page([replace(ROW, seed=4)], SMALL))

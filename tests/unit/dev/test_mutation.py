@@ -91,13 +91,21 @@ subprocess.Popen(["sleep", "120"], stderr=alive)
     os.close(reader)
 
 
+def _runs_tests(child: psutil.Process) -> bool:
+    """One that has just ended, and is not waited for yet, has no command line."""
+    try:
+        return "pytest" in child.cmdline()
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_a_run_that_is_ended_ends_its_tests(tmp_path: Path) -> None:
     """Rule: a signal leaves neither a process nor the copy of the tree behind."""
     command = (sys.executable, "-m", "dev.mutation", "--group", "auth")
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}) as run:
         children: list[psutil.Process] = []
         try:
-            while not any("pytest" in child.cmdline() for child in children):
+            while not any(_runs_tests(child) for child in children):
                 time.sleep(0.05)
                 assert run.poll() is None
                 children = psutil.Process(run.pid).children()

@@ -126,6 +126,24 @@ class TestCommand:
         assert f"{tmp_path / 'tokens'}: line 2 is not the line of a token (allowed: name, role, hash" in bad.stderr
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
 
+    def test_problems_are_in_the_order_of_the_file(self, tmp_path: Path) -> None:
+        """Whichever rule finds them; what stands in no line comes last."""
+        file = tmp_path / "c.yaml"
+        file.write_text(
+            "metadata_store: zk:127.0.0.1:2181\nparameters: {cpu_wait: 1}\nzzz: 1\ncycle: {interval: soon}\n"
+            "api: {port: x}\nmode: al\nwindows: [{minutes: 5}]\ncounters: {source: prometheus}\nprometheus:\n"
+            "  urk: x\n  interval: never\n"
+        )
+        bad = CliRunner(env={"BUNDLEKEEL__JOURNAL__KEEP": "x"}).invoke(config_app, ["check", str(file)])
+        told = [line.split(": ")[1].removeprefix(f"file:{file}:") for line in bad.stderr.splitlines()]
+        assert told == ["2", "3", "4", "5", "6", "7", "10", "11", "env:BUNDLEKEEL__JOURNAL__KEEP"]
+        file.write_text(
+            "metadata_store: zk:127.0.0.1:2181\nadmin: {token_file: b}\nstore: {tls: true, tls_trust_certs_file: c}\n"
+            "api: {auth: {tokens_file: a}}\n"
+        )
+        told = [line.split(": ")[1] for line in self.invoke("check", str(file)).stderr.splitlines() if "error" in line]
+        assert told == [f"file:{file}:{line}" for line in (2, 3, 4)]
+
     def test_what_is_written_is_of_its_kind(self, tmp_path: Path) -> None:
         """A folder in the journal's place, a file in that of the socket or of a folder: found before the start."""
         file = tmp_path / "c.yaml"
@@ -184,6 +202,31 @@ class TestCommand:
             f"(better: {name}:8080, or {name}:* for every port)"
             for key, name in (("parameters.excluded_brokers", "b-1"), ("capacity", "b-2"))
         ]
+
+    @pytest.mark.parametrize(
+        ("windows", "warned"),
+        [
+            ("[]", False),
+            ('[{cron: "0 9 * * 1-5", minutes: 480}]', True),
+            ('[{cron: "0 9 * * 1-5", minutes: 480}, {cron: "0 2 * * *", minutes: 60, allow: overload}]', True),
+            ('[{cron: "0 9 * * 1-5", minutes: 480}, {cron: "* * * * *", minutes: 1, allow: nothing}]', True),
+            ('[{cron: "0 9 * * 1-5", minutes: 480}, {cron: "*  * * * *", minutes: 1, allow: overload}]', False),
+            ('[{cron: "* * * * *", minutes: 1}]', False),
+            ('[{cron: "0 0 24 12 *", minutes: 4320, allow: nothing}]', False),
+        ],
+    )
+    def test_windows_that_leave_overload_alone_are_warned_of(self, tmp_path: Path, windows: str, warned: bool) -> None:
+        """After a takeover nobody relieves an overloaded broker outside of them. With freezes alone everything is
+        allowed outside of those."""
+        file = tmp_path / "c.yaml"
+        file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\nwindows: {windows}\n")
+        told = self.invoke("check", str(file))
+        assert (told.exit_code, told.stdout) == (0, "ok\n")
+        text = (
+            "warning: windows: outside of them nothing relieves an overloaded broker, once the shedding is taken over "
+            '(better: add {cron: "* * * * *", minutes: 1, allow: overload})\n'
+        )
+        assert told.stderr == (text if warned else "")
 
     @pytest.mark.parametrize("command", [["config", "check"], ["doctor", "-c"]])
     def test_a_missing_store_is_told_with_the_file(self, tmp_path: Path, command: list[str]) -> None:

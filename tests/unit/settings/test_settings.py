@@ -149,6 +149,15 @@ class TestSources:
             load_settings(tmp_path / "latin", environ={})
         with pytest.raises(ConfigError, match="secret:"):
             load_settings(None, environ={}, secrets_dir=tmp_path / "none")
+        with pytest.raises(ConfigError) as found:
+            load_settings(None, environ={"BUNDLEKEEL_SECRETS_DIR": "/nope"})
+        folder = "the secrets directory (BUNDLEKEEL_SECRETS_DIR) cannot be read: No such file or directory"
+        assert str(found.value) == f"secret:/nope: {folder}"
+        (tmp_path / "mode").write_bytes(b"\xff")
+        (tmp_path / "latin").unlink()
+        with pytest.raises(ConfigError) as found:
+            load_settings(None, environ={}, secrets_dir=tmp_path)
+        assert str(found.value) == f"secret:{tmp_path / 'mode'}: cannot be read: it is not UTF-8 text"
 
     def test_a_file_of_secrets_that_is_no_setting(self, tmp_path: Path) -> None:
         """What is in it is not shown, whatever its name: it may be the address of a webhook."""
@@ -362,6 +371,30 @@ class TestRefusals:
         assert "admin.token is set as well" in str(both[0])
         assert both[0].field == "admin.token_file"
         assert "geheim" not in repr(load(tmp_path, "admin: {token: geheim}"))
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            (
+                "api: {auth: {jwt_key_file: k, jwt_audience: a}}",
+                "api.auth.jwt_issuer: needed with jwt_key_file: without it any token that one of these keys "
+                "signed would be accepted",
+            ),
+            (
+                "notify: {webhooks: [{name: a}]}",
+                "notify.webhooks.0.url_file: give exactly one of url and url_file",
+            ),
+            (
+                "admin: {token: t, token_file: f}",
+                "admin.token_file: admin.token is set as well; give one of the two",
+            ),
+        ],
+    )
+    def test_what_is_allowed_is_left_out_where_no_value_is_wrong(self, tmp_path: Path, text: str, said: str) -> None:
+        """What may stand there by itself is no answer to what does not fit together."""
+        (found,) = problems(tmp_path, text)
+        place, _, rest = str(found).removeprefix(f"file:{tmp_path}/config.yaml").partition(": ")
+        assert (rest, found.allowed) == (said, "") and place in ("", ":1")
 
     def test_the_model_alone_refuses_as_well(self) -> None:
         """Code that builds Settings itself gets the same rules."""

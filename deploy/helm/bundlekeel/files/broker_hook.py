@@ -21,6 +21,8 @@ from urllib.parse import quote, urlsplit
 REASON = "the broker's container stops (preStop)"
 BY = "broker hook"
 SECONDS = 20.0
+# What holds back every move may have ended since the last cycle: it counts once it has lasted this long.
+HELD_SECONDS = float(os.environ.get("BUNDLEKEEL_HELD_SECONDS", "20"))
 
 
 class Refused(Exception):
@@ -105,13 +107,18 @@ def drain(until):
     broker = named()
     if ours(broker) is None:
         ask("POST", f"brokers/{quote(broker, safe='')}/drain", {"execute": True, "reason": REASON, "by": BY})
+    free = time.monotonic()
     while True:
         # Looked at once at least, however long the asking took.
-        found = ours(broker)
+        said = ask("GET", "operations")
+        found = of(broker, said)
         if found is None:
             return "the drain was ended by somebody"
         if found["state"] in ("empty", "blocked"):
             return f"{broker} {found['state']}, {found['left']} left, {found['moved']} moved"
+        free = free if said.get("held") else time.monotonic()
+        if time.monotonic() > free + HELD_SECONDS:
+            return f"nothing is moved now ({said['held']}: {said['held_explanation']}), {found['left']} left"
         left = until - time.monotonic()
         if left <= 0:
             return f"out of time, {found['left']} left"
@@ -145,7 +152,12 @@ def back(until):
 
 def ours(broker):
     """The drain of this broker, if there is one."""
-    return next((item for item in ask("GET", "operations")["drains"] if item["broker"] == broker), None)
+    return of(broker, ask("GET", "operations"))
+
+
+def of(broker, operations):
+    """The drain of this broker in what people asked for."""
+    return next((item for item in operations["drains"] if item["broker"] == broker), None)
 
 
 def say(text):

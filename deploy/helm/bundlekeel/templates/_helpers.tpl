@@ -60,7 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- ternary "https" "http" (ne .Values.api.tls.existingSecret "") -}}
 {{- end }}
 
-{{/* The settings file: what the chart knows, and over it what `settings` says. */}}
+{{/* The settings file: what the chart knows, and over it what `settings` says; hosts of the API are those of both. */}}
 {{- define "bundlekeel.settings" -}}
 {{- $v := .Values -}}
 {{- $name := include "bundlekeel.fullname" . -}}
@@ -121,7 +121,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $_ := set $made "calibration" (dict "mode" $v.recalibrate.use "uri" (include "bundlekeel.calibrationUri" .)) -}}
 {{- end -}}
 {{- if $v.kubernetesEvents.enabled -}}{{- $_ := set $made "notify" (dict "kubernetes" "auto") -}}{{- end -}}
-{{- toYaml (mergeOverwrite $made (deepCopy $v.settings)) -}}
+{{- /* A list that is merged takes the place of the other. */ -}}
+{{- $hosts := uniq (concat $api.allowed_hosts (dig "api" "allowed_hosts" list $v.settings)) -}}
+{{- $all := mergeOverwrite $made (deepCopy $v.settings) -}}
+{{- $_ := set $all.api "allowed_hosts" $hosts -}}
+{{- toYaml $all -}}
 {{- end }}
 
 {{/* Without the keys that running sidecars read again (docs/reference/settings.md). */}}

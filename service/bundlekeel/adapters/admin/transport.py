@@ -36,6 +36,9 @@ from bundlekeel.tls import ClientTls as AdminTls
 from bundlekeel.token_source import TokenSource
 
 FOLLOWED: Final = (307, 308)
+# Codes of requests without an answer, as they are counted.
+_TIMEOUT: Final = "timeout"
+_BROKEN: Final = "broken"
 _MAX_REASON: Final = 300
 # Of an error page this much is looked at, of a refusal in JSON (it may hold a stack trace) as much as is read of it.
 _PAGE_BYTES: Final = 4096
@@ -220,17 +223,23 @@ class AdminHttp:
                 answer = await self._whole(request, call)
             code = str(answer.status)
         except (TimeoutError, httpx.TimeoutException) as error:
-            code = "timeout"
+            code = _TIMEOUT
             raise _failure(call, url, "no answer in time", trace) from error
         except (httpx.RequestError, httpx.StreamError, httpx.InvalidURL, ValueError) as error:
-            code = "broken"
+            code = _BROKEN
             raise _failure(call, url, type(error).__name__, trace) from error
         finally:
-            if trace.left:
-                route = call.route.template
-                self._telemetry.count("admin_requests_total", route=route, method=method, code=code)
-                self._telemetry.time("admin_request_seconds", self._clock.boot() - started, route=route, method=method)
+            self._count(call, code, self._clock.boot() - started, left=trace.left)
         return answer
+
+    def _count(self, call: AdminCall, code: str, seconds: float, *, left: bool) -> None:
+        """A request that left, and one that no connection could be had for; not what was given up before it left."""
+        route, method = call.route.template, call.route.method
+        if left:
+            self._telemetry.count("admin_requests_total", route=route, method=method, code=code)
+            self._telemetry.time("admin_request_seconds", seconds, route=route, method=method)
+        elif code in (_TIMEOUT, _BROKEN):
+            self._telemetry.count("admin_requests_total", route=route, method=method, code="unreachable")
 
     async def _whole(self, request: httpx.Request, call: AdminCall) -> RawAnswer:
         """The answer with its body as it came, as long as that stays below the limit. AdminFault beyond it, and for a

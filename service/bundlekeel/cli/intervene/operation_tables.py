@@ -12,7 +12,7 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.cli.tables import coded, split_name
-from bundlekeel.core.model.codes import overridable
+from bundlekeel.core.model.codes import LASTING, Code, explain, overridable
 from bundlekeel.daemon.answers.operations import DrainView, OperationsView, ResumedScopeView
 from bundlekeel.daemon.answers.picture import Resumed, State
 from bundlekeel.daemon.answers.plans import (
@@ -24,6 +24,9 @@ from bundlekeel.daemon.answers.plans import (
     ReviewView,
     TaskView,
 )
+
+# Told by the state itself, which is newer than the last cycle.
+_OF_STATE = {Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED}
 
 
 def carried_out(command: str, state: State) -> str:
@@ -38,7 +41,9 @@ def carried_out(command: str, state: State) -> str:
     if state.paused:
         first.append("`bundlekeel resume`")
     if not first:
-        return command
+        code = state.cycle.obstacle if state.cycle else None
+        hindered = code in LASTING - _OF_STATE
+        return f"nothing is carried out now: {explain(code or '')} ({code})" if hindered else command
     paused = ", everything is paused" if state.paused else ""
     return f"nothing is carried out now: the mode is {state.mode}{paused}; first {', then '.join(first)}"
 
@@ -101,7 +106,8 @@ def _next(
     if answer.review:
         return Text(f"proposed; another person approves it: bundlekeel review approve {answer.review}")
     if answer.task:
-        return Text(f"the leader carries it out as task {answer.task}; see `bundlekeel plan tasks`")
+        done = carried_out("the leader carries it out", state())
+        return Text(f"task {answer.task}: {done}; see `bundlekeel plan tasks`")
     if not blocked:
         return Text(_dry_run(state), style="dim")
     allowed = overridable({item.code for item in answer.refusals}) and answer.kind != "split"
@@ -116,7 +122,7 @@ def relocation(answer: RelocationView, ended: str, state: Callable[[], State], l
     parts += _relocated(answer.moves, answer.refusals, layout)
     if answer.eta_seconds and not ended:
         parts.append(_remaining(answer.eta_seconds))
-    done = _dry_run(state) if answer.dry_run else ended or "requested; the next cycle begins it"
+    done = _dry_run(state) if answer.dry_run else ended or f"noted; {carried_out('the next cycle begins it', state())}"
     return Group(*parts, Text(done, style="dim"))
 
 
@@ -136,6 +142,8 @@ def _relocated(moves: Sequence[MoveView], refusals: Sequence[RefusalView], layou
     alike: dict[str, list[RefusalView]] = {}
     for item in refusals:
         alike.setdefault(item.code, []).append(item)
+    if alike:
+        parts.append(Text("stays:" if len(refusals) == 1 else "stay:"))
     for items in alike.values():
         parts.append(_refusal(replace(items[0], detail="")))
         parts += [Text(f"    {item.bundle}{f' ({item.detail})' if item.detail else ''}") for item in items]
@@ -146,9 +154,10 @@ def _remaining(seconds: float) -> Text:
     return Text(f"about {units.age(seconds)} until that is done")
 
 
-def progress(row: DrainView) -> str:
-    """A drain in a line."""
-    known = "not looked at yet" if row.left is None else f"{row.state}, {row.left} left"
+def progress(row: DrainView, held: str = "") -> str:
+    """A drain in a line. `held`: the code of what holds it."""
+    state = f"held ({held})" if held and row.left else row.state
+    known = "not looked at yet" if row.left is None else f"{state}, {row.left} left"
     parts = [f"{row.broker}: {known}, {row.moved} moved", f"begun {units.moment(row.since_ms)}"]
     if row.eta_seconds:
         parts.append(f"about {units.age(row.eta_seconds)} to go")
@@ -161,7 +170,9 @@ def progress(row: DrainView) -> str:
 
 def operations(answer: OperationsView, _: TableLayout) -> RenderableType:
     """A line a request, kind by kind."""
-    lines = [Text(progress(row)) for row in answer.drains]
+    lines = [Text(progress(row, answer.held)) for row in answer.drains]
+    if answer.held and (answer.drains or answer.warms):
+        lines.insert(0, Text(f"nothing is moved now: {answer.held_explanation} ({answer.held})", style="yellow"))
     for word, requests in (("cordoned", answer.cordons), ("warmed", answer.warms)):
         lines += [Text(f"{row.broker}: {word} by {row.by}: {row.reason}") for row in requests]
     lines += [Text(f"{row.bundle}: pinned {_until(row.until_ms)}") for row in answer.pins]

@@ -11,7 +11,7 @@ import typer
 
 from bundlekeel.cli import completion, tables, text_views, units
 from bundlekeel.cli.client import Client, path_part
-from bundlekeel.cli.exit_codes import BAD_NEWS, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.intervene.manual_moves import CarryOutOption, WaitOption
 from bundlekeel.cli.output import ProgressLine, decoded, typed
@@ -42,6 +42,8 @@ ScopeOption = Annotated[
     str | None, typer.Option("--scope", metavar="SCOPE", help="tenant:NAME, namespace:TENANT/NAME or broker:ID.")
 ]
 _POLL_SECONDS = 1.0
+# What held the last cycle may have ended since; two of them tell.
+_HELD_SECONDS = 20.0
 # A read of the shared state that began before a request was written hides it until the next one.
 _UNSEEN_SECONDS = 15.0
 
@@ -144,28 +146,34 @@ def drain(
         raise typer.Exit(BAD_NEWS)
 
 
-def _drained(row: Json) -> tuple[str, bool]:
+def _drained(row: Json, held: str) -> tuple[str, bool]:
     """How far a drain is, and whether the broker is empty, or only bundles are left that cannot leave it."""
     drained = decoded(DrainView, row)
-    return operation_tables.progress(drained), drained.state in ("empty", "blocked")
+    return operation_tables.progress(drained, held), drained.state in ("empty", "blocked")
 
 
 def _watched(
-    session: Session, kind: str, broker: str, limit: float, look: Callable[[Json], tuple[str, bool]]
+    session: Session, kind: str, broker: str, limit: float, look: Callable[[Json, str], tuple[str, bool]]
 ) -> Json | None:
     """The row of a drain or warm (`kind`: its table in the operations) once it is over, None once it is gone. `look`:
-    how far it is, and whether it is over."""
-    begun = seen = time.monotonic()
+    how far it is, and whether it is over; it is given the code of what holds all moves, too."""
+    begun = seen = free = time.monotonic()
     with ProgressLine() as line:
         while True:
-            rows: list[Json] = session.client.get("operations")[kind]
+            answer = session.client.get("operations")
+            rows: list[Json] = answer[kind]
             row = next((row for row in rows if row["broker"] == broker), None)
+            held = answer.get("held", "")
             if row is not None:
                 seen = time.monotonic()
-                now, over = look(row)
+                now, over = look(row, held)
                 line.tell(now)
                 if over:
                     return row
+                free = free if held else seen
+                if seen > free + min(_HELD_SECONDS, limit):
+                    why = f"nothing is moved now: {answer['held_explanation']} ({held})"
+                    raise CliError(f"{now}; {why}. It is noted, and begins when that ends", REFUSED)
                 if seen > begun + limit:
                     raise CliError(f"not done yet: {now}; it goes on, see `bundlekeel operations`", UNREACHABLE)
             elif time.monotonic() > seen + min(_UNSEEN_SECONDS, limit):
@@ -188,7 +196,7 @@ def warm(
     answer, found = _relocate(session, "warm", broker, reason, by, yes)
     ended = ""
     if yes and wait:
-        _watched(session, "warms", broker, limit, lambda _: (_filling(session.client, broker), False))
+        _watched(session, "warms", broker, limit, lambda *_: (_filling(session.client, broker), False))
         # It ends by itself where a plan would move nothing more there; a person may end it before.
         answer["progress"], left = _relocate(session, "warm", broker, reason, by, False)
         ended = f"{_filling(session.client, broker)}; {left.sentence}"

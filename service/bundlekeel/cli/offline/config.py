@@ -262,11 +262,18 @@ def tokens() -> None:
 def new(
     name: Annotated[str, typer.Argument(help="Who uses it; the journal shows this name.")],
     role: Annotated[Role, typer.Option("--role", help="What the token allows.")] = "viewer",
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a token. The first line is the token, shown only now; add the second to the file api.auth.tokens_file."""
+    """Make a token. The first line is the token, shown only now; add the second to the file api.auth.tokens_file.
+
+    `-o json`: name, role, token and line.
+    """
     token, line = new_token(name, role)
-    typer.echo(f"token: {token}")
-    typer.echo(f"line:  {line}")
+    if output in TABLES:
+        typer.echo(f"token: {token}")
+        typer.echo(f"line:  {line}")
+    else:
+        dump({"name": name, "role": role, "token": token, "line": line}, output)
     typer.echo(
         "next: append the line to the file of api.auth.tokens_file on every sidecar's host (it is read again when it "
         "changes); the command line takes the token from a file with --token-file, HTTP clients send "

@@ -60,13 +60,14 @@ class HistoryCommands:
     ) -> None:
         """List the files and their cycles; with a time: only files of that time. Exit code 1: nothing is recorded."""
         span = period(since, until)
-        found = reading.listing(self._store(config, uri))
+        store = self._store(config, uri)
+        found = reading.listing(store)
         begin, end = span["since_ms"] or 0, span["until_ms"] or float("inf")
         answer = [row for row in found if row["why"] or (row["last_ms"] >= begin and row["first_ms"] <= end)]
         if answer or output in (Output.JSON, Output.YAML):
             tell(answer, _listing, output)
         if not answer:
-            raise CliError("nothing is recorded for that time" if found else reading.NOTHING, BAD_NEWS)
+            raise CliError("nothing is recorded for that time" if found else reading.nothing(store.place), BAD_NEWS)
 
     @guarded
     def show(
@@ -92,9 +93,9 @@ class HistoryCommands:
     ) -> None:
         """Check all files: incomplete ones, missing and double cycles, checksums. Exit code 1: something is wrong, or
         nothing is recorded."""
-        place = self._store(config, uri)
-        moved = set_torn_aside(place, place.files()) if aside else []
-        answer = reading.check(place) | {"set_aside": moved}
+        store = self._store(config, uri)
+        moved = set_torn_aside(store, store.files()) if aside else []
+        answer = reading.check(store) | {"set_aside": moved}
         tell(answer, _checked, output)
         if not answer["ok"] or moved:
             raise typer.Exit(BAD_NEWS)
@@ -193,7 +194,7 @@ def _checked(answer: Json, _layout: TableLayout) -> RenderableType:
     if old := sum(count for version, count in answer["schemas"].items() if int(version) < HASHES_DECISIONS):
         lines.append(f"{old:,} cycles were {_BY_MOVES}")
     if not answer["cycles"]:
-        lines.append(reading.NOTHING)
+        lines.append(reading.nothing(answer["place"]))
     if answer["mixed"]:
         lines.append(answer["mixed"])
     lines += map(_unreadable, answer["unreadable"])

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundlekeel.core.filters.allowed import AllowedTargets
-from bundlekeel.core.guard.scope import excluded_bundles
+from bundlekeel.core.guard.scope import excluded_bundles, not_taken_over
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Floats
@@ -55,6 +55,7 @@ _CODES = (
     Code.POLICY_FORBIDS,
     Code.POLICY_UNREADABLE,
     Code.EXCLUDED,
+    Code.NOT_TAKEN_OVER,
     Code.SYSTEM_BUNDLE,
     Code.SPLITTING,
     Code.COOL_DOWN,
@@ -107,7 +108,9 @@ def eligibility(
     if limits is not None:
         numbers[limits.nowhere_else(bundles.namespace, bundles.owner)] = _CODES.index(Code.POLICY_FORBIDS)
         numbers[limits.unknown[bundles.namespace]] = _CODES.index(Code.POLICY_UNREADABLE)
-    numbers[excluded_bundles(snapshot, state, params, now_ms)] = _CODES.index(Code.EXCLUDED)
+    excluded = excluded_bundles(snapshot, state, params, now_ms)
+    numbers[excluded] = _CODES.index(Code.EXCLUDED)
+    numbers[excluded & not_taken_over(bundles, state)] = _CODES.index(Code.NOT_TAKEN_OVER)
     numbers[bundles.system] = _CODES.index(Code.SYSTEM_BUNDLE)
     single = {
         **dict.fromkeys(splitting, Code.SPLITTING),

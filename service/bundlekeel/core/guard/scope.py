@@ -111,6 +111,13 @@ def excluded_bundles(snapshot: Snapshot, guard: GuardState, params: Parameters, 
     return found | _named(bundles, set(in_force(guard.excluded, now_ms, BUNDLE)))
 
 
+def not_taken_over(bundles: BundleTable, guard: GuardState) -> Bools:
+    """Bundles (rows) of namespaces that a partial takeover leaves to the brokers."""
+    outside = [bool(guard.taken_over) and name not in guard.taken_over for name in bundles.namespaces]
+    found: Bools = np.array(outside, dtype=bool)[bundles.namespace]
+    return found
+
+
 def _excluded_namespaces(names: Sequence[str], guard: GuardState, params: Parameters, now_ms: int) -> Bools:
     found = np.array([name in params.excluded_namespaces for name in names], dtype=bool)
     tenants = (*params.excluded_tenants, *in_force(guard.excluded, now_ms, TENANT))

@@ -44,7 +44,8 @@ class GuardState:
     a broker came, went or restarted. `quarantined`: (source, target) pairs whose moves did not help, with their expiry.
     `rate`: moves the adaptive rate allows in this cycle, None: no limit from there. `relief_until`: outside of the
     windows in which everything may move, overload may still be relieved, until then (ms, 0: not known); None: no window
-    says so. `limited`: of the bundles in `recent`, those of namespaces whose rates a quota group limits.
+    says so. `limited`: of the bundles in `recent`, those of namespaces whose rates a quota group limits. `taken_over`:
+    the namespaces that a partial takeover is limited to, by which `included_namespaces` is narrowed too; () for none.
     """
 
     recent: Mapping[str, RecentMove] = field(default_factory=dict)
@@ -62,3 +63,4 @@ class GuardState:
     rate: int | None = None
     relief_until: int | None = None
     limited: frozenset[str] = frozenset()
+    taken_over: tuple[str, ...] = ()

@@ -51,6 +51,10 @@ class Code(StrEnum):
     UNSUPPORTED_LOAD_MANAGER = "UnsupportedLoadManager", "the brokers run a load manager that is observed only"
     MIXED_LOAD_MANAGERS = "MixedLoadManagers", "brokers run different load managers, and `force_mixed` is false"
     BROKERS_SHED_THEMSELVES = "BrokersShedThemselves", "the brokers shed load themselves; run `bundlekeel takeover`"
+    BROKER_SETTINGS_UNKNOWN = (
+        "BrokerSettingsUnknown",
+        "the settings of some brokers cannot be read, so it is not known whether they shed: see `bundlekeel doctor`",
+    )
     CHANNEL_NOT_FOLLOWED = "ChannelNotFollowed", "the owners of bundles are unknown: see `bundlekeel channel`"
     LOAD_AWAITED = "LoadAwaited", "the first load reports of some brokers have not arrived yet"
     SETTLING_AFTER_OUTAGE = "SettlingAfterOutage", "after an outage nothing moves until all brokers are back and stable"
@@ -77,6 +81,7 @@ class Code(StrEnum):
     IN_TRANSIT = "InTransit", "the bundle is being moved already"
     FROZEN_INTENT = "FrozenIntent", "an earlier leader left a move of this bundle unfinished; it is settled first"
     EXCLUDED = "Excluded", "the settings or a person exclude it"
+    NOT_TAKEN_OVER = "NotTakenOver", "its namespace is not taken over; `takeover --namespace` adds it"
     PINNED = "Pinned", "a person pinned it to its broker"
     TARGET_OVERLOADED = "TargetOverloaded", "the target would be above the overload threshold"
     HAS_POLICY = "HasPolicy", "its namespace has an isolation policy or anti-affinity group (`bundles_with_policies`)"
@@ -196,6 +201,14 @@ def explain(code: str) -> str:
     """What a code means; empty for one of another release."""
     return EXPLANATIONS[Code(code)] if code in EXPLANATIONS else ""
 
+
+# Obstacles to every move that do not end by waiting for reports or brokers: a person, or another balancer, made them.
+LASTING = frozenset(
+    {
+        *(Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.PUT_ASIDE, Code.SECOND_BALANCER),
+        *(Code.MIXED_LOAD_MANAGERS, Code.UNSUPPORTED_LOAD_MANAGER, Code.FROZEN_REPORTS, Code.BROKERS_SHED_THEMSELVES),
+    }
+)
 
 _COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
 

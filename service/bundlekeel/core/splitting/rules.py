@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.guard.scope import excluded_bundles
+from bundlekeel.core.guard.scope import excluded_bundles, not_taken_over
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import (
@@ -90,7 +90,7 @@ def choose_splits(given: SplitInput) -> SplitChoice:
     if not candidates:
         return SplitChoice()
     obstacles = _obstacles(given)
-    excluded = excluded_bundles(given.snapshot, given.guard, given.params, given.snapshot.wall_ms)
+    left_alone = _left_alone(given, candidates)
     chosen: list[Split] = []
     refusals: list[Refusal] = []
     hits: dict[str, Hits] = {}
@@ -100,8 +100,7 @@ def choose_splits(given: SplitInput) -> SplitChoice:
         name, broker = _names(given, candidate.row)
         seen = _counted(given, candidate.row)
         namespace = int(given.snapshot.bundles.namespace[candidate.row])
-        left_alone = (Code.EXCLUDED, "") if excluded[candidate.row] else None
-        refusal = left_alone or _refused(given, candidate, obstacles, seen.low)
+        refusal = left_alone.get(candidate.row) or _refused(given, candidate, obstacles, seen.low)
         if refusal is None or refusal[0] not in (Code.SINGLE_TOPIC, Code.NARROW_RANGE):
             # What cannot be divided is not counted either: there may be many, and memory is stored.
             hits[name] = seen
@@ -124,6 +123,14 @@ def choose_splits(given: SplitInput) -> SplitChoice:
             )
         )
     return SplitChoice(splits=tuple(chosen), refusals=tuple(refusals), hits=hits)
+
+
+def _left_alone(given: SplitInput, candidates: Sequence[_Candidate]) -> dict[int, tuple[Code, str]]:
+    """Those of these bundles (rows) that settings, people or a partial takeover leave alone, and which of them."""
+    excluded = excluded_bundles(given.snapshot, given.guard, given.params, given.snapshot.wall_ms)
+    outside = not_taken_over(given.snapshot.bundles, given.guard)
+    rows = [item.row for item in candidates if excluded[item.row]]
+    return {row: (Code.NOT_TAKEN_OVER if outside[row] else Code.EXCLUDED, "") for row in rows}
 
 
 def largest_bundle(bundles: BundleTable, namespace: str) -> tuple[str, str] | None:

@@ -110,6 +110,10 @@ class OperationsView(Answer):
     pins: Annotated[list[PinView], Doc("bundles that stay")]
     exclusions: Annotated[list[ExclusionView], Doc("what is left alone")]
     pauses: Annotated[list[ScopePauseView], Doc("pauses in force")]
+    held: Annotated[
+        str, Doc("the code of what keeps the leader from moving anything until somebody ends it; empty: nothing")
+    ] = ""
+    held_explanation: Annotated[str, Doc("what that code means; empty without one")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

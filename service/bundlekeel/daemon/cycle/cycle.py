@@ -242,6 +242,7 @@ class Cycle:
             frozen=self.shared_state.frozen,
             split_failed=state.split_failed,
             quarantined=state.effects.quarantined(now),
+            taken_over=namespaces_of(self.shared_state.takeover),
         )
         return PlanInput(
             snapshot=snapshot,

@@ -84,7 +84,7 @@ class CycleReport:
         """
         if self.plan is None or self.code in UNDECIDED:
             return False
-        if self.obstacle is not None and self.obstacle.code in UNABLE:
+        if self.obstacle is not None and (self.obstacle.unable or self.obstacle.code in UNABLE):
             return False
         return not self.outcomes or any(outcome.code not in FAILED for outcome in self.outcomes)
 

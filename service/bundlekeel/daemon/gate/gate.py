@@ -240,16 +240,16 @@ class Gate:
     def _shedding(self, _question: GateQuestion) -> Obstacle | None:
         """Brokers that leave the namespaces of a partial takeover alone may shed the others."""
         config, taken = self.config, namespaces_of(self.shared.takeover)
-        shedding = [
-            broker
-            for broker in (self._picture.endpoints if self._picture is not None else ())
-            if config.sheds(broker) is not False and not left_to_us(config.values(broker), taken)
-        ]
-        if not shedding:
+        brokers = sorted(self._picture.endpoints) if self._picture is not None else []
+        shedding = [item for item in brokers if config.sheds(item) and not left_to_us(config.values(item), taken)]
+        if shedding:
+            return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=", ".join(shedding))
+        unknown = [item for item in brokers if config.sheds(item) is None]
+        if not unknown:
             return None
-        unknown = [broker for broker in shedding if config.sheds(broker) is None]
-        detail = f"could not be asked: {', '.join(sorted(unknown))}" if unknown else ", ".join(sorted(shedding))
-        return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=detail)
+        # Where no broker answers (an expired token), nothing can be carried out: the failsafe, with another one, may.
+        every = len(unknown) == len(brokers)
+        return Obstacle(code=Code.BROKER_SETTINGS_UNKNOWN, detail=", ".join(unknown), unable=every)
 
     def _review(self, question: GateQuestion) -> Obstacle | None:
         needed = self.review_required and not question.approved
@@ -259,7 +259,7 @@ class Gate:
         taken = namespaces_of(self.shared.takeover)
         if not question.bundle or not taken or namespace_of(question.bundle) in taken:
             return None
-        return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=f"only {', '.join(taken)} are taken over")
+        return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"only {', '.join(taken)} are taken over")
 
     def _bundle(self, question: GateQuestion) -> Obstacle | None:
         """A scope that was paused or excluded, or a pin, after the plan was made holds too."""
@@ -286,10 +286,12 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """Why nothing is carried out now."""
+    """Why nothing is carried out now. `unable`: this sidecar cannot, whoever leads by it; see
+    `CycleReport.completed`."""
 
     code: Code
     detail: str = ""
+    unable: bool = False
 
     @property
     def sentence(self) -> str:

@@ -37,7 +37,7 @@ from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
 from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check, live_loads_check
-from bundlekeel.daemon.operations.takeover import read_record
+from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, read_record
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import LiveLoads
@@ -95,7 +95,8 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     checks += [*_admin(context, picture), *_reporting(context, picture)]
     checks += [] if context.live is None else [live_loads_check(context.live)]
     record = await _takeover(context)
-    checks += [_load_manager(picture), _shedding(context, picture, namespaces_of(record))]
+    checks += [*await _acting(context, record), _load_manager(picture)]
+    checks += [_shedding(context, picture, namespaces_of(record))]
     checks += [_splitting(context, picture, record), await _leader(context)]
     checks += _load_topics(picture, tables)
     if context.channel is not None:
@@ -331,10 +332,29 @@ async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
     return found[0] if found is not None else None
 
 
+async def _acting(context: DoctorContext, record: TakeoverRecord | None) -> list[Check]:
+    """Of a takeover in force, whether a sidecar balances what the brokers leave alone."""
+    if record is None:
+        return []
+    why, told = await nobody_balances(context.coordination), f"in force, by {record.by}"
+    if not why:
+        return [Check.passed("takeover", told)]
+    # A pause or a lower mode may be meant.
+    made = Check.failed if why == NO_LEADER else Check.warned
+    fix = "let a sidecar act (`bundlekeel status` says what stops it), or return the shedding: `bundlekeel handback`"
+    return [made("takeover", f"{told}, and nothing balances: {why}", fix)]
+
+
+def _unknown(name: str, unknown: Sequence[str]) -> Check:
+    return Check.warned(name, f"not known at {some(unknown)}: they show no settings", "see the check `admin API`")
+
+
 def _shedding(context: DoctorContext, picture: RawClusterView, partial_takeover: tuple[str, ...]) -> Check:
     on = sorted(broker for broker in picture.endpoints if context.config.sheds(broker))
+    if not on and (unknown := sorted(item for item in picture.endpoints if context.config.sheds(item) is None)):
+        return _unknown("brokers' own shedding", unknown)
     if not on:
-        return Check.passed("brokers' own shedding", "off on every broker that answered")
+        return Check.passed("brokers' own shedding", "off on every broker")
     if all(left_to_us(context.config.values(broker), partial_takeover) for broker in on):
         return Check.passed("brokers' own shedding", f"on, but leaves {', '.join(partial_takeover)} to us")
     until = "" if context.mode == "act" else f", as it should be in mode {context.mode}"
@@ -352,8 +372,10 @@ def _shedding(context: DoctorContext, picture: RawClusterView, partial_takeover:
 def _splitting(context: DoctorContext, picture: RawClusterView, record: TakeoverRecord | None) -> Check:
     name = "brokers' own splits"
     on = sorted(broker for broker in picture.endpoints if context.config.splits(broker))
+    if not on and (unknown := sorted(item for item in picture.endpoints if context.config.splits(item) is None)):
+        return _unknown(name, unknown)
     if not on:
-        return Check.passed(name, "off on every broker that answered")
+        return Check.passed(name, "off on every broker")
     unloads = any(context.config.unloads_splits(broker) for broker in on)
     detail = f"on at {some(on)}" + ("; they unload what they split" if unloads else "")
     if not turned_off(record):

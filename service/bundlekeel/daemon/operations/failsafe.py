@@ -44,14 +44,20 @@ class FailsafeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterActivity:
-    """What the shared state says. `completed_ms`: when a cycle was completed last, 0 for never; `seconds`: how long ago
-    that was, or the takeover, whichever is later. `verdict`: the last cycle's sentence."""
+    """What the shared state says. `completed_ms`: when a cycle was completed last, 0 for never. `verdict`: the last
+    cycle's sentence. `cycle_seconds`, `takeover_seconds`: how long ago both were."""
 
     record: TakeoverRecord | None
     completed_ms: int
     epoch: int
-    seconds: float
+    cycle_seconds: float
+    takeover_seconds: float
     verdict: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the last cycle was, or the takeover, whichever is later."""
+        return min(self.cycle_seconds, self.takeover_seconds) if self.record is not None else self.cycle_seconds
 
     def dead(self, after_seconds: float) -> bool:
         """Whether it is long enough ago, or unknown because a clock is ahead."""
@@ -86,12 +92,13 @@ async def read_activity(coordination: Coordination, clock: Clock) -> ClusterActi
     documents = await coordination.read_tree(STATE)
     state = decode_state(documents, what="the leader's state") if documents else LeaderState()
     record = found[0] if found is not None else None
-    last = max(state.completed_ms, record.wall_ms if record is not None else 0)
+    now = clock.wall_ms()
     return ClusterActivity(
         record=record,
         completed_ms=state.completed_ms,
         epoch=state.epoch,
-        seconds=(clock.wall_ms() - last) / 1000,
+        cycle_seconds=(now - state.completed_ms) / 1000,
+        takeover_seconds=(now - (record.wall_ms if record is not None else 0)) / 1000,
         verdict=str(state.report.get("sentence", "")),
     )
 
@@ -111,7 +118,7 @@ async def judge(
     if activity.record is None:
         return FailsafeResult(state="not_taken_over", sentence="there is no takeover to undo", activity=activity)
     if not activity.dead(terms.after_seconds):
-        return _alive(activity)
+        return _alive(activity, terms.after_seconds)
     deadline = clock.boot() + terms.confirm_seconds
     while clock.boot() < deadline:
         await clock.sleep(min(_POLL_SECONDS, max(0.0, deadline - clock.boot())))
@@ -156,8 +163,11 @@ def _changed(activity: ClusterActivity, now: ClusterActivity) -> FailsafeResult 
         return FailsafeResult(
             state="not_taken_over", sentence="somebody else ended the takeover meanwhile", activity=now
         )
-    if (now.completed_ms, now.record) != (activity.completed_ms, activity.record):
-        return _alive(now)
+    if now.completed_ms != activity.completed_ms:
+        # By the leader's clock, which may be behind.
+        return FailsafeResult(state="alive", sentence=_completed(now), activity=now)
+    if now.record != activity.record:
+        return FailsafeResult(state="alive", sentence="the takeover was changed meanwhile", activity=now)
     return None
 
 
@@ -180,19 +190,32 @@ async def _restore(
     return FailsafeResult(state="incomplete", sentence=text, activity=activity, result=result)
 
 
-def _alive(activity: ClusterActivity) -> FailsafeResult:
-    text = f"a cycle was completed {_ago(activity.seconds)}" if activity.completed_ms else "the takeover is recent"
+def _alive(activity: ClusterActivity, after_seconds: float) -> FailsafeResult:
+    text = _completed(activity)
+    if not activity.completed_ms or activity.cycle_seconds >= after_seconds:
+        last = f"the last cycle was completed {_ago(activity.cycle_seconds)}"
+        last = last if activity.completed_ms else "no cycle was completed yet"
+        text = f"the takeover is recent ({_ago(activity.takeover_seconds)}); {last}"
     return FailsafeResult(state="alive", sentence=text, activity=activity)
+
+
+def _completed(activity: ClusterActivity) -> str:
+    return f"a cycle was completed {_ago(activity.cycle_seconds)}"
 
 
 def _why(activity: ClusterActivity) -> str:
     if not activity.completed_ms:
-        return f"no cycle was ever completed, and the takeover was {_ago(activity.seconds)}"
+        return f"no cycle was ever completed, and the takeover was {_ago(activity.takeover_seconds)}"
     said = f" (the last cycle: {activity.verdict})" if activity.verdict else ""
-    if activity.seconds < 0:
-        return f"no cycle is completed any more, and the last one's clock was {-activity.seconds:.0f} s ahead{said}"
-    return f"no cycle was completed for {activity.seconds:.0f} s{said}"
+    ahead = -activity.cycle_seconds
+    if ahead > 0:
+        return f"no cycle is completed any more, and the last one's clock was {ahead:.0f} s ahead{said}"
+    return f"no cycle was completed for {activity.cycle_seconds:,.0f} s{said}"
 
 
 def _ago(seconds: float) -> str:
-    return f"{max(0.0, seconds):.0f} s ago"
+    """`20 s ago`, `12 min ago`, `25 h ago`."""
+    seconds = max(0.0, seconds)
+    if seconds < 2 * 60:
+        return f"{seconds:.0f} s ago"
+    return f"{seconds / 60:.0f} min ago" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h ago"

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.codes import overridable
+from bundlekeel.core.model.codes import LASTING, explain, overridable
 from bundlekeel.core.model.errors import (
     AdminApiError,
     ConfigError,
@@ -88,10 +88,17 @@ class OperatorRequests:
     def operations(self) -> OperationsView:
         """Everything people have asked of brokers and bundles, with the progress of drains."""
         desired, now, progress = self.shared_state.desired, self.clock.wall_ms(), self.drain_tracker.progress()
+        # What stops a plan stops drains too, but for a closed window, which is no lasting obstacle.
+        obstacle = str(self.shared_state.shared.report.get("obstacle") or "")
+        held = obstacle if obstacle in LASTING else ""
+        without_end = {"eta_seconds": None} if held else {}
         return OperationsView(
+            held=held,
+            held_explanation=explain(held),
             drains=[
                 msgspec.convert(
-                    msgspec.to_builtins(operator_request) | {"broker": broker} | progress.get(broker, {}), DrainView
+                    msgspec.to_builtins(operator_request) | {"broker": broker} | progress.get(broker, {}) | without_end,
+                    DrainView,
                 )
                 for broker, operator_request in sorted(desired.drains.items())
             ],

@@ -12,8 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from bundlekeel.core.model.errors import AdminApiError, Conflict, StaleWrite
+from bundlekeel.core.model.codes import LASTING, Code, explain
+from bundlekeel.core.model.errors import AdminApiError, Conflict, StaleWrite, StoreError
 from bundlekeel.core.model.text_format import numbered
+from bundlekeel.daemon.state.documents import decode_state
+from bundlekeel.daemon.state.shared_state import STATE
 from bundlekeel.daemon.state.takeover_record import (
     EXCLUDED,
     SPLITTING,
@@ -33,6 +36,7 @@ LOAD_MANAGER: Final = "loadManagerClassName"
 VERIFY_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.25
 _STARTED: Final = "startTimestamp"
+NO_LEADER: Final = "no sidecar leads"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +247,20 @@ async def _close(context: TakeoverContext, closed: TakeoverRecord, version: int,
         warnings.append("somebody took over again at the same moment; look at `bundlekeel status`")
         return False
     return True
+
+
+async def nobody_balances(coordination: Coordination) -> str:
+    """Why nothing balances what is taken over; empty: nothing is known to prevent it. That brokers shed is not told:
+    before a takeover they do. Never raises."""
+    try:
+        leader, chunks = await coordination.leader(), await coordination.read_tree(STATE)
+        code = str(decode_state(chunks, what=STATE).report.get("obstacle") or "") if chunks else ""
+    except StoreError:
+        return ""
+    if leader is None:
+        return NO_LEADER
+    hindered = code in LASTING and code != Code.BROKERS_SHED_THEMSELVES
+    return f"{leader.id} leads, but carries nothing out ({code}: {explain(code)})" if hindered else ""
 
 
 async def read_record(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:

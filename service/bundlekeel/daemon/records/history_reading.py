@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from bundlekeel.core.history.record import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
 from bundlekeel.core.history.replay import RebuiltCycle, rebuilt, replay
@@ -73,7 +73,9 @@ def listing(store: HistoryStore) -> list[Json]:
     return rows
 
 
-NOTHING: Final = "nothing is recorded there yet; name another place with history.uri or --history"
+def nothing(place: str) -> str:
+    """That a store is empty, which may be the wrong one."""
+    return f"nothing is recorded in {place} yet; name another place with history.uri or --history"
 
 
 def find(store: HistoryStore, name: str) -> RebuiltCycle:
@@ -81,7 +83,7 @@ def find(store: HistoryStore, name: str) -> RebuiltCycle:
     epoch, cycle, at_ms = _parsed(name)
     files = in_force(store.files())
     if not files:
-        raise NotFound(NOTHING)
+        raise NotFound(nothing(store.place))
     if at_ms is not None:
         home = _last_before(store, files, at_ms)
     else:
@@ -185,7 +187,7 @@ def check(store: HistoryStore) -> Json:
     """Read all of it. `ok`: there are cycles of one cluster, each of them once and without a gap, every file is whole,
     and every picture can be rebuilt.
 
-    {ok, files, superseded, bytes, cycles, first_ms, last_ms, dropped, undecided, unreadable: [{file, why}],
+    {ok, place, files, superseded, bytes, cycles, first_ms, last_ms, dropped, undecided, unreadable: [{file, why}],
     schemas: {version: cycles}, broken: [{epoch, cycle, why}], gaps: [{epoch, after, before, missing}],
     doubles: [{epoch, cycle}], clusters: {name: [file]}, mixed: which clusters recorded into one place|""}
     """
@@ -199,6 +201,7 @@ def check(store: HistoryStore) -> Json:
     return {
         "ok": bool(found.seen)
         and not (reading.unreadable or found.broken or found.gaps or doubles or len(clusters) > 1),
+        "place": store.place,
         "files": len(files),
         "superseded": len(every) - len(files),
         "bytes": sum(file.size for file in files),

@@ -38,10 +38,10 @@ CODES = {
     GateCheck.CLUSTER: Code.UNSUPPORTED_LOAD_MANAGER,
     GateCheck.LOAD: Code.LOAD_AWAITED,
     GateCheck.CHANNEL: Code.CHANNEL_NOT_FOLLOWED,
-    GateCheck.SHEDDING: Code.BROKERS_SHED_THEMSELVES,
+    GateCheck.SHEDDING: Code.BROKER_SETTINGS_UNKNOWN,
     GateCheck.WINDOW: Code.OUTSIDE_WINDOW,
     GateCheck.REVIEW: Code.NOT_REVIEWED,
-    GateCheck.SCOPE: Code.BROKERS_SHED_THEMSELVES,
+    GateCheck.SCOPE: Code.NOT_TAKEN_OVER,
     GateCheck.BUNDLE: Code.PINNED,
     GateCheck.TARGET: Code.CORDONED,
 }
@@ -248,7 +248,7 @@ async def test_what_is_left_to_the_brokers_is_not_moved(sidecar: FakeSidecar) ->
     for namespaces, found in (
         ((), None),
         (("t/ns",), None),
-        (("a/b", "c/d"), Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail="only a/b, c/d are taken over")),
+        (("a/b", "c/d"), Obstacle(code=Code.NOT_TAKEN_OVER, detail="only a/b, c/d are taken over")),
     ):
         sidecar.shared_state.takeover = replace(RECORD, namespaces=namespaces)
         assert gate.check(question) == found
@@ -297,7 +297,7 @@ async def test_what_is_said_of_the_cluster_itself(sidecar: FakeSidecar) -> None:
 
 
 async def test_who_sheds_is_named(sidecar: FakeSidecar) -> None:
-    """Those that shed, in order; when some could not be asked, those alone."""
+    """Those that shed, in order; when none is known to, those that could not be asked, and whether that is each."""
     gate, question = await asked(sidecar, Action.PLAN, ())
     picture = await sidecar.cluster.source.picture()
     sidecar.cluster.model.dynamic["loadBalancerSheddingEnabled"] = "true"
@@ -305,8 +305,12 @@ async def test_who_sheds_is_named(sidecar: FakeSidecar) -> None:
     assert gate.check(question) == Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=", ".join(BROKERS))
     more = {name: replace(picture.endpoints[SOURCE], broker_id=name) for name in ("b9:8080", "b8:8080")}
     gate.see(replace(picture, endpoints={**more, **picture.endpoints}))
-    found = gate.check(question)
-    assert found == Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail="could not be asked: b8:8080, b9:8080")
+    assert gate.check(question) == Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=", ".join(BROKERS))
+    sidecar.cluster.model.dynamic["loadBalancerSheddingEnabled"] = "false"
+    await sidecar.config.refresh(picture.endpoints, force=True)
+    assert gate.check(question) == Obstacle(code=Code.BROKER_SETTINGS_UNKNOWN, detail="b8:8080, b9:8080")
+    gate.see(replace(picture, endpoints=more))
+    assert gate.check(question) == Obstacle(code=Code.BROKER_SETTINGS_UNKNOWN, detail="b8:8080, b9:8080", unable=True)
 
 
 async def test_brokers_whose_load_is_awaited_are_named(sidecar: FakeSidecar) -> None:

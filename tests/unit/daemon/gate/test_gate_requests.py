@@ -152,12 +152,12 @@ async def test_an_approval_leaves_a_record() -> None:
 # --- brokers that shed ---------------------------------------------------------------------------------------------
 
 
-async def test_a_broker_that_cannot_be_asked_counts_as_shedding() -> None:
+async def test_a_broker_that_cannot_be_asked_stops_all() -> None:
     """Acting needs proof that no broker sheds by itself."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     sidecar.admin.fail("runtime_configuration", Fault(error=AdminTimeout("no answer")))
     report = await sidecar.cycle.turn()
     assert report.plan is not None and report.plan.moves
-    assert report.obstacle is not None and report.obstacle.code is Code.BROKERS_SHED_THEMSELVES
-    assert report.obstacle.detail == f"could not be asked: {B1}"
+    assert report.obstacle is not None and report.obstacle.code is Code.BROKER_SETTINGS_UNKNOWN
+    assert report.obstacle.detail == B1
     assert sidecar.cluster.model.unloads == []

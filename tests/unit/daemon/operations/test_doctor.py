@@ -191,6 +191,36 @@ async def test_brokers_that_split_again_are_a_warning_once_that_was_taken_over()
     assert named(await examine(sidecar.doctor_context()), "brokers' own splits").ok
 
 
+async def test_a_takeover_without_a_balancer_is_told() -> None:
+    """No leader is an error; one that carries nothing out may be meant, so it is a warning. Without a takeover neither
+    is told."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    assert "takeover" not in {check.name for check in await examine(sidecar.doctor_context())}
+    record = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={}, runtime={})
+    await sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
+    assert named(await examine(sidecar.doctor_context()), "takeover").ok, "no cycle has said otherwise"
+    await sidecar.cycle.turn()
+    found = named(await examine(sidecar.doctor_context()), "takeover")
+    assert (found.ok, found.severity) == (False, "warning")
+    assert "in force, by ann, and nothing balances: a leads, but carries nothing out (RecommendOnly" in found.detail
+    await sidecar.leadership.stop()
+    found = named(await examine(sidecar.doctor_context()), "takeover")
+    assert (found.ok, found.severity) == (False, "error") and found.detail.endswith("no sidecar leads")
+    acting = await FakeSidecar(sidecar.cluster, "b").lead()
+    await acting.cycle.turn()
+    assert named(await examine(acting.doctor_context()), "takeover").ok
+
+
+async def test_what_no_broker_shows_is_not_known_to_be_off() -> None:
+    """Without a super-user's token no broker shows its settings: two checks must not be good news."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    sidecar.admin.unauthorized = frozenset(BROKERS)
+    found = {check.name: check for check in await examine(sidecar.doctor_context())}
+    for name in ("brokers' own shedding", "brokers' own splits"):
+        assert (found[name].ok, found[name].severity) == (False, "warning")
+        assert found[name].detail.startswith(f"not known at {BROKERS[0]}, ")
+
+
 async def test_a_broken_report_is_named() -> None:
     """A broker that is left out is named with its code."""
     cluster = FakeCluster()

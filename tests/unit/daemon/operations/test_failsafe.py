@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
 from bundlekeel.daemon.operations.failsafe import FailsafeLimits, FailsafeResult, judge, read_activity
-from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, takeover
+from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, handback, takeover
 from bundlekeel.daemon.state.takeover_record import FAILSAFE, SPLITTING, TAKEOVER
 from tests.support.memory_admin import Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
@@ -147,6 +148,46 @@ async def test_a_takeover_gets_its_time_before_the_first_cycle() -> None:
     assert not watchman.changes()
 
 
+async def test_a_recent_takeover_hides_no_old_cycle() -> None:
+    """Both ages are given: a takeover a moment ago says nothing of sidecars that have been dead since yesterday."""
+    cluster, watchman = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    sentence = (await watchman.judge()).sentence
+    assert re.fullmatch(r"the takeover is recent \(\d s ago\); no cycle was completed yet", sentence), sentence
+    await sidecar.cycle.turn()
+    sentence = (await watchman.judge()).sentence
+    assert re.fullmatch(r"a cycle was completed \d s ago", sentence), sentence
+    await sidecar.coordination.close()
+    cluster.clock.offset += 25 * 3600
+    context = replace(await watchman.context(), clock=cluster.clock)
+    await handback(context)
+    await takeover(context, split=True, reason="again", by="ann")
+    cluster.clock.offset += 20
+    found = await watchman.judge()
+    assert found.state == "alive" and found.view()["age_seconds"] == pytest.approx(20, abs=9)
+    text = r"the takeover is recent \(2\d s ago\); the last cycle was completed 25 h ago"
+    assert re.fullmatch(text, found.sentence), found.sentence
+    cluster.clock.offset += AFTER
+    found = await watchman.judge()
+    assert found.state == "restored" and re.match(r"no cycle was completed for 90,62\d s \(", found.sentence)
+    document = await watchman.coordination.read(TAKEOVER)
+    assert document is not None
+    assert "no cycle was completed for 90,62" in json.loads(document.data)["ended"]["reason"]
+
+
+async def test_a_clock_ahead_at_the_takeover_is_not_laid_to_the_cycles() -> None:
+    """The reason names what the last cycle was, whatever the clock said at the takeover."""
+    cluster, watchman = await taken_over()
+    await (await FakeSidecar(cluster).lead()).cycle.turn()
+    context = replace(await watchman.context(), clock=cluster.clock)
+    await handback(context)
+    cluster.clock.offset += 7200
+    await takeover(context, split=True, reason="again", by="ann")
+    cluster.clock.offset -= 3600
+    found = await watchman.judge(dry=True)
+    assert found.state == "dead" and re.match(r"no cycle was completed for 3,60\d s \(", found.sentence), found.sentence
+
+
 async def test_all_sidecars_dead_and_restored_exactly() -> None:
     """Overrides are as they were, each broker is verified, the record says who, why and when."""
     cluster, watchman = await taken_over()
@@ -191,6 +232,24 @@ async def test_moves_that_no_broker_takes_are_no_completed_cycle() -> None:
     report = await sidecar.cycle.turn()
     assert report.outcomes and not report.completed
     assert sidecar.cycle.cycle_state.completed_ms == 0
+
+
+async def test_a_token_that_expired_at_every_broker_is_no_life() -> None:
+    """The brokers show no settings any more, so nothing is begun: no cycle is completed, and the failsafe, whose token
+    is another one, returns the shedding. One broker that does not answer is no death: the others can be asked."""
+    cluster, watchman = await taken_over()
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    for silent in (1, len(BROKERS)):
+        sidecar.admin.unauthorized = frozenset(BROKERS[:silent])
+        for _ in range(8):
+            cluster.clock.offset += AFTER / 6
+            cluster.publish()
+            await sidecar.leadership.turn()
+            report = await sidecar.cycle.turn()
+        assert report.obstacle is not None and report.obstacle.code is Code.BROKER_SETTINGS_UNKNOWN
+        assert report.completed is (silent == 1)
+        assert (await watchman.judge(confirm=0)).state == ("alive" if silent == 1 else "restored")
 
 
 async def test_a_pause_and_a_settling_are_no_death() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bundlekeel.core.model.codes import explain
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.daemon import listings
 from bundlekeel.daemon.answers.plans import Stopping
@@ -69,6 +70,26 @@ async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
     for sidecar in (leader, other):
         rows = listings.brokers(sidecar.cycle, sidecar.config, sidecar.shared_state.desired, 0)
         assert [(row.broker, row.requested) for row in rows] == [(B1, "drain"), (B2, "cordon"), (B3, "")]
+
+
+async def test_what_holds_all_moves_stands_with_the_requests() -> None:
+    """Of the leader's last cycle, on every replica; nothing is said of when a drain that is held will end. What ends by
+    itself holds nothing."""
+    cluster = FakeCluster({B1: [0.1, 0.05], B2: [0.1], B3: [0.1]})
+    leader, other = await FakeSidecar(cluster, "a").lead(), await FakeSidecar(cluster, "b").lead()
+    await other.cycle.turn()
+    await other.service.requests.drain(B1, dry_run=False, **WHO)
+    for silent, held in (({B3}, ""), (set[str](), "BrokersShedThemselves")):
+        leader.admin.unauthorized = frozenset(silent)
+        cluster.model.dynamic["loadBalancerSheddingEnabled"] = str(bool(held)).lower()
+        for sidecar in (leader, other):
+            await sidecar.shared_state.refresh()
+            await sidecar.cycle.turn()
+        await other.shared_state.refresh()
+        for sidecar in (leader, other):
+            found = sidecar.service.requests.operations()
+            assert (found.held, found.held_explanation) == (held, explain(held))
+            assert (found.drains[0].eta_seconds is None) is bool(held)
 
 
 async def test_the_last_broker_is_not_drained() -> None:

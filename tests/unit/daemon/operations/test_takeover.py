@@ -456,9 +456,25 @@ async def test_nothing_of_other_namespaces_is_planned_or_begun(cluster: FakeClus
     sidecar = await FakeSidecar(cluster).lead()
     report = await sidecar.cycle.turn()
     assert report.obstacle is None and report.plan is not None and not report.plan.moves
+    assert Code.NOT_TAKEN_OVER in {item.code for item in report.plan.refusals}
+    assert Code.EXCLUDED not in {item.code for item in report.plan.refusals}
     refusal = await sidecar.executor._not_now(next(iter(cluster.owners())))
-    assert refusal is not None and refusal.code is Code.BROKERS_SHED_THEMSELVES
+    assert refusal is not None and refusal.code is Code.NOT_TAKEN_OVER
     assert not cluster.model.unloads
+
+
+async def test_what_is_not_taken_over_is_told_with_its_remedy(cluster: FakeCluster) -> None:
+    """`why` and a drain name the takeover, and no exclusion of the settings, which do not have one."""
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=("t/other",))
+    sidecar = await FakeSidecar(cluster).lead()
+    await sidecar.cycle.turn()
+    bundle, owner = next(iter(cluster.owners().items()))
+    told = await sidecar.service.why(bundle)
+    assert [(item.code, item.detail) for item in told.codes] == [("NotTakenOver", "until its namespace is taken over")]
+    assert told.what_would_change_it == "take its namespace over too: `bundlekeel takeover --namespace t/ns`"
+    dry = await sidecar.service.requests.drain(owner, dry_run=True, reason="disks", by="ann")
+    assert {item.code for item in dry.refusals} == {"NotTakenOver"} and not dry.moves
 
 
 @pytest.mark.parametrize(
