@@ -168,11 +168,16 @@ def progress(row: DrainView, held: str = "") -> str:
     return "; ".join(parts)
 
 
+def nothing_moves(held: str, explanation: str) -> str:
+    """Why nothing that was asked of brokers is carried out. `held`: the code."""
+    return f"nothing is moved now: {explanation} ({held})"
+
+
 def operations(answer: OperationsView, _: TableLayout) -> RenderableType:
     """A line a request, kind by kind."""
     lines = [Text(progress(row, answer.held)) for row in answer.drains]
     if answer.held and (answer.drains or answer.warms):
-        lines.insert(0, Text(f"nothing is moved now: {answer.held_explanation} ({answer.held})", style="yellow"))
+        lines.insert(0, Text(nothing_moves(answer.held, answer.held_explanation), style="yellow"))
     for word, requests in (("cordoned", answer.cordons), ("warmed", answer.warms)):
         lines += [Text(f"{row.broker}: {word} by {row.by}: {row.reason}") for row in requests]
     lines += [Text(f"{row.bundle}: pinned {_until(row.until_ms)}") for row in answer.pins]

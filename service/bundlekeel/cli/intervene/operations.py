@@ -172,7 +172,7 @@ def _watched(
                     return row
                 free = free if held else seen
                 if seen > free + min(_HELD_SECONDS, limit):
-                    why = f"nothing is moved now: {answer['held_explanation']} ({held})"
+                    why = operation_tables.nothing_moves(held, answer["held_explanation"])
                     raise CliError(f"{now}; {why}. It is noted, and begins when that ends", REFUSED)
                 if seen > begun + limit:
                     raise CliError(f"not done yet: {now}; it goes on, see `bundlekeel operations`", UNREACHABLE)

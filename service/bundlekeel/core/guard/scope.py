@@ -113,8 +113,10 @@ def excluded_bundles(snapshot: Snapshot, guard: GuardState, params: Parameters, 
 
 def not_taken_over(bundles: BundleTable, guard: GuardState) -> Bools:
     """Bundles (rows) of namespaces that a partial takeover leaves to the brokers."""
-    outside = [bool(guard.taken_over) and name not in guard.taken_over for name in bundles.namespaces]
-    found: Bools = np.array(outside, dtype=bool)[bundles.namespace]
+    if not guard.taken_over:
+        return np.zeros(len(bundles), dtype=bool)
+    outside = np.array([name not in guard.taken_over for name in bundles.namespaces], dtype=bool)
+    found: Bools = outside[bundles.namespace]
     return found
 
 

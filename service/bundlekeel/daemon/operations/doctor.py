@@ -345,16 +345,18 @@ async def _acting(context: DoctorContext, record: TakeoverRecord | None) -> list
     return [made("takeover", f"{told}, and nothing balances: {why}", fix)]
 
 
-def _unknown(name: str, unknown: Sequence[str]) -> Check:
-    return Check.warned(name, f"not known at {some(unknown)}: they show no settings", "see the check `admin API`")
+def _off(name: str, asked: Mapping[str, bool | None]) -> Check:
+    """Of brokers none of which is known to have it on; None: it could not be asked."""
+    if unknown := [broker for broker, on in asked.items() if on is None]:
+        return Check.warned(name, f"not known at {some(unknown)}: they show no settings", "see the check `admin API`")
+    return Check.passed(name, "off on every broker")
 
 
 def _shedding(context: DoctorContext, picture: RawClusterView, partial_takeover: tuple[str, ...]) -> Check:
-    on = sorted(broker for broker in picture.endpoints if context.config.sheds(broker))
-    if not on and (unknown := sorted(item for item in picture.endpoints if context.config.sheds(item) is None)):
-        return _unknown("brokers' own shedding", unknown)
+    asked = {broker: context.config.sheds(broker) for broker in sorted(picture.endpoints)}
+    on = [broker for broker, sheds in asked.items() if sheds]
     if not on:
-        return Check.passed("brokers' own shedding", "off on every broker")
+        return _off("brokers' own shedding", asked)
     if all(left_to_us(context.config.values(broker), partial_takeover) for broker in on):
         return Check.passed("brokers' own shedding", f"on, but leaves {', '.join(partial_takeover)} to us")
     until = "" if context.mode == "act" else f", as it should be in mode {context.mode}"
@@ -371,11 +373,10 @@ def _shedding(context: DoctorContext, picture: RawClusterView, partial_takeover:
 
 def _splitting(context: DoctorContext, picture: RawClusterView, record: TakeoverRecord | None) -> Check:
     name = "brokers' own splits"
-    on = sorted(broker for broker in picture.endpoints if context.config.splits(broker))
-    if not on and (unknown := sorted(item for item in picture.endpoints if context.config.splits(item) is None)):
-        return _unknown(name, unknown)
+    asked = {broker: context.config.splits(broker) for broker in sorted(picture.endpoints)}
+    on = [broker for broker, splits in asked.items() if splits]
     if not on:
-        return Check.passed(name, "off on every broker")
+        return _off(name, asked)
     unloads = any(context.config.unloads_splits(broker) for broker in on)
     detail = f"on at {some(on)}" + ("; they unload what they split" if unloads else "")
     if not turned_off(record):

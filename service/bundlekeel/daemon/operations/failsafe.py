@@ -13,6 +13,7 @@ The state is read once more right before each write to the brokers: reading thei
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
@@ -45,7 +46,8 @@ class FailsafeLimits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterActivity:
     """What the shared state says. `completed_ms`: when a cycle was completed last, 0 for never. `verdict`: the last
-    cycle's sentence. `cycle_seconds`, `takeover_seconds`: how long ago both were."""
+    cycle's sentence. `cycle_seconds`, `takeover_seconds`: how long ago both were; the second is infinite without
+    a takeover."""
 
     record: TakeoverRecord | None
     completed_ms: int
@@ -57,7 +59,7 @@ class ClusterActivity:
     @property
     def seconds(self) -> float:
         """How long ago the last cycle was, or the takeover, whichever is later."""
-        return min(self.cycle_seconds, self.takeover_seconds) if self.record is not None else self.cycle_seconds
+        return min(self.cycle_seconds, self.takeover_seconds)
 
     def dead(self, after_seconds: float) -> bool:
         """Whether it is long enough ago, or unknown because a clock is ahead."""
@@ -98,7 +100,7 @@ async def read_activity(coordination: Coordination, clock: Clock) -> ClusterActi
         completed_ms=state.completed_ms,
         epoch=state.epoch,
         cycle_seconds=(now - state.completed_ms) / 1000,
-        takeover_seconds=(now - (record.wall_ms if record is not None else 0)) / 1000,
+        takeover_seconds=(now - record.wall_ms) / 1000 if record is not None else math.inf,
         verdict=str(state.report.get("sentence", "")),
     )
 

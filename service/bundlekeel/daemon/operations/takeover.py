@@ -114,7 +114,7 @@ async def takeover(
             # Perhaps it took effect: the brokers are read next, and they decide.
             warnings.append(f"{key} could not be set: {error}")
     rows = await _verify(context, {broker: dict(values) for broker in context.endpoints})
-    warnings += _placement_warnings(rows) + _report_warnings(rows) + _partial_takeover_warnings(record.namespaces)
+    warnings += _warnings(rows, record.namespaces)
     return TakeoverResult(
         complete=all(row.verified for row in rows),
         brokers=rows,
@@ -140,12 +140,8 @@ async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence
         else _row(broker, answer, values)
         for broker, answer in answers.items()
     )
-    warnings = (
-        _placement_warnings(rows) + _report_warnings(rows) + _partial_takeover_warnings(_scope(known, namespaces))
-    )
-    return TakeoverResult(
-        complete=False, brokers=rows, overrides={}, warnings=tuple(warnings), splits_by=_who_splits(rows)
-    )
+    warnings = tuple(_warnings(rows, _scope(known, namespaces)))
+    return TakeoverResult(complete=False, brokers=rows, overrides={}, warnings=warnings, splits_by=_who_splits(rows))
 
 
 def _excluded(stored: Mapping[str, str], before: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
@@ -383,6 +379,11 @@ async def _ask_all(
     brokers = sorted(endpoints)
     answers = await asyncio.gather(*(ask(broker) for broker in brokers))
     return dict(zip(brokers, answers, strict=True))
+
+
+def _warnings(rows: tuple[BrokerRow, ...], namespaces: Sequence[str]) -> list[str]:
+    """What a takeover of these (none: the whole cluster) leaves to be known. `rows`: as the brokers run after it."""
+    return [*_placement_warnings(rows), *_report_warnings(rows), *_partial_takeover_warnings(namespaces)]
 
 
 def _placement_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
