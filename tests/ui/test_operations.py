@@ -174,6 +174,26 @@ def test_a_drain_says_how_far_it_is(served: ServedFake, tokens: Tokens, open_pag
     expect(said).to_contain_text("(unknown, 1 bundle moved, not registered)")
 
 
+def test_an_address_that_changes_as_a_dialog_opens_closes_it(
+    served: ServedFake, tokens: Tokens, open_page: Open
+) -> None:
+    """Before the browser has painted the dialog, too: it would stay over another view for good."""
+    page = open_page(served.url)
+    sign_in(page, tokens, "operator")
+    view(page, "Executions")
+    page.evaluate(
+        """view => new MutationObserver((_, watching) => {
+            if (!document.querySelector("dialog")) return;
+            watching.disconnect();
+            location.hash = view;
+        }).observe(document.body, {childList: true, subtree: true})""",
+        "#/journal",
+    )
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.get_by_role("heading", name="Journal", level=1)).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_another_address_closes_a_dialog(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
     """The browser's Back, a link of another page: what was open over the old view does not stay over the new one."""
     page = open_page(served.url)

@@ -1,7 +1,7 @@
 // Small parts of several views.
 
 import { Component, type ComponentChildren } from "preact";
-import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { PanelLink } from "./address";
 import type { Problem, Refusal, WhoAmI } from "./api";
 import { BundleName } from "./bars";
@@ -160,11 +160,14 @@ export function Drawer(props: { title: string; small?: boolean; onClose: () => v
 
 /** A drawer without an address of its own: it closes when the address changes. */
 export function Dialog(props: Parameters<typeof Drawer>[0]) {
-  const { onClose } = props;
-  useEffect(() => {
-    addEventListener("hashchange", onClose);
-    return () => removeEventListener("hashchange", onClose);
-  }, [onClose]);
+  const onClose = useRef(props.onClose);
+  onClose.current = props.onClose;
+  // Once, and before the painting: a listener that is renewed while the address changes is left out.
+  useLayoutEffect(() => {
+    const close = () => onClose.current();
+    addEventListener("hashchange", close);
+    return () => removeEventListener("hashchange", close);
+  }, []);
   return <Drawer {...props} />;
 }
 
