@@ -20,8 +20,9 @@ from pydantic import BaseModel, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
+from bundlekeel.core.model.text_format import suggest
 from bundlekeel.settings.model import Settings
-from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy, suggest
+from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
 from bundlekeel.settings.types import InvalidSetting
 
@@ -42,14 +43,15 @@ class ConfigErrors(ConfigError):
     def __init__(self, problems: Sequence[ConfigError]) -> None:
         problems = sorted(problems, key=_line)
         first = problems[0]
-        super().__init__("\n".join(map(str, problems)), field=first.field, value=first.value, allowed=first.allowed)
+        told = "\n".join(map(str, problems))
+        super().__init__(told, field=first.field, value=first.value, allowed=first.allowed, origin=first.origin)
         self.problems = tuple(problems)
 
 
 def _line(found: ConfigError) -> float:
     """The line of the settings file that a problem names; what stands in none comes last."""
-    named = re.match(r"file:.*?:(\d+): ", str(found))
-    return float(named[1]) if named is not None else math.inf
+    _, _, line = found.origin.removeprefix("file:").rpartition(":")
+    return float(line) if found.origin.startswith("file:") and line.isdecimal() else math.inf
 
 
 def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = None, allowed: str = "") -> ConfigError:
@@ -61,7 +63,7 @@ def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = No
     where = f"{origin}: " if origin else ""
     tail = f" (allowed: {allowed})" if allowed else ""
     key = f"{field}{given}: " if field else ""
-    return ConfigError(f"{where}{key}{what}{tail}", field=field, value=shown, allowed=allowed)
+    return ConfigError(f"{where}{key}{what}{tail}", field=field, value=shown, allowed=allowed, origin=origin)
 
 
 def from_pydantic(error: ValidationError, origins: Mapping[tuple[str, ...], str]) -> list[ConfigError]:

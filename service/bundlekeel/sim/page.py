@@ -73,7 +73,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(head: str, cell: str) -> str:
-    kind = ' class="number"' if _NUMBER.match(_TAGS.sub("", cell)) else ""
+    kind = ' class="number"' if _NUMBER.match(_TAGS.sub(" ", cell).strip()) else ""
     return f'<td{kind} data-head="{_TAGS.sub("", head)}">{cell}</td>'
 
 

@@ -332,3 +332,18 @@ def test_config_check_warns_of_what_has_no_effect(tmp_path: Path, text: str, war
     result = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(path)])
     assert result.exit_code == 0 and result.stdout == "ok\n"
     assert (warned in result.stderr) if warned else result.stderr == ""
+
+
+def test_config_check_gives_its_findings_to_a_program(tmp_path: Path) -> None:
+    """-o json: each problem with the line it stands in, warnings apart; exit code 2 stays."""
+    path = tmp_path / "keel.yaml"
+    path.write_text("cluster: x\nmetadata_store: zk:127.0.0.1:2181\nmode: acct\nstrategy: deviaton\n")
+    result = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(path), "-o", "json"])
+    mode, strategy = (found := json.loads(result.stdout))["problems"]
+    assert (result.exit_code, found["ok"], found["warnings"], result.stderr) == (2, False, [], "")
+    assert (mode["origin"], mode["field"], mode["value"]) == (f"file:{path}:3", "mode", "acct")
+    assert "did you mean 'deviation'?" in strategy["message"] and strategy["allowed"].startswith("avg, ")
+    path.write_text("cluster: x\nmetadata_store: zk:127.0.0.1:2181\nstrategy: threshold\nplacement: avg\n")
+    warned = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(path), "-o", "json"])
+    found = json.loads(warned.stdout)
+    assert (warned.exit_code, found["ok"], found["problems"], len(found["warnings"])) == (0, True, [], 1)

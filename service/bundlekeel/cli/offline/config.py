@@ -52,6 +52,7 @@ def check(
     file: Annotated[Path | None, typer.Argument(help="The settings file (YAML); or -c FILE.")] = None,
     config: ConfigOption = None,
     elsewhere: ElsewhereOption = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Check a settings file together with the environment. Exit code 2 and why, if it cannot be used.
 
@@ -59,20 +60,39 @@ def check(
 
     Files of tokens and certificates that it names must exist. What is allowed but hardly meant gives a warning: a
     shedder and a placement that do not fit together, an API that everybody can read, a folder that does not exist.
+
+    `-o json`: `ok`, `problems` (message, origin, field, value and what is allowed, of each) and `warnings`.
     """
     if file is not None and "config" in typed_options(context):
         raise CliError(f"FILE {file} and -c {config} each name a settings file: give one of them", USAGE)
     if (path := file or config) is None:
         raise CliError("no settings file is named: give FILE, -c FILE or BUNDLEKEEL_CONFIG", USAGE)
-    loaded = load_settings(path, elsewhere=elsewhere)
-    settings = loaded.settings
-    folders = [] if elsewhere else folder_warnings(loaded)
-    for text in (*warnings_of(settings), *folders, *misnamed_variables(os.environ)):
-        typer.echo(f"warning: {text}", err=True)
-    loaded.demand_store()
-    if wrong := [] if elsewhere else loaded.file_problems():
-        raise ConfigErrors(wrong)
-    typer.echo("ok")
+    warnings: list[str] = []
+    wrong: ConfigError | None = None
+    try:
+        loaded = load_settings(path, elsewhere=elsewhere)
+        folders = [] if elsewhere else folder_warnings(loaded)
+        warnings += (*warnings_of(loaded.settings), *folders, *misnamed_variables(os.environ))
+        loaded.demand_store()
+        if missing := [] if elsewhere else loaded.file_problems():
+            raise ConfigErrors(missing)
+    except ConfigError as error:
+        wrong = error
+    if output in TABLES:
+        for text in warnings:
+            typer.echo(f"warning: {text}", err=True)
+        if wrong is not None:
+            raise wrong
+        typer.echo("ok")
+        return
+    problems = [] if wrong is None else getattr(wrong, "problems", (wrong,))
+    shown = [{"message": str(item), **{key: getattr(item, key) for key in _PROBLEM}} for item in problems]
+    dump({"ok": wrong is None, "problems": shown, "warnings": warnings}, output)
+    if wrong is not None:
+        raise typer.Exit(USAGE)
+
+
+_PROBLEM: Final = ("origin", "field", "value", "allowed")
 
 
 # Of `config init`, by the setting: the question, and the answer that leaves the setting at its default.

@@ -29,13 +29,17 @@ class BundlekeelError(Exception):
 
 
 class ConfigError(BundlekeelError):
-    """A setting is unknown, of the wrong type, out of range or contradicts another one."""
+    """A setting is unknown, of the wrong type, out of range or contradicts another one. `origin`: where it was written,
+    `file:NAME:LINE`, `env:NAME`, `secret:FILE` or `cli`, where that is known."""
 
-    def __init__(self, message: str, *, field: str = "", value: object = None, allowed: str = "") -> None:
+    def __init__(
+        self, message: str, *, field: str = "", value: object = None, allowed: str = "", origin: str = ""
+    ) -> None:
         super().__init__(message)
         self.field = field
         self.value = value
         self.allowed = allowed
+        self.origin = origin
 
 
 class ThresholdsError(ConfigError):

@@ -59,3 +59,13 @@ def figure(value: float, digits: int = 4) -> str:
         return "0"
     text = f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"?`, or nothing when no known word is near."""
+    by_lower = {name.lower(): name for name in known}
+    lower = word.lower()
+    # Of short words one letter is more of a difference.
+    near = [lower] if lower in by_lower else get_close_matches(lower, by_lower, n=2, cutoff=0.7)
+    near = near or get_close_matches(lower, by_lower, n=1, cutoff=0.66)
+    return f"; did you mean {' or '.join(repr(by_lower[name]) for name in near)}?" if near else ""
