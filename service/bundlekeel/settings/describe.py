@@ -13,6 +13,7 @@ from bundlekeel.settings.load import LoadedSettings, spelled
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
 from bundlekeel.settings.schema import by_key, parameter_allowed, plain, pulsar_keys, rows
+from bundlekeel.settings.types import format_duration
 
 Json = dict[str, Any]
 
@@ -115,7 +116,7 @@ _AVG = "avg"
 
 def warnings_of(settings: Settings) -> list[str]:
     """Settings that are valid but probably not meant, one sentence each: reported by `config check`, never refused."""
-    rules = (_of_cluster, _of_strategy, _without_effect, _of_brokers, _of_windows, _of_security)
+    rules = (_of_cluster, _of_strategy, _without_effect, _contradictions, _of_brokers, _of_windows, _of_security)
     return [text for rule in rules for text in rule(settings)]
 
 
@@ -198,6 +199,27 @@ def _of_strategy(settings: Settings) -> list[str]:
     if settings.strategy == "deviation" and compat != "none":
         return [_warning("compat", compat, "Pulsar ships no class for strategy deviation: it changes nothing", "none")]
     return []
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    """Values of which each is allowed, and that together move nothing or make one of them useless."""
+    params, counters, found = to_parameters(settings).values, settings.counters, []
+    if settings.mode == "act":
+        for name in ("max_moves_per_cycle", "max_moves_per_hour"):
+            if getattr(params, name) == 0:
+                what = "so mode act evens nothing out"
+                found.append(_warning(f"parameters.{name}", 0, what, "above 0, or mode recommend"))
+    if params.blast_stop_ratio < params.blast_radius_ratio:
+        radius = f"{params.blast_radius_ratio:g}"
+        what = f"below blast_radius_ratio ({radius}), which then has no effect"
+        found.append(_warning("parameters.blast_stop_ratio", params.blast_stop_ratio, what, f"at least {radius}"))
+    if counters.quick_interval > counters.interval:
+        what, better = "longer than counters.interval, which is for times without change", "shorter"
+        found.append(_warning("counters.quick_interval", format_duration(counters.quick_interval), what, better))
+    for name in sorted(set(params.included_namespaces) & set(params.excluded_namespaces)):
+        what = f"{name} is excluded, too, and stays where it is"
+        found.append(_warning("parameters.included_namespaces", None, what, "in one of the two"))
+    return found
 
 
 def _of_brokers(settings: Settings) -> list[str]:

@@ -78,9 +78,14 @@ def origin_of(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> 
     below = [origin for key, origin in origins.items() if key[: len(path)] == path]
     around = [origins[path[:n]] for n in range(len(path) - 1, 0, -1) if path[:n] in origins]
     # Of a file only its name: what is missing stands in no line.
-    everywhere = {re.sub(r"^(file:.*):\d+$", r"\1", origin) for origin in origins.values()}
+    everywhere = set(map(_without_line, origins.values()))
     found = [*around, *below, *(everywhere if len(everywhere) == 1 else ())]
     return found[0] if found else ""
+
+
+def _without_line(origin: str) -> str:
+    """The file alone of what stands in a line of one."""
+    return re.sub(r"^(file:.*):\d+$", r"\1", origin)
 
 
 def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError:
@@ -108,6 +113,8 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
     else:
         section = item["type"] in ("model_type", "model_attributes_type")
         what = "it is missing" if item["type"] == "missing" else _SECTION if section else "not allowed"
+        if value is None and what == "not allowed":
+            what = "null is not allowed"
         allowed = ", ".join(children(path))
         if section and path[0] == "capacity" and path[-1] in children(path):
             what = "the first level of capacity names brokers"
@@ -306,7 +313,7 @@ def load_settings(
     try:
         settings = Settings.model_validate(_nest(merged), context={"elsewhere": elsewhere})
     except ValidationError as error:
-        problems += from_pydantic(error, origins)
+        problems += from_pydantic(error, origins | dict(_origins_in_lists(merged)))
     if problems:
         raise ConfigErrors(problems)
     again = partial(load_settings, path, overrides, environ=environ, secrets_dir=secrets_dir, elsewhere=elsewhere)
@@ -431,6 +438,16 @@ def _flatten_value(value: object, origin: str, line: str = "") -> Iterator[tuple
             yield (str(key),), ({}, f"{origin}{at}")
         for path, item in _flatten_value(inner, origin, at):
             yield (str(key), *path), item
+
+
+def _origins_in_lists(layer: _Layer) -> Iterator[tuple[_Path, str]]:
+    """Where the keys inside of lists were written: a list is one value of its layer, and has one line there."""
+    for path, (value, origin) in layer.items():
+        for number, item in enumerate(value if isinstance(value, list) else ()):
+            file = _without_line(origin)
+            for inner, (_, at) in _flatten_value(item, file):
+                if at != file:
+                    yield (*path, str(number), *inner), at
 
 
 def _nest(layer: _Layer) -> dict[str, Any]:

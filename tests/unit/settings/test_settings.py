@@ -127,13 +127,13 @@ class TestSources:
         assert expected in str(found[0])
 
     def test_a_problem_has_its_line(self, tmp_path: Path) -> None:
-        """That of the key, or of the list for an item of it; what is missing is in no line."""
+        """That of the key, also inside of a list; what is missing is in no line."""
         text = (
             "mode: acts\n\ncycle:\n  interval: soon\napi: {port: x}\n"
             "windows:\n  - {cron: '* * * * *', minutes: 5, allow: al}\nparameters:\n  cpu_wait: 1\n"
         )
         found = {str(item).partition(" = ")[0] for item in problems(tmp_path, text)}
-        keys = ((1, "mode"), (4, "cycle.interval"), (5, "api.port"), (6, "windows.0.allow"), (9, "parameters.cpu_wait"))
+        keys = ((1, "mode"), (4, "cycle.interval"), (5, "api.port"), (7, "windows.0.allow"), (9, "parameters.cpu_wait"))
         assert found == {f"file:{tmp_path}/config.yaml:{line}: {key}" for line, key in keys}
         missing = problems(tmp_path, "mode: act\ncounters: {source: prometheus}\n")
         assert str(missing[0]).startswith(f"file:{tmp_path}/config.yaml: prometheus.url: ")

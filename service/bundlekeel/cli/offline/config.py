@@ -56,7 +56,8 @@ def check(
 ) -> None:
     """Check a settings file together with the environment. Exit code 2 and why, if it cannot be used.
 
-    Every wrong value is named; when there is none, what does not fit together.
+    Wrong values are named together. What does not fit together is looked for only when no value is wrong: run it again
+    until it says `ok`.
 
     Files of tokens and certificates that it names must exist. What is allowed but hardly meant gives a warning: a
     shedder and a placement that do not fit together, an API that everybody can read, a folder that does not exist.
@@ -162,6 +163,7 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
     if key[0] == "capacity":
         with suppress(ValueError):
             part = float(text)
+            part = int(part) if part.is_integer() else part
     for name in reversed(key):
         part = {name: part}
     try:
