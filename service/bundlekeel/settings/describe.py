@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from bundlekeel.core.guard.scope import is_glob
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
@@ -39,6 +41,20 @@ def describe(loaded: LoadedSettings, parameters: MergedParameters | None = None)
             unit = "duration" if row.duration else ""
             found.append(_row(row.key, _value(loaded, row.key), loaded.origins[row.key], unit, row.why))
     return found
+
+
+# What belongs to one host or to what runs beside it; the rest decides what a leader does.
+_OF_A_HOST: Final[dict[str, Any]] = {
+    **dict.fromkeys(("metadata_store", "configuration_store", "member_id", "store", "admin", "prometheus"), True),
+    **dict.fromkeys(("api", "journal", "traces", "notify", "logging"), True),
+    "history": {"wal"},
+}
+
+
+def shared_digest(settings: Settings) -> str:
+    """Of what the sidecars of a cluster should have in common, because any of them may lead; 12 characters."""
+    kept = settings.model_dump(mode="json", exclude=_OF_A_HOST)
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def differences(before: LoadedSettings, after: LoadedSettings) -> dict[str, tuple[object, object]]:

@@ -12,6 +12,7 @@ from pydantic import SecretStr, ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CapacityOverride, match_capacity
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
+from bundlekeel.settings.describe import shared_digest
 from bundlekeel.settings.load import ConfigErrors, LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
@@ -553,3 +554,24 @@ def test_a_leader_keeps_a_margin(tmp_path: Path) -> None:
         (problem,) = problems(tmp_path, f"leadership:\n  margin_ratio: {given}\n")
         assert (problem.field, problem.allowed) == ("leadership.margin_ratio", "number >= 0.05 and <= 0.9")
     assert load(tmp_path, "leadership:\n  margin_ratio: 0.05\n").settings.leadership.margin_ratio == 0.05
+
+
+def test_the_digest_is_of_what_sidecars_have_in_common(tmp_path: Path) -> None:
+    """Two hosts differ in addresses, names and files; what a leader decides by has to be alike."""
+
+    def digest(text: str) -> str:
+        return shared_digest(load(tmp_path, f"cluster: c\n{text}").settings)
+
+    of_a_host = (
+        "member_id: a\nmetadata_store: zk:a:2181\napi: {port: 1}\nadmin: {token: x}\njournal: {path: a}\n"
+        "history: {wal: a}\nlogging: {level: debug}\n"
+    )
+    alike, plain = digest(of_a_host), digest("")
+    assert alike == plain and len(plain) == 12
+    decide = (
+        "mode: act\n",
+        "capacity: {'*': {cores: 4}}\n",
+        "parameters: {max_moves_per_hour: 3}\n",
+        "strategy: transfer\n",
+    )
+    assert len({plain, *map(digest, decide)}) == 1 + len(decide)

@@ -159,6 +159,14 @@ async def _members(context: DoctorContext) -> Check:
         return Check.failed("sidecars", str(error), "try again")
     text = f"{numbered(len(members), 'seat')} taken, {'led by ' + leader.id if leader else 'no leader'}"
     urls = [member.url for member in members if member.url]
+    by_settings: dict[str, list[str]] = {}
+    for member in members:
+        by_settings.setdefault(member.settings, []).append(member.id)
+    by_settings.pop("", None)
+    if len(by_settings) > 1:
+        apart = "; ".join(some(ids) for ids in by_settings.values())
+        fix = "compare `bundlekeel config show --changed` of their hosts: the file of whichever leads counts"
+        return Check.warned("sidecars", f"{text}; their settings differ: {apart}", fix)
     local = [member for member in members if urlsplit(member.url).hostname in LOOPBACK]
     # On one host no two listen on one port.
     if not local or len(local) == len(urls) == len(set(urls)):

@@ -137,6 +137,22 @@ async def test_sidecars_of_several_hosts_that_registered_loopback_are_a_warning(
     assert "h1 registered a loopback address" in named(await examine(sidecar.doctor_context()), "sidecars").detail
 
 
+async def test_sidecars_whose_settings_differ_are_named() -> None:
+    """Any of them may lead next, with its own file; an older release shows nothing to compare."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    ours = sidecar.leadership.member.settings
+    assert ours
+    for name, settings, ok in (("h1", ours, True), ("h2", "", True), ("h3", "other", False)):
+        other = MemoryCoordination(cluster.store)
+        await other.start()
+        await other.take_seat(Member(id=name, url=f"http://{name}:8090", settings=settings), seats=9)
+        found = named(await examine(sidecar.doctor_context()), "sidecars")
+        assert found.ok == ok
+    assert found.severity == "warning" and found.detail.endswith("their settings differ: a, h1; h3")
+    assert "config show --changed" in found.fix
+
+
 async def test_of_many_brokers_ten_are_named() -> None:
     """The others are counted; none of the fifteen has a bandwidth limit."""
     cluster, names = FakeCluster(), (*BROKERS, *(f"c{number}:8080" for number in range(12)))
