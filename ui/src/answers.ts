@@ -664,6 +664,8 @@ export interface MemberView {
   id: string;
   /** its seat; -1: none */
   seat: number;
+  /** digest of its settings without what is of its host alone; the same at all sidecars; empty: unknown */
+  settings: string;
   /** when its process began */
   started_ms: number;
   /** the address of its API; empty: unknown */

@@ -53,6 +53,9 @@ class MemberView(Answer):
     started_ms: Annotated[int, Doc("when its process began")] = 0
     seat: Annotated[int, Doc("its seat; -1: none")] = -1
     epoch: Annotated[int, Doc("of its term as leader; -1: it does not lead")] = -1
+    settings: Annotated[
+        str, Doc("digest of its settings without what is of its host alone; the same at all sidecars; empty: unknown")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

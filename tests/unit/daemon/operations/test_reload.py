@@ -81,9 +81,9 @@ async def test_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
     }
     assert record["outcome"] == "applied" and set(record["applied"]) == changed and record["restart_needed"] == []
     assert "parameters.max_unload_ratio 0.5 -> 0.3" in record["sentence"]
+    assert 'settings_read_total{outcome="applied"} 1.0' in run.metric("settings_read_total")
     await run.read(text.replace("maxUnloadPercentage: 0.3", "maxUnloadPercentage: 0.4"))
     assert len(run.announced) == len(set(run.announced)) == 2, "each reading is announced by its own digest"
-    assert 'settings_read_total{outcome="applied"} 1.0' in run.metric("settings_read_total")
 
 
 async def test_what_needs_a_restart_is_named(tmp_path: Path) -> None:
