@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,19 @@ def test_every_value_is_in_the_schema() -> None:
         found.pop("additionalProperties")
     del schema["properties"]["settings"]["additionalProperties"]  # these are the sidecar's, not the chart's
     compare(values, schema, "")
+
+
+def test_every_value_is_described_in_the_schema() -> None:
+    """Artifact Hub and editors show these words; they are those of the README, both from values.yaml."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    readme = (CHART / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z][\w.]+) \| \w+ \| `.*?` \| (.*) \|$", readme, re.MULTILINE)
+    assert len(rows) > 100
+    for name, said in rows:
+        node = schema
+        for part in name.split("."):
+            node = node["properties"][part]
+        assert node.get("description") == said, name
 
 
 def test_no_secret_can_be_given_as_a_value() -> None:
