@@ -72,6 +72,9 @@ def _closed(ports: list[Any] | None = None, **values: Values) -> Values:
         ({"recommend": {"output": "csv"}}, "/recommend/output"),
         ({"service": {"type": "ExternalName"}}, "/service/type"),
         ({"ingress": {"hosts": ["https://a.b"]}}, "/ingress/hosts/0"),
+        ({"ingress": {"pathType": "Exact"}}, "/ingress/pathType"),
+        ({"service": {"loadBalancerSourceRanges": ["10.0.0.1"]}}, "/service/loadBalancerSourceRanges/0"),
+        ({"extraInitContainers": [{"image": "x"}]}, "/extraInitContainers/0"),
     ],
     ids=lambda item: json.dumps(item) if isinstance(item, dict) else "",
 )
@@ -177,6 +180,8 @@ def test_no_secret_can_be_given_as_a_value() -> None:
             "settings.journal.path: leave it out",
         ),
         ({"ingress": {"enabled": True}}, "ingress.hosts is empty: name the host"),
+        ({"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}, "set service.type to LoadBalancer"),
+        ({"service": {"type": "NodePort", "loadBalancerClass": "a/b"}}, "set service.type to LoadBalancer"),
         ({"pulsar": {"sasl": {"existingSecret": "zk"}}}, "set settings.store.sasl_username"),
         ({"ingress": {"enabled": True, "hosts": ["a.b"]}, "deployment": {"enabled": False}}, "there is no Service"),
         (_closed(ingress={"enabled": True, "hosts": ["a.b"]}), "networkPolicy.apiFrom is empty"),
