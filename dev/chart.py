@@ -67,9 +67,10 @@ helm uninstall bundlekeel --namespace pulsar
 A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/upgrade.md#uninstall)). When it
 fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
 `kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. It fails without a takeover too, where a broker does
-not shed by itself. `handback.onUninstall=false`, or `helm uninstall
---no-hooks`, skips the Job. **Deleting the namespace skips it too**, and so may
-[Argo CD](../../../docs/operations/kubernetes.md#with-argo-cd).
+not shed by itself, and where no pod can start or reach the metadata store. `handback.onUninstall=false`, or `helm
+uninstall --no-hooks`, skips the Job. While nothing was taken over and no quota group set rates there is nothing to
+return, so that is safe: a first try with a wrong image or store is removed in this way. **Deleting the namespace skips
+the Job too**, and so may [Argo CD](../../../docs/operations/kubernetes.md#with-argo-cd).
 """
 _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list", str: "string"}
 
