@@ -192,12 +192,16 @@ def test_arguments_replicas_and_times_of_probes_are_free() -> None:
     assert container["readinessProbe"]["periodSeconds"] == 5
 
 
-def test_the_chart_says_where_it_is_from() -> None:
-    """The addresses and the version of the Python package; an icon that needs no server."""
+def test_chart_and_package_say_where_they_are_from() -> None:
+    """The same addresses, version, names and words; an icon that needs no server. Of classifiers that nobody knows no
+    wheel is built."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert (chart["home"], chart["sources"]) == (project["urls"]["Homepage"], [project["urls"]["Source"]])
-    assert [maintainer["url"] for maintainer in chart["maintainers"]] == chart["sources"]
+    assert chart["maintainers"] == [author | {"url": chart["sources"][0]} for author in project["authors"]]
+    assert chart["keywords"] == project["keywords"]
+    lowest = project["requires-python"].removeprefix(">=")
+    assert f"Programming Language :: Python :: {lowest}" in project["classifiers"]
     assert chart["version"] == chart["appVersion"] == project["version"]
     icon = base64.b64decode(chart["icon"].removeprefix("data:image/svg+xml;base64,"))
     assert icon == (ROOT / "service/bundlekeel/api/static/icon.svg").read_bytes()
