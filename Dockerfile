@@ -45,11 +45,12 @@ RUN apt-get update \
  && apt-get install --yes --no-install-recommends openjdk-17-jre-headless tini \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10000 --user-group --no-create-home --home-dir /var/lib/bundlekeel --shell /usr/sbin/nologin bundlekeel \
- && install -d -o bundlekeel -g bundlekeel /var/lib/bundlekeel
+ && install -d -o bundlekeel -g bundlekeel /var/lib/bundlekeel \
+ && python -m pip uninstall --yes --quiet --root-user-action=ignore setuptools wheel pip
 COPY --from=build-spark /opt/spark-env /opt/spark-env
 COPY deploy/image/spark-entrypoint.sh /opt/entrypoint.sh
+# Without SPARK_HOME, Spark's scripts ask this Python where pyspark is.
 ENV PATH=/opt/spark-env/bin:$PATH \
-    SPARK_HOME=/opt/spark-env/lib/python3.11/site-packages/pyspark \
     PYSPARK_PYTHON=/opt/spark-env/bin/python \
     PYTHONDONTWRITEBYTECODE=1
 USER 10000:10000

@@ -134,6 +134,11 @@
 {{- end }}
 
 {{- define "bundlekeel.checkNetwork" -}}
+{{- with .Values.service -}}
+{{- if and (or .loadBalancerClass .loadBalancerSourceRanges) (ne .type "LoadBalancer") -}}
+{{- fail (printf "service.loadBalancerClass and service.loadBalancerSourceRanges hold for no Service of type %s: set service.type to LoadBalancer" .type) -}}
+{{- end -}}
+{{- end -}}
 {{- if .Values.ingress.enabled -}}
 {{- if not .Values.ingress.hosts -}}
 {{- fail "ingress.hosts is empty: name the host by which browsers reach the page, [bundlekeel.example.com]" -}}
