@@ -91,6 +91,28 @@ PROBLEMS = {
 }
 
 
+_LISTS = """\
+Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) are cut at it. A
+full one has the header `Link: <ADDRESS>; rel="next"`: ask that address for the page that follows, until an answer has
+no such header. All other lists are complete.
+
+```python
+address = "/api/v1/bundles?limit=1000"
+while address:
+    answer = tcp.get(address)
+    print(len(answer.json()))
+    address = answer.links.get("next", {}).get("url")
+```
+
+- Loads change between two pages of `/bundles`, so a bundle may come twice, or not at all. For one moment's list ask for
+  one page: its `limit` goes up to 1,000,000. When the bundle `after` is gone, the answer is 404: begin again.
+- `since_ms` and `until_ms` are inclusive: a record of that very millisecond is in the answer. The next page of
+  `/journal` begins at the oldest record of this one, so records of that millisecond come twice. A page of one
+  millisecond is followed by what is before it: take a `limit` above the records of a millisecond.
+- Without `since_ms` and `until_ms`, `/verdicts` and `/journal` know the newest 2,000 records of all kinds; with one of
+  them they read the journal's files (the newest 32 MiB), as their next pages do."""
+
+
 def api_page() -> str:
     """The page."""
     lines = ["# HTTP API", "", f"<!-- {NOTE} -->", "", _INTRO, ""]
@@ -100,6 +122,7 @@ def api_page() -> str:
         of_it = [_route(document, *route) for route in routes if _group(*route) == tag["name"]]
         lines += [f"## {tag['name'].capitalize()}", "", tag["description"], ""]
         lines += [*table(["route", "where", "query and body", "answer"], of_it), ""]
+    lines += ["## Lists", "", _LISTS, ""]
     lines += ["## Problems", "", _PROBLEMS, ""]
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
     problems = ((status, f"`{slug}`", when) for (status, slug), when in PROBLEMS.items())

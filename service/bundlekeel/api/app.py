@@ -15,6 +15,7 @@ from bundlekeel.api import page, problems
 from bundlekeel.api.admission import ANYBODY, MAX_CONCURRENT, Admission, require_roles
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
+from bundlekeel.api.reply import NEXT_PAGE
 from bundlekeel.api.routes import events, operations, probes, quotas, reads
 from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
@@ -146,7 +147,7 @@ class _App(FastAPI):
             )
             problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
-            document["components"]["headers"] = {"RetryAfter": problems.RETRY_AFTER}
+            document["components"]["headers"] = {"RetryAfter": problems.RETRY_AFTER, "NextPage": NEXT_PAGE}
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
             self.openapi_schema = document
         return self.openapi_schema

@@ -10,7 +10,7 @@ from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
-from bundlekeel.api.reply import Backend, reply
+from bundlekeel.api.reply import PAGED, Backend, before, page, reply
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 from bundlekeel.daemon.answers.picture import (
@@ -58,9 +58,22 @@ NOT_FOUND = documented({404: "not known here"})
 NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="at most this many")]
+After = Annotated[str, Query(max_length=4096, description="the last bundle of the page before")]
+AfterFinding = Annotated[
+    str,
+    Query(
+        max_length=8192,
+        description="the last finding of the page before: code, bundle and brokers, with a space between them",
+    ),
+]
 
-SinceMs = Annotated[int, Query(ge=0, description="wall ms; 0: as far back as there are records")]
-UntilMs = Annotated[int, Query(ge=0, description="wall ms; 0: until now")]
+SinceMs = Annotated[
+    int,
+    Query(
+        ge=0, description="the first millisecond (wall clock) that is asked for; 0: as far back as there are records"
+    ),
+]
+UntilMs = Annotated[int, Query(ge=0, description="the last millisecond (wall clock) that is asked for; 0: until now")]
 
 router = router_for("viewer", responses=PROBLEMS)
 # They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be
@@ -104,15 +117,18 @@ async def why_broker(service: Backend, broker: schemas.BrokerId) -> Response:
     return reply(await service.why(broker))
 
 
-@router.get("/bundles", response_model=list[BundleView], responses=NOT_FOUND, tags=["cluster"])
+@router.get("/bundles", response_model=list[BundleView], responses=NOT_FOUND | PAGED, tags=["cluster"])
 async def bundles(
     service: Backend,
+    request: Request,
     broker: schemas.OfBroker = None,
     namespace: schemas.OfNamespace = None,
+    after: After = "",
     limit: Annotated[int, Query(ge=1, le=1_000_000, description="at most this many")] = 1000,
 ) -> Response:
     """Bundles by short-term throughput, largest first."""
-    return reply(service.bundles(broker=broker, namespace=namespace, limit=limit))
+    rows = service.bundles(broker=broker, namespace=namespace, after=after, limit=limit)
+    return page(request, rows, limit, lambda: {"after": rows[-1].bundle})
 
 
 @router.get("/bundles/{bundle:path}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
@@ -121,22 +137,27 @@ async def why_bundle(service: Backend, bundle: schemas.BundleOrTopic) -> Respons
     return reply(await service.why(bundle))
 
 
-@router.get("/verdicts", response_model=list[CycleVerdict], tags=["reasons"])
-async def verdicts(service: Backend, limit: Limit = 20, since_ms: SinceMs = 0, until_ms: UntilMs = 0) -> Response:
+@router.get("/verdicts", response_model=list[CycleVerdict], responses=PAGED, tags=["reasons"])
+async def verdicts(
+    service: Backend, request: Request, limit: Limit = 20, since_ms: SinceMs = 0, until_ms: UntilMs = 0
+) -> Response:
     """Verdicts of the last cycles, of that time if one is given, newest last."""
-    return reply(await service.verdicts(limit, Period(since_ms=since_ms, until_ms=until_ms)))
+    rows = await service.verdicts(limit, Period(since_ms=since_ms, until_ms=until_ms))
+    return page(request, rows, limit, lambda: before(rows[0].wall_ms, rows[-1].wall_ms))
 
 
-@router.get("/journal", response_model=list[JournalRecord], tags=["reasons"])
+@router.get("/journal", response_model=list[JournalRecord], responses=PAGED, tags=["reasons"])
 async def journal(
     service: Backend,
+    request: Request,
     limit: Limit = 100,
     kind: Annotated[JournalKind | None, Query(description="only records of this kind")] = None,
     since_ms: SinceMs = 0,
     until_ms: UntilMs = 0,
 ) -> Response:
     """What was done, in that time if one is given, newest last."""
-    return reply(await service.journal(limit, kind, Period(since_ms=since_ms, until_ms=until_ms)))
+    rows = await service.journal(limit, kind, Period(since_ms=since_ms, until_ms=until_ms))
+    return page(request, rows, limit, lambda: before(rows[0]["wall_ms"], rows[-1]["wall_ms"]))
 
 
 @router.get("/summary", response_model=SummaryView, tags=["reasons"])
@@ -228,21 +249,29 @@ async def channel(service: Backend) -> Response:
     return reply(service.channel())
 
 
-@channels.get("/channel/bundles", response_model=list[UnitView])
+@channels.get("/channel/bundles", response_model=list[UnitView], responses=PAGED)
 async def channel_bundles(
     service: Backend,
+    request: Request,
     state: Annotated[UnitState | None, Query(description="only those in this state")] = None,
     broker: schemas.OfBroker = None,
     namespace: schemas.OfNamespace = None,
-    after: Annotated[str, Query(max_length=4096, description="the last bundle of the page before")] = "",
+    after: After = "",
     limit: Limit = 1000,
 ) -> Response:
-    """Entries of the ownership channel by bundle name; a full page may be followed by another."""
-    found = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
-    return reply(found)
+    """Entries of the ownership channel by bundle name."""
+    rows = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
+    return page(request, rows, limit, lambda: {"after": rows[-1].bundle})
 
 
-@channels.get("/channel/findings", response_model=list[FindingView])
-async def channel_findings(service: Backend, limit: Limit = 1000) -> Response:
+@channels.get("/channel/findings", response_model=list[FindingView], responses=PAGED)
+async def channel_findings(
+    service: Backend, request: Request, after: AfterFinding = "", limit: Limit = 1000
+) -> Response:
     """Findings in the ownership channel: since when, until when brokers should repair them, and how to fix them."""
-    return reply(service.channel_findings()[:limit])
+
+    def place(row: FindingView) -> str:
+        return " ".join((row.code, row.bundle, *row.brokers))
+
+    rows = [row for row in sorted(service.channel_findings(), key=place) if place(row) > after][:limit]
+    return page(request, rows, limit, lambda: {"after": place(rows[-1])})
