@@ -47,12 +47,12 @@ known are refused. Each route leads to its [example](api-examples.md) with curl 
 
 _PROBLEMS = """\
 Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`. A conflict (409) adds
-`difference`. 422 has two forms:
+`difference`.
 
-- **The request is not as the OpenAPI document says**: a field is missing, not known, of the wrong type or out of range.
-  `errors` lists each fault with `field` and `reason`, `field` is that of the first; `detail` has the values too.
-- **A value is refused where it is used**: a parameter of a strategy, for example. `field`, `value` and `allowed` say
-  which, what was given and what is allowed, as far as that is known.
+A wrong value (422) adds `errors`: for each fault `field`, `reason`, and, where they are known, `value` (what was given)
+and `allowed`. `field`, `value` and `allowed` beside `errors` are those of the first fault. A request is compared with
+the OpenAPI document first, and all faults of that are listed. What is refused where it is used (a parameter of a
+strategy, a member of a quota group) comes alone.
 
 Answers to such requests: [wrong inputs](wrong-inputs.md#http-api)."""
 

@@ -376,10 +376,14 @@ export interface ExclusionView {
 
 /** A field of a request that would not do. */
 export interface FieldFault {
-  /** its path in the body: `a.b` */
+  /** what is allowed, where it is known */
+  allowed: string | null;
+  /** its path in the body (`a.b`), or the name of a parameter; `body`: the body as a whole */
   field: string;
   /** what is wrong with it */
   reason: string;
+  /** what was given, where it is known */
+  value: unknown;
 }
 
 /** Something wrong in the ownership channel. */
@@ -990,15 +994,15 @@ export interface PlanView {
 
 /** An error, as RFC 9457 has it. */
 export interface Problem {
-  /** with a wrong value: what is allowed */
+  /** with a wrong value: `allowed` of the first of `errors` */
   allowed: string | null;
   /** what is wrong, in words */
   detail: string;
   /** with a conflict: what changed */
   difference: (string)[] | null;
-  /** with a request that would not do: every fault */
+  /** with a wrong value (422): every fault */
   errors: (FieldFault)[] | null;
-  /** with a wrong value: which */
+  /** with a wrong value: `field` of the first of `errors` */
   field: string | null;
   /** the HTTP status */
   status: number;
@@ -1006,7 +1010,7 @@ export interface Problem {
   title: string;
   /** the kind of error, as a URI */
   type: string;
-  /** with a wrong value: what was given */
+  /** with a wrong value: `value` of the first of `errors` */
   value: unknown;
 }
 

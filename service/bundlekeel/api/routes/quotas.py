@@ -5,19 +5,27 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Path, Response
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes.mutations import REFUSALS
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
+from bundlekeel.settings.quotas import parse_size
 
 Named = Annotated[str, Path(min_length=1, max_length=128, description="the name of a quota group", examples=["acme"])]
 GroupOrTopic = Annotated[schemas.InPath, Path(description="a group, or a topic", examples=["acme"])]
-Limit = Annotated[float | None, Field(strict=True, description="a second, over all brokers; absent: no limit")]
+_RATE = "a second, over all brokers; absent: no limit"
+Limit = Annotated[float | None, Field(strict=True, description=_RATE)]
+ByteLimit = Annotated[
+    float | None,
+    BeforeValidator(parse_size, json_schema_input_type=float | str | None),
+    Field(description=f"bytes {_RATE}. Also as text with a unit: 500kB, 10MB, 1MiB"),
+]
 
 
 class GroupBody(schemas.ReasonBody):
@@ -27,9 +35,9 @@ class GroupBody(schemas.ReasonBody):
         max_length=1000, description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed", examples=[["t:acme"]]
     )
     publish_messages: Limit = None
-    publish_bytes: Annotated[Limit, Field(examples=[50_000_000])] = None
+    publish_bytes: Annotated[ByteLimit, Field(examples=[50_000_000])] = None
     dispatch_messages: Limit = None
-    dispatch_bytes: Limit = None
+    dispatch_bytes: ByteLimit = None
 
     def group(self, name: str) -> QuotaGroup:
         """In the words of the core."""
@@ -67,7 +75,20 @@ async def quota(service: Backend, name: Named) -> Response:
 @changes.put("/quotas/{name}", response_model=GroupSetView)
 async def set_quota(service: Backend, name: Named, body: GroupBody) -> Response:
     """Set a group, a new one or over the one of the settings file."""
-    return reply(await service.quotas.put(body.group(name), reason=body.reason, by=body.by))
+    try:
+        return reply(await service.quotas.put(body.group(name), reason=body.reason, by=body.by))
+    except ConfigError as error:
+        raise _as_requested(error, name) from None
+
+
+def _as_requested(error: ConfigError, name: str) -> ConfigError:
+    """With the field as the request has it, where it is the one of the settings file."""
+    group = f"quotas.groups.{name}"
+    field = error.field.removeprefix(f"{group}.")
+    if field == group:
+        field = "name" if error.value == name else "body"
+    said = str(error).replace(error.field, field, 1)
+    return ConfigError(said, field=field, value=error.value, allowed=error.allowed)
 
 
 @changes.delete("/quotas/{name}", response_model=GroupRemoved)
