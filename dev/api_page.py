@@ -27,9 +27,9 @@ All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/op
 fields with later releases, and fields with an `x-extensible-enum` further words; requests with a field that is not
 known are refused. Each route leads to its [example](api-examples.md) with curl and httpx.
 
-- **Who may**: while no authentication is configured, reads and dry runs need no credentials, and routes marked *socket*
-  exist only on the unix socket (`api.socket`, mode 0600): TCP has no route that changes anything. With it `GET` needs
-  role viewer, everything else operator, the mode admin.
+- **Who may**: while no authentication is configured, reads, `POST /plans` and `POST /assignments` need no credentials,
+  and routes marked *socket* exist only on the unix socket (`api.socket`, mode 0600), their dry runs too: TCP has no
+  route that changes anything. With it `GET` needs role viewer, everything else operator, the mode admin.
 - **Host** must be a loopback name, `api.host`, or listed in `api.allowed_hosts` (`*` for any, `.example.com` for a
   domain); else 421. Probes and metrics also answer to any IP address, because kubelet and Prometheus ask so.
 - **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
@@ -91,6 +91,45 @@ PROBLEMS = {
 }
 
 
+_REQUESTS = """\
+A dry run says what would be done, and has a `hash` of it. Then the same is asked for with a `reason`, and the leader
+carries it out as a task:
+
+```sh
+ask="curl -sS --unix-socket bundlekeel.sock -H Content-Type:application/json"
+$ask -d '{}' http://localhost/api/v1/plans                                                    # a plan, its hash
+$ask -d '{"reason": "ticket 4711"}' http://localhost/api/v1/plans/5f0c3a1be2d4977a/execute    # 202: task, state
+$ask http://localhost/api/v1/tasks/t-1                                                        # until it has ended
+$ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/t-1/stop                       # no further move
+```
+
+- **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
+  a `task`, too.
+- **A task** is `waiting` until the leader takes it, then `running`; it ends as `done`, `failed` (`detail` and
+  `difference` say why) or `stopped`. Ask every few seconds. After 10 minutes of waiting it is not begun any more.
+- **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
+  answer's `review`), with its `task` once a second person has approved it.
+- **Drains and warms** have no task: `GET /operations` says how far they are. A drained broker is kept empty
+  until `uncordon`.
+- **200 and 202**: `execute` of a plan and `stop` answer 202, with the task's address as `Location`. All other changes
+  answer 200. 200 does not say that a move is done: what has a `task` is left for the leader, as with 202.
+
+When an answer is lost (504, a broken connection), the request may have been carried out, or not:
+
+- **Changes nothing**: every `GET`, `POST /plans`, `POST /assignments`.
+- **May be sent again**: every `PUT`, `drain`, `warm`, `cordon`, `pause`, `resume`. The same holds then, with the newer
+  reason; `seconds` begin anew.
+- **May be sent again, 404 when it is ended already**: every `DELETE`, `uncordon`, `thresholds/revert`.
+- **May be sent again, 409 when that is decided, ended or in force already**: `approve`, `discard`, `stop`,
+  `thresholds/adopt`.
+- **Look first**: `execute` of a plan, and `transfer`, `unload` and `split` with `execute`. Each that is sent is a task
+  of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is.
+
+The leader looks at each task again right before it begins: a plan, a transfer or the split of a bundle that was carried
+out already ends as `failed` (`difference` says why), or is refused at once (409). Two may do more when they are sent
+again later: an `unload` moves the bundle on, unless its cool-down refuses that, and a split that names a topic or
+`LARGEST` divides again."""
+
 _LISTS = """\
 Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) are cut at it. A
 full one has the header `Link: <ADDRESS>; rel="next"`: ask that address for the page that follows, until an answer has
@@ -122,7 +161,7 @@ def api_page() -> str:
         of_it = [_route(document, *route) for route in routes if _group(*route) == tag["name"]]
         lines += [f"## {tag['name'].capitalize()}", "", tag["description"], ""]
         lines += [*table(["route", "where", "query and body", "answer"], of_it), ""]
-    lines += ["## Lists", "", _LISTS, ""]
+    lines += ["## From a dry run to the end", "", _REQUESTS, "", "## Lists", "", _LISTS, ""]
     lines += ["## Problems", "", _PROBLEMS, ""]
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
     problems = ((status, f"`{slug}`", when) for (status, slug), when in PROBLEMS.items())

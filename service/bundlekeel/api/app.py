@@ -15,7 +15,7 @@ from bundlekeel.api import page, problems
 from bundlekeel.api.admission import ANYBODY, MAX_CONCURRENT, Admission, require_roles
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
-from bundlekeel.api.reply import NEXT_PAGE
+from bundlekeel.api.reply import NEXT_PAGE, TASK_ADDRESS
 from bundlekeel.api.routes import events, operations, probes, quotas, reads
 from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
@@ -31,7 +31,8 @@ their unit in the description."""
 DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica answers; what only the leader can do is
 passed on to it. Loads, reasons, verdicts and records of cycles are those of the replica that is asked: the leader's
 loads are seconds old where it reads counters, those of the others are of reports. Without authentication configured
-reads and dry runs need no credentials, and routes tagged `mutations` exist only on the unix socket (mode 0600). With it
+reads, `POST /plans` and `POST /assignments` need no credentials, and routes tagged `mutations` exist only on the unix
+socket (mode 0600), their dry runs too. With it
 every route of `/api/v1` takes a bearer token: reads need role viewer, dry runs and mutations operator, the mode admin.
 Errors are `application/problem+json`.
 
@@ -147,7 +148,11 @@ class _App(FastAPI):
             )
             problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
-            document["components"]["headers"] = {"RetryAfter": problems.RETRY_AFTER, "NextPage": NEXT_PAGE}
+            document["components"]["headers"] = {
+                "RetryAfter": problems.RETRY_AFTER,
+                "NextPage": NEXT_PAGE,
+                "TaskAddress": TASK_ADDRESS,
+            }
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
             self.openapi_schema = document
         return self.openapi_schema

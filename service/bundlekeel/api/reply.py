@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, cast
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from fastapi import Depends, Request, Response
@@ -34,6 +34,21 @@ PAGED: Final[dict[int | str, dict[str, Any]]] = {200: {"headers": {"Link": {"$re
 def reply(value: Any, *, status: int = 200) -> Response:
     """`value` as JSON. NaN and infinity become null, as JSON has neither."""
     return Response(msgspec.json.encode(value, enc_hook=_plain), status_code=status, media_type="application/json")
+
+
+# Of what is left for the leader, in the OpenAPI document.
+TASK_ADDRESS: Final = {"description": "the address of the task, where there is one", "schema": {"type": "string"}}
+ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
+    202: {"headers": {"Location": {"$ref": "#/components/headers/TaskAddress"}}}
+}
+
+
+def accepted(value: Any, task: str) -> Response:
+    """202: it is left for the leader; `task` says how far it is. What waits for a second person has none yet."""
+    answer = reply(value, status=202)
+    if task:
+        answer.headers["Location"] = f"/api/v1/tasks/{quote(task, safe='')}"
+    return answer
 
 
 def page(request: Request, rows: Sequence[Any], limit: int, following: Callable[[], Mapping[str, Any]]) -> Response:

@@ -7,7 +7,7 @@ from fastapi import Response
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
-from bundlekeel.api.reply import Backend, reply
+from bundlekeel.api.reply import ACCEPTED, Backend, accepted, reply
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND
 from bundlekeel.daemon.answers.picture import ModeView, PauseView, Resumed
 from bundlekeel.daemon.answers.plans import Submitted
@@ -26,10 +26,13 @@ router = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSALS
 admin = router_for("admin", changes=True, responses=BODY_PROBLEMS | REFUSALS, tags=["mutations"])
 
 
-@router.post("/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND | PLAN_CHANGED)
+@router.post(
+    "/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND | PLAN_CHANGED | ACCEPTED
+)
 async def execute(service: Backend, hash: schemas.PlanHash, body: schemas.ReasonBody) -> Response:
     """Carry out exactly that plan, on the leader. 409 when planned anew it would be another one."""
-    return reply(await service.execute(hash, reason=body.reason, by=body.by), status=202)
+    left = await service.execute(hash, reason=body.reason, by=body.by)
+    return accepted(left, left.task)
 
 
 @router.post("/pause", response_model=PauseView)

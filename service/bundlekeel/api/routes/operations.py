@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
-from bundlekeel.api.reply import Backend, reply
+from bundlekeel.api.reply import ACCEPTED, Backend, accepted, reply
 from bundlekeel.api.routes.mutations import REFUSALS
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
@@ -256,10 +256,10 @@ async def resume_scope(service: Backend, scope: Scope, body: schemas.ReasonBody)
     return reply(await service.requests.resume_scope(scope, reason=body.reason, by=body.by))
 
 
-@changes.post("/tasks/{task}/stop", response_model=Stopping, status_code=202)
+@changes.post("/tasks/{task}/stop", response_model=Stopping, status_code=202, responses=ACCEPTED)
 async def stop(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody) -> Response:
     """Begin no further move of a task; those under way end."""
-    return reply(await service.requests.stop(task, reason=body.reason, by=body.by), status=202)
+    return accepted(await service.requests.stop(task, reason=body.reason, by=body.by), task)
 
 
 @changes.post("/reviews/{id}/approve", response_model=ReviewView)
