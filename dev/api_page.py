@@ -15,7 +15,8 @@ import httpx
 
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
 from bundlekeel.api.app import UNITS, create_app, openapi_document
-from bundlekeel.api.problems import TYPE_PREFIX
+from bundlekeel.api.problems import KINDS, TYPE_PREFIX
+from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, LOOK_SECONDS, EventStreams
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.daemon.answers.service import PlanRequest
 from dev import NOTE
@@ -37,9 +38,12 @@ known are refused. Each route leads to its [example](api-examples.md) with curl 
   {REQUEST_SECONDS:.0f} s (504). There is no CORS.
 - **Names in paths** (bundles, topics, namespaces) may be written as they are or with `%2F` and `%3A`. A proxy in
   between must leave both alone, and must not merge `//`.
-- **`DELETE`** has a body, too: its `reason`. A client whose `delete` takes no body has a general call for it (httpx:
-  `request("DELETE", ...)`), and a proxy in between must pass the body on.
+- **`DELETE`** takes its `reason` as a parameter of the query or, like the others, in a body, which some clients and
+  proxies do not pass on. With a body the query's is not read.
 - **Paths** with control characters are refused (400).
+- **Events**: `/events` sends the event `change` with marks as JSON, at the beginning and when one of them differs, the
+  comment `: still here` after {HEARTBEAT_SECONDS:.0f} s without a change, and the event `end` before the stream ends:
+  ask again then.
 - **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
 - **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails.
 
@@ -55,41 +59,6 @@ the OpenAPI document first, and all faults of that are listed. What is refused w
 strategy, a member of a quota group) comes alone.
 
 Answers to such requests: [wrong inputs](wrong-inputs.md#http-api)."""
-
-# Every problem the API answers with; a test compares them with the sources.
-PROBLEMS = {
-    (400, "not-an-object"): "the body is not a JSON object in UTF-8",
-    (400, "wrong-path"): "the path holds a control character or a line separator",
-    (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
-    (403, "forbidden"): "not allowed in this mode, or above the ceiling of the settings file",
-    (403, "role"): "the role is too low",
-    (403, "wrong-origin"): "the request comes from a page of another server",
-    (404, "no-route"): "no such route, or none at this address: `detail` names the path",
-    (404, "not-found"): "no such broker, bundle, plan, task or group",
-    (405, "method-not-allowed"): "the route does not take this method",
-    (408, "slow-body"): "the body did not arrive in time",
-    (
-        409,
-        "conflict",
-    ): "it cannot be done as things are now: a plan whose inputs changed, a move that the guard refuses, the "
-    "last open broker; `difference` lists what",
-    (413, "too-large"): "the body is too large",
-    (415, "not-json"): "the Content-Type is not `application/json`",
-    (421, "wrong-host"): "the Host header names another server",
-    (422, "invalid-value"): "a value is unknown, of the wrong type or out of range",
-    (429, "too-many-failures"): "too many wrong credentials from this address; `Retry-After` says when to try again",
-    (500, "internal-error"): "a defect; the log has the traceback",
-    (502, "broker-refused"): "a broker refused a request or did not answer",
-    (
-        503,
-        "no-picture",
-    ): "the cluster is not known yet, or this sidecar has no seat; `Retry-After` says when to try again",
-    (503, "store-unavailable"): "the metadata store does not answer; `Retry-After` says when to try again",
-    (503, "too-busy"): "too many requests at once; `Retry-After` says when to try again",
-    (503, "too-many-streams"): "too many streams of events are open",
-    (504, "timeout"): "no answer in time",
-}
-
 
 _REQUESTS = """\
 A dry run says what would be done, and has a `hash` of it. Then the same is asked for with a `reason`, and the leader
@@ -164,7 +133,7 @@ def api_page() -> str:
     lines += ["## From a dry run to the end", "", _REQUESTS, "", "## Lists", "", _LISTS, ""]
     lines += ["## Problems", "", _PROBLEMS, ""]
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
-    problems = ((status, f"`{slug}`", when) for (status, slug), when in PROBLEMS.items())
+    problems = ((status, f"`{slug}`", when) for (status, slug), when in KINDS.items())
     lines += table(["status", "type", "when"], problems)
     return "\n".join(lines) + "\n"
 
@@ -241,7 +210,7 @@ import httpx
 
 headers = {}  # {"Authorization": f"Bearer {token}"}
 tcp = httpx.Client(base_url="http://127.0.0.1:8090", headers=headers)
-socket = httpx.Client(transport=httpx.HTTPTransport(uds="bundlekeel.sock"), base_url="http://localhost")
+unix = httpx.Client(transport=httpx.HTTPTransport(uds="bundlekeel.sock"), base_url="http://localhost")
 ```"""
 
 
@@ -293,31 +262,40 @@ def _examples(document: dict[str, Any]) -> Iterator[_Example]:
                     filled = filled.replace(f"{{{parameter['name']}}}", quote(schema["examples"][0], safe="/:"))
                 elif "examples" in schema:
                     query[parameter["name"]] = schema["examples"][0]
-            if "requestBody" in operation:
+            # The reason of a `DELETE` may stand in its query, which every client can send.
+            if method == "delete":
+                query["reason"] = schemas["ReasonBody"]["properties"]["reason"]["examples"][0]
+            elif "requestBody" in operation:
                 name = _schema_name(operation["requestBody"]["content"]["application/json"]["schema"])
                 body = schemas[name]["examples"][0]
             yield _Example(operation=operation, method=method, route=path, path=filled, query=query, body=body)
 
 
-async def _answers(examples: list[_Example]) -> list[str]:
+def answers_text() -> str:
+    """service/bundlekeel/api/examples.json: the answer to each example, for the OpenAPI document."""
+    examples = list(_examples(openapi_document()))
+    answers = asyncio.run(_answers(examples))
+    told = {f"{item.method.upper()} {item.route}": answer for item, answer in zip(examples, answers, strict=True)}
+    return json.dumps(told, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+async def _answers(examples: list[_Example]) -> list[Any]:
     """Each of where it is asked: of the unix socket or of the TCP port, which changes nothing. A plan was made."""
     service = FakeService()
     await service.make_plan(PlanRequest())
-    transports = [httpx.ASGITransport(create_app(service, mutations=mutations)) for mutations in (False, True)]
+    streams = EventStreams(seconds=1.2 * LOOK_SECONDS, heartbeat=0.0)
+    apps = [create_app(service, mutations=mutations, streams=streams) for mutations in (False, True)]
+    transports = [httpx.ASGITransport(app) for app in apps]
     tcp, socket = (httpx.AsyncClient(transport=item, base_url="http://localhost") for item in transports)
     async with tcp, socket:
         return [await _answer(socket if example.socket else tcp, example) for example in examples]
 
 
-async def _answer(client: httpx.AsyncClient, example: _Example) -> str:
-    """As a block of Markdown; "" for a stream. HTTPStatusError when the request is refused."""
-    if example.stream:
-        return ""
+async def _answer(client: httpx.AsyncClient, example: _Example) -> Any:
+    """JSON, or a text. HTTPStatusError when the request is refused."""
     answer = await client.request(example.method, example.path, params=example.query, json=example.body)
     answer.raise_for_status()
-    if answer.headers["content-type"] != "application/json":
-        return f"```text\n{answer.text.strip()}\n```\n"
-    return f"```json\n{json.dumps(_cut(answer.json()), indent=1, ensure_ascii=False)}\n```\n"
+    return _cut(answer.json()) if answer.headers["content-type"] == "application/json" else answer.text.strip()
 
 
 def _cut(value: Any) -> Any:
@@ -329,7 +307,7 @@ def _cut(value: Any) -> Any:
     return [_cut(item) for item in value[:1]]
 
 
-def _section(example: _Example, answer: str) -> list[str]:
+def _section(example: _Example, answer: Any) -> list[str]:
     """What the route does, who may, the two requests and the answer."""
     operation = example.operation
     role = next((roles[0] for need in operation.get("security", ()) for roles in need.values()), "anybody")
@@ -343,10 +321,13 @@ def _section(example: _Example, answer: str) -> list[str]:
         "```",
         "",
         "```python",
-        _httpx(example, client="socket" if example.socket else "tcp"),
+        _httpx(example, client="unix" if example.socket else "tcp"),
         "```",
         "",
-        *([answer] if answer else []),
+        "```text" if isinstance(answer, str) else "```json",
+        answer if isinstance(answer, str) else json.dumps(answer, indent=1, ensure_ascii=False),
+        "```",
+        "",
     ]
 
 
@@ -356,9 +337,8 @@ def _curl(example: _Example) -> str:
     words += ["--unix-socket", "bundlekeel.sock"] if example.socket else []
     words += [] if method == ("get" if body is None else "post") else ["-X", method.upper()]
     words += ["-H", "Content-Type: application/json", "-d", json.dumps(body)] if body is not None else []
-    words += (
-        ["--get", *(word for item in query.items() for word in ("--data-urlencode", "=".join(item)))] if query else []
-    )
+    given = [word for item in query.items() for word in ("--data-urlencode", "=".join(item))]
+    words += ["--get", *given] if given else []
     words.append(("http://localhost" if example.socket else "http://127.0.0.1:8090") + example.path)
     return shlex.join(words)
 
@@ -371,6 +351,4 @@ def _httpx(example: _Example, *, client: str) -> str:
             "    for line in answer.iter_lines():\n        print(line)"
         )
     more = (f", params={query!r}" if query else "") + (f", json={body!r}" if body is not None else "")
-    # httpx has no body for `delete`.
-    call = f'request("DELETE", "{path}"' if method == "delete" else f'{method}("{path}"'
-    return f"{client}.{call}{more})"
+    return f'{client}.{method}("{path}"{more})'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any, cast, get_args
 
 from fastapi import APIRouter, FastAPI
@@ -154,8 +155,20 @@ class _App(FastAPI):
                 "TaskAddress": TASK_ADDRESS,
             }
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
+            _with_examples(document)
             self.openapi_schema = document
         return self.openapi_schema
+
+
+def _with_examples(document: dict[str, Any]) -> None:
+    """Of the answers, as the fakes of the tests gave them when `dev.docs` wrote the file."""
+    examples = json.loads(files("bundlekeel.api").joinpath("examples.json").read_bytes())
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            status = next(status for status in operation["responses"] if status.startswith("2"))
+            for content in operation["responses"][status]["content"].values():
+                if (example := examples.get(f"{method.upper()} {path}")) is not None:
+                    content["example"] = example
 
 
 def openapi_document() -> dict[str, Any]:
@@ -190,7 +203,7 @@ def _documented(context: Any, access: AccessRules | None) -> APIRoute:
         tags=context.tags,
         include_in_schema=context.include_in_schema,
         summary=summary.removesuffix("."),
-        openapi_extra={"security": security},
+        openapi_extra={**(context.original_route.openapi_extra or {}), "security": security},
         generate_unique_id_function=_operation_id,
     )
     # FastAPI takes the whole docstring, which begins with the summary.

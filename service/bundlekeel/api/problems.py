@@ -8,7 +8,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -45,6 +45,40 @@ STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
     (StoreError, 503, "store-unavailable"),
     (AdminApiError, 502, "broker-refused"),
 )
+
+# Every problem the API answers with, by status and the end of its type; a test compares them with the sources.
+KINDS: Final[Mapping[tuple[int, str], str]] = {
+    (400, "not-an-object"): "the body is not a JSON object in UTF-8",
+    (400, "wrong-path"): "the path holds a control character or a line separator",
+    (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
+    (403, "forbidden"): "not allowed in this mode, or above the ceiling of the settings file",
+    (403, "role"): "the role is too low",
+    (403, "wrong-origin"): "the request comes from a page of another server",
+    (404, "no-route"): "no such route, or none at this address: `detail` names the path",
+    (404, "not-found"): "no such broker, bundle, plan, task or group",
+    (405, "method-not-allowed"): "the route does not take this method",
+    (408, "slow-body"): "the body did not arrive in time",
+    (
+        409,
+        "conflict",
+    ): "it cannot be done as things are now: a plan whose inputs changed, a move that the guard refuses, the "
+    "last open broker; `difference` lists what",
+    (413, "too-large"): "the body is too large",
+    (415, "not-json"): "the Content-Type is not `application/json`",
+    (421, "wrong-host"): "the Host header names another server",
+    (422, "invalid-value"): "a value is unknown, of the wrong type or out of range",
+    (429, "too-many-failures"): "too many wrong credentials from this address; `Retry-After` says when to try again",
+    (500, "internal-error"): "a defect; the log has the traceback",
+    (502, "broker-refused"): "a broker refused a request or did not answer",
+    (
+        503,
+        "no-picture",
+    ): "the cluster is not known yet, or this sidecar has no seat; `Retry-After` says when to try again",
+    (503, "store-unavailable"): "the metadata store does not answer; `Retry-After` says when to try again",
+    (503, "too-busy"): "too many requests at once; `Retry-After` says when to try again",
+    (503, "too-many-streams"): "too many streams of events are open",
+    (504, "timeout"): "no answer in time",
+}
 
 # Faults that are not those of a value, by pydantic's names.
 _REASONS = {

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from bundlekeel.api.problems import KINDS, TYPE_PREFIX
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import PlanRequest
@@ -173,7 +174,10 @@ class FieldFault(BaseModel):
 class Problem(BaseModel):
     """An error, as RFC 9457 has it."""
 
-    type: str = Field(description="the kind of error, as a URI")
+    type: str = Field(
+        description="the kind of error, as a URI",
+        json_schema_extra={"x-extensible-enum": [TYPE_PREFIX + kind for _, kind in KINDS]},
+    )
     title: str = Field(description="the status in words")
     status: int = Field(description="the HTTP status")
     detail: str = Field(description="what is wrong, in words")

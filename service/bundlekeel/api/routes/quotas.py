@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.reply import Backend, reply
-from bundlekeel.api.routes.mutations import REFUSALS
+from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
@@ -55,19 +55,19 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 
 
 @reads.get("/quotas", response_model=QuotasView)
-async def quotas(service: Backend) -> Response:
+async def list_quotas(service: Backend) -> Response:
     """Quota groups, what they pass of what they may, and how enforcing them goes; every replica answers alike."""
     return reply(await service.quotas.view())
 
 
 @reads.get("/quotas/{name:path}/why", response_model=QuotaWhyView, responses=NOT_FOUND)
-async def why_quota(service: Backend, name: GroupOrTopic, here: schemas.Here = False) -> Response:
+async def explain_quota(service: Backend, name: GroupOrTopic, here: schemas.Here = False) -> Response:
     """Why a group, or a topic of one, passes what it passes. The leader knows all topics and is asked (`here`: not)."""
     return reply(await service.quotas.why(name, here=here))
 
 
 @reads.get("/quotas/{name}", response_model=GroupDetailView, responses=NOT_FOUND)
-async def quota(service: Backend, name: Named) -> Response:
+async def get_quota(service: Backend, name: Named) -> Response:
     """One group with its busiest topics."""
     return reply(await service.quotas.group(name))
 
@@ -92,12 +92,12 @@ def _as_requested(error: ConfigError, name: str) -> ConfigError:
 
 
 @changes.delete("/quotas/{name}", response_model=GroupRemoved)
-async def remove_quota(service: Backend, name: Named, body: schemas.ReasonBody) -> Response:
+async def delete_quota(service: Backend, name: Named, given: Reasoned) -> Response:
     """Take a group out of force; its topics get back what was there before."""
-    return reply(await service.quotas.remove(name, reason=body.reason, by=body.by))
+    return reply(await service.quotas.remove(name, reason=given.reason, by=given.by))
 
 
 @changes.delete("/quotas/{name}/override", response_model=GroupSetView)
-async def reset_quota(service: Backend, name: Named, body: schemas.ReasonBody) -> Response:
+async def reset_quota(service: Backend, name: Named, given: Reasoned) -> Response:
     """Drop what was set or removed over a group of the settings file: what the file says holds again."""
-    return reply(await service.quotas.reset(name, reason=body.reason, by=body.by))
+    return reply(await service.quotas.reset(name, reason=given.reason, by=given.by))
