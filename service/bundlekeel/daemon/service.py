@@ -196,11 +196,11 @@ class BalancerService:
         return listings.brokers(self._p.cycle, self._p.config, self._p.shared_state.desired, self._p.clock.wall_ms())
 
     def bundles(
-        self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
+        self, *, broker: str | None = None, namespace: str | None = None, after: str = "", limit: int | None = None
     ) -> list[BundleView]:
         """Bundles, largest short-term throughput first."""
         now = self._p.clock.wall_ms()
-        return listings.bundles(self._p.cycle, now, broker=broker, namespace=namespace, limit=limit)
+        return listings.bundles(self._p.cycle, now, broker=broker, namespace=namespace, after=after, limit=limit)
 
     def overview(self, largest: int) -> OverviewView:
         """The cluster in few rows."""

@@ -162,7 +162,7 @@ class ResumedScopeView(Answer):
 class ObjectionView(Answer):
     """Why the newest proposal does not come into force."""
 
-    code: Annotated[str, Doc("why")]
+    code: Annotated[str, Doc("the code of the objection")]
     field: Annotated[str, Doc("what of the proposal; empty: all of it")]
     detail: Detail
     explanation: Explanation
@@ -172,7 +172,7 @@ class ObjectionView(Answer):
 class ChangeView(Answer):
     """A parameter that would change."""
 
-    parameter: Annotated[str, Doc("its name")]
+    parameter: Annotated[str, Doc("the name of the parameter")]
     current: Annotated[float, Doc("the value in force")]
     proposed: Annotated[float, Doc("the value proposed")]
     steps: Annotated[float | None, Doc("how many of its range's steps away; null: no number of them leads there")]
@@ -188,7 +188,7 @@ class TrialView(Answer):
     imbalance: Annotated[float | None, Doc("with them, a ratio")]
     imbalance_promised: Annotated[float, Doc("a ratio; at most, by the proposal")]
     imbalance_before: Annotated[float | None, Doc("before them, a ratio")]
-    moves_per_hour: Annotated[float | None, Doc("with them")]
+    moves_per_hour: Annotated[float | None, Doc("moves an hour with the adopted thresholds")]
     moves_promised: Annotated[float, Doc("an hour at most, by the proposal")]
     moves_before: Annotated[float | None, Doc("an hour before them")]
 
@@ -222,7 +222,7 @@ class RevertedView(Answer):
 class ThresholdsView(Answer):
     """How things stand with calibrated thresholds."""
 
-    mode: Annotated[str, Doc("of the settings", of=("off", "recommend", "adopt"))]
+    mode: Annotated[str, Doc("`calibration.mode` of the settings", of=("off", "recommend", "adopt"))]
     sentence: Sentence
     error: Annotated[str, Doc("why no proposal could be read; empty: none")]
     read_ms: Annotated[int, Doc("when proposals were read last")]

@@ -295,6 +295,10 @@ async def test_tables_show_latest_short_long_and_preallocated() -> None:
     sizes = [row.short.throughput_in for row in bundles]
     assert sizes == sorted(sizes, reverse=True) and bundles[0].short_samples == 1
     assert {row.code for row in bundles} >= {"Unsettled"} or any(row["preallocated_to"] for row in bundles)
+    page = tables.bundles(sidecar.cycle, now, broker=BROKERS[0], after=bundles[1].bundle, limit=3)
+    assert page == bundles[2:5] and len(page) > 1
+    with pytest.raises(NotFound, match="begin again without `after`"):
+        tables.bundles(sidecar.cycle, now, after="t/gone/0x00000000_0x80000000")
 
 
 async def test_an_unknown_broker_is_not_found() -> None:

@@ -61,6 +61,47 @@ async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -
     assert service.operations().drains == []
 
 
+async def test_a_request_whose_answer_was_lost_may_be_sent_again() -> None:
+    """What lasts holds as before; the end of what is ended already is not found. docs/reference/api.md says so."""
+    sidecar, _ = await both()
+    service, requests = sidecar.service, sidecar.service.requests
+    for _ in range(2):
+        await requests.drain(B1, dry_run=False, **WHO)
+        await requests.warm(B2, dry_run=False, **WHO)
+        await requests.cordon(B1, **WHO)
+        await requests.pin(BUNDLE, seconds=60, **WHO)
+        await requests.exclude("t:t", seconds=None, **WHO)
+        await requests.pause_scope("tenant:t", seconds=60, **WHO)
+        await service.pause(seconds=60, **WHO)
+        await service.set_mode("act", **WHO)
+        await service.resume(**WHO)
+    shown = requests.operations()
+    assert [len(rows) for rows in (shown.drains, shown.warms, shown.cordons, shown.pins, shown.exclusions)] == [1] * 5
+    ends = [
+        lambda: requests.uncordon(B1, **WHO),
+        lambda: requests.unpin(BUNDLE, **WHO),
+        lambda: requests.include("t:t", **WHO),
+        lambda: requests.resume_scope("tenant:t", **WHO),
+    ]
+    for end in ends:
+        await end()
+        with pytest.raises(NotFound):
+            await end()
+
+
+async def test_a_transfer_that_is_sent_again_moves_nothing_more() -> None:
+    """Left twice before the leader took either: the second task fails with what changed; left later it is refused."""
+    leader, other = await both()
+    ask = {"to": B3, "execute": True, **WHO}
+    tasks = [(await other.service.requests.manual_move("transfer", BUNDLE, **ask)).task for _ in range(2)]
+    await leader.executions.serve()
+    first, second = [await leader.service.requests.task(str(task)) for task in tasks]
+    assert (first.state, second.state) == ("done", "failed") and first.hash == second.hash
+    assert second.difference == [f"{BUNDLE} is owned by {B3} now"]
+    with pytest.raises(Conflict):
+        await leader.service.requests.manual_move("transfer", BUNDLE, **ask)
+
+
 async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
     """Who looks at the brokers sees that one is kept empty, on every replica."""
     leader, other = await both()
