@@ -1,7 +1,6 @@
-# syntax=docker/dockerfile:1
 # Two images: `docker build --target sidecar -t bundlekeel .` (the default is the same) and `--target spark` for the
 # nightly recalibration. Run in the root of the source tree.
-# What is built and tested without an engine is said in docs/operations/docker.md.
+# What was run on which engine is said in docs/operations/docker.md.
 
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 

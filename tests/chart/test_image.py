@@ -50,6 +50,11 @@ def test_hadolint(tmp_path: Path) -> None:
     assert {"DL3007", "DL3008"} <= set(re.findall(r"DL\d+", _hadolint(wrong).stdout))
 
 
+def test_nothing_but_the_base_is_pulled() -> None:
+    """A line `# syntax=` would have BuildKit pull a program of no digest, also where PYTHON_IMAGE names a mirror."""
+    assert "syntax=" not in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
 def test_a_plain_build_makes_the_sidecar() -> None:
     """The last stage is what `docker build` without a target makes."""
     assert list(STAGES)[-1] == "sidecar"

@@ -288,6 +288,8 @@ def test_the_drain_is_the_broker_containers_preStop(case: str) -> None:
     command = change["value"]["preStop"]["exec"]["command"]
     assert command[-1].endswith("python3 /opt/bundlekeel-hook/broker_hook.py drain")
     assert "BUNDLEKEEL_WITHIN=600 " in command[-1]
+    # What a preStop hook prints is in no log; at the start it is in that of the container already.
+    assert "BUNDLEKEEL_LOG=" in command[-1] and "BUNDLEKEEL_LOG=" not in broker_values(case)["additionalCommand"]
     values = broker_values(case)
     assert values["gracePeriod"] > 600
     assert values["additionalCommand"].endswith("broker_hook.py back &")
