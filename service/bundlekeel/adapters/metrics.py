@@ -32,7 +32,12 @@ class Metric:
 METRICS: tuple[Metric, ...] = (
     Metric("cycles_total", "counter", ("outcome",), "Cycles by verdict code."),
     Metric("cycle_duration_seconds", "histogram", ("phase",), "Time of a cycle by phase: plan, execute, total."),
-    Metric("drain_bundles", "gauge", ("broker",), "Bundles a draining broker still owns, system bundles left out."),
+    Metric(
+        "drain_bundles",
+        "gauge",
+        ("broker",),
+        "Bundles a draining broker still owns, system bundles left out; only while it is registered.",
+    ),
     Metric(
         "drain_bundle_seconds_total",
         "counter",
