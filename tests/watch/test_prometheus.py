@@ -24,6 +24,7 @@ CHOSEN = {
     ("admin_requests_total", "code"): "503",
     ("moves_helped_total", "result"): "helped",
     ("moves_by_rule_total", "outcome"): "done",
+    ("splits_total", "outcome"): "done",
     ("feed_up", "state"): "ok",
 }
 SCRAPES = 4
