@@ -26,6 +26,7 @@ OTHERS: Final = {
         for sample in family.samples
     },
     "kube_job_status_failed": frozenset({"cluster", "namespace", "job_name", "reason"}),
+    "kube_job_owner": frozenset({"cluster", "namespace", "job_name", "owner_kind", "owner_name"}),
     "ALERTS": TARGET
     | {"alertname", "alertstate", "severity", "namespace", "broker", "code", "state", "group", "topic", "kind"}
     | {"sink", "where"},
