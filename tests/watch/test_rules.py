@@ -364,10 +364,21 @@ def test_no_runbook_without_an_alert() -> None:
 
 @pytest.mark.parametrize("file", sorted(RUNBOOKS.glob("*.md")), ids=lambda file: file.stem)
 def test_runbooks_link_to_pages_that_exist(file: Path) -> None:
-    """Their commands are those of tests/unit/cli/test_printed_commands.py."""
+    """Also to the page of every alert that they name. Their commands are those of
+    tests/unit/cli/test_printed_commands.py."""
     text = file.read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#]+)", text):
         assert (file.parent / link).exists(), link
+    named = {rule["alert"] for rule in ALERTS if re.search(rf"\b{rule['alert']}\b", text)} - {file.stem}
+    assert [name for name in sorted(named) if f"]({name}.md" not in text] == []
+
+
+@pytest.mark.parametrize("file", sorted(RUNBOOKS.glob("*.md")), ids=lambda file: file.stem)
+def test_commands_take_the_namespace_that_was_set_once(file: Path) -> None:
+    """Nobody has to look through pasted commands for a name to change."""
+    text = file.read_text(encoding="utf-8")
+    assert set(re.findall(r"\b(?:kubectl|helm) -n (\S+)", text)) <= {'"$NS"'}
+    assert not re.search(r"--namespace[ =]pulsar", text)
 
 
 # --- the tools themselves ---
