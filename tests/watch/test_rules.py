@@ -345,6 +345,15 @@ def test_a_runbook_explains_every_code_of_its_alert(name: str) -> None:
     assert [code for part in parts for code in codes.split("|") if f"`{code}`" not in part] == []
 
 
+def test_a_recalibration_that_waits_for_history_is_no_success() -> None:
+    """It ends with 0 each night, as it is shipped, and no proposal comes."""
+    for file in ("deploy/helm/bundlekeel/templates/recalibrate.yaml", "docs/operations/recalibrate.md"):
+        assert "--await-history" in (ROOT / file).read_text(encoding="utf-8")
+    page = (RUNBOOKS / "BundlekeelProposalsOld.md").read_text(encoding="utf-8")
+    diagnosis, mitigation = page.partition("## Diagnosis")[2].split("## Mitigation")
+    assert "`TooLittleHistory`" in diagnosis and "`TooLittleHistory`" in mitigation
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_every_step_of_a_runbook_says_what_it_shows(alert: dict[str, Any]) -> None:
     """Each numbered step of the diagnosis says what is seen while the alert fires and what when it is fixed."""
