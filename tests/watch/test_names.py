@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bundlekeel.adapters.metrics import METRICS, PrometheusTelemetry
 from tests.support.world import FakeCluster, FakeSidecar
@@ -100,6 +101,22 @@ def test_queries_of_the_docs_name_what_exists() -> None:
     queries = re.findall(r"^ *```promql\n(.+?)^ *```", page, re.MULTILINE | re.DOTALL)
     assert len(queries) == 2
     assert [fault for query in queries for fault in KNOWN.faults(query)] == []
+
+
+def test_inhibitions_of_the_docs_name_what_exists() -> None:
+    """Alerts that fire for the same reason; by labels that both have."""
+    page = (ROOT / "docs/operations/reading-metrics.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(inhibit_rules:\n.+?)^```", page, re.MULTILINE | re.DOTALL)
+    alerts = {rule["alert"]: rule["expr"] for rule in documents("alerts.yml")}
+    pairs = []
+    for rule in yaml.safe_load(block)["inhibit_rules"]:
+        pair = [rule[side][0].removeprefix("alertname = ") for side in ("source_matchers", "target_matchers")]
+        assert all(set(rule["equal"]) <= KNOWN.of(alerts[name]) for name in pair)
+        pairs.append(tuple(pair))
+    assert pairs == [
+        ("BundlekeelNoLeader", "BundlekeelStoreUnavailable"),
+        ("BundlekeelStoppedByItself", "BundlekeelTakenOverNotActing"),
+    ]
 
 
 def test_the_process_is_measured_under_our_prefix() -> None:
