@@ -148,6 +148,17 @@ def test_whether_it_acts_is_shown_for_each_cluster(tools: dict[str, Path], tmp_p
     evaluate(tools, tmp_path / "none.yml", {}, {"expr": query, "eval_time": "59m", "exp_samples": []})
 
 
+def test_alerts_are_ranked(tools: dict[str, Path], tmp_path: Path) -> None:
+    """What fires by its severity, then what is pending, however severe; each once."""
+    ranks = {("critical", "firing"): 3, ("warning", "firing"): 2, ("info", "firing"): 1, ("critical", "pending"): 0}
+    labels = 'alertname="Bundlekeel%s",severity="%s",alertstate="%s",job="bk"'
+    shown = {labels % (number, *key): rank for number, (key, rank) in enumerate(ranks.items())}
+    samples = [{"labels": f"{{{key}}}", "value": rank} for key, rank in shown.items()]
+    query = concrete(query_of("Firing and pending alerts"))
+    made = {f"ALERTS{{{key}}}": "1x60" for key in shown}
+    evaluate(tools, tmp_path / "alerts.yml", made, {"expr": query, "eval_time": "59m", "exp_samples": samples})
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_each_alert_is_tested_both_ways(alert: dict[str, Any]) -> None:
     """One expectation in which it fires, and one in which nothing of it is there."""
