@@ -32,7 +32,12 @@ class Metric:
 METRICS: tuple[Metric, ...] = (
     Metric("cycles_total", "counter", ("outcome",), "Cycles by verdict code."),
     Metric("cycle_duration_seconds", "histogram", ("phase",), "Time of a cycle by phase: plan, execute, total."),
-    Metric("drain_bundles", "gauge", ("broker",), "Bundles a draining broker still owns, system bundles left out."),
+    Metric(
+        "drain_bundles",
+        "gauge",
+        ("broker",),
+        "Bundles a draining broker still owns, system bundles left out; only while it is registered.",
+    ),
     Metric(
         "drain_bundle_seconds_total",
         "counter",
@@ -192,7 +197,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("history_write_seconds", "histogram", (), "Time to find a cycle's changes and log them, beside the cycles."),
     Metric("history_wal_bytes", "gauge", (), "History on this machine that is not published yet."),
     Metric("history_files_total", "counter", ("what",), "History files: published, merged, removed, set_aside."),
-    Metric("history_torn_total", "counter", ("where",), "Torn ends of the local log, and torn files of the store."),
+    Metric(
+        "history_torn_total",
+        "counter",
+        ("where",),
+        "Torn ends of the local log, and torn files of the store.",
+        ("log", "file"),
+    ),
     Metric("history_store_errors_total", "counter", (), "Attempts to publish history that the store refused."),
     Metric(
         "settings_read_total",
@@ -212,7 +223,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("thresholds_objections", "gauge", ("code",), "1 for each reason why the newest proposal is not adopted."),
     Metric("thresholds_in_force", "gauge", (), "Parameters that adopted thresholds set."),
     Metric("thresholds_on_trial", "gauge", (), "1 while adopted thresholds are watched, to be kept or reverted."),
-    Metric("thresholds_total", "counter", ("what",), "Thresholds: recommended, refused, adopted, kept, reverted."),
+    Metric(
+        "thresholds_total",
+        "counter",
+        ("what",),
+        "Thresholds: recommended, refused, adopted, kept, reverted.",
+        ("recommended", "refused", "adopted", "kept", "reverted"),
+    ),
     Metric("thresholds_store_errors_total", "counter", (), "Attempts to read proposals that the store refused."),
     Metric(
         "shadow_cycles_total",

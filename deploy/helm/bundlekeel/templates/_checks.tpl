@@ -125,9 +125,11 @@
 {{- if and .serviceMonitor.enabled (not $.Values.deployment.enabled) -}}
 {{- fail "monitoring.serviceMonitor scrapes the Deployment, and deployment.enabled is false: enable monitoring.podMonitor instead" -}}
 {{- end -}}
-{{- range .prometheusRule.leaveOut -}}
+{{- range $key, $names := dict "leaveOut" .prometheusRule.leaveOut "changes" (keys .prometheusRule.changes) -}}
+{{- range $names -}}
 {{- if not (regexMatch (printf "(?m)alert: %s$" .) ($.Files.Get "files/alerts.yml")) -}}
-{{- fail (printf "monitoring.prometheusRule.leaveOut: there is no alert %s in deploy/prometheus/alerts.yml" .) -}}
+{{- fail (printf "monitoring.prometheusRule.%s: there is no alert %s in deploy/prometheus/alerts.yml" $key .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

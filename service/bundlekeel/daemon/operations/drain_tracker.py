@@ -162,7 +162,8 @@ class DrainTracker:
             for watch in self._watches.values():
                 # What has left since that plan and comes again is new.
                 watch.planned &= watch.left if watch.left is not None else watch.planned
-            self._telemetry.retain("drain_bundles", "broker", set(drains))
+            # Not of a broker that was stopped with bundles left: an alert would go on about a machine that is off.
+            self._telemetry.retain("drain_bundles", "broker", drains.keys() & set(self._endpoints))
 
     async def _ask(self, broker: str, watch: _Watch) -> None:
         before, asked = watch.left, watch.asked_boot

@@ -112,6 +112,26 @@ async def test_a_broker_that_does_not_answer_is_not_called_empty() -> None:
     assert sidecar.cycle.cut_off
 
 
+async def test_the_gauge_of_a_drain_goes_with_its_broker() -> None:
+    """BundlekeelDrainStuck would else go on about bundles on a broker that was stopped with one left."""
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1)
+    pinned = next(iter(cluster.owners()))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={pinned: 0}))
+    await sidecar.cycle.turn()
+    await sidecar.operations.look(())
+    left = 'drain_bundles{broker="b1:8080"} 1.0'
+    assert left in sidecar.metric("drain_bundles")
+    # One that does not answer is there all the same.
+    sidecar.admin.fail("owned_bundles", Fault(error=AdminFault("500")))
+    await sidecar.operations.look(())
+    assert left in sidecar.metric("drain_bundles")
+    cluster.source.remove(B1)
+    await sidecar.cycle.turn()
+    assert "broker=" not in sidecar.metric("drain_bundles")
+    assert sidecar.operations.record()[B1]["detail"] == "not registered"
+
+
 async def test_another_replica_shows_the_progress_and_goes_on() -> None:
     """It is in the leader's state; the request is in the shared one, so the next leader drains on."""
     cluster = FakeCluster()
