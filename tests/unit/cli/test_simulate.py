@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.offline.sim_files import load, shipped, suite
+from bundlekeel.cli.offline.simulate_report import COLUMNS, figure
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.sim.pairs import PROPERTIES
+from bundlekeel.sim.pairs import PROPERTIES, contender
+from bundlekeel.sim.run import simulate
 from tests.support.fake_wiring import FakeWiring
 
 SMALL = """
@@ -175,6 +178,14 @@ def test_several_seeds_show_median_and_range(scenario: Path) -> None:
     shown = invoke(str(scenario), "--seeds", "1,3").stdout
     assert re.search(r"max/mean +\d\.\d{3} \(\d\.\d{3}-\d\.\d{3}\)", shown)
     assert shown.count("clients times seconds without service") == 1
+
+
+def test_nothing_has_no_sign(scenario: Path) -> None:
+    """A sum of many floats may be next to nothing and below it, and then it is 0, alone and in a range."""
+    run = simulate(load(str(scenario)), contender("avg"), 1)
+    below = replace(run, measures=replace(run.measures, thrash_percent=-1e-9))
+    thrash = next(column for column in COLUMNS if column.title == "thrash %")
+    assert figure([below], thrash) == "0" and figure([below, below], thrash) == "0 (0-0)"
 
 
 class _Page(HTMLParser):

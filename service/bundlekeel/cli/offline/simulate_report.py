@@ -64,9 +64,11 @@ def figure(runs: Sequence[Run], column: Column) -> str:
     missing = len(found) - len(known)
     if not known:
         return NEVER
+    # z: what is rounded to 0 has no sign.
+    middle, least, most = (f"{value:z{column.form}}" for value in (median(known), min(known), max(known)))
     if len(found) == 1:
-        return format(known[0], column.form)
-    text = f"{median(known):{column.form}} ({min(known):{column.form}}-{max(known):{column.form}})"
+        return middle
+    text = f"{middle} ({least}-{most})"
     return f"{text}, {missing} {NEVER}" if missing else text
 
 
