@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -15,6 +16,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
+from bundlekeel.cli.examples import EXAMPLES
 from bundlekeel.cli.offline.sim_files import load, shipped, suite
 from bundlekeel.cli.offline.simulate_report import COLUMNS, figure
 from bundlekeel.core.model.errors import ConfigError
@@ -53,6 +55,15 @@ def test_help_names_what_it_does() -> None:
     text = re.sub(r"\x1b\[[0-9;]*m", "", invoke("--help").stdout)
     for option in ("--strategy", "--pair", "--against", "--set", "--suite", "--list", "--seed", "--seeds", "--html"):
         assert option in text
+
+
+def test_the_first_example_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What somebody runs first ends with 0; the page of the simulator begins with the same command."""
+    monkeypatch.chdir(tmp_path)
+    example = EXAMPLES["simulate"][0]
+    assert invoke(*shlex.split(example)[1:]).exit_code == 0
+    page = (Path(__file__).parents[3] / "docs/concepts/simulator.md").read_text(encoding="utf-8")
+    assert page.index("\nbundlekeel ") == page.index(f"\nbundlekeel {example}\n")
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="the page's command is one of jq")
