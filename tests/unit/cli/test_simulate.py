@@ -168,6 +168,8 @@ def test_another_value_is_a_column_of_its_own(scenario: Path) -> None:
         assert list(runs) == ["avg", "avg, changed"]
         assert runs["avg"]["digest"] != runs["avg, changed"]["digest"]
         assert not all(item["held"] for item in runs["avg, changed"]["expected"]) and result.exit_code == 0
+        shown = invoke(str(scenario), "--set", given, "--set", "avg_low_threshold_percent=50").stdout
+        assert shown.count("\navg, changed: avg_hit_count_low 999, avg_low_threshold_percent 50\n") == 1
     refused = invoke(str(scenario), "--set", "avg_low_threshold_percent=-1")
     assert (
         refused.exit_code == 2

@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 
 from bundlekeel import __version__
-from bundlekeel.cli.offline.simulate_report import COLUMNS, NEVER, counts, figure, grouped
+from bundlekeel.cli.offline.simulate_report import COLUMNS, NEVER, counts, figure, grouped, other_values
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.sim import page as html
@@ -95,9 +95,9 @@ def _compared(rows: list[tuple[str, list[Run]]]) -> str:
     )
     lines = []
     for label, runs in rows:
-        minute, given = figure(runs, balanced), {**runs[0].scenario.parameters, **runs[0].contender.parameters}
+        minute = figure(runs, balanced)
         when = "never balanced" if minute == NEVER else f"balanced from minute {minute}"
-        told = ", ".join(f"{name} {value}" for name, value in given.items() if name != "strategy") or "stock parameters"
+        told = other_values({**runs[0].scenario.parameters, **runs[0].contender.parameters}) or "stock parameters"
         over = f" (of {len(runs)} seeds: median and range; the plot shows the first)" if len(runs) > 1 else ""
         lines.append(
             f"<b>{escape(label)}</b>: {when}, {figure(runs, moved)} bundles left their broker{over}; {escape(told)}."

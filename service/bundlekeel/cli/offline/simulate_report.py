@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from statistics import median
@@ -91,8 +91,16 @@ def as_table(runs: Sequence[Run], width: int) -> RenderableType:
     a contender does not fit (all figures of one seed need 150), there is a column each."""
     wide = width >= FULL_WIDTH and all(len(by_seed) == 1 for _, rows in grouped(runs) for _, by_seed in rows)
     tables = (part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide))
+    changed = {run.contender.label: other_values(run.contender.parameters) for run in runs if not run.contender.native}
+    notes = [Text(f"{label}: {values}\n") for label, values in changed.items() if values]
     legend = "; ".join(f"{column.title}: {column.why}" for column in COLUMNS)
-    return Group(*tables, Text(legend, style="dim"))
+    return Group(*tables, *notes, Text(legend, style="dim"))
+
+
+def other_values(parameters: Mapping[str, object]) -> str:
+    """What differs from the stock parameters, beside the strategy: `avg_low_threshold_percent 5, ...`."""
+    shown = {name: f"{item:.12g}" if isinstance(item, float) else item for name, item in parameters.items()}
+    return ", ".join(f"{name} {item}" for name, item in shown.items() if name != "strategy")
 
 
 def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bool) -> list[RenderableType]:
