@@ -29,7 +29,7 @@ section { margin: 24px 0; padding: 18px; background: var(--card); border-radius:
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 12px 4px 0; text-align: left; border-bottom: 1px solid var(--grid); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; }
-td.number { text-align: right; }
+.number { text-align: right; }
 .good { color: var(--good); } .bad { color: var(--bad); }
 small { color: var(--soft); }
 svg { width: 100%; height: auto; display: block; }
@@ -49,8 +49,8 @@ svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
 """
 
 _TAGS: Final = re.compile("<[^>]*>")
-# A figure, with a range or a unit behind it, and not a name or a date that begins with a digit.
-_NUMBER: Final = re.compile(r"-?[\d,.]+(?![\w-])")
+# A figure, with a unit or a range behind it, or the word for one that there is not; no date and no sentence.
+_NUMBER: Final = re.compile(r"(-?[\d,.]+ ?%?( (MiB|kbit/s|of a core))?( (to )?-?[\d(].*)?|never)$")
 
 
 def page(title: str, style: str, body: str) -> str:
@@ -67,14 +67,18 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Heads and cells are HTML; empty without rows. On a phone each row is a block, its cells with their heads."""
     if not rows:
         return ""
-    head = "".join(text if text.startswith("<th") else f"<th>{text}</th>" for text in heads)
+    head = "".join(f"<th{_side(*cells)}>{text}</th>" for text, *cells in zip(heads, *rows, strict=True))
     body = "".join(f"<tr>{''.join(map(_cell, heads, row))}</tr>" for row in rows)
     return f'<div class="scroll" tabindex="0"><table><tr>{head}</tr>{body}</table></div>'
 
 
 def _cell(head: str, cell: str) -> str:
-    kind = ' class="number"' if _NUMBER.match(_TAGS.sub("", cell)) else ""
-    return f'<td{kind} data-head="{_TAGS.sub("", head)}">{cell}</td>'
+    return f'<td{_side(cell)} data-head="{_TAGS.sub("", head)}">{cell}</td>'
+
+
+def _side(*cells: str) -> str:
+    """Figures, and the head above some, stand at the right."""
+    return ' class="number"' if any(_NUMBER.match(_TAGS.sub(" ", cell).strip()) for cell in cells) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ def _compared(rows: list[tuple[str, list[Run]]]) -> str:
 
 
 def _figures(rows: list[tuple[str, list[Run]]]) -> str:
-    titles = (f'<th title="{escape(column.why)}">{escape(column.title)}</th>' for column in COLUMNS)
+    titles = (f'<span title="{escape(column.why)}">{escape(column.title)}</span>' for column in COLUMNS)
     lines = []
     for label, runs in rows:
         held = not any(run.failed for run in runs)

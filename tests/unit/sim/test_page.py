@@ -1,0 +1,32 @@
+"""Tables and axes of the HTML pages."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bundlekeel.sim.page import table
+
+
+def test_a_column_of_figures_is_headed_at_the_right() -> None:
+    """As its figures stand, and as the word for a figure that there is not."""
+    made = table(["strategy", "balanced min"], [["avg", "never"], ["threshold", "<b>1.5</b>"]])
+    assert re.findall(r'class="number"[^>]*>(.*?)</t[dh]>', made) == ["balanced min", "never", "<b>1.5</b>"]
+    assert table(["limit"], [["not seen"], ["800 % of a core"]]).count('class="number"') == 2
+
+
+@pytest.mark.parametrize(
+    ("cell", "right"),
+    [
+        ("-222<br><small>-298 to -154</small>", True),
+        ("1.001 (0.990-1.100), 2 never", True),
+        ("2.5 to 50", True),
+        ("0.5 %", True),
+        ("2023-11-13", False),
+        ("93.1% recorded, longest gap 45 min", False),
+    ],
+)
+def test_figures_stand_at_the_right(cell: str, right: bool) -> None:
+    """With their range, also where a line break parts the two; neither a date nor a sentence."""
+    assert ('class="number"' in table(["difference"], [[cell]])) == right
