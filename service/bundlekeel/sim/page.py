@@ -45,7 +45,8 @@ svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
   .scroll td::before { content: attr(data-head); color: var(--soft); display: inline-block; min-width: 9em;
     margin-right: 8px; }
 }
-.key { max-width: none; } .key span { margin-right: 18px; } .key i { display: inline-block; margin-right: 6px; }
+.key { max-width: none; } .key :is(span, i) { display: inline-block; } .key span { margin-right: 18px; }
+.key i { margin-right: 6px; }
 """
 
 _TAGS: Final = re.compile("<[^>]*>")

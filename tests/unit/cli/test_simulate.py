@@ -228,7 +228,7 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
     assert parsed.tags.count("svg") == 2 + 3 and parsed.tags.count("table") == 1
     assert text.count('role="img"') == 2 and all(text.count(f"broker {number}</span>") == 1 for number in range(3))
     assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
-    assert parsed.links == ["#measures", "#small"]
+    assert parsed.links == ["#measures"]
     assert "http" not in text and "url(" not in text and "@import" not in text
     assert (
         'class="limit"' in text
@@ -241,6 +241,27 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
     assert re.search(r"Made \d{4}-\d\d-\d\d \d\d:\d\d UTC by: bundlekeel ", text)
     assert "prefers-color-scheme: dark" in text
     assert "One &lt;broker&gt; has it all" in text and "<broker>" not in text
+
+
+def test_the_page_tells_failures_from_what_is_compared(tmp_path: Path) -> None:
+    """What the brokers' own classes miss is no failure: its verdict names them, and nothing of it is red."""
+    page = tmp_path / "report.html"
+    assert invoke("03-step", "-s", "avg", "-s", "threshold", "--against", "native", "--html", str(page)).exit_code == 0
+    body = page.read_text().partition("<body>")[2]
+    assert (
+        '<b class="good">avg, threshold: all as expected</b>. To compare with: native avg+avg, native threshold+'
+        in body
+    )
+    assert "what these miss is grey, and no failure" in body
+    assert body.count(">not held</b>") == 2 and 'class="bad"' not in body
+
+
+def test_the_page_names_who_failed(scenario: Path, tmp_path: Path) -> None:
+    """In red: on top, in the table and in the list."""
+    scenario.write_text(SMALL.replace("fewest_moves: 1", "most_moves: 0"))
+    page = tmp_path / "report.html"
+    invoke(str(scenario), "--html", str(page))
+    assert re.findall(r'class="bad">([^<:]*)', page.read_text()) == ["not as expected", "not held", "avg, seed 1"]
 
 
 def test_many_brokers_are_bands(scenario: Path, tmp_path: Path) -> None:
