@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bundlekeel.jobs import report
+from bundlekeel.jobs import plots, report
 from bundlekeel.sim.page import Axis
 
 DATES = [f"2026-11-{day:02d}" for day in range(1, 31)]
@@ -20,7 +20,7 @@ def dates_of(drawn: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("count", [1, 2, 3, 30])
 def test_each_date_stands_once_and_whole(count: int) -> None:
     """Below the bars of the days: the first begins where the plot does, the last ends where it ends."""
-    told = dates_of(report.day_bars([(date, 1.0, "good") for date in DATES[:count]]))
+    told = dates_of(plots.day_bars([(date, 1.0, "good") for date in DATES[:count]]))
     assert len({date for _, date in told}) == len(told) == min(count, 3)
     if count == 30:
         assert told == [("start", DATES[0]), ("middle", DATES[14]), ("end", DATES[29])]
@@ -29,7 +29,7 @@ def test_each_date_stands_once_and_whole(count: int) -> None:
 @pytest.mark.parametrize("count", [2, 4, 30])
 def test_labels_of_blocks_stand_once(count: int) -> None:
     """Also where there are fewer of them than places."""
-    told = dates_of(report.line_plot(DATES[:count], [("present", "in force", [1.0] * count)], "imbalance"))
+    told = dates_of(plots.line_plot(DATES[:count], [("present", "in force", [1.0] * count)], "imbalance"))
     assert len({date for _, date in told}) == len(told) == min(count, 6)
     assert (told[0][0], told[-1][0]) == ("start", "end")
 
@@ -37,7 +37,7 @@ def test_labels_of_blocks_stand_once(count: int) -> None:
 def test_blocks_of_a_day_share_its_date() -> None:
     """The day stands once, where its first block is."""
     blocks = [date for date in DATES[:4] for _ in range(4)]
-    told = dates_of(report.line_plot(blocks, [("present", "in force", [1.0] * len(blocks))], "imbalance"))
+    told = dates_of(plots.line_plot(blocks, [("present", "in force", [1.0] * len(blocks))], "imbalance"))
     assert [date for _, date in told] == DATES[:4]
 
 
@@ -51,10 +51,10 @@ def test_axes_have_round_figures() -> None:
 def test_better_points_are_explained() -> None:
     """Those with less imbalance and no more moves than what stays in force: the one that was not confirmed, others."""
     points = [
-        report.Point(x=2.0, y=0.1, kind="present", label="as it is: imbalance 0.1"),
-        report.Point(x=1.0, y=0.05, kind="near", label="avg: low 17.5: imbalance 0.05"),
-        report.Point(x=1.5, y=0.06, kind="near", label="avg: low 20: imbalance 0.06"),
-        report.Point(x=3.0, y=0.01, kind="near", label="avg: low 5: imbalance 0.01"),
+        plots.Point(x=2.0, y=0.1, kind="present", label="as it is: imbalance 0.1"),
+        plots.Point(x=1.0, y=0.05, kind="near", label="avg: low 17.5: imbalance 0.05"),
+        plots.Point(x=1.5, y=0.06, kind="near", label="avg: low 20: imbalance 0.06"),
+        plots.Point(x=3.0, y=0.01, kind="near", label="avg: low 5: imbalance 0.01"),
     ]
     told = report._better(
         report.ReportInputs(points=points, reason="not confirmed: avg: low 17.5: 0.55 times the moves")
@@ -67,5 +67,5 @@ def test_better_points_are_explained() -> None:
 
 
 def test_axes_have_no_exponents() -> None:
-    points = [report.Point(x=x, y=1.0, kind="far", label="") for x in (0.0, 2e7)]
-    assert "e+" not in report.candidate_plot(points)
+    points = [plots.Point(x=x, y=1.0, kind="far", label="") for x in (0.0, 2e7)]
+    assert "e+" not in plots.candidate_plot(points)
