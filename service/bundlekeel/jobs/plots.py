@@ -10,10 +10,8 @@ from bundlekeel.core.model.text_format import figure
 from bundlekeel.sim import page as html
 from bundlekeel.sim.page import Axis
 
-WIDTH, HEIGHT = 720, 280
-LEFT, RIGHT, TOP, BOTTOM = 58, 16, 12, 40
-# Half a date's width.
-_EDGE = 40
+WIDTH, HEIGHT = 720, 300
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 32, 50
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
@@ -34,27 +32,21 @@ def _axis(values: Sequence[float], start: float, end: float) -> Axis:
 
 
 def _frame(x: Axis, y: Axis, across: str, up: str, marks: Sequence[str] | None = None) -> str:
-    parts = [html.grid(x, y, [(value, figure(value, 3)) for value in y.ticks()])]
+    parts = [html.grid(x, y, y.ticks())]
     if marks is None:
-        parts += [_mark(x.at(value), HEIGHT - 22, figure(value, 3)) for value in x.ticks(5)]
+        parts += [html.mark(x, x.at(value), HEIGHT - 29, text) for value, text in x.ticks()]
     else:
         # Of places with the same text, such as the blocks of a day, the first has it.
         firsts = [place for place, text in enumerate(marks) if text not in marks[:place]]
-        parts += [_mark(x.at(firsts[at]), HEIGHT - 22, marks[firsts[at]]) for at in _places(len(firsts), 5)]
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(across)}</text>')
-    parts.append(f'<text x="4" y="{HEIGHT - 6}">{escape(up)}</text>')
+        parts += [html.mark(x, x.at(firsts[at]), HEIGHT - 29, marks[firsts[at]]) for at in _places(len(firsts), 4)]
+    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 7}" text-anchor="end">{escape(across)}</text>')
+    parts.append(f'<text x="4" y="16">{escape(up)}</text>')
     return "".join(parts)
 
 
 def _places(count: int, steps: int) -> list[int]:
     """The first of so many places, the last, and some between, each once."""
     return sorted({round(number * (count - 1) / steps) for number in range(steps + 1)})
-
-
-def _mark(at: float, y: float, text: str) -> str:
-    """A text below the axis, whole also where it stands at the edge of the plot."""
-    anchor = "start" if at < LEFT + _EDGE else "end" if at > WIDTH - RIGHT - _EDGE else "middle"
-    return f'<text x="{at:.1f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def candidate_plot(points: Sequence[Point]) -> str:
@@ -80,23 +72,24 @@ def line_plot(labels: Sequence[str], rows: Sequence[tuple[str, str, Sequence[flo
         return ""
     x, y = Axis(0, len(labels) - 1, LEFT, WIDTH - RIGHT), _axis(values, HEIGHT - BOTTOM, TOP)
     body = "".join(html.path(f"line {kind}", title, x, y, enumerate(row)) for kind, title, row in rows)
-    return html.svg(_frame(x, y, "", up, labels) + body, f"{up} over time", WIDTH, HEIGHT)
+    return html.svg(_frame(x, y, "held-out days, UTC", up, labels) + body, f"{up} over time", WIDTH, HEIGHT)
 
 
 def day_bars(rows: Sequence[tuple[str, float, str]]) -> str:
     """Coverage of each day as a bar: (date, share, verdict)."""
     if not rows:
         return ""
-    height, step = 120, (WIDTH - LEFT - RIGHT) / len(rows)
-    parts = []
+    height, step = 88, (WIDTH - LEFT - RIGHT) / len(rows)
+    x, y = Axis(0, len(rows), LEFT, WIDTH - RIGHT), Axis(0, 1, 60, 16)
+    parts = [html.grid(x, y, [(0, "0 %"), (1, "100 %")])]
     for number, (date, recorded, verdict) in enumerate(rows):
-        tall = max(2.0, 80 * min(recorded, 1.0))
-        left = LEFT + number * step
+        tall = max(2.0, 44 * min(recorded, 1.0))
         parts.append(
-            f'<rect class="{escape(verdict)}" x="{left + 1:.1f}" y="{92 - tall:.1f}" width="{max(1.0, step - 2):.1f}" '
-            f'height="{tall:.1f}"><title>{escape(date)}: {recorded:.1%}, {escape(verdict)}</title></rect>'
+            f'<rect class="{escape(verdict)}" x="{x.at(number) + 1:.1f}" y="{60 - tall:.1f}" '
+            f'width="{max(1.0, step - 2):.1f}" height="{tall:.1f}"><title>{escape(date)}: {recorded:.1%}, '
+            f"{escape(verdict)}</title></rect>"
         )
-    parts += [_mark(LEFT + (place + 0.5) * step, 110, rows[place][0]) for place in _places(len(rows), 2)]
+    parts += [html.mark(x, x.at(place + 0.5), 82, rows[place][0]) for place in _places(len(rows), 2)]
     return html.svg("".join(parts), "recorded share of each day", WIDTH, height)
 
 

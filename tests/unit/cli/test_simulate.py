@@ -239,6 +239,7 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
     assert text.count('data-head="balanced min"') == 2, "on a phone a figure has its name beside it"
     assert re.search(r"<b>avg</b>: (never balanced|balanced from minute [\d.]+), \d+ bundles left their broker; ", text)
     assert re.search(r"Made \d{4}-\d\d-\d\d \d\d:\d\d UTC by: bundlekeel ", text)
+    assert 'text-anchor="start">0 min<' in text and 'text-anchor="end">15 min<' in text, "labels at the ends are whole"
     assert "prefers-color-scheme: dark" in text
     assert "One &lt;broker&gt; has it all" in text and "<broker>" not in text
 

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from bundlekeel.jobs import plots, report
-from bundlekeel.sim.page import Axis
 
 DATES = [f"2026-11-{day:02d}" for day in range(1, 31)]
 
@@ -30,7 +29,7 @@ def test_each_date_stands_once_and_whole(count: int) -> None:
 def test_labels_of_blocks_stand_once(count: int) -> None:
     """Also where there are fewer of them than places."""
     told = dates_of(plots.line_plot(DATES[:count], [("present", "in force", [1.0] * count)], "imbalance"))
-    assert len({date for _, date in told}) == len(told) == min(count, 6)
+    assert len({date for _, date in told}) == len(told) == min(count, 5)
     assert (told[0][0], told[-1][0]) == ("start", "end")
 
 
@@ -39,13 +38,6 @@ def test_blocks_of_a_day_share_its_date() -> None:
     blocks = [date for date in DATES[:4] for _ in range(4)]
     told = dates_of(plots.line_plot(blocks, [("present", "in force", [1.0] * len(blocks))], "imbalance"))
     assert [date for _, date in told] == DATES[:4]
-
-
-def test_axes_have_round_figures() -> None:
-    """Of any range, a few."""
-    assert Axis(0.977, 3.91, 0, 100).ticks() == [1, 2, 3]
-    assert [round(value, 6) for value in Axis(0.05, 0.31, 0, 100).ticks()] == [0.1, 0.2, 0.3]
-    assert Axis(2.0, 2.0, 0, 100).ticks() == [2.0]
 
 
 def test_better_points_are_explained() -> None:
@@ -66,6 +58,11 @@ def test_better_points_are_explained() -> None:
     assert "20: imbalance 0.06: the days of the search led to another one" in told and "low 5" not in told
 
 
-def test_axes_have_no_exponents() -> None:
-    points = [plots.Point(x=x, y=1.0, kind="far", label="") for x in (0.0, 2e7)]
-    assert "e+" not in plots.candidate_plot(points)
+def test_axes_have_a_scale_and_a_title() -> None:
+    """Two marks at least, and the name of the upright axis above it; figures without exponents."""
+    points = [plots.Point(x=x, y=y, kind="far", label="") for x, y in ((0.0, 0.0762), (2e7, 0.0846))]
+    drawn = plots.candidate_plot(points)
+    assert len(re.findall(r'<line class="grid"', drawn)) >= 2
+    (title,) = re.findall(r'y="(\d+)">imbalance<', drawn)
+    assert int(title) < plots.TOP
+    assert "e+" not in drawn

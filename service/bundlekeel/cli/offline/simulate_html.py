@@ -18,8 +18,8 @@ from bundlekeel.sim.page import Axis
 from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario
 
-WIDTH, HEIGHT = 720, 260
-LEFT, RIGHT, TOP, BOTTOM = 56, 26, 10, 48
+WIDTH, HEIGHT = 720, 270
+LEFT, RIGHT, TOP, BOTTOM = 64, 10, 18, 54
 # More brokers than this are shown as bands: single lines could not be told apart.
 MOST_LINES = 16
 MOST_POINTS = 240
@@ -106,11 +106,11 @@ def _compared(rows: list[tuple[str, list[Run]]]) -> str:
     for label, runs in rows:
         minute = figure(runs, balanced)
         when = "never balanced" if minute == NEVER else f"balanced from minute {minute}"
+        left = f"{figure(runs, moved)} bundles left their broker"
         told = other_values({**runs[0].scenario.parameters, **runs[0].contender.parameters}) or "stock parameters"
-        over = f" (of {len(runs)} seeds: median and range; the plot shows the first)" if len(runs) > 1 else ""
-        lines.append(
-            f"<b>{escape(label)}</b>: {when}, {figure(runs, moved)} bundles left their broker{over}; {escape(told)}."
-        )
+        lines.append(f"<b>{escape(label)}</b>: {when}, {left}; {escape(told)}.")
+    if (seeds := len(rows[0][1])) > 1:
+        lines.append(f"Of {seeds} seeds: median and range; the plots show the first.")
     return "<br>".join(lines)
 
 
@@ -183,15 +183,14 @@ def _axes(x: Axis, y: Axis) -> str:
     shares = [step * between for step in range(int(y.high / between + 1e-9) + 1)]
     every = _step(x.high)
     minutes = [place * every for place in range(int(x.high / every) + 1)]
-    return html.grid(x, y, [(share, f"{share:.0%}") for share in shares]) + "".join(
-        f'<text x="{x.at(minute):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{_clock(minute)}</text>'
-        for minute in minutes
+    return html.grid(x, y, [(share, f"{100 * share:.0f} %") for share in shares]) + "".join(
+        html.mark(x, x.at(minute), HEIGHT - 6, _clock(minute)) for minute in minutes
     )
 
 
 def _step(minutes: float) -> float:
-    """Minutes between two labels, so that there are at most eight."""
-    return next((step for step in (1, 5, 10, 15, 30, 60, 180, 360, 720, 1440) if minutes / step <= 8), 10080)
+    """Minutes between two labels, so that they fit on a phone, too."""
+    return next((step for step in (1, 5, 10, 15, 30, 60, 180, 360, 720, 1440) if minutes / step <= 5), 10080)
 
 
 def _clock(minute: float) -> str:
