@@ -137,20 +137,22 @@ def _proposed(given: EvidenceInput, evidence: core.Evidence) -> dict[str, core.P
             continue
         value = given.chosen.changes[name] if changed else now
         assert isinstance(value, int | float)
-        said = changed_sentence(name, now, value, evidence) if changed else unchanged_sentence(looked_at)
+        if changed:
+            more = ", with the other changes" if len(given.chosen.changes) > 1 else ""
+            said = f"{name} {figure(value)} instead of {figure(now)}{more}: {_gain(evidence)}"
+        else:
+            said = unchanged_sentence(looked_at)
         found[name] = core.Proposed(
             value=value, previous=now, minimum=limits.minimum, maximum=limits.maximum, step=limits.step, evidence=said
         )
     return found
 
 
-def changed_sentence(name: str, now: float, value: float, evidence: core.Evidence) -> str:
-    """What changing a value (with the others that change) brings."""
+def _gain(evidence: core.Evidence) -> str:
+    """What all changes together bring."""
     imbalance = share(evidence.difference.imbalance.mean, evidence.previous.imbalance.mean)
     moves = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
-    return (
-        f"{name} {figure(value)} instead of {figure(now)}, with the other changes: imbalance {imbalance}, moves {moves}"
-    )
+    return f"imbalance {imbalance}, moves {moves}"
 
 
 def unchanged_sentence(looked_at: Sequence[float]) -> str:

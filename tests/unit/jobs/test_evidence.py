@@ -123,7 +123,15 @@ def test_the_document_is_one_that_the_daemon_adopts() -> None:
     assert document.evidence.difference.moves_per_hour.high < 0
     assert document.evidence.previous.imbalance.mean == pytest.approx(0.2)
     assert document.evidence.previous.thrash_per_day.mean == pytest.approx(80)
-    assert "moves -60.0 %" in document.parameters["avg_low_threshold_percent"].evidence
+
+
+def test_other_changes_are_named_where_there_are_some() -> None:
+    """A reader of one change alone would look for them."""
+    low, both = "avg_low_threshold_percent", Candidate(name="both", changes=LAZY.changes | {"avg_hit_count_low": 9})
+    alone = thresholds_of(told(), pyspark="4.3.0").parameters[low].evidence
+    assert alone == "avg_low_threshold_percent 22.5 instead of 15: imbalance +0.0 %, moves -60.0 %"
+    given = replace(told(), chosen=both, blocks=told().blocks | {both.key: told().blocks[LAZY.key]}, unbroken={})
+    assert "instead of 15, with the other changes: " in thresholds_of(given, pyspark="4.3.0").parameters[low].evidence
 
 
 def test_intervals_hold_the_mean_and_shrink_when_paired() -> None:
