@@ -8,7 +8,13 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
-from bundlekeel.core.calibration.thresholds import BootstrapInterval, HeldOutMeasures, Objection, Thresholds
+from bundlekeel.core.calibration.thresholds import (
+    OVERRIDABLE,
+    BootstrapInterval,
+    HeldOutMeasures,
+    Objection,
+    Thresholds,
+)
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
 from bundlekeel.core.model.text_format import figure, numbered
 from bundlekeel.jobs.evidence import EvidenceInput, share
@@ -32,9 +38,9 @@ _HOW_TO_READ: Final = (
     "broker is above the mean (0 is even); the two figures below another one are the interval in which it lies. "
     "Evidence and candidates are of this planning; “Days” says what the balancer did then, at its own interval."
 )
-_HOW_TO_ADOPT: Final = (
-    " Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds diff</code> shows what would "
-    'change, and <code>bundlekeel thresholds adopt --reason "..." --digest {digest}</code> adopts it.'
+_NOT_IN_FORCE: Final = (
+    "Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds diff</code> shows what would "
+    "change"
 )
 _NOT_COMPARED: Final = (
     " Whether it is of the sidecars' cluster, and whether they plan so often, was not compared, as the job was run "
@@ -87,16 +93,13 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         else "<b>nothing to change</b>"
     )
     days = document.data.days
-    # As the sidecars read it: a whole number may be written as 20 or 20.0.
-    digest = digest_of(thresholds_of(document_of(document)))
     parts = [
         f"<p>Cluster {escape(document.cluster or '(not named)')}, made {_when(document.created_ms)}.</p>",
         f"<p>{state}. {escape(shown.reason)}{'.' if shown.reason else ''} Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
-        f"<p>{_HOW_TO_READ}{_HOW_TO_ADOPT.format(digest=digest) if changed else ''}"
-        f"{'' if shown.compared or not changed else _NOT_COMPARED}</p>",
-        _objections(shown.objections if changed else ()),
+        f"<p>{_HOW_TO_READ}</p>",
+        *((_how_to_adopt(document, shown), _objections(shown.objections)) if changed else ()),
         _parameters(document),
         _evidence(document),
         _candidates(shown),
@@ -117,13 +120,31 @@ def _section(title: str, about: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2><p>{escape(about)}</p>{body}</section>" if body else ""
 
 
+def _how_to_adopt(document: Thresholds, shown: ReportInputs) -> str:
+    """The commands; without that which adopts where the sidecars refuse it from everybody."""
+    # As the sidecars read it: a whole number may be written as 20 or 20.0.
+    digest = digest_of(thresholds_of(document_of(document)))
+    force = "--force " if shown.objections else ""
+    adopt = f'<code>bundlekeel thresholds adopt {force}--reason "..." --digest {digest}</code>'
+    barred = not OVERRIDABLE.issuperset(item.code for item in shown.objections)
+    how = ". It cannot be adopted, not with <code>--force</code> either." if barred else f", and {adopt} adopts it."
+    return f"<p>{_NOT_IN_FORCE}{how}{'' if shown.compared else _NOT_COMPARED}</p>"
+
+
 def _objections(found: Sequence[Objection]) -> str:
-    rows = [[escape(item.code.value), escape(item.field), escape(item.detail)] for item in found]
+    rows = [
+        [
+            escape(item.code.value),
+            escape(f"{item.field}: {item.detail}"),
+            "yes" if item.code in OVERRIDABLE else "no",
+        ]
+        for item in found
+    ]
     about = (
-        "The sidecars would not adopt this document by themselves, for these reasons. "
-        "People need --force, where it may help."
+        "The sidecars do not adopt this document by themselves, for these reasons. A person can adopt it in spite of "
+        "those of which the last column says “yes”, if there are no others."
     )
-    return _section("What speaks against it", about, html.table(("code", "field", "detail"), rows))
+    return _section("What speaks against it", about, html.table(("code", "reason", "--force helps"), rows))
 
 
 def _parameters(document: Thresholds) -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.calibration.thresholds import HIT_COUNTS, AdoptionRules, Data, checked
+from bundlekeel.core.calibration.thresholds import HIT_COUNTS, AdoptionRules, Data, Objection, checked
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs.__main__ import main, parser
@@ -199,6 +200,16 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
     assert "nothing to change" in text and "thresholds adopt" not in text
     assert "thresholds adopt" in page(proposal, ReportInputs())
     assert ["was not compared" in page(proposal, ReportInputs(compared=known)) for known in (True, False)] == [0, 1]
+
+
+def test_objections_say_whether_force_helps() -> None:
+    """Where it does, the command has it; where it does not, there is no command."""
+    proposal = thresholds_of(told(), pyspark="4.3.0")
+    old = Objection(code=Code.TOO_OLD, field="data.until_ms", detail="5 days old")
+    assert 'thresholds adopt --force --reason "..." --digest' in page(proposal, ReportInputs(objections=[old]))
+    both = page(proposal, ReportInputs(objections=[old, replace(old, code=Code.IMPLAUSIBLE)]))
+    assert re.findall('data-head="--force helps">([a-z]+)<', both) == ["yes", "no"]
+    assert "thresholds diff" in both and "thresholds adopt" not in both
 
 
 def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:

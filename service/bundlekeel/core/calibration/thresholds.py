@@ -109,6 +109,20 @@ FORMAT: Final = 1
 EQUAL: Final = 0.01
 # A back-test plans no more often by itself, as stock brokers report about so often: a shorter cycle counts as this one.
 SHORTEST_PERIOD_SECONDS: Final = 60.0
+# A person may override these; the others mean that it cannot be right.
+OVERRIDABLE: Final = frozenset(
+    {
+        Code.STEP_TOO_LARGE,
+        Code.TOO_OLD,
+        Code.TOO_LITTLE_HISTORY,
+        Code.POOR_COVERAGE,
+        Code.OTHER_VALUES,
+        Code.OTHER_INTERVAL,
+        Code.NOT_BETTER,
+        Code.WORSE_UNBROKEN,
+        Code.REVERTED,
+    }
+)
 _AHEAD_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * 3_600_000
 # A step of 0.05 taken three times is not exactly 0.15.
