@@ -81,7 +81,7 @@ def day_bars(rows: Sequence[tuple[str, float, str]]) -> str:
         return ""
     height, step = 88, (WIDTH - LEFT - RIGHT) / len(rows)
     x, y = Axis(0, len(rows), LEFT, WIDTH - RIGHT), Axis(0, 1, 60, 16)
-    parts = [html.grid(x, y, [(0, "0 %"), (1, "100 %")])]
+    parts = [html.grid(x, y, [(0, "0%"), (1, "100%")])]
     for number, (date, recorded, verdict) in enumerate(rows):
         tall = max(2.0, 44 * min(recorded, 1.0))
         parts.append(

@@ -16,8 +16,8 @@ from bundlekeel.core.calibration.thresholds import (
     Thresholds,
 )
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
-from bundlekeel.core.model.text_format import figure, numbered
-from bundlekeel.jobs.evidence import EvidenceInput, share
+from bundlekeel.core.model.text_format import figure, numbered, share
+from bundlekeel.jobs.evidence import EvidenceInput
 from bundlekeel.jobs.plots import Point, candidate_plot, day_bars, line_plot, week_map
 from bundlekeel.jobs.rules import JudgedDay
 from bundlekeel.jobs.selection import Selection
@@ -48,6 +48,8 @@ _NOT_COMPARED: Final = (
 )
 _STYLE: Final = """
 body { max-width: 1120px; }
+svg + :is(p, .scroll) { margin-top: 14px; }
+th, td.number { white-space: nowrap; } td.number small { white-space: normal; }
 circle.far { fill: var(--soft); opacity: .35; } circle.near { fill: var(--c0); opacity: .6; }
 circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
 .line.present { stroke: var(--c1); } .line.chosen { stroke: var(--good); }
@@ -94,10 +96,11 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
     )
     days = document.data.days
     parts = [
-        f"<p>Cluster {escape(document.cluster or '(not named)')}, made {_when(document.created_ms)}.</p>",
-        f"<p>{state}. {escape(shown.reason)}{'.' if shown.reason else ''} Strategy {escape(document.strategy)}; "
+        f"<p>Cluster {escape(document.cluster or '(not named)')}, made {_when(document.created_ms)} by "
+        f"{escape(document.software)}.</p>",
+        f"<p>{state}{': ' if shown.reason else ''}{escape(shown.reason)}. Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
-        f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
+        f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded.</p>",
         f"<p>{_HOW_TO_READ}</p>",
         *((_how_to_adopt(document, shown), _objections(shown.objections)) if changed else ()),
         _parameters(document),
@@ -171,12 +174,14 @@ def _evidence(document: Thresholds) -> str:
     columns |= evidence.strategies
     rows = [
         [f'<span title="{escape(_TITLES[name][1])}">{escape(_TITLES[name][0])}</span>']
-        + [_interval(getattr(measures, name)) for measures in columns.values()]
+        + [
+            _interval(getattr(measures, name), getattr(evidence.previous, name) if title == "difference" else None)
+            for title, measures in columns.items()
+        ]
         for name in (item.name for item in fields(HeldOutMeasures))
     ]
-    gain = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
     about = (
-        f"On {len(evidence.held_out)} days that the search did not see ({', '.join(evidence.held_out)}): moves {gain}. "
+        f"On {numbered(len(evidence.held_out), 'day')} that the search did not see ({', '.join(evidence.held_out)}). "
         f"Planned again each {figure(evidence.period_seconds)} s. What is found holds for balancers that plan so "
         f"often. Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; each block begins where "
         "bundles were recorded to be, and its warm-up is not counted. Unbroken: one run over all of these days."
@@ -184,10 +189,12 @@ def _evidence(document: Thresholds) -> str:
     return _section("Evidence", about, html.table(("", *columns), rows))
 
 
-def _interval(value: BootstrapInterval) -> str:
+def _interval(value: BootstrapInterval, before: BootstrapInterval | None) -> str:
+    """`before`: of a difference, to say it in percent, too."""
     mean, low, high = (figure(item, 3) for item in (value.mean, value.low, value.high))
+    part = f" ({share(value.mean, before.mean)})" if before is not None else ""
     # One run is one sample, without an interval.
-    return mean if low == high else f"{mean}<br><small>{low} to {high}</small>"
+    return f"{mean}{part}" if low == high else f"{mean}{part}<br><small>{low} to {high}</small>"
 
 
 def _candidates(shown: ReportInputs) -> str:
@@ -202,7 +209,10 @@ def _candidates(shown: ReportInputs) -> str:
         '<span><i style="background:var(--soft)"></i>other</span></p>'
     )
     body = candidate_plot(shown.points) + line_plot(labels, rows, "imbalance")
-    about = "Every candidate on the held-out days, then the imbalance block by block."
+    about = (
+        "Every candidate on the held-out days (further down: better balance, further left: fewer moves), then the "
+        "imbalance block by block."
+    )
     return _section("Candidates", about, key + body + _better(shown) if body else "")
 
 
@@ -219,8 +229,8 @@ def _better(shown: ReportInputs) -> str:
     )
     compared = "proposed" if proposed.kind == "chosen" else "in force"
     return (
-        f"<p>The plot has {numbered(len(rows), 'candidate')} with less imbalance than what is {compared} and with no "
-        f"more moves. Why each is not proposed:</p><ul>{listed}</ul>"
+        f"<p>The plot has {numbered(len(rows), 'candidate')} with less imbalance than what is {compared} "
+        f"({figure(proposed.y)}) and with no more moves. Why not proposed:</p><ul>{listed}</ul>"
     )
 
 
@@ -237,11 +247,11 @@ def _quality(judged: Sequence[JudgedDay]) -> str:
             escape(item.day.date),
             escape(item.verdict),
             f"{item.day.coverage:.1%}",
-            f"{item.day.cycles}",
+            figure(item.day.cycles),
             f"{item.day.longest_gap_minutes:.0f}",
             figure(item.day.imbalance, 3),
-            f"{item.day.moves}",
-            f"<small>{escape('; '.join(item.reasons))}</small>",
+            figure(item.day.moves),
+            escape("; ".join(item.reasons)),
         ]
         for item in judged[-MOST_ROWS:]
     ]
@@ -254,7 +264,12 @@ def _quality(judged: Sequence[JudgedDay]) -> str:
 
 
 def _week(values: Sequence[float | None]) -> str:
-    return _section("The week", "Traffic in and out of the whole cluster, UTC.", week_map(values))
+    known = [value / 1e6 for value in values if value is not None] or [0.0]
+    about = (
+        "Traffic in and out of the whole cluster by hour, UTC: "
+        f"from {figure(min(known), 3)} (pale) to {figure(max(known), 3)} MB/s (strong colour)."
+    )
+    return _section("The week", about, week_map(values))
 
 
 def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
@@ -265,19 +280,22 @@ def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
             figure(row["bytes_peak"] / 1e6, 3),
             _percent(row["volatility"]),
             _percent(row["growth"]),
-            f"{row['clients']:.0f}",
+            figure(round(row["clients"])),
             figure(row["moves_per_day"], 3),
             figure(row["clients_moved_per_day"], 3),
         ]
         for row in found
     ]
     traffic = ("namespace", "MB/s", "highest hour", "volatility", "growth a day")
-    about = f"The {MOST_ROWS} with the most traffic. Volatility: standard deviation of the hours over their mean."
+    about = (
+        f"At most {MOST_ROWS}, those with the most traffic. Highest hour: MB/s. Volatility: standard deviation of the "
+        "hours over their mean."
+    )
     return _section("Namespaces", about, html.table((*traffic, "clients", "moves a day", "clients moved a day"), rows))
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
+def _percent(part: float | None) -> str:
+    return "" if part is None else f"{part:.1%}"
 
 
 def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
@@ -295,8 +313,11 @@ def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
         ]
         for row in found[:MOST_ROWS]
     ]
-    heads = ("broker", "resource", "limit", "base", "per MB/s", "per 1000 msg/s", "error (% of the limit)")
-    about = "Usage by traffic, robust regression; the error is the median in hours that the fit did not see."
+    heads = ("broker", "resource", "limit", "base", "per MB/s", "per 1,000 msg/s", "error (% of the limit)")
+    about = (
+        "Usage by traffic, in the unit of the limit: base without traffic, and what a MB/s or 1,000 messages a second "
+        "add. Robust regression; the error is the median in hours that the fit did not see."
+    )
     more = f" The first {MOST_ROWS} of {len(found)} rows." if len(found) > MOST_ROWS else ""
     return _section("Capacity", about + more, html.table(heads, rows))
 
@@ -321,7 +342,7 @@ def points_of(told: EvidenceInput, chosen: Selection) -> list[Point]:
         kind = "present" if key == told.present.key else "chosen" if key == told.chosen.key else kind
         name = chosen.tried.candidates[key].name
         moves = whole.moves_per_day / 24
-        label = f"{name}: imbalance {whole.imbalance:.4f}, {moves:.2f} moves an hour"
+        label = f"{name}: imbalance {figure(whole.imbalance)}, {figure(moves, 3)} moves an hour"
         found.append(Point(x=moves, y=whole.imbalance, kind=kind, label=label))
     ranked = sorted(found, key=lambda point: (point.kind == "far", point.y))
     return ranked[:_MOST]

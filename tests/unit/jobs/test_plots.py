@@ -52,7 +52,7 @@ def test_better_points_are_explained() -> None:
         report.ReportInputs(points=points, reason="not confirmed: avg: low 17.5: 0.55 times the moves")
     )
     assert told.startswith(
-        "<p>The plot has 2 candidates with less imbalance than what is in force and with no more moves."
+        "<p>The plot has 2 candidates with less imbalance than what is in force (0.1) and with no more moves."
     )
     assert "17.5: imbalance 0.05: the one that these days were to confirm" in told
     assert "20: imbalance 0.06: the days of the search led to another one" in told and "low 5" not in told

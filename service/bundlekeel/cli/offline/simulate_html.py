@@ -183,7 +183,7 @@ def _axes(x: Axis, y: Axis) -> str:
     shares = [step * between for step in range(int(y.high / between + 1e-9) + 1)]
     every = _step(x.high)
     minutes = [place * every for place in range(int(x.high / every) + 1)]
-    return html.grid(x, y, [(share, f"{100 * share:.0f} %") for share in shares]) + "".join(
+    return html.grid(x, y, [(share, f"{share:.0%}") for share in shares]) + "".join(
         html.mark(x, x.at(minute), HEIGHT - 6, _clock(minute)) for minute in minutes
     )
 

@@ -337,7 +337,8 @@ def _about_time(document: Thresholds, rules: AdoptionRules, now_ms: int) -> list
         # A job at night rests on days that ended at midnight, so its data may be a day older than itself.
         allowed = rules.max_age_seconds + (_DAY_MS / 1000 if name.startswith("data") else 0.0)
         if age > allowed:
-            detail = f"{age / 3600:.1f} h old; at most {allowed / 3600:g} h are allowed"
+            hours, unit = (3600, "h") if age < 4 * 86_400 else (86_400, "days")
+            detail = f"{age / hours:,.1f} {unit} old; at most {allowed / hours:g} {unit} are allowed"
             found.append(Objection(code=Code.TOO_OLD, field=name, detail=detail))
     return found
 
