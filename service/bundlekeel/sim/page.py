@@ -76,12 +76,17 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(head: str, cell: str) -> str:
-    return f'<td{_side(cell)} data-head="{_TAGS.sub("", head)}">{cell}</td>'
+    return f'<td{_side(cell)} data-head="{_text(head)}">{cell}</td>'
 
 
 def _side(*cells: str) -> str:
     """Figures, and the head above some, stand at the right."""
-    return ' class="number"' if any(_NUMBER.match(_TAGS.sub(" ", cell).strip()) for cell in cells) else ""
+    return ' class="number"' if any(_NUMBER.match(_text(cell)) for cell in cells) else ""
+
+
+def _text(cell: str) -> str:
+    """Without tags; what a line break parts stays apart."""
+    return _TAGS.sub(" ", cell).strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,11 @@ def test_a_column_of_figures_is_headed_at_the_right() -> None:
     assert table(["limit"], [["not seen"], ["800 % of a core"]]).count('class="number"') == 2
 
 
+def test_a_head_of_two_lines_is_one_beside_a_cell() -> None:
+    """On a phone, where cells have their heads beside them."""
+    assert 'data-head="load jitter (moves)"' in table(["load jitter<br>(moves)"], [["3"]])
+
+
 @pytest.mark.parametrize(
     ("cell", "right"),
     [

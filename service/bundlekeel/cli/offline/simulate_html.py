@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
 import numpy as np
 
 from bundlekeel import __version__
-from bundlekeel.cli.offline.simulate_report import COLUMNS, NEVER, counts, figure, grouped, other_values
+from bundlekeel.cli.offline.simulate_report import (
+    COLUMNS,
+    NEVER,
+    PAIRS_TITLE,
+    counts,
+    figure,
+    grouped,
+    other_values,
+    pair_rows,
+)
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.sim import page as html
 from bundlekeel.sim.measures import OVER
 from bundlekeel.sim.page import Axis
+from bundlekeel.sim.pairs import PROPERTIES
 from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario
 
@@ -132,7 +143,7 @@ def _fault(run: Run) -> str:
 def _breakable(text: str) -> str:
     """A label, or a figure with its range below it, in lines so short that the last columns are in sight."""
     lines = escape(text).replace(" (", "<br><small>").replace(")", "</small>")
-    return lines.replace("+", "+<wbr>").replace("-", "-<wbr>")
+    return re.sub(r"[-+_]", r"\g<0><wbr>", lines)
 
 
 def _findings(rows: list[tuple[str, list[Run]]]) -> str:
@@ -144,6 +155,13 @@ def _findings(rows: list[tuple[str, list[Run]]]) -> str:
         for item in run.failed
     ]
     return f"<ul>{''.join(lines)}</ul>" if lines else ""
+
+
+def pairs_html(runs: Sequence[Run]) -> str:
+    """PIP-364's table."""
+    heads = ["combination", *(f"{escape(item.title)}<br>({escape(item.unit)})" for item in PROPERTIES)]
+    rows = [[_breakable(label), *map(escape, cells)] for label, cells in pair_rows(runs)]
+    return f"<section><h2>{escape(PAIRS_TITLE)}</h2>{html.table(heads, rows)}</section>"
 
 
 # --- one plot ------------------------------------------------------------------------------------------------

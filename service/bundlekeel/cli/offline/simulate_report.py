@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from statistics import median
 
 from rich.console import Group, RenderableType
@@ -13,7 +12,6 @@ from rich.text import Text
 
 from bundlekeel.cli.output import table
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.sim import page
 from bundlekeel.sim.measures import RunMeasures
 from bundlekeel.sim.pairs import PROPERTIES, PairProperty
 from bundlekeel.sim.run import Run
@@ -151,10 +149,10 @@ def as_json(runs: Sequence[Run]) -> Json:
 
 # --- PIP-364 ---------------------------------------------------------------------------------------------------
 
-TITLE = "PIP-364's five properties, measured (median over the seeds; smaller is better)"
+PAIRS_TITLE = "PIP-364's five properties, measured (median over the seeds; smaller is better)"
 
 
-def _rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+def pair_rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """A row a contender, a figure a property."""
     labels = dict.fromkeys(run.contender.label for run in runs)
     return [(label, [_text(_figure(runs, label, item)) for item in PROPERTIES]) for label in labels]
@@ -172,8 +170,8 @@ def _text(value: float) -> str:
 
 def pairs_table(runs: Sequence[Run]) -> RenderableType:
     """The table for a terminal."""
-    made = table("combination", *(f"{item.title}\n({item.unit})" for item in PROPERTIES), title=TITLE)
-    for label, cells in _rows(runs):
+    made = table("combination", *(f"{item.title}\n({item.unit})" for item in PROPERTIES), title=PAIRS_TITLE)
+    for label, cells in pair_rows(runs):
         made.add_row(label, *cells)
     return made
 
@@ -194,10 +192,3 @@ def pairs_json(runs: Sequence[Run]) -> Json:
             for label in labels
         ]
     }
-
-
-def pairs_html(runs: Sequence[Run]) -> str:
-    """The table for a page."""
-    heads = ["combination", *(f"{escape(item.title)}<br>({escape(item.unit)})" for item in PROPERTIES)]
-    rows = [[escape(label), *map(escape, cells)] for label, cells in _rows(runs)]
-    return f"<section><h2>{escape(TITLE)}</h2>{page.table(heads, rows)}</section>"
