@@ -249,10 +249,7 @@ def test_the_page_tells_failures_from_what_is_compared(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     assert invoke("03-step", "-s", "avg", "-s", "threshold", "--against", "native", "--html", str(page)).exit_code == 0
     body = page.read_text().partition("<body>")[2]
-    assert (
-        '<b class="good">avg, threshold: all as expected</b>. To compare with: native avg+avg, native threshold+'
-        in body
-    )
+    assert '<b class="good">avg · threshold: all as expected</b>. To compare with: native avg+avg · native ' in body
     assert "what these miss is grey, and no failure" in body
     assert body.count(">not held</b>") == 2 and 'class="bad"' not in body
 

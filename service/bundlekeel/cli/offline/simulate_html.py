@@ -81,7 +81,8 @@ def _verdict(runs: Sequence[Run]) -> str:
 
     def named(*, counted: bool, missed: bool) -> str:
         found = (run for run in runs if counts(run) == counted and (run.failed or not missed))
-        return escape(", ".join(dict.fromkeys(run.contender.label for run in found)))
+        # A label may have a comma of its own.
+        return escape(" · ".join(dict.fromkeys(run.contender.label for run in found)))
 
     failed, beside = named(counted=True, missed=True), named(counted=False, missed=True)
     said = (
@@ -143,7 +144,7 @@ def _fault(run: Run) -> str:
 def _breakable(text: str) -> str:
     """A label, or a figure with its range below it, in lines so short that the last columns are in sight."""
     lines = escape(text).replace(" (", "<br><small>").replace(")", "</small>")
-    return re.sub(r"[-+_]", r"\g<0><wbr>", lines)
+    return re.sub(r"[-+]", r"\g<0><wbr>", lines)
 
 
 def _findings(rows: list[tuple[str, list[Run]]]) -> str:
