@@ -254,6 +254,17 @@ def test_typed_refusals() -> None:
 
 
 @pytest.mark.parametrize(
+    ("days", "said"),
+    [(3, "72.0 h old; at most 60 h are allowed"), (1101, "1,101.0 days old; at most 2.5 days are allowed")],
+)
+def test_an_age_and_its_limit_have_one_unit(days: int, said: str) -> None:
+    """Hours, or days where hours would be many."""
+    stale = document()["data"] | {"from_ms": NOW_MS - (days + 14) * DAY_MS, "until_ms": NOW_MS - days * DAY_MS}
+    (found,) = checked(thresholds_of(document(data=stale)), Parameters(), RULES, NOW_MS)
+    assert found.detail == said
+
+
+@pytest.mark.parametrize(
     ("period", "cycle", "good"),
     [
         (60.0, 10.0, True),

@@ -50,6 +50,13 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + more
 
 
+def share(change: float, before: float) -> str:
+    """A change in percent; what was 0 has no percentage."""
+    if before <= 0:
+        return "as before" if change == 0 else f"{change:+.3g} from 0"
+    return f"{change / before:+z.1%}"
+
+
 def figure(value: float, digits: int = 4) -> str:
     """A number without an exponent: `12,300,000`, `0.0123`; at most so many significant digits where it is below 1,000,
     and `0` below a millionth."""

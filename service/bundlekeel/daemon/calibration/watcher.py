@@ -30,6 +30,7 @@ from bundlekeel.core.calibration.adoption import (
     taken_back,
 )
 from bundlekeel.core.calibration.thresholds import (
+    OVERRIDABLE,
     AdoptionRules,
     Number,
     Objection,
@@ -65,20 +66,6 @@ _log = structlog.get_logger(__name__)
 # At most one automatic adoption a night.
 NIGHT_MS: Final = 20 * 3_600_000
 OURSELVES: Final = "bundlekeel"
-# A person may override these; the others mean that it cannot be right.
-OVERRIDABLE: Final = frozenset(
-    {
-        Code.STEP_TOO_LARGE,
-        Code.TOO_OLD,
-        Code.TOO_LITTLE_HISTORY,
-        Code.POOR_COVERAGE,
-        Code.OTHER_VALUES,
-        Code.OTHER_INTERVAL,
-        Code.NOT_BETTER,
-        Code.WORSE_UNBROKEN,
-        Code.REVERTED,
-    }
-)
 _LANDED: Final = ("done", "landed_elsewhere", "released")
 
 
