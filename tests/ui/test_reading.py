@@ -55,6 +55,26 @@ def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None
 
 
 @pytest.mark.parametrize(
+    ("role", "says"),
+    [("leader", "now broker broker-0 carries"), ("follower", "now, as this sidecar sees it, broker broker-0 carries")],
+)
+def test_balanced_is_not_said_of_figures_that_are_uneven(open_page: Open, role: str, says: str) -> None:
+    """The verdict is the leader's at its last cycle, the figures are those that this sidecar has now: the headline says
+    which is which."""
+    with ServedFake() as served:
+        for name, score in zip(BROKERS, (0.19, 0.15, 0.07), strict=True):
+            served.fake.unread[name] = {"score_ratio": score, "state": "ok", "shares_load": True, "preallocated": []}
+        served.fake.change(cycle=cycle("Balanced"), role=role)
+        page = open_page(served.url)
+        expect(page.locator("#verdict")).to_have_text(
+            re.compile(
+                rf"^The last cycle found the brokers balanced; {says} 1\.39 times the mean \(19\s%.*14\s%\)\. "
+                r"No moves planned\.$"
+            )
+        )
+
+
+@pytest.mark.parametrize(
     ("amounts", "said"),
     [((0, 1, 0), "the bundle on the way has arrived"), ((1, 0, 2), "the 3 bundles on the way have arrived")],
 )
