@@ -6,7 +6,7 @@ import { type Broker, type State, type WhoAmI, keepToken, token } from "./api";
 import { type Answer, type Connection, restart, useClock } from "./live";
 import { type Operation, OperationDialog } from "./operations";
 import { Dialog, Notice, Reload, Said } from "./parts";
-import { MODES, clock, count, duration, moment, obstacle, onTheWay, shortNames, verdict } from "./words";
+import { MODES, clock, count, duration, moment, obstacle, onTheWay, verdict } from "./words";
 
 const OLD_SECONDS = 60;
 const SHOWN_BROKERS = 3;
@@ -190,15 +190,11 @@ const CONNECTIONS: Record<Connection, string> = {
 };
 
 /** Opens the panel of what is named: why it is where it is. */
-function Find(props: { brokers: Broker[] }) {
+function Find() {
   const [text, setText] = useState("");
   const submit = (event: Event) => {
     event.preventDefault();
-    const name = text.trim();
-    // A broker also by its name as the bars have it.
-    const short = shortNames(props.brokers);
-    const broker = props.brokers.find((row) => row.broker === name || short(row.broker) === name);
-    if (name) openPanel(broker ? "broker" : "name", broker?.broker ?? name);
+    if (text.trim()) openPanel("name", text.trim());
   };
   return (
     <form class="find" role="search" onSubmit={submit}>
@@ -228,7 +224,7 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
         <button type="button" class="more" aria-expanded={open} onClick={() => setOpen(!open)}>
           {open ? "Less" : "More"}
         </button>
-        <Find brokers={props.brokers ?? []} />
+        <Find />
         <span class="controls">
           {props.who?.mutations && <PauseControl state={state} />}
           <Account who={props.who} />

@@ -3,12 +3,12 @@
 import { useState } from "preact/hooks";
 import { type Panel, PanelLink, closePanel } from "./address";
 import type { OperationsView, Place } from "./answers";
-import { type Bundle, type Move, type WhoAmI, type Why, part } from "./api";
+import { type Broker, type Bundle, type Move, type WhoAmI, type Why, part } from "./api";
 import { BundleName } from "./bars";
-import { useAnswer } from "./live";
+import { type Answer, useAnswer } from "./live";
 import { BrokerOperations, TransferDialog } from "./operations";
 import { Drawer, Loaded, Missing, Said, mayNotChange } from "./parts";
-import { dated, messages, percent, rate, sentence, words } from "./words";
+import { dated, messages, percent, rate, sentence, shortNames, words } from "./words";
 
 function Reasons(props: { path: string }) {
   const answer = useAnswer<Why>(`${props.path}/why`);
@@ -259,8 +259,13 @@ function NameDrawer(props: { name: string; move?: Move; who: WhoAmI | null }) {
   );
 }
 
-export function PanelOf(props: { panel: Panel; who: WhoAmI | null }) {
+/** A broker may be named as the bars name it, and as the `name` of an address, too. */
+export function PanelOf(props: { panel: Panel; who: WhoAmI | null; brokers: Answer<Broker[]> }) {
   const { name, of } = props.panel;
-  if (of === "broker") return <BrokerDrawer broker={name} who={props.who} />;
+  const { data, problem } = props.brokers;
+  if (!name.includes("/") && !data && !problem) return null; // not known yet: the brokers are being asked for
+  const short = shortNames(data ?? []);
+  const found = data?.find((row) => row.broker === name || short(row.broker) === name)?.broker;
+  if (found || of === "broker") return <BrokerDrawer broker={found ?? name} who={props.who} />;
   return <NameDrawer name={name} move={planned.moves.find((row) => row.bundle === name)} who={props.who} />;
 }
