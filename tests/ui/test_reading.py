@@ -258,6 +258,31 @@ def test_the_journal_is_searched(open_page: Open) -> None:
         )
 
 
+def test_quiet_cycles_are_one_line(open_page: Open) -> None:
+    """Cycles that move nothing, whatever else is between them: how many, and until when; those that plan moves stand
+    alone."""
+    with ServedFake() as served:
+        codes = ("Balanced", "HitCount", "Unsettled", "HitCount", "Overloaded", "Balanced")
+        served.fake.records = [
+            {"kind": "cycle", "wall_ms": NOW_MS + 2000 * at, "code": code, "planned": code == "Overloaded"}
+            | {"sentence": f"cycle of {code}"}
+            for at, code in enumerate(codes)
+        ]
+        served.fake.records.insert(2, move(3000))
+        page = open_page(served.url)
+        view(page, "Journal")
+        entries = page.locator(".entry")
+        expect(entries).to_have_count(4)
+        expect(entries.nth(1)).to_contain_text("cycle of Overloaded")
+        expect(entries.nth(2)).to_contain_text("moved number 3000")
+        until = page.evaluate("ms => new Date(ms).toLocaleTimeString('en-GB', {timeZoneName: 'short'})", NOW_MS + 6000)
+        expect(entries.last).to_contain_text(
+            re.compile(rf"cycle of Balanced \(and 3 cycles like it, until .*{until}\)$")
+        )
+        page.get_by_label("Show").select_option("cycles")
+        expect(entries).to_have_count(6 + 1)  # the fake has one answer for all kinds
+
+
 def test_a_dialog_can_be_left(tokens: Tokens, open_page: Open) -> None:
     """By Cancel beside the button that acts, which looks the part where clients notice; heavy bundles come first."""
     with ServedSidecar(loads=LOADS, tokens=tokens) as served:
