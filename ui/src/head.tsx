@@ -188,6 +188,11 @@ const CONNECTIONS: Record<Connection, string> = {
   locked: "signed out",
 };
 
+/** Lines do not end within a name. */
+function Unbroken(props: { text: string }) {
+  return <>{props.text.split(/([\w.:-]*\w-[\w.:-]*\w)/).map((piece, place) => (place % 2 ? <span class="whole">{piece}</span> : piece))}</>;
+}
+
 /** The first of these names, and how many more there are. */
 function some(names: string[]): string {
   const more = names.length - SHOWN_NAMES;
@@ -245,7 +250,7 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
         </span>
       </div>
       <p class="verdict" id="verdict">
-        {props.brokers ? verdict(state, props.brokers) : "Asking the sidecar …"}
+        {props.brokers ? <Unbroken text={verdict(state, props.brokers)} /> : "Asking the sidecar …"}
       </p>
       {state.cycle && (
         <p class="sentence">

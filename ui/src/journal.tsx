@@ -83,7 +83,7 @@ function Gain(props: { predicted: number; realised: number; outcome: string }) {
 }
 
 /** A move's owner is named only where it is not the destination, which the line has already. */
-function said(row: JournalRecord): string {
+export function said(row: JournalRecord): string {
   const sentence = row.sentence ?? "";
   const ending = `, owned by ${row.destination}`;
   return row.kind === "move" && row.landed_on === row.destination && sentence.endsWith(ending)
@@ -234,7 +234,7 @@ export function JournalView() {
           </select>
         </label>
         <label>
-          <span>With broker, bundle, person or word</span>
+          <span>Broker, bundle, person or word</span>
           <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} />
         </label>
         <Time label="From" value={since} set={anew(setSince)} />
