@@ -98,6 +98,7 @@ def test_what_if(watched: ServedSidecar, open_page: Open) -> None:
     expect(pairs).to_have_count(2)
     expect(pairs.filter(has_text=short(HOT))).to_contain_text(re.compile(r"4\d\.\d\s%"))
     expect(page.get_by_text("This is a what-if")).to_be_visible()
+    expect(page.get_by_text("The busiest broker is at")).not_to_contain_text(re.compile(r"\d%"))
     page.get_by_label("Strategy").select_option("threshold")
     page.get_by_role("button", name="Plan with these changes").click()
     expect(page.get_by_text("with strategy threshold")).to_be_visible()

@@ -22,6 +22,9 @@ PHONE = NARROW | {"width": 390, "height": 844}
 ENDING = ".pulsar-broker-headless.pulsar-prod.svc.cluster.local:8080"
 # Of an element: how far its content is wider than it is.
 HIDDEN = "element => element.scrollWidth - element.clientWidth"
+# Of an element: the text of its paragraphs that is in nothing smaller, whose lines may end anywhere.
+LOOSE = """element => [...element.querySelectorAll('p')].flatMap(p => [...p.childNodes])
+    .filter(node => node.nodeType === Node.TEXT_NODE).map(node => node.data).join('')"""
 
 
 def move(at: int, **more: Any) -> dict[str, Any]:
@@ -281,7 +284,7 @@ def test_the_journal_is_searched(open_page: Open) -> None:
         expect(page.locator(".entry.effect")).to_have_count(0)
         expect(entries.first).to_contain_text("Effect: helped. The peak of the two brokers went down by 20.0")
         expect(entries.first).to_contain_text(re.compile(r"from 10\.4\s% to 10\.1\s% of its capacity"))
-        page.get_by_label("Broker, bundle, person or word").fill("orders/42")
+        page.get_by_label("Broker, bundle, person, word").fill("orders/42")
         expect(entries).to_have_count(1)
         with page.expect_download() as saved:
             page.get_by_role("button", name="Save as JSON Lines").click()
@@ -334,6 +337,8 @@ def test_a_dialog_can_be_left(tokens: Tokens, open_page: Open) -> None:
         dialog = page.get_by_role("dialog", name=f"Drain {HOT}")
         moves = dialog.get_by_role("list", name="Moves").get_by_role("listitem")
         expect(moves.first).to_contain_text("20.0 MB/s")
+        loose = dialog.get_by_role("region", name="Dry run").evaluate(LOOSE)
+        assert ":8080" not in loose, "no line ends within a broker's name"
         colour = "element => getComputedStyle(element).backgroundColor"
         calm = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--accent')")
         assert dialog.get_by_role("button", name="Drain this broker").evaluate(colour) != calm

@@ -234,7 +234,7 @@ export function JournalView() {
           </select>
         </label>
         <label>
-          <span>Broker, bundle, person or word</span>
+          <span>Broker, bundle, person, word</span>
           <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} />
         </label>
         <Time label="From" value={since} set={anew(setSince)} />
