@@ -168,6 +168,7 @@ class BalancerService:
             acting_obstacle=obstacle.code.value if obstacle else None,
             acting_detail=obstacle.detail if obstacle else "",
             takeover=p.shared_state.takeover.view() if p.shared_state.takeover is not None else None,
+            takeover_known=p.shared_state.takeover_known,
             settling=p.outage.view(),
         )
 
