@@ -13,6 +13,7 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.core.model.codes import Code, explain
+from bundlekeel.core.model.names import is_system_bundle
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.operations import OperationsView
@@ -438,6 +439,8 @@ def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
 def _place(row: Place, gap: str = ", ") -> Text:
     going = f" (going to {row.preallocated_to})" if row.preallocated_to else ""
     text = Text(row.state, style=_GOOD if row.state == "owned" else _WARN).append(going, style=_DIM)
+    if row.state == "unowned" and is_system_bundle(row.bundle):
+        text.append(" (a system bundle: its owner may not be recorded, see `bundlekeel why`)", style=_DIM)
     if row.topic_exists is False:
         text.append(f"{gap}the topic does not exist yet", style=_WARN)
     return text.append(f"{gap}{entry_words(row.channel)}", style=_DIM) if row.channel else text

@@ -74,6 +74,13 @@ def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
     assert wiring.calls == [("where", "orders")]
 
 
+def test_where_says_that_the_owner_of_a_system_bundle_may_not_be_recorded(wiring: FakeWiring) -> None:
+    """Brokers of the extensible load manager hold such bundles without an entry, and report them."""
+    row = {**wiring.where(None, "orders", "")[1], "bundle": "pulsar/system/0x00000000_0xffffffff"}
+    wiring.where = lambda *_: [row]  # type: ignore[method-assign]
+    assert "unowned (a system bundle" in " ".join(invoke(wiring, "where", "orders").stdout.split())
+
+
 @pytest.mark.parametrize("output", ["table", "wide", "json"])
 def test_j08_where_by_a_listener(wiring: FakeWiring, output: str) -> None:
     """Its address instead of the broker's own, and its name beside it."""
