@@ -235,7 +235,7 @@ def _mark(row: Check) -> Text:
 
 def change(answer: Json, _: TableLayout) -> RenderableType:
     """`takeover` and `handback`: a line a broker, then the warnings and who splits from now on."""
-    made = table("broker", "before", "after", "as wanted", "detail")
+    made = table("broker", "sheds before", "sheds after", "as wanted", "detail")
     for row in answer["brokers"]:
         mark = Text("yes", style="green") if row["ok"] else Text("NO", style="red")
         made.add_row(row["broker"], _value(row["before"]), _value(row["after"]), mark, row["detail"])

@@ -74,6 +74,12 @@ def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
     assert wiring.calls == [("where", "orders")]
 
 
+def test_a_takeovers_table_says_what_was_true_before(wiring: FakeWiring) -> None:
+    """After a partial takeover the brokers still shed: `true` is as wanted."""
+    shown = invoke(wiring, "takeover", "--dry-run").stdout
+    assert "sheds before" in shown and "sheds after" in shown
+
+
 def test_where_says_that_the_owner_of_a_system_bundle_may_not_be_recorded(wiring: FakeWiring) -> None:
     """Brokers of the extensible load manager hold such bundles without an entry, and report them."""
     row = {**wiring.where(None, "orders", "")[1], "bundle": "pulsar/system/0x00000000_0xffffffff"}
