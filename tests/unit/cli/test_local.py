@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import subprocess
@@ -19,6 +20,7 @@ from bundlekeel import __version__
 from bundlekeel.cli import units
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.examples import EXAMPLES
+from bundlekeel.cli.session import period
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from dev.cli_page import cli_page
 from tests.support.fake_wiring import FakeWiring
@@ -276,6 +278,12 @@ def test_times_have_their_zone(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setenv("TZ", "Asia/Tokyo")
         time.tzset()
         assert units.moment(0) == "1970-01-01 09:00:00 JST" and units.moment(0, short=True) == "01-01 09:00:00 JST"
+        now_ms = time.time_ns() // 1_000_000_000 * 1000
+        utc = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC).strftime(units.LONG)
+        for text in (units.moment(now_ms), units.moment(now_ms, short=True), utc):
+            assert period(text, None)["since_ms"] == now_ms  # as tables print it
+        last = period("12-31 23:59:59 JST", None)["since_ms"]
+        assert last is not None and now_ms - 366 * 86_400_000 <= last <= now_ms
     time.tzset()
 
 
