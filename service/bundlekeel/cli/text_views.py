@@ -121,8 +121,9 @@ def _times(before: int) -> str:
 
 
 def _sentence(row: Json, *, below: bool) -> str:
-    text = str(row.get("sentence") or "")
-    return f"{text}\nby {row['by']}: {row.get('reason') or ''}" if below and row.get("by") else text
+    # Of a move that landed where it was to go the other columns say as much.
+    text = "" if (row.get("kind"), row.get("outcome")) == ("move", "done") else str(row.get("sentence") or "")
+    return f"{text}\nby {row['by']}: {row.get('reason') or ''}".strip() if below and row.get("by") else text
 
 
 def _what(row: Json, layout: TableLayout) -> str:

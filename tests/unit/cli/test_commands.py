@@ -154,7 +154,7 @@ def test_at_80_columns_no_name_is_torn(
     text = sidecar.run(*command.split(), "-o", output).stdout
     words = {word for line in text.splitlines() for word in line.split()}
     names = {"brokers": ["broker", "Overloaded", *BROKERS], "bundles": ["CoolDown", "0x90000000", *BROKERS[:3]]}
-    names |= {"journal": ["landed", "planned", BROKERS[0]], "plan": ["0x10000000", *BROKERS]}
+    names |= {"journal": ["recommends", BROKERS[0], BROKERS[2]], "plan": ["0x10000000", *BROKERS]}
     names |= {
         "quota ls": ["group", "t:acme", "settings"],
         "quota show acme": ["persistent://acme/orders/new", "BudgetOfRates"],
