@@ -37,7 +37,9 @@ def told(reason: str | None) -> str | None:
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.", callback=told)]
 ReasonToActOption = Annotated[str, typer.Option("--reason", help="Why; needed with --yes, and kept in the journal.")]
-ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; the login name by default.")]
+ByOption = Annotated[
+    str, typer.Option("--by", metavar="NAME", help="Who asks, for the journal; the login name by default.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
