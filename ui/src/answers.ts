@@ -1378,8 +1378,10 @@ export interface State {
   store: StoreView;
   /** the strategy, which decides what moves */
   strategy: string;
-  /** the last takeover; null: there was none */
+  /** the last takeover; null: there was none, if `takeover_known` */
   takeover: TakeoverView | null;
+  /** whether this sidecar could read the record of the last takeover */
+  takeover_known: boolean;
   /** since this process began */
   uptime_seconds: number;
   /** this sidecar's release */

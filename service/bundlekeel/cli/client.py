@@ -52,6 +52,7 @@ _OPTIONS = {
     "since_ms": "--since",
     "until_ms": "--until",
     "limit": "--limit",
+    "state": "--state",
 }
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
@@ -213,6 +214,9 @@ class Client:
     def _unreachable(self, why: str) -> CliError:
         """What was tried, and what was not."""
         address = self.address
+        if "WRONG_VERSION_NUMBER" in why:
+            text = f"what answers at {address} does so without TLS; is it {address.url.replace('https', 'http', 1)}?"
+            return CliError(text, UNREACHABLE)
         tried = f", and there is no socket {address.absent_socket}" if address.absent_socket else ""
         others = "--url or --socket" if address.config else "--url, --socket or -c"
         text = f"no sidecar answers at {address} ({why}){tried}"
@@ -248,8 +252,11 @@ class Client:
             detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
         for fault in told.get("errors") or [told]:
             field = str(fault.get("field"))
-            if option := _OPTIONS.get(field.partition(".")[0]):
-                detail = re.sub(rf"(^|; ){re.escape(field)}(?=:| = )", rf"\1{option}", detail)
+            head, _, key = field.partition(".")
+            if option := _OPTIONS.get(head):
+                # Of several `--set` the key says which.
+                named = f"{option} {key}".replace("\\", r"\\") if head == "parameters" else option
+                detail = re.sub(rf"(^|; ){re.escape(field)}(?=:| = )", rf"\1{named}", detail)
         if told.get("allowed") and told["allowed"] not in detail:
             detail += f" (allowed: {told['allowed']})"
         code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)

@@ -10,7 +10,7 @@ from bundlekeel.core.guard.scope import matching_bundles, pattern_for
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.names import bundle_for_hash, namespace_of
-from bundlekeel.core.model.plan import Move, Plan, Refusal, Split
+from bundlekeel.core.model.plan import Move, Plan, Refusal, Split, Verdict
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import clock_text, numbered, unknown_broker
 from bundlekeel.core.operations.relocation import RULES
@@ -125,11 +125,11 @@ async def _bundle_of(name: str, metadata: Metadata) -> str:
 def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     plan = given.cycle.report.plan if given.cycle.report else None
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
-    verdict = next((item for item in plan.brokers if item.broker == name), None) if plan else None
+    verdict = _verdict(plan, name)
     moves = [move for move in plan.moves if name in (move.source, move.target)] if plan else []
     # The broker's own first: ending what holds the whole cluster would not fill a broker that is drained.
     blocks = [*_asked(name, given.desired), *_paused(snapshot, given, broker=name), *_closed(given, moves)]
-    codes, change = list(blocks), _broker_change(plan)
+    codes, change = list(blocks), _broker_change(plan, name)
     if excluded is not None:
         sentence = f"{name} is left out: its report cannot be used ({excluded.code} {excluded.detail})"
         change = "let it report its load again: `bundlekeel doctor` tests each broker"
@@ -187,16 +187,23 @@ def _example(refusals: list[Refusal]) -> str:
     return first if len(refusals) == 1 else f"{numbered(len(refusals), 'bundle')}, the first one {first}"
 
 
-def _broker_change(plan: Plan | None) -> str:
+def _verdict(plan: Plan | None, broker: str) -> Verdict | None:
+    return next((item for item in plan.brokers if item.broker == broker), None) if plan else None
+
+
+def _broker_change(plan: Plan | None, broker: str) -> str:
     if plan is None:
         return "wait for the first plan"
-    if plan.verdict.code is Code.HIT_COUNT:
+    code, own = plan.verdict.code, _verdict(plan, broker)
+    if code is Code.HIT_COUNT and own is not None and own.code is Code.BALANCED:
+        code = own.code  # other brokers wait for fresh reports
+    if code is Code.HIT_COUNT:
         return "wait for the remaining fresh reports: the difference has to last"
     if plan.moves:
         return f"nothing to do: the plan moves {numbered(len(plan.moves), 'bundle')}"
-    if plan.verdict.code is Code.SOLE_BROKER:
+    if code is Code.SOLE_BROKER:
         return "nothing to do: bundles can move as soon as there is another broker"
-    if plan.verdict.code is Code.BALANCED:
+    if code is Code.BALANCED:
         return "nothing to do: a larger difference to the other brokers would change it"
     return plan.verdict.sentence
 
@@ -326,7 +333,7 @@ def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
     stands = f"that broker is at {before}, the mean at {mean:.1%}; {plan.verdict.sentence}"
     if load.score_before <= mean:
         return stands, "nothing to do: brokers below the mean are not relieved"
-    return stands, _broker_change(plan)
+    return stands, _broker_change(plan, broker)
 
 
 def _paused(snapshot: Snapshot, given: WhyInput, *, bundle: str = "", broker: str = "") -> list[CodeView]:

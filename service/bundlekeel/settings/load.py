@@ -119,6 +119,8 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
         if section and path[0] == "capacity" and path[-1] in children(path):
             what = "the first level of capacity names brokers"
             allowed = f'"*": {{{path[-1]}: {value}}} for all of them, or an id, host:port, in place of "*"'
+    if what == "not allowed" and isinstance(value, dict):
+        what = "keys below it are not allowed"
     if allowed == "":
         known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))
         allowed = next((row.allowed for row in known_rows if row is not None), "")

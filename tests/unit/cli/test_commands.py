@@ -154,7 +154,7 @@ def test_at_80_columns_no_name_is_torn(
     text = sidecar.run(*command.split(), "-o", output).stdout
     words = {word for line in text.splitlines() for word in line.split()}
     names = {"brokers": ["broker", "Overloaded", *BROKERS], "bundles": ["CoolDown", "0x90000000", *BROKERS[:3]]}
-    names |= {"journal": ["landed", "planned", BROKERS[0]], "plan": ["0x10000000", *BROKERS]}
+    names |= {"journal": ["recommends", BROKERS[0], BROKERS[2]], "plan": ["0x10000000", *BROKERS]}
     names |= {
         "quota ls": ["group", "t:acme", "settings"],
         "quota show acme": ["persistent://acme/orders/new", "BudgetOfRates"],
@@ -312,11 +312,12 @@ def test_settings_and_help_are_whole_at_80_columns(
     assert "they miss is shown, but is no failure." in sidecar.run("simulate", "--help", to="none").stdout
 
 
-@pytest.mark.parametrize("command", ["plan", "simulate", "quota set", "config init", "verdicts", "drain"])
+@pytest.mark.parametrize("command", ["plan", "simulate", "quota set", "config init", "bundles", "drain"])
 def test_help_has_no_types_of_the_program(sidecar: Sidecar, command: str) -> None:
-    """A text is `<text>`, repeatable or not, and a number is a number."""
+    """A number is a number; what a text is, repeatable or not, is said by its name, as `--broker BROKER`."""
     shown = sidecar.run(*command.split(), "--help", to="none").stdout
-    assert "<text>" in shown and not re.findall(r"<str>|<int|<float|list\[", shown)
+    assert "-n " not in shown or re.search(r"--namespace +-n +NAMESPACE", shown)
+    assert not re.findall(r"<str>|<text>|<int|<float|list\[", shown)
 
 
 def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:

@@ -51,6 +51,14 @@ def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> No
     assert "by bob: release" in said(replace(taken, active=False, ended=ended))
 
 
+def test_status_says_what_it_has_not_read_yet(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Started while the metadata store is away, it knows neither a takeover nor moves, and claims nothing."""
+    unread = replace(sidecar.service.state(), takeover=None, takeover_known=False, cycle=None)
+    monkeypatch.setattr(sidecar.service, "state", lambda: unread)
+    said = " ".join(sidecar.run("status").stdout.split())
+    assert "takeover not known yet" in said and "moves open not known yet" in said
+
+
 def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:
     """They are what `where` and `unload` need; a line only where there are some."""
     state = sidecar.service.state

@@ -281,6 +281,10 @@ class TestCommand:
         assert (checked.exit_code, checked.stdout, checked.stderr) == (0, "ok\n", "")
         again = self.invoke(*least, "--file", str(file))
         assert again.exit_code == 2 and "exists already; another name: --file" in again.stderr
+        named = self.invoke(*least, str(tmp_path / "named"))  # as `config check FILE`
+        assert named.exit_code == 0 and (tmp_path / "named").read_text() == minimal.read_text()
+        both = self.invoke(*least, str(tmp_path / "one"), "--file", str(file))
+        assert both.exit_code == 2 and "give one of them" in both.stderr
         (tmp_path / "token").write_text("x")
         more = ["--token-file", "token", "--nic-gbps", "10", "--api-host", "0.0.0.0", "--file", str(tmp_path / "all")]
         assert self.invoke(*least, *more).exit_code == 0

@@ -109,6 +109,9 @@ _QUESTIONS: Final = {
 @config_app.command()
 @guarded
 def init(
+    file: Annotated[
+        Path | None, typer.Argument(help="Where to write; without it bundlekeel.yaml. What exists is not overwritten.")
+    ] = None,
     cluster: Annotated[str | None, typer.Option(help="The brokers' clusterName.")] = None,
     metadata_store: Annotated[str | None, typer.Option(help="The brokers' metadataStoreUrl.")] = None,
     token_file: Annotated[str | None, typer.Option(help="File with a super-user's token.")] = None,
@@ -116,9 +119,7 @@ def init(
         str | None, typer.Option(metavar="GBIT", help="Network card of a broker, Gbit/s; 0: the brokers report it.")
     ] = None,
     api_host: Annotated[str | None, typer.Option(help="Address that the API listens on.")] = None,
-    file: Annotated[Path, typer.Option("--file", help="Where to write; an existing file is not overwritten.")] = Path(
-        "bundlekeel.yaml"
-    ),
+    option: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The same as FILE.")] = None,
     elsewhere: ElsewhereOption = False,
 ) -> None:
     """Write a settings file of few lines from five answers, in mode `recommend`: it changes nothing in the cluster.
@@ -127,6 +128,9 @@ def init(
     unless given.
     """
     given = dict(zip(_QUESTIONS, (cluster, metadata_store, token_file, nic_gbps, api_host), strict=True))
+    if file is not None and option is not None:
+        raise CliError(f"FILE {file} and --file {option} each name the file to write: give one of them", USAGE)
+    file = file or option or Path("bundlekeel.yaml")
     if file.exists():
         raise CliError(f"{file} exists already; another name: --file", USAGE)
     ask = cluster is None or metadata_store is None

@@ -171,7 +171,8 @@ class State(Answer):
     acting: Annotated[bool, Doc("whether this sidecar carries out what it plans")]
     acting_obstacle: Annotated[str | None, Doc("the code of why not")]
     acting_detail: Annotated[str, Doc("what exactly: which brokers, or who and why; empty: the code says it all")]
-    takeover: Annotated[TakeoverView | None, Doc("the last takeover; null: there was none")]
+    takeover: Annotated[TakeoverView | None, Doc("the last takeover; null: there was none, if `takeover_known`")]
+    takeover_known: Annotated[bool, Doc("whether this sidecar could read the record of the last takeover")] = True
     settling: Annotated[SettlingView | None, Doc("after an outage: what is waited for")]
 
 

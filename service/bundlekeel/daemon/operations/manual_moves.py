@@ -21,7 +21,7 @@ from bundlekeel.core.model.errors import (
     NotFound,
     StoreError,
 )
-from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.core.model.names import is_system_bundle, parse_bundle
 from bundlekeel.core.model.plan import Move, Refusal, Split
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered, unknown_broker
@@ -240,7 +240,9 @@ class ManualMoves:
         except CodecError as error:
             raise StoreError(f"who owns {bundle} cannot be read: {error}") from error
         if owner is None:
-            raise Conflict(f"{bundle}: {EXPLANATIONS[Code.UNOWNED]}", difference=[Code.UNOWNED.value])
+            # Extensible brokers hold such bundles without an entry in the channel: no lookup assigns them.
+            code = Code.SYSTEM_BUNDLE if is_system_bundle(bundle) else Code.UNOWNED
+            raise Conflict(f"{bundle}: {EXPLANATIONS[code]}", difference=[code.value])
         if owner.disabled:
             raise Conflict(f"{bundle}: {EXPLANATIONS[Code.IN_TRANSIT]}", difference=[Code.IN_TRANSIT.value])
         return owner.broker_id

@@ -431,8 +431,8 @@ def _partial_takeover_warnings(namespaces: Sequence[str]) -> list[str]:
     if not namespaces:
         return []
     return [
-        f"only {', '.join(namespaces)} are taken over; the brokers shed everything else, and place new bundles of "
-        "these in turn (RoundRobinBrokerSelector) instead of by load"
+        f"the takeover is of {', '.join(namespaces)} only; the brokers shed everything else, and place new bundles "
+        "there in turn (RoundRobinBrokerSelector) instead of by load"
     ]
 
 

@@ -107,6 +107,11 @@ class SharedState:
         """Whether we lead now, by our own deadline."""
         return self._leadership.leading
 
+    @property
+    def takeover_known(self) -> bool:
+        """Whether `takeover` is what is stored, so that None means that there was none."""
+        return self._takeover_seen and not self.unreadable.get(TAKEOVER)
+
     def wall_ms(self) -> int:
         """The wall clock that what is stored here carries."""
         return self._clock.wall_ms()

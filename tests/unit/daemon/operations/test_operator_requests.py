@@ -262,6 +262,16 @@ async def test_wishes_are_asked_for_again_while_an_unreadable_document_is_a_paus
     assert other.service.state().paused is None and B1 in other.shared_state.desired.cordons
 
 
+async def test_a_resume_that_ended_nothing_is_no_deed() -> None:
+    """`summary` would list it under people; whoever asked is in the records of kind audit."""
+    service = (await FakeSidecar(FakeCluster()).lead()).service
+    await service.resume(**WHO)
+    assert await service.journal(10, kind="request") == []
+    await service.pause(**WHO, seconds=None)
+    await service.resume(**WHO)
+    assert [record["what"] for record in await service.journal(10, kind="request")] == ["pause", "resume"]
+
+
 async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
     """Whoever can reach the store may write; the next leader finds it."""
     leader, other = await both()

@@ -337,7 +337,7 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
     assert {(row.detail, row.values[SHEDDING]) for row in shown.brokers} == {("would leave t/ns to us", "true")}
     taken = await takeover(context, split=False, reason="try it", by="ann", namespaces=NAMES)
     assert shown.warnings == taken.warnings
-    assert taken.complete and "t/ns are taken over" in taken.warnings[0]
+    assert taken.complete and "the takeover is of t/ns only" in taken.warnings[0]
     assert SHEDDING not in cluster.model.dynamic
     assert name_set(cluster.model.dynamic[EXCLUDED]) == {"t/ns"} | ({"x/y"} if before == "x/y" else set())
     found = await read_record(context.coordination)

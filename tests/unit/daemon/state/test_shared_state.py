@@ -137,6 +137,17 @@ async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
     assert (state.shared.cycle, state.desired.mode) == (2, "observe")
 
 
+async def test_whether_a_takeover_is_known_is_told_apart_from_none() -> None:
+    """Before the store has been read, or while the record cannot be read, nobody can say that there is none."""
+    sidecar = FakeSidecar(FakeCluster())
+    assert not sidecar.service.state().takeover_known
+    await sidecar.lead()
+    assert sidecar.service.state().takeover_known and sidecar.service.state().takeover is None
+    await sidecar.coordination.write_shared(TAKEOVER, b"torn", version=None)
+    await sidecar.shared_state.refresh()
+    assert not sidecar.service.state().takeover_known
+
+
 async def test_moves_that_could_not_be_read_are_read_again() -> None:
     """Although the state that told of them has been read and stays as it is."""
     leader = await FakeSidecar(FakeCluster()).lead()
