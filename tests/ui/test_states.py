@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from bundlekeel.core.model.errors import Conflict, Forbidden
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import BrokerView, EndedView, State, StoreView, TakeoverView
+from bundlekeel.daemon.answers.picture import BrokerView, EndedView, State, TakeoverView
 from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.service import PlanRequest, Service
 from bundlekeel.daemon.answers.summary import ALWAYS, Period
@@ -131,7 +131,7 @@ TAKEOVERS: dict[str, tuple[Json, str]] = {
         {"takeover": replace(TAKEN, active=False, ended=ENDED)},
         "Takeover ended: the brokers shed by their own settings",
     ),
-    "not read": ({"store": StoreView(connected=False, session_seconds=0.0)}, "Takeover not known"),
+    "not read": ({"takeover_known": False}, "Takeover not known yet"),
 }
 
 

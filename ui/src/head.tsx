@@ -202,8 +202,7 @@ function some(names: string[]): string {
 /** Whether the brokers' own shedding is taken over, wholly or in part. */
 function takeover(state: State): string {
   const last = state.takeover;
-  // Also so where the store was not read yet.
-  if (!last && !state.store.connected) return "not known";
+  if (!state.takeover_known) return "not known yet";
   if (!last?.active) return `${last ? "ended" : "none"}: the brokers shed by their own settings`;
   return last.namespaces.length ? `only ${some(last.namespaces)}` : "the whole cluster";
 }
