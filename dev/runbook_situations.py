@@ -326,7 +326,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "hot": Situation(),
     "hot, recommend": Situation(state={"mode_ceiling": "recommend"}),
     "overloaded": Situation(
-        why=("92.0% against a mean of 84.0%",
+        why=("92.0%, hot: low 8/8, high 2/2 fresh reports",
              f"{HOT} is hot, but a broker that took a bundle would be above 85% itself; add brokers"),
         codes=(
             _code(Code.TARGET_OVERLOADED, f"4 bundles, the first one {BUNDLE} limit 85%; until the load changes"),

@@ -170,10 +170,10 @@ def _active(context: Context, hits: dict[str, Hits], low: float) -> set[int]:
 
 def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active: set[int]) -> list[Verdict]:
     found, mean, params = [], context.mean, context.params
-    against, pair = f"against a mean of {mean:.1%}", "the broker it is paired with"
+    against, within = f"against a mean of {mean:.1%}", f"within {low:.1%} of its partner"
     for row, (broker, score) in enumerate(zip(context.snapshot.brokers.ids, context.draft.score.tolist(), strict=True)):
         hit = hits.get(broker)
-        code, text = Code.BALANCED, f"{score:.1%}, less than {low:.1%} from {pair}"
+        code, text = Code.BALANCED, f"{score:.1%}, {within}"
         if row in active:
             code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
             text = f"{score:.1%} {against}"
@@ -182,7 +182,8 @@ def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active
         elif hit is not None:
             code = Code.HIT_COUNT
             text = (
-                f"{score:.1%}, {'above' if hit.side == 'hot' else 'below'} {pair}: {_seen(hit.low, hit.high, params)}"
+                f"{score:.1%}, {hit.side}: low {hit.low}/{params.avg_hit_count_low}, "
+                f"high {hit.high}/{params.avg_hit_count_high} fresh reports"
             )
         elif abs(score - mean) >= low:
             # The other one of its pair is the same, or there is none: that makes it no less out of line.
@@ -190,11 +191,6 @@ def _broker_verdicts(context: Context, hits: dict[str, Hits], low: float, active
             text = f"{score:.1%} {against}; no partner differs enough"
         found.append(Verdict(code, text, broker, hit.low if hit else 0, hit.high if hit else 0))
     return found
-
-
-def _seen(low: int, high: int, params: Parameters) -> str:
-    counts = f"seen in {low} of {params.avg_hit_count_low} fresh reports"
-    return f"{counts} (large difference: {high} of {params.avg_hit_count_high})"
 
 
 def _spread(context: Context) -> float:
@@ -205,10 +201,14 @@ def _spread(context: Context) -> float:
 def _idle_verdict(context: Context, waiting: list[Verdict], low: float) -> Verdict:
     spread = _spread(context)
     if waiting:
+        params = context.params
         seen = max((item.hits_low for item in waiting), default=0)
         high = max((item.hits_high for item in waiting), default=0)
-        differ = f"{numbered(len(waiting), 'broker', 'differ')} by up to {spread:.1%} (>= {low:.1%})"
-        return Verdict(code=Code.HIT_COUNT, sentence=f"{differ}; {_seen(seen, high, context.params)}")
+        text = (
+            f"{numbered(len(waiting), 'broker', 'differ')} by up to {spread:.1%} (>= {low:.1%}); seen in {seen} of "
+            f"{params.avg_hit_count_low} fresh reports (large difference: {high} of {params.avg_hit_count_high})"
+        )
+        return Verdict(code=Code.HIT_COUNT, sentence=text)
     if context.unsettled and spread >= low:
         text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show the last moves"
         return Verdict(code=Code.UNSETTLED, sentence=text)
