@@ -179,6 +179,9 @@ def _of_security(settings: Settings) -> list[str]:
     if not api.auth.on and api.host not in LOOPBACK:
         what = "not set, so everybody who reaches the port may read all and ask for dry runs"
         found.append(_warning("api.auth.tokens_file", None, what, "a file of tokens; `bundlekeel token new`"))
+    if settings.reviewed and not api.auth.on:
+        what = "without api.auth people name themselves, so one person can propose and approve"
+        found.append(_warning("review", settings.review, what, "a file of tokens in api.auth.tokens_file"))
     if not api.auth.on and api.socket is None:
         what = "null, and api.auth is not set, so no route changes anything: nobody can pause, set the mode or drain"
         found.append(_warning("api.socket", None, what, "a path, or a file of tokens in api.auth.tokens_file"))

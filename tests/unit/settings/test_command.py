@@ -46,6 +46,14 @@ class TestCommand:
             "10: strategy: null is not allowed",
         ]
 
+    def test_a_review_without_names_is_warned_of(self, tmp_path: Path) -> None:
+        """Without authentication one person can propose under one name and approve under another."""
+        file = tmp_path / "keel.yaml"
+        for auth, warned in (("", True), ("api: {auth: {tokens_file: none}}\n", False)):
+            file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\nreview: required\n{auth}")
+            told = self.invoke("check", str(file), "--elsewhere")
+            assert told.exit_code == 0 and ("people name themselves" in told.stderr) == warned
+
     def test_values_that_contradict_each_other_are_warned_of(self, tmp_path: Path) -> None:
         """Each alone is allowed; together one of them is useless, or nothing moves."""
         file = tmp_path / "keel.yaml"
