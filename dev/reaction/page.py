@@ -199,8 +199,8 @@ _CONDITIONS = (
     "TransferShedder while their standard deviation is above 0.25 ([why that is coarse]"
     "(../strategies/transfer.md#when-it-fails)), AvgShedder on pairs that are 15 or 40 points apart ([its rules]"
     "(../strategies/avg.md)). The scores at the end were not recorded, so a row that ended uneven does not show "
-    "whether the shedder was slow or had reached its own aim. A run without moves is one in which the condition was not "
-    "met for as long as the shedder asks."
+    "whether the shedder was slow or had reached its own aim. A run without moves is one in which the condition was "
+    "not met for as long as the shedder asks."
 )
 
 
