@@ -65,11 +65,11 @@ A dry run says what would be done, and has a `hash` of it. Then the same is aske
 carries it out as a task:
 
 ```sh
-ask="curl -sS --unix-socket bundlekeel.sock -H Content-Type:application/json"
-$ask -d '{}' http://localhost/api/v1/plans                                                    # a plan, its hash
-$ask -d '{"reason": "ticket 4711"}' http://localhost/api/v1/plans/5f0c3a1be2d4977a/execute    # 202: task, state
-$ask http://localhost/api/v1/tasks/t-1                                                        # until it has ended
-$ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/t-1/stop                       # no further move
+ask() { curl -sS --unix-socket bundlekeel.sock -H Content-Type:application/json "$@"; }
+ask -d '{}' http://localhost/api/v1/plans                                                    # a plan, its hash
+ask -d '{"reason": "ticket 4711"}' http://localhost/api/v1/plans/5f0c3a1be2d4977a/execute    # 202: task, state
+ask http://localhost/api/v1/tasks/t-1                                                        # until it has ended
+ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/t-1/stop                       # no further move
 ```
 
 - **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
@@ -118,7 +118,9 @@ while address:
   `/journal` begins at the oldest record of this one, so records of that millisecond come twice. A page of one
   millisecond is followed by what is before it: take a `limit` above the records of a millisecond.
 - Without `since_ms` and `until_ms`, `/verdicts` and `/journal` know the newest 2,000 records of all kinds; with one of
-  them they read the journal's files (the newest 32 MiB), as their next pages do."""
+  them they read the journal's files (the newest 32 MiB), as their next pages do.
+- A time that is not set (an end that a person sets, something that has not happened yet) is null or 0, as its field
+  says; treat both as none."""
 
 
 def api_page() -> str:
@@ -197,20 +199,23 @@ def _schema_name(schema: dict[str, Any]) -> str:
     return next((item["$ref"].rpartition("/")[2] for item in options if "$ref" in item), "")
 
 
-_EXAMPLES = """\
+_EXAMPLES = f"""\
 One request a route, once with curl and once with [httpx](https://www.python-httpx.org/); where answers and fields are
 described: [HTTP API](api.md). Reads go to the TCP port (`api.port`), changes to the unix socket (`api.socket`), which
 needs no credentials. Where `api.auth` is configured both go to the TCP port with a token of the role that is named:
 `curl -H "Authorization: Bearer $TOKEN"`, and `headers` as below. What moves bundles is a dry run until `execute` is
 true. Each answer is made up, about what is asked, in the form of a sidecar's; its lists are cut after the first item,
-unless they are figures or names.
+unless they are figures or names. A sidecar answers within {REQUEST_SECONDS:.0f} s, at the latest with 504; httpx alone
+gives up after 5 s, and then the outcome of a change is unknown: hence `timeout`.
 
 ```python
 import httpx
 
-headers = {}  # {"Authorization": f"Bearer {token}"}
-tcp = httpx.Client(base_url="http://127.0.0.1:8090", headers=headers)
-unix = httpx.Client(transport=httpx.HTTPTransport(uds="bundlekeel.sock"), base_url="http://localhost")
+headers = {{}}  # {{"Authorization": f"Bearer {{token}}"}}
+tcp = httpx.Client(base_url="http://127.0.0.1:8090", headers=headers, timeout={REQUEST_SECONDS + 5:.0f})
+unix = httpx.Client(
+    transport=httpx.HTTPTransport(uds="bundlekeel.sock"), base_url="http://localhost", timeout={REQUEST_SECONDS + 5:.0f}
+)
 ```"""
 
 

@@ -1666,7 +1666,7 @@ export interface WhoAmI {
   mode: "observe" | "recommend" | "act";
   /** whether you may change something here */
   mutations: boolean;
-  /** what it is now */
+  /** the role of the sidecar; `your_role` is that of the caller */
   role: "leader" | "follower" | "bench";
   /** the release it runs */
   version: string;

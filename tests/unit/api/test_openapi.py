@@ -14,6 +14,7 @@ import pytest
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
+from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.core.model.codes import Code
 from bundlekeel.daemon.execution.intents import OutcomeWord
 from bundlekeel.daemon.operations.reviews import ACTIONS
@@ -21,7 +22,7 @@ from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
 from bundlekeel.settings.quotas import QuotaSettings
 from bundlekeel.settings.sections import CalibrationSettings
-from dev.api_page import examples_page
+from dev.api_page import api_page, examples_page
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
 
@@ -286,6 +287,21 @@ async def test_the_examples_work_and_leave_no_route_out(document: dict[str, Any]
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8090") as client:
             for call in (call for call in calls if call.startswith(f"{name}.")):
                 assert (await eval(call, {name: client})).status_code in (200, 202), call
+
+
+def test_a_client_of_the_page_waits_for_the_answer() -> None:
+    """Longer than a sidecar takes: who gives up before does not know whether a change was carried out."""
+    made: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(import httpx.*?)\n```", examples_page(), re.DOTALL)[0], made)
+    for name in ("tcp", "unix"):
+        with made[name] as client:
+            assert client.timeout.read > REQUEST_SECONDS
+
+
+def test_the_reference_defines_its_shell_function_for_every_shell() -> None:
+    """zsh does not split `$ask` into words."""
+    script = re.findall(r"```sh\n(.*?)\n```", api_page(), re.DOTALL)[0]
+    assert "$ask" not in script and script.startswith("ask() {") and '"$@"' in script
 
 
 def test_curl_asks_the_same(document: dict[str, Any]) -> None:
