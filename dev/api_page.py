@@ -15,9 +15,10 @@ import httpx
 
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
 from bundlekeel.api.app import UNITS, create_app, openapi_document
-from bundlekeel.api.problems import KINDS, TYPE_PREFIX
+from bundlekeel.api.problems import KINDS, TYPE_PREFIX, problem
 from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, LOOK_SECONDS, EventStreams
 from bundlekeel.api.shield import REQUEST_SECONDS
+from bundlekeel.core.model.errors import CONFLICTS
 from bundlekeel.daemon.answers.service import PlanRequest
 from dev import NOTE
 from dev.markdown import table
@@ -51,7 +52,7 @@ known are refused. Each route leads to its [example](api-examples.md) with curl 
 
 _PROBLEMS = """\
 Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`. A conflict (409) adds
-`difference`.
+`code`, the reason, and `difference`, the reasons as text.
 
 A wrong value (422) adds `errors`: for each fault `field`, `reason`, and, where they are known, `value` (what was given)
 and `allowed`. `field`, `value` and `allowed` beside `errors` are those of the first fault. A request is compared with
@@ -137,7 +138,22 @@ def api_page() -> str:
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
     problems = ((status, f"`{slug}`", when) for (status, slug), when in KINDS.items())
     lines += table(["status", "type", "when"], problems)
+    lines += ["", *_conflict()]
     return "\n".join(lines) + "\n"
+
+
+def _conflict() -> list[str]:
+    """A 409 as an example, and its codes."""
+    bundle = "shop/orders/0x00000000_0x80000000"
+    what = f"{bundle} would no longer move"
+    text = f"the inputs changed since the plan was made: {what}"
+    body = bytes(problem(409, "conflict", text, code="changed", difference=[what]).body)
+    return [
+        *("A conflict:", "", "```json", json.dumps(json.loads(body), indent=1), "```", ""),
+        "`code` is the [code](codes.md) that all refusals have, such as `CoolDown`; else it is one of these words:",
+        "",
+        *table(["code", "what it means"], ((f"`{code}`", text) for code, text in CONFLICTS.items())),
+    ]
 
 
 def _tags(document: dict[str, Any]) -> list[dict[str, Any]]:

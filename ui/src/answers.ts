@@ -1016,9 +1016,11 @@ export interface PlanView {
 export interface Problem {
   /** with a wrong value: `allowed` of the first of `errors` */
   allowed: string | null;
+  /** with a conflict: its reason, a code of docs/reference/codes.md or a word of docs/reference/api.md */
+  code: string | null;
   /** what is wrong, in words */
   detail: string;
-  /** with a conflict: what changed */
+  /** with a conflict: the reasons, as text */
   difference: (string)[] | null;
   /** with a wrong value (422): every fault */
   errors: (FieldFault)[] | null;

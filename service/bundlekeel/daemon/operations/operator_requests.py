@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.codes import LASTING, explain, overridable
+from bundlekeel.core.model.codes import LASTING, Code, explain, overridable, reason_of
 from bundlekeel.core.model.errors import (
     AdminApiError,
     ConfigError,
@@ -295,9 +295,10 @@ class OperatorRequests:
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
         if not operator_request:
             said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
-            allowed = verb != "split" and overridable({item.code for item in answer.refusals})
+            codes = {item.code for item in answer.refusals}
+            allowed = verb != "split" and overridable(codes)
             way = "; override_cool_down (--override-cool-down) allows it" if allowed else ""
-            raise Conflict(f"not carried out: {'; '.join(said)}{way}", difference=said)
+            raise Conflict(f"not carried out: {'; '.join(said)}{way}", code=reason_of(codes), difference=said)
         left = await self.review_store.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
@@ -315,7 +316,9 @@ class OperatorRequests:
         """Begin no further move of a task."""
         known = await self.task(task)
         if known.state in _ENDED:
-            raise Conflict(f"task {task} is {known.state} already", difference=[f"state {known.state}"])
+            raise Conflict(
+                f"task {task} is {known.state} already", code="wrong-state", difference=[f"state {known.state}"]
+            )
         operator_request = self._operator_request(reason, by)
 
         def stopped(desired: Desired) -> Desired:
@@ -364,6 +367,7 @@ class OperatorRequests:
         if not set(self._registered()) - {broker, *desired.drains, *desired.cordons}:
             raise Conflict(
                 f"no other broker is open to bundles: all but {broker} are drained or cordoned; uncordon one first",
+                code="last-broker",
                 difference=["no broker is left"],
             )
 
@@ -428,7 +432,8 @@ def _as_stored(given: str, stored: Mapping[str, Any]) -> str:
 
 def _open_to_bundles(desired: Desired, broker: str) -> None:
     if broker in desired.drains or broker in desired.cordons:
-        raise Conflict(f"{broker} is cordoned or drained; uncordon it first", difference=["cordoned"])
+        text = f"{broker} is cordoned or drained; uncordon it first"
+        raise Conflict(text, code=Code.CORDONED.value, difference=["cordoned"])
 
 
 def _nothing_comes(broker: str, found: PlanResult, share: float) -> str:
