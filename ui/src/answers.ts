@@ -360,16 +360,28 @@ export interface EndedView {
 export interface ExcludedView {
   /** how many known bundles it matches now; none yet may be meant so */
   bundles: number | null;
+  /** who asked; empty: an earlier release set it */
+  by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
 
 /** What is left alone. */
 export interface ExclusionView {
+  /** who asked; empty: an earlier release set it */
+  by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
@@ -898,6 +910,12 @@ export interface PersonView {
 export interface PinView {
   /** a bundle: tenant/namespace/range */
   bundle: string;
+  /** who asked; empty: an earlier release set it */
+  by: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
@@ -908,6 +926,12 @@ export interface PinnedView {
   broker: string | null;
   /** a bundle: tenant/namespace/range */
   bundle: string;
+  /** who asked; empty: an earlier release set it */
+  by: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
