@@ -15,9 +15,10 @@ import httpx
 
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
 from bundlekeel.api.app import UNITS, create_app, openapi_document
-from bundlekeel.api.problems import KINDS, TYPE_PREFIX
+from bundlekeel.api.problems import KINDS, TYPE_PREFIX, problem
 from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, LOOK_SECONDS, EventStreams
 from bundlekeel.api.shield import REQUEST_SECONDS
+from bundlekeel.core.model.errors import CONFLICTS
 from bundlekeel.daemon.answers.service import PlanRequest
 from dev import NOTE
 from dev.markdown import table
@@ -51,7 +52,7 @@ known are refused. Each route leads to its [example](api-examples.md) with curl 
 
 _PROBLEMS = """\
 Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`. A conflict (409) adds
-`difference`.
+`code`, the reason, and `difference`, the reasons as text.
 
 A wrong value (422) adds `errors`: for each fault `field`, `reason`, and, where they are known, `value` (what was given)
 and `allowed`. `field`, `value` and `allowed` beside `errors` are those of the first fault. A request is compared with
@@ -65,11 +66,11 @@ A dry run says what would be done, and has a `hash` of it. Then the same is aske
 carries it out as a task:
 
 ```sh
-ask="curl -sS --unix-socket bundlekeel.sock -H Content-Type:application/json"
-$ask -d '{}' http://localhost/api/v1/plans                                                    # a plan, its hash
-$ask -d '{"reason": "ticket 4711"}' http://localhost/api/v1/plans/5f0c3a1be2d4977a/execute    # 202: task, state
-$ask http://localhost/api/v1/tasks/t-1                                                        # until it has ended
-$ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/t-1/stop                       # no further move
+ask() { curl -sS --unix-socket bundlekeel.sock -H Content-Type:application/json "$@"; }
+ask -d '{}' http://localhost/api/v1/plans                                                    # a plan, its hash
+ask -d '{"reason": "ticket 4711"}' http://localhost/api/v1/plans/5f0c3a1be2d4977a/execute    # 202: task, state
+ask http://localhost/api/v1/tasks/t-1                                                        # until it has ended
+ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/t-1/stop                       # no further move
 ```
 
 - **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
@@ -118,7 +119,9 @@ while address:
   `/journal` begins at the oldest record of this one, so records of that millisecond come twice. A page of one
   millisecond is followed by what is before it: take a `limit` above the records of a millisecond.
 - Without `since_ms` and `until_ms`, `/verdicts` and `/journal` know the newest 2,000 records of all kinds; with one of
-  them they read the journal's files (the newest 32 MiB), as their next pages do."""
+  them they read the journal's files (the newest 32 MiB), as their next pages do.
+- A time that is not set (an end that a person sets, something that has not happened yet) is null or 0, as its field
+  says; treat both as none."""
 
 
 def api_page() -> str:
@@ -135,7 +138,22 @@ def api_page() -> str:
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
     problems = ((status, f"`{slug}`", when) for (status, slug), when in KINDS.items())
     lines += table(["status", "type", "when"], problems)
+    lines += ["", *_conflict()]
     return "\n".join(lines) + "\n"
+
+
+def _conflict() -> list[str]:
+    """A 409 as an example, and its codes."""
+    bundle = "shop/orders/0x00000000_0x80000000"
+    what = f"{bundle} would no longer move"
+    text = f"the inputs changed since the plan was made: {what}"
+    body = bytes(problem(409, "conflict", text, code="changed", difference=[what]).body)
+    return [
+        *("A conflict:", "", "```json", json.dumps(json.loads(body), indent=1), "```", ""),
+        "`code` is the [code](codes.md) that all refusals have, such as `CoolDown`; else it is one of these words:",
+        "",
+        *table(["code", "what it means"], ((f"`{code}`", text) for code, text in CONFLICTS.items())),
+    ]
 
 
 def _tags(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -197,20 +215,23 @@ def _schema_name(schema: dict[str, Any]) -> str:
     return next((item["$ref"].rpartition("/")[2] for item in options if "$ref" in item), "")
 
 
-_EXAMPLES = """\
+_EXAMPLES = f"""\
 One request a route, once with curl and once with [httpx](https://www.python-httpx.org/); where answers and fields are
 described: [HTTP API](api.md). Reads go to the TCP port (`api.port`), changes to the unix socket (`api.socket`), which
 needs no credentials. Where `api.auth` is configured both go to the TCP port with a token of the role that is named:
 `curl -H "Authorization: Bearer $TOKEN"`, and `headers` as below. What moves bundles is a dry run until `execute` is
 true. Each answer is made up, about what is asked, in the form of a sidecar's; its lists are cut after the first item,
-unless they are figures or names.
+unless they are figures or names. A sidecar answers within {REQUEST_SECONDS:.0f} s, at the latest with 504; httpx alone
+gives up after 5 s, and then the outcome of a change is unknown: hence `timeout`.
 
 ```python
 import httpx
 
-headers = {}  # {"Authorization": f"Bearer {token}"}
-tcp = httpx.Client(base_url="http://127.0.0.1:8090", headers=headers)
-unix = httpx.Client(transport=httpx.HTTPTransport(uds="bundlekeel.sock"), base_url="http://localhost")
+headers = {{}}  # {{"Authorization": f"Bearer {{token}}"}}
+tcp = httpx.Client(base_url="http://127.0.0.1:8090", headers=headers, timeout={REQUEST_SECONDS + 5:.0f})
+unix = httpx.Client(
+    transport=httpx.HTTPTransport(uds="bundlekeel.sock"), base_url="http://localhost", timeout={REQUEST_SECONDS + 5:.0f}
+)
 ```"""
 
 

@@ -360,16 +360,28 @@ export interface EndedView {
 export interface ExcludedView {
   /** how many known bundles it matches now; none yet may be meant so */
   bundles: number | null;
+  /** who asked; empty: an earlier release set it */
+  by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
 
 /** What is left alone. */
 export interface ExclusionView {
+  /** who asked; empty: an earlier release set it */
+  by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
@@ -898,6 +910,12 @@ export interface PersonView {
 export interface PinView {
   /** a bundle: tenant/namespace/range */
   bundle: string;
+  /** who asked; empty: an earlier release set it */
+  by: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
@@ -908,6 +926,12 @@ export interface PinnedView {
   broker: string | null;
   /** a bundle: tenant/namespace/range */
   bundle: string;
+  /** who asked; empty: an earlier release set it */
+  by: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
@@ -1016,9 +1040,11 @@ export interface PlanView {
 export interface Problem {
   /** with a wrong value: `allowed` of the first of `errors` */
   allowed: string | null;
+  /** with a conflict: its reason, a code of docs/reference/codes.md or a word of docs/reference/api.md */
+  code: string | null;
   /** what is wrong, in words */
   detail: string;
-  /** with a conflict: what changed */
+  /** with a conflict: the reasons, as text */
   difference: (string)[] | null;
   /** with a wrong value (422): every fault */
   errors: (FieldFault)[] | null;
@@ -1666,7 +1692,7 @@ export interface WhoAmI {
   mode: "observe" | "recommend" | "act";
   /** whether you may change something here */
   mutations: boolean;
-  /** what it is now */
+  /** the role of the sidecar; `your_role` is that of the caller */
   role: "leader" | "follower" | "bench";
   /** the release it runs */
   version: string;

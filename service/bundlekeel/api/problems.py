@@ -62,7 +62,7 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
         409,
         "conflict",
     ): "it cannot be done as things are now: a plan whose inputs changed, a move that the guard refuses, the "
-    "last open broker; `difference` lists what",
+    "last open broker; `code` is the reason, `difference` the reasons as text",
     (413, "too-large"): "the body is too large",
     (415, "not-json"): "the Content-Type is not `application/json`",
     (421, "wrong-host"): "the Host header names another server",
@@ -164,7 +164,7 @@ def _members(error: Exception) -> dict[str, Any]:
     if isinstance(error, ConfigError):
         return of_faults([fault(error.field, str(error), error.value, error.allowed)])
     if isinstance(error, Conflict):
-        return {"difference": error.difference}
+        return {"code": error.code, "difference": error.difference}
     return {}
 
 

@@ -9,6 +9,8 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bundlekeel.api.problems import KINDS, TYPE_PREFIX
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CONFLICTS
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import PlanRequest
@@ -184,5 +186,10 @@ class Problem(BaseModel):
     field: str | None = Field(default=None, description="with a wrong value: `field` of the first of `errors`")
     value: Any = Field(default=None, description="with a wrong value: `value` of the first of `errors`")
     allowed: str | None = Field(default=None, description="with a wrong value: `allowed` of the first of `errors`")
-    difference: list[str] | None = Field(default=None, description="with a conflict: what changed")
+    code: str | None = Field(
+        default=None,
+        description="with a conflict: its reason, a code of docs/reference/codes.md or a word of docs/reference/api.md",
+        json_schema_extra={"x-extensible-enum": [*CONFLICTS, *Code]},
+    )
+    difference: list[str] | None = Field(default=None, description="with a conflict: the reasons, as text")
     errors: list[FieldFault] | None = Field(default=None, description="with a wrong value (422): every fault")

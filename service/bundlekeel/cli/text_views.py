@@ -269,7 +269,7 @@ def pairs(answer: Json, _: TableLayout) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    ever = "resumed" if "since_ms" in answer else "for good"
+    ever = "for good" if answer.keys() & {"bundle", "pattern"} else "resumed"
     for key, value in answer.items():
         shown = ever if key == "until_ms" and not value else _value(value)
         grid.add_row(key.removesuffix("_ms"), units.moment(value) if key.endswith("_ms") and value else shown)

@@ -21,7 +21,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES, lasts
 from bundlekeel.daemon.listings import obstacles
 from bundlekeel.daemon.operations.where import bundle_named, exists, topic_named
-from bundlekeel.daemon.state.documents import Desired
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest
 from bundlekeel.ports import Metadata, Ownership
 
 # What a person does about a code, where waiting is not enough.
@@ -64,7 +64,6 @@ _ENDS: dict[Code, str] = {
     Code.SYSTEM_BUNDLE: "permanently",
     Code.EXCLUDED: "until the exclusion is taken out of the settings",
     Code.NOT_TAKEN_OVER: "until its namespace is taken over",
-    Code.PINNED: "until somebody ends it",
     Code.HAS_POLICY: "until the setting or the policy changes",
     Code.POLICY_FORBIDS: "until its policies or the brokers change",
     Code.POLICY_UNREADABLE: "until the policy can be read",
@@ -277,14 +276,15 @@ def _action(code: Code, bundle: str) -> str:
 
 def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, given: WhyInput) -> str:
     """When a code that holds a bundle of a broker ends, as a phrase. `frees_ms`: where the guard knows it, or 0."""
-    plan_input = given.cycle.plan_input(snapshot)
+    plan_input, desired = given.cycle.plan_input(snapshot), given.desired
+    if code is Code.PINNED:
+        return _asked_end(desired.pinned.get(bundle, 0), desired.pinned_by.get(bundle))
     if code is Code.EXCLUDED:
         excluded = plan_input.guard.excluded
         pattern = pattern_for(excluded, given.now_ms, bundle, (broker,))
         if not pattern:
             return _ENDS[code]
-        ends = excluded[pattern]
-        return f"{pattern}, {f'until {clock_text(ends)}' if ends else 'until somebody ends it'}"
+        return f"{pattern}, {_asked_end(excluded[pattern], desired.excluded_by.get(pattern))}"
     if code is Code.QUARANTINED:
         pairs = plan_input.guard.quarantined.items()
         frees_ms = min((until for (source, _), until in pairs if source == broker), default=0)
@@ -311,6 +311,12 @@ def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot
         seconds = max(0.0, (last - given.now_ms) / 1000 + given.interval_seconds)
         return f"next turn in {seconds:.0f} s"
     return _ENDS.get(code, "until the load changes")
+
+
+def _asked_end(until_ms: int, asked: OperatorRequest | None) -> str:
+    """When a pin or an exclusion ends, and who asked for it, which earlier releases did not store."""
+    end = f"until {clock_text(until_ms)}" if until_ms else "until somebody ends it"
+    return f"{end}, by {asked.by}: {asked.reason}" if asked else end
 
 
 def _joined(detail: str, end: str) -> str:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any, get_args
 
 import httpx
 import pytest
 
+import bundlekeel.daemon
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
+from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CONFLICTS
 from bundlekeel.daemon.execution.intents import OutcomeWord
 from bundlekeel.daemon.operations.reviews import ACTIONS
 from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
 from bundlekeel.settings.quotas import QuotaSettings
 from bundlekeel.settings.sections import CalibrationSettings
-from dev.api_page import examples_page
+from dev.api_page import api_page, examples_page
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
 
@@ -119,6 +124,21 @@ def test_the_document_knows_every_kind_of_problem(document: dict[str, Any]) -> N
     """As the table of the reference page has them."""
     kinds = document["components"]["schemas"]["Problem"]["properties"]["type"]["x-extensible-enum"]
     assert kinds == [f"{TYPE_PREFIX}{kind}" for _, kind in KINDS] and len(kinds) > 20
+
+
+def test_every_conflict_of_the_api_has_a_code_that_the_document_knows(document: dict[str, Any]) -> None:
+    """Clients tell "plan anew" from "wait" by it. Left out: what no request is answered with."""
+    known = document["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"]
+    assert known == [*CONFLICTS, *Code]
+    silent = {"executions.py", "takeover.py", "uninstall.py"}  # tasks of the leader, and commands without the API
+    written, lacking = set(), list[str]()
+    for file in Path(bundlekeel.daemon.__file__).parent.rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id == "Conflict" and file.name not in silent:
+                codes = [word.value for word in call.keywords if word.arg == "code"]
+                written |= {code.value for code in codes if isinstance(code, ast.Constant)}
+                lacking += [] if codes else [f"{file.name}:{call.lineno}"]
+    assert written == CONFLICTS.keys() and lacking == []
 
 
 def test_probes_name_their_parameter(document: dict[str, Any]) -> None:
@@ -286,6 +306,21 @@ async def test_the_examples_work_and_leave_no_route_out(document: dict[str, Any]
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8090") as client:
             for call in (call for call in calls if call.startswith(f"{name}.")):
                 assert (await eval(call, {name: client})).status_code in (200, 202), call
+
+
+def test_a_client_of_the_page_waits_for_the_answer() -> None:
+    """Longer than a sidecar takes: who gives up before does not know whether a change was carried out."""
+    made: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(import httpx.*?)\n```", examples_page(), re.DOTALL)[0], made)
+    for name in ("tcp", "unix"):
+        with made[name] as client:
+            assert client.timeout.read > REQUEST_SECONDS
+
+
+def test_the_reference_defines_its_shell_function_for_every_shell() -> None:
+    """zsh does not split `$ask` into words."""
+    script = re.findall(r"```sh\n(.*?)\n```", api_page(), re.DOTALL)[0]
+    assert "$ask" not in script and script.startswith("ask() {") and '"$@"' in script
 
 
 def test_curl_asks_the_same(document: dict[str, Any]) -> None:

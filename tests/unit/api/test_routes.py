@@ -217,7 +217,7 @@ async def test_a_wrong_body_names_the_field(http: httpx.AsyncClient, body: Any, 
 
 ERRORS = [
     (NotFound("no such plan"), 404),
-    (Conflict("changed", difference=["b-1 is gone"]), 409),
+    (Conflict("changed", code="changed", difference=["b-1 is gone"]), 409),
     (Forbidden("mode is recommend"), 403),
     (ConfigError("wrong", field="strategy", value="x", allowed="avg"), 422),
     (StoreError("suspended"), 503),
@@ -240,7 +240,7 @@ async def test_errors_become_problems(
     assert told["detail"] == ("strategy = 'x': wrong" if isinstance(error, ConfigError) else str(error))
     assert told["type"].startswith("urn:bundlekeel:problem:")
     if isinstance(error, Conflict):
-        assert told["difference"] == ["b-1 is gone"]
+        assert (told["code"], told["difference"]) == ("changed", ["b-1 is gone"])
     if isinstance(error, ConfigError):
         assert (told["field"], told["value"], told["allowed"]) == ("strategy", "x", "avg")
     assert ("retry-after" in answer.headers) == (status == 503)

@@ -181,7 +181,7 @@ class WhoAmI(Answer):
     """Which sidecar answers, and what it would let you do here."""
 
     member: Annotated[str, Doc("the name of the sidecar that answers")]
-    role: Annotated[Role, Doc("what it is now")]
+    role: Annotated[Role, Doc("the role of the sidecar; `your_role` is that of the caller")]
     version: Annotated[str, Doc("the release it runs")]
     mode: Annotated[Mode, Doc("the mode in force")]
     mutations: Annotated[bool, Doc("whether you may change something here")]

@@ -365,16 +365,19 @@ async def test_every_block_of_a_bundle_tells_its_end() -> None:
     names = list(cluster.shares)
     later = sidecar.clock.wall_ms() + 3_600_000
     pinned, ever, left_alone, *_ = names
+    asked = OperatorRequest(by="ann", reason="disks", since_ms=1)
     sidecar.shared_state.desired = Desired(
         pinned={pinned: later, ever: 0},
+        pinned_by={pinned: asked},
         excluded={f"b:{left_alone}": later},
-        cordons={BROKERS[2]: OperatorRequest(by="ann", reason="disks", since_ms=1)},
+        excluded_by={f"b:{left_alone}": asked},
+        cordons={BROKERS[2]: asked},
     )
     await sidecar.cycle.turn()
     sidecar.clock.offset += 10
     told = {name: await sidecar.service.why(name) for name in names}
     ends = {name: {code.code: code.detail for code in answer.codes} for name, answer in told.items()}
-    until = f"until {clock_text(later)}"
+    until = f"until {clock_text(later)}, by ann: disks"
     assert ends[pinned] == {"Pinned": until} and ends[ever] == {"Pinned": "until somebody ends it"}
     assert ends[left_alone] == {"Excluded": f"b:{left_alone}, {until}"}
     assert ends[names[-1]] == {"Idle": "until it carries traffic"}

@@ -139,10 +139,11 @@ async def test_the_last_broker_is_not_drained() -> None:
     service = leader.service.requests
     await service.drain(B1, dry_run=False, **WHO)
     await service.cordon(B2, **WHO)
-    with pytest.raises(Conflict, match="no other broker"):
+    with pytest.raises(Conflict, match="no other broker") as last:
         await service.drain(B3, dry_run=True, **WHO)
-    with pytest.raises(Conflict, match="uncordon it first"):
+    with pytest.raises(Conflict, match="uncordon it first") as closed:
         await service.warm(B2, dry_run=False, **WHO)
+    assert (last.value.code, closed.value.code) == ("last-broker", "Cordoned")
 
 
 async def test_the_last_open_broker_is_not_cordoned() -> None:
@@ -299,10 +300,11 @@ async def test_manually_is_dry_until_told_and_needs_mode_act() -> None:
     task = await leader.service.requests.task(answer.task)
     assert (task.state, task.by, task.reason) == ("done", "ann", "disks")
     assert leader.cluster.owners()[BUNDLE] == B3
-    with pytest.raises(Conflict, match="SameBroker"):
+    with pytest.raises(Conflict, match="SameBroker") as refused:
         await leader.service.requests.manual_move(
             "transfer", BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO
         )
+    assert refused.value.code == "SameBroker"
     careful = await FakeSidecar(leader.cluster, "c", mode="recommend").lead()
     await careful.cycle.turn()
     with pytest.raises(Forbidden, match="mode is `recommend`"):

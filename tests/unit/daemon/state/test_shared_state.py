@@ -334,6 +334,16 @@ def test_what_a_newer_release_stored_stays_when_we_write() -> None:
     )
 
 
+def test_who_pinned_survives_the_release_before_which_does_not_know_of_it() -> None:
+    """What it stored has no such entry; what it writes keeps ours."""
+    ours = Desired(pinned={"t/ns/0x0_0x1": 0}, pinned_by={"t/ns/0x0_0x1": REQUEST})
+    before = decode(encode(ours), OldDesired)
+    assert before.pinned == ours.pinned and decode(encode(before), Desired).pinned_by == {}
+    assert decode(rewritten(encode(ours), msgspec.structs.replace(ours, mode="recommend")), Desired).pinned_by == {
+        "t/ns/0x0_0x1": REQUEST
+    }
+
+
 def test_a_pause_of_ours_does_not_inherit_what_belonged_to_another() -> None:
     """An entry that is changed is changed as a whole."""
     stored = encode({"pause": {"reason": "a", "by": "b", "since_ms": 1, "only": ["t/ns"]}, "future": 1})
