@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import re
 import shlex
@@ -16,6 +17,8 @@ import yaml
 
 from bundlekeel.api import ApiServer
 from bundlekeel.core.channel.findings import FindingCode
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.splitting import rules as splitting_rules
 from bundlekeel.daemon.records.notifications import NotificationTexts
 from dev.runbook_situations import SITUATIONS, SampleService
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
@@ -354,6 +357,16 @@ def test_a_runbook_explains_every_code_of_its_alert(name: str) -> None:
     page = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8").partition("## Diagnosis")[2]
     parts = page.split("## Mitigation") if name == "BundlekeelStoppedByItself" else [page]
     assert [code for part in parts for code in codes.split("|") if f"`{code}`" not in part] == []
+
+
+def test_the_runbook_of_unsplit_bundles_has_every_code() -> None:
+    """Each that the rules of splits give is a row of its table, or left out of the alert."""
+    given = {Code[name].value for name in re.findall(r"\bCode\.([A-Z_]+)\b", inspect.getsource(splitting_rules))}
+    (rule,) = [rule for rule in ALERTS if rule["alert"] == "BundlekeelHotBundleUnsplit"]
+    (left_out,) = re.findall(r'code!~"([^"]+)"', rule["expr"])
+    page = (RUNBOOKS / "BundlekeelHotBundleUnsplit.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^ *\| (`.+?) \| .+ \| .+ \|$", page, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == given - set(left_out.split("|"))
 
 
 def test_a_recalibration_that_waits_for_history_is_no_success() -> None:

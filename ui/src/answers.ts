@@ -1374,7 +1374,7 @@ export interface State {
   epoch: number | null;
   /** how even the load is */
   imbalance: ImbalanceView;
-  /** bundles with a move begun and not recorded */
+  /** bundles whose move or split an earlier leader began, not settled yet */
   intents: (string)[];
   /** who leads; null: not known */
   leader: MemberView | null;

@@ -163,7 +163,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("feed_up", "gauge", ("state",), "1 for the state of the load topics (extensible load manager): ok is good."),
     Metric("ledger_entries", "gauge", (), "Moves whose effect the loads do not show yet."),
     Metric("unreadable_documents", "gauge", (), "Documents under our root that cannot be read; `doctor` names them."),
-    Metric("open_intents", "gauge", (), "Moves announced and not settled."),
+    Metric("open_intents", "gauge", (), "Moves and splits that an earlier leader began, not yet settled by this one."),
     Metric("channel_up", "gauge", ("variant",), "1 while the ownership channel is followed (extensible mode only)."),
     Metric("channel_bundles", "gauge", ("state",), "Bundles in the ownership channel, by state."),
     Metric("channel_findings", "gauge", ("code",), "What is wrong in the ownership channel, by code."),

@@ -165,7 +165,7 @@ class State(Answer):
     imbalance: Annotated[ImbalanceView, Doc("how even the load is")]
     overloaded_ratio: Annotated[float, Doc("the overload threshold: a broker with a higher score is overloaded")]
     ledger: Annotated[LedgerView, Doc("moves under way or not visible in the reports yet")]
-    intents: Annotated[list[str], Doc("bundles with a move begun and not recorded")]
+    intents: Annotated[list[str], Doc("bundles whose move or split an earlier leader began, not settled yet")]
     version: Annotated[str, Doc("this sidecar's release")]
     uptime_seconds: Annotated[float, Doc("since this process began")]
     acting: Annotated[bool, Doc("whether this sidecar carries out what it plans")]
