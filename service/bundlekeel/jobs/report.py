@@ -54,7 +54,8 @@ body { max-width: 1120px; }
 svg + :is(p, .scroll), .scroll + p { margin-top: 14px; }
 .warning { color: var(--c4); }
 th, td.number { white-space: nowrap; } td.number small { white-space: normal; }
-circle.far { fill: var(--soft); opacity: .35; } circle.near { fill: var(--c0); opacity: .6; }
+.far { fill: var(--soft); background: var(--soft); } .near { fill: var(--c0); background: var(--c0); }
+:is(.far, .near) { opacity: .7; }
 circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
 .line.present { stroke: var(--c1); } .line.chosen { stroke: var(--good); }
 rect.good { fill: var(--good); } rect.partial { fill: var(--soft); } rect.bad { fill: var(--bad); }
@@ -226,8 +227,8 @@ def _candidates(shown: ReportInputs) -> str:
     key = (
         '<p class="key"><span><i style="background:var(--c1)"></i>in force</span>'
         '<span><i style="background:var(--good)"></i>proposed</span>'
-        '<span><i style="background:var(--c0)"></i>within one night\'s reach</span>'
-        '<span><i style="background:var(--soft)"></i>other</span></p>'
+        '<span><i class="near"></i>within one night\'s reach</span>'
+        '<span><i class="far"></i>other</span></p>'
     )
     body = candidate_plot(shown.points) + line_plot(labels, rows, "imbalance")
     about = (
