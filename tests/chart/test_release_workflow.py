@@ -102,6 +102,8 @@ def test_the_packaged_chart_names_published_images_and_pages(tmp_path: Path) -> 
     values = yaml.safe_load(made["values.yaml"])
     assert values["image"]["repository"] == "r.test/p/bundlekeel"
     assert values["monitoring"]["prometheusRule"]["runbookUrl"] == f"{home}operations/runbooks/{{alert}}.html"
+    default = f"| monitoring.prometheusRule.runbookUrl | string | `{home}operations/runbooks/{{alert}}.html` |"
+    assert default in made["README.md"]
     assert yaml.safe_load(made["values-apache-chart.yaml"])["broker"]["initContainers"][0]["image"].startswith(
         "r.test/p/"
     )

@@ -16,6 +16,7 @@ from bundlekeel.core.calibration.thresholds import (
     Thresholds,
 )
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.text_format import figure, numbered, share
 from bundlekeel.jobs.evidence import EvidenceInput
 from bundlekeel.jobs.plots import Point, candidate_plot, day_bars, line_plot, week_map
@@ -46,11 +47,15 @@ _NOT_COMPARED: Final = (
     " Whether it is of the sidecars' cluster, and whether they plan so often, was not compared, as the job was run "
     "without <code>--settings</code>; the sidecars compare it."
 )
+# A person may override these; what they say is that the thresholds are not worth it.
+_WORSE: Final = frozenset({Code.NOT_BETTER, Code.WORSE_UNBROKEN})
 _STYLE: Final = """
 body { max-width: 1120px; }
-svg + :is(p, .scroll) { margin-top: 14px; }
+svg + :is(p, .scroll), .scroll + p { margin-top: 14px; }
+.warning { color: var(--c4); }
 th, td.number { white-space: nowrap; } td.number small { white-space: normal; }
-circle.far { fill: var(--soft); opacity: .35; } circle.near { fill: var(--c0); opacity: .6; }
+.far { fill: var(--soft); background: var(--soft); } .near { fill: var(--c0); background: var(--c0); }
+:is(.far, .near) { opacity: .7; }
 circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
 .line.present { stroke: var(--c1); } .line.chosen { stroke: var(--good); }
 rect.good { fill: var(--good); } rect.partial { fill: var(--soft); } rect.bad { fill: var(--bad); }
@@ -88,21 +93,16 @@ class ReportInputs:
 
 def page(document: Thresholds, shown: ReportInputs) -> str:
     """The whole document."""
-    changed = {name: row for name, row in document.parameters.items() if row.value != row.previous}
-    state = (
-        f'<b class="good">{numbered(len(changed), "threshold")} to change</b>'
-        if changed
-        else "<b>nothing to change</b>"
-    )
+    changed = sum(row.value != row.previous for row in document.parameters.values())
     days = document.data.days
     parts = [
         f"<p>Cluster {escape(document.cluster or '(not named)')}, made {_when(document.created_ms)} by "
         f"{escape(document.software)}.</p>",
-        f"<p>{state}{': ' if shown.reason else ''}{escape(shown.reason)}. Strategy {escape(document.strategy)}; "
+        f"<p>{_state(changed, shown)}. Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded.</p>",
         f"<p>{_HOW_TO_READ}</p>",
-        *((_how_to_adopt(document, shown), _objections(shown.objections)) if changed else ()),
+        *((_how_to_adopt(document, shown), _objections(document, shown)) if changed else ()),
         _parameters(document),
         _evidence(document),
         _candidates(shown),
@@ -123,31 +123,53 @@ def _section(title: str, about: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2><p>{escape(about)}</p>{body}</section>" if body else ""
 
 
+def _state(changed: int, shown: ReportInputs) -> str:
+    """What comes of the run, and what it is worth."""
+    reason = escape(shown.reason)
+    if not changed or not shown.objections:
+        state = f'<b class="good">{numbered(changed, "threshold")} to change' if changed else "<b>nothing to change"
+        return f"{state}</b>: {reason}" if reason else f"{state}</b>"
+    codes = ", ".join(dict.fromkeys(item.code.value for item in shown.objections))
+    they = "it is" if changed == 1 else "they are"
+    state = f'<b class="warning">{numbered(changed, "threshold")} found, not adoptable as {they}: {codes}</b>'
+    return f"{state} ({reason})" if reason else state
+
+
 def _how_to_adopt(document: Thresholds, shown: ReportInputs) -> str:
-    """The commands; without that which adopts where the sidecars refuse it from everybody."""
+    """The commands; that which adopts against objections comes after these."""
+    how = "" if shown.objections else f", and {_adopt(document)} adopts it"
+    return f"<p>{_NOT_IN_FORCE}{how}.{'' if shown.compared else _NOT_COMPARED}</p>"
+
+
+def _adopt(document: Thresholds, force: str = "") -> str:
     # As the sidecars read it: a whole number may be written as 20 or 20.0.
     digest = digest_of(thresholds_of(document_of(document)))
-    force = "--force " if shown.objections else ""
-    adopt = f'<code>bundlekeel thresholds adopt {force}--reason "..." --digest {digest}</code>'
-    barred = not OVERRIDABLE.issuperset(item.code for item in shown.objections)
-    how = ". It cannot be adopted, not with <code>--force</code> either." if barred else f", and {adopt} adopts it."
-    return f"<p>{_NOT_IN_FORCE}{how}{'' if shown.compared else _NOT_COMPARED}</p>"
+    return f'<code>bundlekeel thresholds adopt {force}--reason "..." --digest {digest}</code>'
 
 
-def _objections(found: Sequence[Objection]) -> str:
+def _objections(document: Thresholds, shown: ReportInputs) -> str:
+    """Each, and at the end the command with `--force`; none where it is refused, or where nobody should run it."""
     rows = [
         [
             escape(item.code.value),
             escape(f"{item.field}: {item.detail}"),
             "yes" if item.code in OVERRIDABLE else "no",
         ]
-        for item in found
+        for item in shown.objections
     ]
     about = (
         "The sidecars do not adopt this document by themselves, for these reasons. A person can adopt it in spite of "
         "those of which the last column says “yes”, if there are no others."
     )
-    return _section("What speaks against it", about, html.table(("code", "reason", "--force helps"), rows))
+    codes = dict.fromkeys(item.code for item in shown.objections)
+    if not OVERRIDABLE.issuperset(codes):
+        how = "It cannot be adopted, not with <code>--force</code> either."
+    elif worse := ", ".join(code.value for code in codes if code in _WORSE):
+        how = f"Do not adopt it ({worse}): on the held-out days it was worse than what is in force, or not better."
+    else:
+        how = f"If you want to try it in spite of that: {_adopt(document, '--force ')}"
+    table = html.table(("code", "reason", "--force helps"), rows)
+    return _section("What speaks against it", about, f"{table}<p>{how}</p>" if table else "")
 
 
 def _parameters(document: Thresholds) -> str:
@@ -205,8 +227,8 @@ def _candidates(shown: ReportInputs) -> str:
     key = (
         '<p class="key"><span><i style="background:var(--c1)"></i>in force</span>'
         '<span><i style="background:var(--good)"></i>proposed</span>'
-        '<span><i style="background:var(--c0)"></i>within one night\'s reach</span>'
-        '<span><i style="background:var(--soft)"></i>other</span></p>'
+        '<span><i class="near"></i>within one night\'s reach</span>'
+        '<span><i class="far"></i>other</span></p>'
     )
     body = candidate_plot(shown.points) + line_plot(labels, rows, "imbalance")
     about = (

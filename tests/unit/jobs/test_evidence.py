@@ -203,14 +203,40 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
     assert ["was not compared" in page(proposal, ReportInputs(compared=known)) for known in (True, False)] == [0, 1]
 
 
+OLD = Objection(code=Code.TOO_OLD, field="data.until_ms", detail="5 days old")
+
+
 def test_objections_say_whether_force_helps() -> None:
-    """Where it does, the command has it; where it does not, there is no command."""
+    """Where it does, the command that has it is the last of their section; where it does not, there is no command."""
     proposal = thresholds_of(told(), pyspark="4.3.0")
-    old = Objection(code=Code.TOO_OLD, field="data.until_ms", detail="5 days old")
-    assert 'thresholds adopt --force --reason "..." --digest' in page(proposal, ReportInputs(objections=[old]))
-    both = page(proposal, ReportInputs(objections=[old, replace(old, code=Code.IMPLAUSIBLE)]))
+    text = page(proposal, ReportInputs(objections=[OLD]))
+    head, _, section = text.partition("<h2>What speaks against it</h2>")
+    assert "thresholds diff" in head and "thresholds adopt" not in head
+    command = 'bundlekeel thresholds adopt --force --reason "..." --digest [0-9a-f]{16}</code>'
+    assert re.search(f"{command}[^<]*</p></section>", section.partition("<h2>")[0])
+    both = page(proposal, ReportInputs(objections=[OLD, replace(OLD, code=Code.IMPLAUSIBLE)]))
     assert re.findall('data-head="--force helps">([a-z]+)<', both) == ["yes", "no"]
     assert "thresholds diff" in both and "thresholds adopt" not in both
+
+
+@pytest.mark.parametrize("code", [Code.NOT_BETTER, Code.WORSE_UNBROKEN])
+def test_what_is_worse_on_held_out_days_has_no_command(code: Code) -> None:
+    """A person could adopt it; the page says that nobody should."""
+    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(objections=[OLD, replace(OLD, code=code)]))
+    assert f"Do not adopt it ({code.value}): " in text and "thresholds adopt" not in text
+
+
+def test_the_head_says_first_that_sidecars_refuse() -> None:
+    """In the colour of a warning, with each code once; without an objection in that of good news."""
+    proposal = thresholds_of(told(), pyspark="4.3.0")
+    codes = (Code.TOO_OLD, Code.TOO_OLD, Code.OTHER_INTERVAL)
+    text = page(proposal, ReportInputs(objections=[replace(OLD, code=code) for code in codes], reason="moves -60.0%"))
+    state = "1 threshold found, not adoptable as it is: TooOld, OtherInterval"
+    assert f'<p><b class="warning">{state}</b> (moves -60.0%). Strategy' in text
+    assert 'class="good"' not in text.partition("<section>")[0]
+    first = proposal.parameters["avg_low_threshold_percent"]
+    two = replace(proposal, parameters=proposal.parameters | {"split_hot_share": replace(first, value=0.5)})
+    assert "2 thresholds found, not adoptable as they are: TooOld<" in page(two, ReportInputs(objections=[OLD]))
 
 
 def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:

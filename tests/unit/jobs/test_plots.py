@@ -66,3 +66,13 @@ def test_axes_have_a_scale_and_a_title() -> None:
     (title,) = re.findall(r'y="(\d+)">imbalance<', drawn)
     assert int(title) < plots.TOP
     assert "e+" not in drawn
+
+
+def test_points_look_as_the_legend_says() -> None:
+    """With colour and opacity of the same rule; opaque enough to be seen on a dark page."""
+    shown = report.ReportInputs(points=[plots.Point(x=1.0, y=0.1, kind=kind, label="") for kind in ("near", "far")])
+    text = report._candidates(shown)
+    for kind in ("near", "far"):
+        assert f'<i class="{kind}">' in text and f'<circle class="{kind}"' in text
+        assert re.search(rf"\.{kind} {{ fill: (\S+); background: \1; }}", report._STYLE)
+    assert all(float(part) >= 0.6 for part in re.findall(r"opacity: ([\d.]+)", report._STYLE))

@@ -390,7 +390,10 @@ def _other_interval(evidence: Evidence, rules: AdoptionRules) -> list[Objection]
     period, cycle = evidence.period_seconds, rules.interval_seconds
     if not cycle or period <= 1.2 * max(SHORTEST_PERIOD_SECONDS, cycle):
         return []
-    detail = f"the back-test planned each {period:g} s, and the sidecars plan more often (cycle.interval {cycle:g} s)"
+    detail = (
+        f"the back-test planned each {period:g} s, and the sidecars plan more often (cycle.interval {cycle:g} s); such "
+        f"thresholds cost more than {EQUAL:.0%} of balance in 5 of 6 made-up worlds (docs/operations/recalibrate.md)"
+    )
     return [Objection(code=Code.OTHER_INTERVAL, field="evidence.period_seconds", detail=detail)]
 
 
