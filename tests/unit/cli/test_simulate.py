@@ -148,6 +148,13 @@ def test_natives_are_compared_with_and_do_not_fail_the_command(scenario: Path) -
     assert found["failed"] == (1 if own_failures else 0)
 
 
+def test_the_legend_is_wrapped_where_there_is_no_terminal(scenario: Path) -> None:
+    """In a log of a job, where the table is as wide as it has to be; each measure is there."""
+    _, _, legend = invoke(str(scenario)).stdout.partition("max/mean: ")
+    assert max(map(len, legend.splitlines())) <= 100
+    assert " ".join(legend.split()).count(": ") == len(COLUMNS) - 1
+
+
 def test_json_holds_every_figure(scenario: Path) -> None:
     """Two strategies, two seeds: four runs, each with measures, expectations, verdicts and a digest."""
     result = invoke(str(scenario), "-s", "avg", "-s", "threshold", "--seeds", "1-2", "-o", "json")
@@ -236,6 +243,8 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
         and re.search(r"<title>broker 2: \d+% to \d+%, at last \d+%</title>", text)
     )
     assert text.count('<div class="scroll" tabindex="0">') == 1, "the table can be scrolled by keyboard"
+    heads = re.findall(r'<th[^>]*><span title="[^"]*">([^<]*)</span></th>', text)
+    assert len(heads) == len(COLUMNS) and all(head.count(" ") <= 1 for head in heads), "no head needs three lines"
     assert text.count('data-head="balanced min"') == 2, "on a phone a figure has its name beside it"
     assert re.search(r"<b>avg</b>: (never balanced|balanced from minute [\d.]+), \d+ bundles left their broker; ", text)
     assert re.search(r"Made \d{4}-\d\d-\d\d \d\d:\d\d UTC by: bundlekeel ", text)

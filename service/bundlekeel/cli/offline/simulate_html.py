@@ -39,7 +39,8 @@ _STYLE = """
 body { max-width: 1560px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 18px; }
 .scroll, .plots + p { margin-top: 14px; }
-th { vertical-align: bottom; } td b { white-space: nowrap; } .beside { color: var(--soft); }
+th { vertical-align: bottom; } th, td { padding-right: 8px; } td b { white-space: nowrap; }
+.beside { color: var(--soft); }
 ul { margin: 10px 0 0; padding-left: 20px; color: var(--soft); }
 .limit { stroke: var(--bad); stroke-dasharray: 5 4; } .band { fill: var(--c0); opacity: .18; }
 .c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
@@ -127,13 +128,19 @@ def _compared(rows: list[tuple[str, list[Run]]]) -> str:
 
 
 def _figures(rows: list[tuple[str, list[Run]]]) -> str:
-    titles = (f'<span title="{escape(column.why)}">{escape(column.title)}</span>' for column in COLUMNS)
+    titles = (f'<span title="{escape(column.why)}">{escape(_two_lines(column.title))}</span>' for column in COLUMNS)
     lines = []
     for label, runs in rows:
         missed = next((run for run in runs if run.failed), None)
         state = '<b class="good">held</b>' if missed is None else f"<b{_fault(missed)}>not held</b>"
         lines.append([_breakable(label), state, *(_breakable(figure(runs, column)) for column in COLUMNS)])
     return html.table(("strategy", "expected", *titles), lines)
+
+
+def _two_lines(title: str) -> str:
+    """At most, in a narrow column: only its last space can end a line."""
+    first, space, last = title.rpartition(" ")
+    return first.replace(" ", "\u00a0") + space + last
 
 
 def _fault(run: Run) -> str:

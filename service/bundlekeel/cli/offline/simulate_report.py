@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
+from textwrap import fill
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -92,6 +93,8 @@ def as_table(runs: Sequence[Run], width: int) -> RenderableType:
     changed = {run.contender.label: other_values(run.contender.parameters) for run in runs if not run.contender.native}
     notes = [Text(f"{label}: {values}\n") for label, values in changed.items() if values]
     legend = "; ".join(f"{column.title}: {column.why}" for column in COLUMNS)
+    # A pipe is as wide as its tables need.
+    legend = fill(legend, min(width, 100), break_on_hyphens=False)
     return Group(*tables, *notes, Text(legend, style="dim"))
 
 
