@@ -198,6 +198,14 @@ def test_no_data_is_not_good_news(file: str, panel: dict[str, Any]) -> None:
         assert lowest == {"color": lowest["color"], "value": None} and lowest["color"] in ("text", "red")
 
 
+def test_counts_have_no_decimals() -> None:
+    """`increase` reckons what it did not see, so it gives fractions of what is counted."""
+    for board, panel in panels():
+        shown = panel["fieldConfig"]["defaults"]
+        if shown["unit"] == "none" and "increase(" in str(panel["targets"]):
+            assert shown.get("decimals") == 0, f"{board}/{panel['title']}"
+
+
 def test_age_and_share_are_not_stacked() -> None:
     """Ages of two brokers, or shares of two clusters, have no sum."""
     for board, panel in panels():

@@ -261,6 +261,8 @@ def test_every_runbook_says_where_commands_run_and_what_can_wait(alert: dict[str
     assert re.search(r"^\*\*Can it wait until morning\?\*\* (Yes|No)\b[^:.]*: \w.{10}", impact, FLAGS)
     assert re.search(r"^The alert ends .+, once the cause is gone\.\n\Z", text, re.MULTILINE)
     assert "curl" not in text and "HOST:8090/" not in text
+    # A file that `bundlekeel` writes is in the pod or container.
+    assert " --file " not in text
 
 
 @pytest.mark.parametrize(
