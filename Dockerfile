@@ -1,7 +1,6 @@
-# syntax=docker/dockerfile:1
 # Two images: `docker build --target sidecar -t bundlekeel .` (the default is the same) and `--target spark` for the
 # nightly recalibration. Run in the root of the source tree.
-# What is built and tested without an engine is said in docs/operations/docker.md.
+# What was run on which engine is said in docs/operations/docker.md.
 
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
@@ -45,11 +44,12 @@ RUN apt-get update \
  && apt-get install --yes --no-install-recommends openjdk-17-jre-headless tini \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10000 --user-group --no-create-home --home-dir /var/lib/bundlekeel --shell /usr/sbin/nologin bundlekeel \
- && install -d -o bundlekeel -g bundlekeel /var/lib/bundlekeel
+ && install -d -o bundlekeel -g bundlekeel /var/lib/bundlekeel \
+ && python -m pip uninstall --yes --quiet --root-user-action=ignore setuptools wheel pip
 COPY --from=build-spark /opt/spark-env /opt/spark-env
 COPY deploy/image/spark-entrypoint.sh /opt/entrypoint.sh
+# Without SPARK_HOME, Spark's scripts ask this Python where pyspark is.
 ENV PATH=/opt/spark-env/bin:$PATH \
-    SPARK_HOME=/opt/spark-env/lib/python3.11/site-packages/pyspark \
     PYSPARK_PYTHON=/opt/spark-env/bin/python \
     PYTHONDONTWRITEBYTECODE=1
 USER 10000:10000

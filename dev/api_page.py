@@ -15,8 +15,10 @@ import httpx
 
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
 from bundlekeel.api.app import UNITS, create_app, openapi_document
-from bundlekeel.api.problems import TYPE_PREFIX
+from bundlekeel.api.problems import KINDS, TYPE_PREFIX, problem
+from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, LOOK_SECONDS, EventStreams
 from bundlekeel.api.shield import REQUEST_SECONDS
+from bundlekeel.core.model.errors import CONFLICTS
 from bundlekeel.daemon.answers.service import PlanRequest
 from dev import NOTE
 from dev.markdown import table
@@ -27,9 +29,9 @@ All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/op
 fields with later releases, and fields with an `x-extensible-enum` further words; requests with a field that is not
 known are refused. Each route leads to its [example](api-examples.md) with curl and httpx.
 
-- **Who may**: while no authentication is configured, reads and dry runs need no credentials, and routes marked *socket*
-  exist only on the unix socket (`api.socket`, mode 0600): TCP has no route that changes anything. With it `GET` needs
-  role viewer, everything else operator, the mode admin.
+- **Who may**: while no authentication is configured, reads, `POST /plans` and `POST /assignments` need no credentials,
+  and routes marked *socket* exist only on the unix socket (`api.socket`, mode 0600), their dry runs too: TCP has no
+  route that changes anything. With it `GET` needs role viewer, everything else operator, the mode admin.
 - **Host** must be a loopback name, `api.host`, or listed in `api.allowed_hosts` (`*` for any, `.example.com` for a
   domain); else 421. Probes and metrics also answer to any IP address, because kubelet and Prometheus ask so.
 - **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
@@ -37,9 +39,12 @@ known are refused. Each route leads to its [example](api-examples.md) with curl 
   {REQUEST_SECONDS:.0f} s (504). There is no CORS.
 - **Names in paths** (bundles, topics, namespaces) may be written as they are or with `%2F` and `%3A`. A proxy in
   between must leave both alone, and must not merge `//`.
-- **`DELETE`** has a body, too: its `reason`. A client whose `delete` takes no body has a general call for it (httpx:
-  `request("DELETE", ...)`), and a proxy in between must pass the body on.
+- **`DELETE`** takes its `reason` as a parameter of the query or, like the others, in a body, which some clients and
+  proxies do not pass on. With a body the query's is not read.
 - **Paths** with control characters are refused (400).
+- **Events**: `/events` sends the event `change` with marks as JSON, at the beginning and when one of them differs, the
+  comment `: still here` after {HEARTBEAT_SECONDS:.0f} s without a change, and the event `end` before the stream ends:
+  ask again then.
 - **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
 - **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails.
 
@@ -47,48 +52,76 @@ known are refused. Each route leads to its [example](api-examples.md) with curl 
 
 _PROBLEMS = """\
 Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`. A conflict (409) adds
-`difference`. 422 has two forms:
+`code`, the reason, and `difference`, the reasons as text.
 
-- **The request is not as the OpenAPI document says**: a field is missing, not known, of the wrong type or out of range.
-  `errors` lists each fault with `field` and `reason`, `field` is that of the first; `detail` has the values too.
-- **A value is refused where it is used**: a parameter of a strategy, for example. `field`, `value` and `allowed` say
-  which, what was given and what is allowed, as far as that is known.
+A wrong value (422) adds `errors`: for each fault `field`, `reason`, and, where they are known, `value` (what was given)
+and `allowed`. `field`, `value` and `allowed` beside `errors` are those of the first fault. A request is compared with
+the OpenAPI document first, and all faults of that are listed. What is refused where it is used (a parameter of a
+strategy, a member of a quota group) comes alone.
 
 Answers to such requests: [wrong inputs](wrong-inputs.md#http-api)."""
 
-# Every problem the API answers with; a test compares them with the sources.
-PROBLEMS = {
-    (400, "not-an-object"): "the body is not a JSON object in UTF-8",
-    (400, "wrong-path"): "the path holds a control character or a line separator",
-    (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
-    (403, "forbidden"): "not allowed in this mode, or above the ceiling of the settings file",
-    (403, "role"): "the role is too low",
-    (403, "wrong-origin"): "the request comes from a page of another server",
-    (404, "no-route"): "no such route, or none at this address: `detail` names the path",
-    (404, "not-found"): "no such broker, bundle, plan, task or group",
-    (405, "method-not-allowed"): "the route does not take this method",
-    (408, "slow-body"): "the body did not arrive in time",
-    (
-        409,
-        "conflict",
-    ): "it cannot be done as things are now: a plan whose inputs changed, a move that the guard refuses, the "
-    "last open broker; `difference` lists what",
-    (413, "too-large"): "the body is too large",
-    (415, "not-json"): "the Content-Type is not `application/json`",
-    (421, "wrong-host"): "the Host header names another server",
-    (422, "invalid-value"): "a value is unknown, of the wrong type or out of range",
-    (429, "too-many-failures"): "too many wrong credentials from this address; `Retry-After` says when to try again",
-    (500, "internal-error"): "a defect; the log has the traceback",
-    (502, "broker-refused"): "a broker refused a request or did not answer",
-    (
-        503,
-        "no-picture",
-    ): "the cluster is not known yet, or this sidecar has no seat; `Retry-After` says when to try again",
-    (503, "store-unavailable"): "the metadata store does not answer; `Retry-After` says when to try again",
-    (503, "too-busy"): "too many requests at once; `Retry-After` says when to try again",
-    (503, "too-many-streams"): "too many streams of events are open",
-    (504, "timeout"): "no answer in time",
-}
+_REQUESTS = """\
+A dry run says what would be done, and has a `hash` of it. Then the same is asked for with a `reason`, and the leader
+carries it out as a task:
+
+```sh
+ask() { curl -sS --unix-socket bundlekeel.sock -H Content-Type:application/json "$@"; }
+ask -d '{}' http://localhost/api/v1/plans                                                    # a plan, its hash
+ask -d '{"reason": "ticket 4711"}' http://localhost/api/v1/plans/5f0c3a1be2d4977a/execute    # 202: task, state
+ask http://localhost/api/v1/tasks/t-1                                                        # until it has ended
+ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/t-1/stop                       # no further move
+```
+
+- **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
+  a `task`, too.
+- **A task** is `waiting` until the leader takes it, then `running`; it ends as `done`, `failed` (`detail` and
+  `difference` say why) or `stopped`. Ask every few seconds. After 10 minutes of waiting it is not begun any more.
+- **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
+  answer's `review`), with its `task` once a second person has approved it.
+- **Drains and warms** have no task: `GET /operations` says how far they are. A drained broker is kept empty
+  until `uncordon`.
+- **200 and 202**: `execute` of a plan and `stop` answer 202, with the task's address as `Location`. All other changes
+  answer 200. 200 does not say that a move is done: what has a `task` is left for the leader, as with 202.
+
+When an answer is lost (504, a broken connection), the request may have been carried out, or not:
+
+- **Changes nothing**: every `GET`, `POST /plans`, `POST /assignments`.
+- **May be sent again**: every `PUT`, `drain`, `warm`, `cordon`, `pause`, `resume`. The same holds then, with the newer
+  reason; `seconds` begin anew.
+- **May be sent again, 404 when it is ended already**: every `DELETE`, `uncordon`, `thresholds/revert`.
+- **May be sent again, 409 when that is decided, ended or in force already**: `approve`, `discard`, `stop`,
+  `thresholds/adopt`.
+- **Look first**: `execute` of a plan, and `transfer`, `unload` and `split` with `execute`. Each that is sent is a task
+  of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is.
+
+The leader looks at each task again right before it begins: a plan, a transfer or the split of a bundle that was carried
+out already ends as `failed` (`difference` says why), or is refused at once (409). Two may do more when they are sent
+again later: an `unload` moves the bundle on, unless its cool-down refuses that, and a split that names a topic or
+`LARGEST` divides again."""
+
+_LISTS = """\
+Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) are cut at it. A
+full one has the header `Link: <ADDRESS>; rel="next"`: ask that address for the page that follows, until an answer has
+no such header. All other lists are complete.
+
+```python
+address = "/api/v1/bundles?limit=1000"
+while address:
+    answer = tcp.get(address)
+    print(len(answer.json()))
+    address = answer.links.get("next", {}).get("url")
+```
+
+- Loads change between two pages of `/bundles`, so a bundle may come twice, or not at all. For one moment's list ask for
+  one page: its `limit` goes up to 1,000,000. When the bundle `after` is gone, the answer is 404: begin again.
+- `since_ms` and `until_ms` are inclusive: a record of that very millisecond is in the answer. The next page of
+  `/journal` begins at the oldest record of this one, so records of that millisecond come twice. A page of one
+  millisecond is followed by what is before it: take a `limit` above the records of a millisecond.
+- Without `since_ms` and `until_ms`, `/verdicts` and `/journal` know the newest 2,000 records of all kinds; with one of
+  them they read the journal's files (the newest 32 MiB), as their next pages do.
+- A time that is not set (an end that a person sets, something that has not happened yet) is null or 0, as its field
+  says; treat both as none."""
 
 
 def api_page() -> str:
@@ -100,11 +133,27 @@ def api_page() -> str:
         of_it = [_route(document, *route) for route in routes if _group(*route) == tag["name"]]
         lines += [f"## {tag['name'].capitalize()}", "", tag["description"], ""]
         lines += [*table(["route", "where", "query and body", "answer"], of_it), ""]
+    lines += ["## From a dry run to the end", "", _REQUESTS, "", "## Lists", "", _LISTS, ""]
     lines += ["## Problems", "", _PROBLEMS, ""]
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
-    problems = ((status, f"`{slug}`", when) for (status, slug), when in PROBLEMS.items())
+    problems = ((status, f"`{slug}`", when) for (status, slug), when in KINDS.items())
     lines += table(["status", "type", "when"], problems)
+    lines += ["", *_conflict()]
     return "\n".join(lines) + "\n"
+
+
+def _conflict() -> list[str]:
+    """A 409 as an example, and its codes."""
+    bundle = "shop/orders/0x00000000_0x80000000"
+    what = f"{bundle} would no longer move"
+    text = f"the inputs changed since the plan was made: {what}"
+    body = bytes(problem(409, "conflict", text, code="changed", difference=[what]).body)
+    return [
+        *("A conflict:", "", "```json", json.dumps(json.loads(body), indent=1), "```", ""),
+        "`code` is the [code](codes.md) that all refusals have, such as `CoolDown`; else it is one of these words:",
+        "",
+        *table(["code", "what it means"], ((f"`{code}`", text) for code, text in CONFLICTS.items())),
+    ]
 
 
 def _tags(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -166,20 +215,23 @@ def _schema_name(schema: dict[str, Any]) -> str:
     return next((item["$ref"].rpartition("/")[2] for item in options if "$ref" in item), "")
 
 
-_EXAMPLES = """\
+_EXAMPLES = f"""\
 One request a route, once with curl and once with [httpx](https://www.python-httpx.org/); where answers and fields are
 described: [HTTP API](api.md). Reads go to the TCP port (`api.port`), changes to the unix socket (`api.socket`), which
 needs no credentials. Where `api.auth` is configured both go to the TCP port with a token of the role that is named:
 `curl -H "Authorization: Bearer $TOKEN"`, and `headers` as below. What moves bundles is a dry run until `execute` is
 true. Each answer is made up, about what is asked, in the form of a sidecar's; its lists are cut after the first item,
-unless they are figures or names.
+unless they are figures or names. A sidecar answers within {REQUEST_SECONDS:.0f} s, at the latest with 504; httpx alone
+gives up after 5 s, and then the outcome of a change is unknown: hence `timeout`.
 
 ```python
 import httpx
 
-headers = {}  # {"Authorization": f"Bearer {token}"}
-tcp = httpx.Client(base_url="http://127.0.0.1:8090", headers=headers)
-socket = httpx.Client(transport=httpx.HTTPTransport(uds="bundlekeel.sock"), base_url="http://localhost")
+headers = {{}}  # {{"Authorization": f"Bearer {{token}}"}}
+tcp = httpx.Client(base_url="http://127.0.0.1:8090", headers=headers, timeout={REQUEST_SECONDS + 5:.0f})
+unix = httpx.Client(
+    transport=httpx.HTTPTransport(uds="bundlekeel.sock"), base_url="http://localhost", timeout={REQUEST_SECONDS + 5:.0f}
+)
 ```"""
 
 
@@ -231,31 +283,40 @@ def _examples(document: dict[str, Any]) -> Iterator[_Example]:
                     filled = filled.replace(f"{{{parameter['name']}}}", quote(schema["examples"][0], safe="/:"))
                 elif "examples" in schema:
                     query[parameter["name"]] = schema["examples"][0]
-            if "requestBody" in operation:
+            # The reason of a `DELETE` may stand in its query, which every client can send.
+            if method == "delete":
+                query["reason"] = schemas["ReasonBody"]["properties"]["reason"]["examples"][0]
+            elif "requestBody" in operation:
                 name = _schema_name(operation["requestBody"]["content"]["application/json"]["schema"])
                 body = schemas[name]["examples"][0]
             yield _Example(operation=operation, method=method, route=path, path=filled, query=query, body=body)
 
 
-async def _answers(examples: list[_Example]) -> list[str]:
+def answers_text() -> str:
+    """service/bundlekeel/api/examples.json: the answer to each example, for the OpenAPI document."""
+    examples = list(_examples(openapi_document()))
+    answers = asyncio.run(_answers(examples))
+    told = {f"{item.method.upper()} {item.route}": answer for item, answer in zip(examples, answers, strict=True)}
+    return json.dumps(told, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+async def _answers(examples: list[_Example]) -> list[Any]:
     """Each of where it is asked: of the unix socket or of the TCP port, which changes nothing. A plan was made."""
     service = FakeService()
     await service.make_plan(PlanRequest())
-    transports = [httpx.ASGITransport(create_app(service, mutations=mutations)) for mutations in (False, True)]
+    streams = EventStreams(seconds=1.2 * LOOK_SECONDS, heartbeat=0.0)
+    apps = [create_app(service, mutations=mutations, streams=streams) for mutations in (False, True)]
+    transports = [httpx.ASGITransport(app) for app in apps]
     tcp, socket = (httpx.AsyncClient(transport=item, base_url="http://localhost") for item in transports)
     async with tcp, socket:
         return [await _answer(socket if example.socket else tcp, example) for example in examples]
 
 
-async def _answer(client: httpx.AsyncClient, example: _Example) -> str:
-    """As a block of Markdown; "" for a stream. HTTPStatusError when the request is refused."""
-    if example.stream:
-        return ""
+async def _answer(client: httpx.AsyncClient, example: _Example) -> Any:
+    """JSON, or a text. HTTPStatusError when the request is refused."""
     answer = await client.request(example.method, example.path, params=example.query, json=example.body)
     answer.raise_for_status()
-    if answer.headers["content-type"] != "application/json":
-        return f"```text\n{answer.text.strip()}\n```\n"
-    return f"```json\n{json.dumps(_cut(answer.json()), indent=1, ensure_ascii=False)}\n```\n"
+    return _cut(answer.json()) if answer.headers["content-type"] == "application/json" else answer.text.strip()
 
 
 def _cut(value: Any) -> Any:
@@ -267,7 +328,7 @@ def _cut(value: Any) -> Any:
     return [_cut(item) for item in value[:1]]
 
 
-def _section(example: _Example, answer: str) -> list[str]:
+def _section(example: _Example, answer: Any) -> list[str]:
     """What the route does, who may, the two requests and the answer."""
     operation = example.operation
     role = next((roles[0] for need in operation.get("security", ()) for roles in need.values()), "anybody")
@@ -281,10 +342,13 @@ def _section(example: _Example, answer: str) -> list[str]:
         "```",
         "",
         "```python",
-        _httpx(example, client="socket" if example.socket else "tcp"),
+        _httpx(example, client="unix" if example.socket else "tcp"),
         "```",
         "",
-        *([answer] if answer else []),
+        "```text" if isinstance(answer, str) else "```json",
+        answer if isinstance(answer, str) else json.dumps(answer, indent=1, ensure_ascii=False),
+        "```",
+        "",
     ]
 
 
@@ -294,9 +358,8 @@ def _curl(example: _Example) -> str:
     words += ["--unix-socket", "bundlekeel.sock"] if example.socket else []
     words += [] if method == ("get" if body is None else "post") else ["-X", method.upper()]
     words += ["-H", "Content-Type: application/json", "-d", json.dumps(body)] if body is not None else []
-    words += (
-        ["--get", *(word for item in query.items() for word in ("--data-urlencode", "=".join(item)))] if query else []
-    )
+    given = [word for item in query.items() for word in ("--data-urlencode", "=".join(item))]
+    words += ["--get", *given] if given else []
     words.append(("http://localhost" if example.socket else "http://127.0.0.1:8090") + example.path)
     return shlex.join(words)
 
@@ -309,6 +372,4 @@ def _httpx(example: _Example, *, client: str) -> str:
             "    for line in answer.iter_lines():\n        print(line)"
         )
     more = (f", params={query!r}" if query else "") + (f", json={body!r}" if body is not None else "")
-    # httpx has no body for `delete`.
-    call = f'request("DELETE", "{path}"' if method == "delete" else f'{method}("{path}"'
-    return f"{client}.{call}{more})"
+    return f'{client}.{method}("{path}"{more})'

@@ -275,7 +275,7 @@ def said_by(text: str) -> dict[int, Row]:
     number = r"([-+\d.]+)%? \| "
     first, *courses = (
         {int(seed): (about, cells, rest) for seed, about, *cells, rest in re.findall(pattern, part, re.MULTILINE)}
-        for part in text.split("\n## ")
+        for part in text.split("\n## ")[1:]
         for pattern in [rf"^\| (\d+) \| (\d+ x [^|]+ \| )?{number * 6}?(.*)$"]
     )
     pairs = [{seed: _pair(cells) for seed, (_, cells, _) in part.items()} for part in (first, *courses)]
@@ -329,11 +329,11 @@ def table_of(rows: Sequence[Row], size: Size) -> list[str]:
     middle = statistics.median(row.blocks.fewer for row in rows)
     most = max(row.blocks.worse for row in rows)
     lines += ["", f"Median: {middle:.0%} fewer moves. Largest loss of balance: {most:+.2%}."]
-    stock = () if size.stock else ((f"Unbroken, a picture each {size.stock_seconds} s", "stock"),)
-    for title, name in (("Unbroken", "unbroken"), *stock):
+    for name, title, text in _courses(size):
         pairs: dict[int, Pair] = {row.seed: pair for row in rows if (pair := getattr(row, name)) is not None}
         cells = ([seed, *_cells(pair)] for seed, pair in pairs.items())
-        lines += ["", f"##{'#' if size.stock else ''} {title}", "", *table(["seed", *figures], cells)]
+        lines += ["", f"##{'#' if size.stock else ''} {title}", *_paragraphs(text), ""]
+        lines += table(["seed", *figures], cells)
         lost = {seed: pair.worse for seed, pair in pairs.items() if pair.worse > EQUAL}
         told = ", ".join(f"{seed} ({worse:+.1%})" for seed, worse in lost.items()) or "none"
         lines += ["", f"Worlds that lose more than {EQUAL:.0%} of balance, {len(lost)} of {len(pairs)}: {told}."]
@@ -342,9 +342,35 @@ def table_of(rows: Sequence[Row], size: Size) -> list[str]:
     return lines
 
 
+def _courses(size: Size) -> list[tuple[str, str, str]]:
+    """Of each unbroken run its name, the title of its table, and what stands above that."""
+    unbroken = (
+        "The same settings in one run over all held-out days, as a cluster runs. The nightly job makes such a run of"
+        f" its own, and a proposal that loses more than {EQUAL:.0%} of balance in it is refused (`WorseUnbroken`)."
+    )
+    stock = (
+        f"The same run with a picture each {size.stock_seconds} s, as stock clusters make them, and settings that were"
+        f" found on pictures of {size.period_seconds} s. A hit is a report, so there are"
+        f" {size.period_seconds / size.stock_seconds:g} times as many in the same time: what was found on one interval"
+        " does not hold for another."
+    )
+    found = [("unbroken", "Unbroken", unbroken), ("stock", f"Unbroken, a picture each {size.stock_seconds} s", stock)]
+    return found[:1] if size.stock else found
+
+
+def _paragraphs(*texts: str) -> list[str]:
+    """Each after an empty line, in lines of a page."""
+    return [line for text in texts for line in ("", *wrap(text, 120, break_on_hyphens=False))]
+
+
 def _cells(pair: Pair) -> tuple[str, ...]:
     imbalance = f"{pair.imbalance:.4f}", f"{pair.calibrated_imbalance:.4f}", f"{pair.worse:+.1%}"
     return (*imbalance, f"{pair.moves:.1f}", f"{pair.calibrated_moves:.1f}", f"{pair.fewer:.0%}")
+
+
+def _anchor(title: str) -> str:
+    """Of a heading of the page."""
+    return title.lower().replace(",", "").replace(" ", "-")
 
 
 def page(rows: Sequence[Row], size: Size) -> str:
@@ -352,8 +378,8 @@ def page(rows: Sequence[Row], size: Size) -> str:
     held, run = max(row.held_out for row in rows), [str(row.seed) for row in rows if row.held_out]
     verdict = (
         f"**Thresholds that were found on pictures of {size.period_seconds} s do not hold for the"
-        f" {size.stock_seconds} s of stock clusters** (the third table). Calibrate on history of the cluster's own"
-        f" interval: [what that brings at {size.stock_seconds} s](#{OWN.lower().replace(' ', '-')})."
+        f" {size.stock_seconds} s of stock clusters** ([figures](#{_anchor(_courses(size)[-1][1])})). Calibrate on"
+        f" history of the cluster's own interval: [what that brings at {size.stock_seconds} s](#{_anchor(OWN)})."
     )
     search = (
         f"Made-up worlds of {size.days} days (seeds {', '.join(str(row.seed) for row in rows)}), a picture each"
@@ -362,17 +388,9 @@ def page(rows: Sequence[Row], size: Size) -> str:
         " the same traffic. Imbalance is the time mean of max/mean - 1."
     )
     blocks = (
-        f"The first table is what the search sees: blocks of {BLOCK_S // 3600} hours, each begun at the recorded"
-        " placement, where a setting lives on the balance that the defaults left behind. These are also the worlds that"
-        " the rule of choice was made on. Neither promises as much for a cluster that runs on for days: the second"
-        " table is the same settings in one run over all held-out days. The nightly job makes such a run of its own,"
-        f" and a proposal that loses more than {EQUAL:.0%} of balance in it is refused (`WorseUnbroken`)."
-    )
-    stock = (
-        f"The third table is the second with a picture each {size.stock_seconds} s, as stock clusters make them, and"
-        f" settings found on pictures of {size.period_seconds} s. A hit is a report, so there are"
-        f" {size.period_seconds / size.stock_seconds:g} times as many in the same time: what was found on one interval"
-        " does not hold for another."
+        f"As the search sees it: each block of {BLOCK_S // 3600} hours begins at the recorded placement, so a setting"
+        " lives on the balance that the defaults left behind, and the rule of choice was made on these worlds. So it"
+        " promises less for a cluster that runs on for days."
     )
     tried = max(row.candidates for row in rows)
     how = f"up to {tried} candidates a world" if tried else "what changes is as the page before had it, none searched"
@@ -382,7 +400,10 @@ def page(rows: Sequence[Row], size: Size) -> str:
         "# What a calibration is worth",
         "",
         f"Written by `python -m dev.calibrated {'' if tried else '--again '}--write`; do not edit.",
-        *(line for text in (verdict, search, blocks, stock) for line in ("", *wrap(text, 120, break_on_hyphens=False))),
+        *_paragraphs(verdict, search),
+        "",
+        f"## In blocks of {BLOCK_S // 3600} hours",
+        *_paragraphs(blocks),
         "",
         *table_of(rows, size),
         "",
@@ -411,7 +432,7 @@ def own_section(rows: Sequence[Row], size: Size) -> str:
         "",
         f"Written by `python -m dev.calibrated --period {size.period_seconds} --seeds"
         f" {' '.join(str(row.seed) for row in rows)} --write`.",
-        *(line for text in (about, said) for line in ("", *wrap(text, 120, break_on_hyphens=False))),
+        *_paragraphs(about, said),
         "",
         *table_of(rows, size),
         "",

@@ -67,9 +67,10 @@ helm uninstall bundlekeel --namespace pulsar
 A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/upgrade.md#uninstall)). When it
 fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
 `kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. It fails without a takeover too, where a broker does
-not shed by itself. `handback.onUninstall=false`, or `helm uninstall
---no-hooks`, skips the Job. **Deleting the namespace skips it too**, and so may
-[Argo CD](../../../docs/operations/kubernetes.md#with-argo-cd).
+not shed by itself, and where no pod can start or reach the metadata store. `handback.onUninstall=false`, or `helm
+uninstall --no-hooks`, skips the Job. While nothing was taken over and no quota group set rates there is nothing to
+return, so that is safe: a first try with a wrong image or store is removed in this way. **Deleting the namespace skips
+the Job too**, and so may [Argo CD](../../../docs/operations/kubernetes.md#with-argo-cd).
 """
 _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list", str: "string"}
 
@@ -87,13 +88,7 @@ def render(release: str, values: Path, *arguments: str, chart: Path = CHART) -> 
 def readme() -> str:
     """As helm-docs writes it: what Chart.yaml says, the introduction, and the values in the order of values.yaml."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    text = (CHART / "values.yaml").read_text(encoding="utf-8")
-    tree = yaml.compose(text)
-    assert isinstance(tree, yaml.MappingNode)
-    rows = [
-        (key, _TYPES[type(default)], f"`{_flow(default)}`", said)
-        for key, default, said in _rows(tree, "", text.splitlines())
-    ]
+    rows = [(key, _TYPES[type(default)], f"`{_flow(default)}`", said) for key, default, said in _values()]
     lines = [
         *(f"# {chart['name']}", "", f"<!-- {_NOTE} -->", ""),
         f"Version: {chart['version']} | Type: {chart['type']} | AppVersion: {chart['appVersion']}",
@@ -108,6 +103,14 @@ def readme() -> str:
 def _flow(default: object) -> str:
     shown: str = yaml.safe_dump(default, default_flow_style=True, width=10**6)
     return shown.strip().removesuffix("...").strip()
+
+
+def _values() -> list[tuple[str, Any, str]]:
+    """What values.yaml says of each value, in its order."""
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    tree = yaml.compose(text)
+    assert isinstance(tree, yaml.MappingNode)
+    return _rows(tree, "", text.splitlines())
 
 
 def _rows(node: yaml.MappingNode, above: str, lines: list[str]) -> list[tuple[str, Any, str]]:
@@ -135,7 +138,8 @@ def apache_values() -> str:
 
 
 def values_schema() -> str:
-    """values.schema.json with the settings' own keys below `settings`, so that Helm refuses what a sidecar would."""
+    """values.schema.json with the settings' own keys below `settings`, so that Helm refuses what a sidecar would, and
+    with what is said of each value, which Artifact Hub and editors show."""
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     settings: dict[str, Any] = {}
     for row in rows():
@@ -145,13 +149,22 @@ def values_schema() -> str:
         node = settings
         for part in above:
             node = node.setdefault(part, _closed())["properties"]
-        node[name] = _value(row.allowed)
-    parameters = {name: _value(parameter_allowed(spec)) for name, spec in BY_NAME.items() if name not in TOP_LEVEL}
+        node[name] = {"description": row.why, **_value(row.allowed)}
+    parameters = {
+        name: {"description": spec.why, **_value(parameter_allowed(spec))}
+        for name, spec in BY_NAME.items()
+        if name not in TOP_LEVEL
+    }
     # A key of Pulsar may have another unit than our name: what it may be is left to the sidecar.
     settings["parameters"] = {**_closed(), "properties": {**{key: {} for key in BY_PULSAR_KEY}, **parameters}}
-    settings["leadership"]["properties"]["seats"] = {"type": "integer", "minimum": 1, "maximum": 3}
+    settings["leadership"]["properties"]["seats"]["maximum"] = 3
     schema["properties"]["settings"] = {**_closed(), "properties": settings}
-    return json.dumps(schema, indent=2) + "\n"
+    for key, _, said in _values():
+        value = schema
+        for part in key.split("."):
+            beside, value = value["properties"], value["properties"][part]
+        beside[part] = {"description": said, **{name: rest for name, rest in value.items() if name != "description"}}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 _NUMBER = re.compile(r"(whole )?number(?: (>=?) (-?[\d.]+))?(?: and)?(?: <= ([\d.]+))?")

@@ -31,7 +31,7 @@ from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.settings.schema import SettingRow, children, plain, row_of, rows
 from dev import NOTE
-from dev.api_page import api_page, examples_page
+from dev.api_page import answers_text, api_page, examples_page
 from dev.cli_page import cli_page
 from dev.fidelity_items import TEXTS, VERDICTS, Item, items
 from dev.markdown import table
@@ -148,7 +148,8 @@ def settings_page() -> str:
         "named `admin__token`), the environment (`BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`), the command",
         "line. Durations are written `10s`, `500ms`, `1m`, `2h`, `1d` or as a number of seconds.",
         "",
-        "`bundlekeel config check FILE` names every wrong value, and when there is none what does not fit together.",
+        "`bundlekeel config check FILE` names wrong values, and when there is none what does not fit together: run it",
+        "again until it says `ok`.",
         "`bundlekeel config show --origin` says where each value is; with `--running` it asks the sidecar,",
         "which knows what brokers, calibration and a partial takeover add.",
         "All keys as a file with comments: `config/bundlekeel.example.yaml`; [parameters](parameters.md) apart.",
@@ -392,6 +393,8 @@ PAGES: list[Page] = [
     ("docs/reference/metrics.md", metrics_page),
     ("docs/reference/fidelity-to-pulsar.md", fidelity_page),
     ("docs/reference/cli.md", cli_page),
+    # Before the document, which has them.
+    ("service/bundlekeel/api/examples.json", answers_text),
     ("docs/reference/api.md", api_page),
     ("docs/reference/api-examples.md", examples_page),
     ("docs/reference/wrong-inputs.md", wrong_inputs_page),

@@ -1,7 +1,7 @@
 """Made-up history: days of a cluster with seasons, growth, noise and spikes, in exactly the recorded schema.
 
-`python -m dev.history_worlds --days N --brokers B --bundles M --seed S --uri URI [--flicker F] [--parameter NAME=VALUE]
-[--poison KIND]`
+`python -m dev.history_worlds --days N --brokers B --bundles M --seed S --uri URI [--cluster NAME] [--flicker F]
+[--parameter NAME=VALUE] [--poison KIND]`
 
 The same world comes as dense arrays (`dense`), without files, or as files (`write`): a balancer with the world's own
 parameters runs through it, and what it saw and did is recorded by the real adapters, one file an hour as after
@@ -115,11 +115,12 @@ def records(world: World, poison: Callable[[int, Frame], Frame] = lambda _, fram
         before = cycle, frame
 
 
-def write(world: World, place: str | Path, *, poison: str = "") -> ParquetStore:
-    """Write all days below a folder or URI. `poison`: one of `POISONS`, empty: none. ValueError for another word."""
+def write(world: World, place: str | Path, *, poison: str = "", cluster: str = "") -> ParquetStore:
+    """Write all days below a folder or URI. `poison`: one of `POISONS`, empty: none. ValueError for another word.
+    `cluster`: whose history the files say it is; empty: none."""
     if poison and poison not in POISONS:
         raise ValueError(f"{poison!r} is none of {', '.join(POISONS)}")
-    store, bad = ParquetStore(place), _Bad(world, poison)
+    store, bad = ParquetStore(place, cluster), _Bad(world, poison)
     waiting: list[CycleRecord] = []
     for record in records(world, bad.frame):
         if waiting and record.wall_ms // HOUR_MS != waiting[0].wall_ms // HOUR_MS:
@@ -165,6 +166,7 @@ def main() -> None:
     parser.add_argument("--flicker", type=float, default=World().flicker, help="noise from picture to picture")
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="of the balancer then")
     parser.add_argument("--uri", required=True)
+    parser.add_argument("--cluster", default="", help="the name that the files have")
     parser.add_argument("--poison", choices=("", *POISONS), default="")
     given = parser.parse_args()
     wanted = (item.split("=", 1) for item in given.parameter)
@@ -178,7 +180,7 @@ def main() -> None:
         flicker=given.flicker,
         params=replace(Parameters(), **changed),
     )
-    files = write(world, given.uri, poison=given.poison).files()
+    files = write(world, given.uri, poison=given.poison, cluster=given.cluster).files()
     print(f"{len(files)} files, {sum(file.size for file in files):,} bytes in {given.uri}")
 
 

@@ -41,6 +41,7 @@ SETTINGS: Final = {
     "An unknown key": f"{_STORE}strategi: avg\n",
     "A word that YAML reads as false": f"{_STORE}mode: off\n",
     "An unknown strategy": f"{_STORE}strategy: averages\n",
+    "A strategy, misspelt": f"{_STORE}strategy: deviaton\n",
     "A duration with an unknown unit": f"{_STORE}cycle: {{interval: 5 minutes}}\n",
     "A number out of its range": f"{_STORE}parameters: {{max_unload_ratio: 3}}\n",
     "A parameter twice, by two of its names": (

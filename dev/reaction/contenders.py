@@ -17,6 +17,8 @@ AVG = {
     "loadBalancerLoadPlacementStrategy": AVG_SHEDDER,
     "maxUnloadPercentage": "0.5",
 }
+# Brokers of this size carry less than the 10 MB/s that it wants to take off a broker at least: stock, it moves nothing.
+THRESHOLD = {"loadBalancerBundleUnloadMinThroughputThreshold": "0.0"}
 # Whole minutes, so 1 is the shortest; it is stock, and named here because it bounds what native shedders can do.
 SHORTEST_INTERVALS = {"loadBalancerSheddingIntervalMinutes": "1", "loadBalancerHostUsageCheckIntervalMinutes": "1"}
 FASTEST_AVG = {
@@ -42,7 +44,7 @@ class Contender:
     ours: Bundlekeel sheds, on its shipped settings; otherwise the brokers do.
     fast: the brokers count traffic every second (dev/cluster); otherwise every minute, as Pulsar ships.
     counters: where Bundlekeel reads counters; "brokers" is what it ships with.
-    broker_settings: what differs from stock in broker.conf besides that.
+    broker_settings: what differs from stock in broker.conf besides that; `changed` says it in few words.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Contender:
     fast: bool
     counters: Counters = "brokers"
     broker_settings: Mapping[str, str] = field(default_factory=dict)
+    changed: str = "stock"
 
     @property
     def statistics(self) -> str:
@@ -59,7 +62,7 @@ class Contender:
         if self.ours:
             stock = {"brokers": "stock", "prometheus": "stock, counters of Prometheus", "off": "stock, reports only"}
             return "fast statistics" if self.fast else stock[self.counters]
-        return "fastest they allow" if self.fast else "as its authors set it" if self.broker_settings else "stock"
+        return "fastest they allow" if self.fast else self.changed
 
 
 def _ours(mode: Mode) -> list[Contender]:
@@ -78,7 +81,24 @@ def _ours(mode: Mode) -> list[Contender]:
 CONTENDERS: tuple[Contender, ...] = (
     *_ours("modular"),
     *_ours("extensible"),
-    Contender(name="native-avg-stock", title="AvgShedder", mode="modular", ours=False, fast=False, broker_settings=AVG),
+    Contender(
+        name="native-threshold",
+        title="ThresholdShedder",
+        mode="modular",
+        ours=False,
+        fast=False,
+        broker_settings=THRESHOLD,
+        changed="stock, without its 10 MB/s",
+    ),
+    Contender(
+        name="native-avg-stock",
+        title="AvgShedder",
+        mode="modular",
+        ours=False,
+        fast=False,
+        broker_settings=AVG,
+        changed="as its authors set it",
+    ),
     Contender(
         name="native-avg-fast",
         title="AvgShedder",

@@ -169,6 +169,8 @@ def page(raw: Path = RAW) -> str:
         "",
         "Gaps in seconds. The chart shows the middle run of each; of two the worse.",
         "",
+        *textwrap.wrap(_CONDITIONS, 118, break_on_hyphens=False),
+        "",
         "![max/mean over time](reaction.svg)",
         "",
         *_turning(raw),
@@ -189,6 +191,17 @@ def with_medians(path: Path, raw: Path = RAW) -> str:
     rows = [summary_row(contender, results) for contender, results in _shown(raw)]
     medians = table([HEADER[at] for at in SHORT], [[row[at] for at in SHORT] for row in rows])
     return "\n".join([before + MARK, "", *medians, "", END + rest.split(END)[1]])
+
+
+# No result holds scores: brokers show them only in their logs.
+_CONDITIONS = (
+    "Pulsar's shedders do not look at max/mean. Each acts while a condition on the brokers' scores holds: "
+    "TransferShedder while their standard deviation is above 0.25 ([why that is coarse]"
+    "(../strategies/transfer.md#when-it-fails)), AvgShedder on pairs that are 15 or 40 points apart ([its rules]"
+    "(../strategies/avg.md)). The scores at the end were not recorded, so a row that ended uneven does not show "
+    "whether the shedder was slow or had reached its own aim. A run without moves is one in which the condition was "
+    "not met for as long as the shedder asks."
+)
 
 
 def _turning(raw: Path) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dev.reaction.contenders import Contender
+from dev.reaction.contenders import CONTENDERS, Contender
 from dev.reaction.figures import EVEN_RATIO
 from dev.reaction.run import Result
 
@@ -32,7 +32,14 @@ class Seconds:
 LOGARITHMIC = Seconds((2, 5, 10, 20, 60, 120, 300, 600, 900), math.log)
 EVENLY = Seconds(tuple(range(0, 901, 90)), float)
 RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0)
-COLOURS = ("#0b7285", "#0ca678", "#1971c2", "#7048e8", "#e8590c", "#f08c00", "#c2255c", "#868e96")
+# Of each contender one, the same in every chart.
+COLOURS = dict(
+    zip(
+        (contender.name for contender in CONTENDERS if not contender.fast),
+        ("#0b7285", "#0ca678", "#74b816", "#1971c2", "#7048e8", "#15aabf", "#e8590c", "#f08c00", "#c2255c"),
+        strict=True,
+    )
+)
 STYLE = (
     "text{font:12px sans-serif;fill:#868e96}path{fill:none;stroke-width:2}"
     ".grid{stroke:#868e96;stroke-opacity:.25}.even{stroke:#868e96;stroke-dasharray:2 3}"
@@ -49,7 +56,7 @@ def chart(shown: Sequence[tuple[Contender, Sequence[Result]]], seconds: Seconds 
         *_axes(seconds),
     ]
     for place, (contender, result) in enumerate(lines):
-        colour, dash = COLOURS[place % len(COLOURS)], "" if contender.ours else ' stroke-dasharray="6 3"'
+        colour, dash = COLOURS.get(contender.name, "#868e96"), "" if contender.ours else ' stroke-dasharray="6 3"'
         y = TOP + 16 + 22 * place
         label = escape(f"{contender.title}, {contender.mode}, {contender.statistics}")
         x = WIDTH - RIGHT + 14
@@ -78,7 +85,7 @@ def _axes(seconds: Seconds) -> list[str]:
         parts.append(f'<text x="{seconds.x(second):.1f}" y="{bottom + 16}" text-anchor="middle">{second} s</text>')
     y = _y(EVEN_RATIO)
     parts.append(f'<line class="even" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-    parts.append(f'<text x="{LEFT + 4}" y="{y - 4:.1f}">even: {EVEN_RATIO}</text>')
+    parts.append(f'<text x="{right + 6}" y="{y + 4:.1f}">even: {EVEN_RATIO}</text>')
     parts.append(f'<text x="{LEFT}" y="{HEIGHT - 6}">seconds after the balancer was switched on; max/mean msg/s</text>')
     return parts
 

@@ -65,6 +65,8 @@ def _call(
 ) -> bytes:
     """Make a call that must succeed, or be answered with a status in ``also``."""
     status, answer = request(method, url, body, identity)
+    if status == 500 and b"BadVersion" in answer:  # somebody else made the same at that moment
+        status, answer = request(method, url, body, identity)
     if not 200 <= status < 300 and status not in also:
         # Brokers put whole stack traces into the reason; its first line is what matters.
         raise AdminError(f"{method} {url}: {status} {answer.decode(errors='replace')[:300]}")

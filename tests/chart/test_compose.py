@@ -83,6 +83,15 @@ def test_the_docs_say_what_the_file_has() -> None:
         assert environment["configurationMetadataStoreUrl"] == settings["configuration_store"]
 
 
+def test_no_volume_is_left_without_a_name() -> None:
+    """A mount covers each volume that an image declares: `down` leaves those without a name behind."""
+    declared = {"bundlekeel": {"/var/lib/bundlekeel", "/run/bundlekeel"}, "prom/prometheus": {"/prometheus"}}
+    for name, service in _services().items():
+        mounted = {mount["target"] for mount in service.get("volumes", [])}
+        mounted |= {entry.split(":")[0] for entry in service.get("tmpfs", [])}
+        assert declared.get(service["image"].split(":")[0], set()) <= mounted, name
+
+
 def test_images_are_pinned() -> None:
     """By release; ours by the release of this tree, and each built once, from a target that exists."""
     targets = {stage.name for stage in stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))}

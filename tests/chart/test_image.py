@@ -50,6 +50,11 @@ def test_hadolint(tmp_path: Path) -> None:
     assert {"DL3007", "DL3008"} <= set(re.findall(r"DL\d+", _hadolint(wrong).stdout))
 
 
+def test_nothing_but_the_base_is_pulled() -> None:
+    """A line `# syntax=` would have BuildKit pull a program of no digest, also where PYTHON_IMAGE names a mirror."""
+    assert "syntax=" not in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
 def test_a_plain_build_makes_the_sidecar() -> None:
     """The last stage is what `docker build` without a target makes."""
     assert list(STAGES)[-1] == "sidecar"
@@ -79,11 +84,31 @@ def test_final_stages(name: str) -> None:
     assert stage.last("ENTRYPOINT").startswith("[")
 
 
-def test_the_sidecar_has_no_installer_and_checks_itself() -> None:
-    """Neither apt nor pip: nothing can be added to a running container with them."""
+@pytest.mark.parametrize("name", FINAL)
+def test_no_pip_is_left(name: str) -> None:
+    """Nothing can be added to a running container with it."""
+    assert any(re.search(r"pip uninstall .*\bpip$", command) for command in STAGES[name].all("RUN"))
+
+
+def test_another_python_needs_no_other_change() -> None:
+    """Of PYTHON_IMAGE: no path has its version, and Spark asks the interpreter where it is."""
+    assert not [rest for name in FINAL for _, rest in STAGES[name].instructions if "python3." in rest]
+    assert "SPARK_HOME" not in STAGES["spark"].last("ENV")
+    script, python = Path(sys.executable).with_name("find-spark-home"), sys.executable
+    answer = subprocess.run(
+        ["bash", "-c", '. "$0"; echo "$SPARK_HOME"', str(script)],
+        env={"PATH": os.environ["PATH"], "PYSPARK_PYTHON": python},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(answer.stdout.strip()) == Path(pyspark.__file__).parent
+
+
+def test_the_sidecar_has_no_package_manager_and_checks_itself() -> None:
+    """What it needs is copied from the other stages."""
     stage = STAGES["sidecar"]
     assert not any("apt-get" in command for command in stage.all("RUN"))
-    assert any(re.search(r"pip uninstall .*\bpip$", command) for command in stage.all("RUN"))
     assert "/opt/bundlekeel/healthcheck.py" in stage.last("HEALTHCHECK")
     assert stage.last("ENTRYPOINT") == '["bundlekeel"]'
 

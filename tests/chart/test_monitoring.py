@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +96,31 @@ def test_alerts_get_labels_and_can_be_left_out(tuned: list[Object]) -> None:
     assert _alerts(made["spec"]) == wanted
 
 
-def test_an_alert_that_does_not_exist_cannot_be_left_out() -> None:
+def test_single_alerts_can_be_changed(tmp_path: Path) -> None:
+    """Threshold, duration, severity and texts, without a copy of the rules; the other alerts stay as they are."""
+    changes: dict[str, Any] = {
+        "BundlekeelImbalanceLasts": {"for": "2h", "labels": {"severity": "info"}},
+        "BundlekeelPausedLong": {"expr": "bundlekeel_paused == 1", "annotations": {"summary": "paused"}},
+    }
+    file = tmp_path / "values.yaml"
+    monitoring = {"prometheusRule": {"labels": {"severity": "page"}, "changes": changes}}
+    file.write_text(yaml.safe_dump({"monitoring": monitoring}), encoding="utf-8")
+    objects = render("keel", CHART / "ci" / "prometheus-operator-values.yaml", "-f", str(file))
+    (made,) = [item for item in objects if item["metadata"]["name"] == "keel-bundlekeel-alerts"]
+    shipped = _alerts(yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")))
+    for rule in shipped:
+        change = changes.get(rule["alert"], {})
+        labels = {**rule["labels"], "severity": "page", **change.get("labels", {})}
+        rule.update(change | {"labels": labels, "annotations": rule["annotations"] | change.get("annotations", {})})
+    assert _alerts(made["spec"]) == shipped
+
+
+@pytest.mark.parametrize("key", ["leaveOut={BundlekeelPause}", "changes.BundlekeelPause.for=1h"])
+def test_an_alert_that_does_not_exist_cannot_be_left_out_or_changed(key: str) -> None:
     """A misspelt name would otherwise page on."""
-    values = CHART / "ci" / "prometheus-operator-values.yaml"
-    with pytest.raises(
-        RuntimeError, match=r"monitoring\.prometheusRule\.leaveOut: there is no alert BundlekeelPause\b"
-    ):
-        render("keel", values, "--set", "monitoring.prometheusRule.leaveOut={BundlekeelPause}")
+    values, name = CHART / "ci" / "prometheus-operator-values.yaml", re.split(r"[=.]", key)[0]
+    with pytest.raises(RuntimeError, match=rf"monitoring\.prometheusRule\.{name}: there is no alert BundlekeelPause\b"):
+        render("keel", values, "--set", f"monitoring.prometheusRule.{key}")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from dev.chart import CHART, render
@@ -54,14 +55,24 @@ def test_scheduling_reaches_every_pod(tmp_path: Path) -> None:
         assert pod.metadata["annotations"]["example.com/scrape"] == "no", pod.owner
 
 
-def test_recalibration_may_run_on_nodes_of_its_own(tmp_path: Path) -> None:
-    """Driver and executors need far more memory than all else: their values hold instead of the common ones."""
+@pytest.mark.parametrize(
+    ("section", "pods"),
+    [
+        ("recalibrate", ["executor", "recalibrate"]),
+        ("deadman", ["deadman"]),
+        ("handback", ["handback", "uninstall"]),
+    ],
+)
+def test_jobs_may_run_on_nodes_of_their_own(section: str, pods: list[str], tmp_path: Path) -> None:
+    """Driver and executors need far more memory than all else; the failsafe is safest where no candidate runs."""
     own: Object = {"nodeSelector": {"pool": "batch"}, "tolerations": [{"key": "batch", "operator": "Exists"}]}
     own |= {"affinity": {"podAffinity": {}}}
-    found = _pods(_render("spark-kubernetes", ADDED | {"recalibrate": own}, tmp_path))
-    batch = [pod for pod in found if {key: pod.spec[key] for key in own} == own]
-    assert sorted(pod.owner.rpartition("-")[2] for pod in batch) == ["executor", "recalibrate"]
-    assert all(pod.spec["nodeSelector"] == SHARED["nodeSelector"] for pod in found if pod not in batch)
+    found = _pods(_render("spark-kubernetes", ADDED | {section: own}, tmp_path))
+    batch = [pod for pod in found if pod.spec["nodeSelector"] == own["nodeSelector"]]
+    assert sorted(pod.owner.rpartition("-")[2] for pod in batch) == pods
+    for pod in batch:
+        assert pod.spec["tolerations"] == own["tolerations"], pod.owner
+        assert "podAffinity" in pod.spec["affinity"] and "nodeAffinity" not in pod.spec["affinity"], pod.owner
 
 
 def test_the_failsafe_stays_apart_from_the_candidates(tmp_path: Path) -> None:

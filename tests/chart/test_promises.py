@@ -132,12 +132,28 @@ def test_a_budget_can_say_how_many_must_be_there() -> None:
     assert budget["minAvailable"] == 2 and "maxUnavailable" not in budget
 
 
-def test_more_containers_run_beside_a_candidate() -> None:
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+def test_more_containers_run_beside_or_before_a_candidate(where: str) -> None:
     """As they are given, after ours."""
-    case, more = CHART / "ci" / "default-values.yaml", 'extraContainers=[{"name":"proxy","image":"p:1"}]'
+    value = f"extra{where[0].upper()}{where[1:]}"
+    case, more = CHART / "ci" / "default-values.yaml", f'{value}=[{{"name":"proxy","image":"p:1"}}]'
     (made,) = [o["spec"] for o in render("keel", case, "--set-json", more) if o["kind"] == "Deployment"]
-    ours, proxy = made["template"]["spec"]["containers"]
-    assert (ours["name"], proxy) == ("bundlekeel", {"name": "proxy", "image": "p:1"})
+    pod = made["template"]["spec"]
+    assert pod["containers"][0]["name"] == "bundlekeel"
+    assert pod[where][-1] == {"name": "proxy", "image": "p:1"}
+
+
+def test_what_the_cluster_reads_of_deployment_service_and_ingress() -> None:
+    """Controllers read annotations, clouds the load balancer's class and ranges; some want their own type of path."""
+    assert of_kind("customized", "Deployment")["metadata"]["annotations"] == {"reloader.example/auto": "true"}
+    service = of_kind("customized", "Service")["spec"]
+    assert service["loadBalancerClass"] == "internal.example/nlb"
+    assert service["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
+    (rule,) = of_kind("customized", "Ingress")["spec"]["rules"]
+    assert rule["http"]["paths"][0]["pathType"] == "ImplementationSpecific"
+    # None of it unless it is asked for.
+    assert "annotations" not in of_kind("default", "Deployment")["metadata"]
+    assert not {"loadBalancerClass", "loadBalancerSourceRanges"} & of_kind("default", "Service")["spec"].keys()
 
 
 def test_what_people_add_reaches_every_pod_of_ours() -> None:
@@ -176,12 +192,16 @@ def test_arguments_replicas_and_times_of_probes_are_free() -> None:
     assert container["readinessProbe"]["periodSeconds"] == 5
 
 
-def test_the_chart_says_where_it_is_from() -> None:
-    """The addresses and the version of the Python package; an icon that needs no server."""
+def test_chart_and_package_say_where_they_are_from() -> None:
+    """The same addresses, version, names and words; an icon that needs no server. Of classifiers that nobody knows no
+    wheel is built."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert (chart["home"], chart["sources"]) == (project["urls"]["Homepage"], [project["urls"]["Source"]])
-    assert [maintainer["url"] for maintainer in chart["maintainers"]] == chart["sources"]
+    assert chart["maintainers"] == [author | {"url": chart["sources"][0]} for author in project["authors"]]
+    assert chart["keywords"] == project["keywords"]
+    lowest = project["requires-python"].removeprefix(">=")
+    assert f"Programming Language :: Python :: {lowest}" in project["classifiers"]
     assert chart["version"] == chart["appVersion"] == project["version"]
     icon = base64.b64decode(chart["icon"].removeprefix("data:image/svg+xml;base64,"))
     assert icon == (ROOT / "service/bundlekeel/api/static/icon.svg").read_bytes()
@@ -268,6 +288,8 @@ def test_the_drain_is_the_broker_containers_preStop(case: str) -> None:
     command = change["value"]["preStop"]["exec"]["command"]
     assert command[-1].endswith("python3 /opt/bundlekeel-hook/broker_hook.py drain")
     assert "BUNDLEKEEL_WITHIN=600 " in command[-1]
+    # What a preStop hook prints is in no log; at the start it is in that of the container already.
+    assert "BUNDLEKEEL_LOG=" in command[-1] and "BUNDLEKEEL_LOG=" not in broker_values(case)["additionalCommand"]
     values = broker_values(case)
     assert values["gracePeriod"] > 600
     assert values["additionalCommand"].endswith("broker_hook.py back &")

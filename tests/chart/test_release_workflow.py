@@ -19,6 +19,9 @@ from dev.chart import CHART, ROOT
 from dev.gotools import ACTIONLINT, ensure
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
+CHART_DIGEST = f"sha256:{'c' * 64}"
+# Helm says on stderr what it pushed.
+PUSHED = f'exec 3>&1; helm() {{ echo helm "$@" >&3; echo "Digest: {CHART_DIGEST}" >&2; }}; '
 PACKAGED = ("values.yaml", "README.md", "values-apache-chart.yaml")
 
 
@@ -99,6 +102,8 @@ def test_the_packaged_chart_names_published_images_and_pages(tmp_path: Path) -> 
     values = yaml.safe_load(made["values.yaml"])
     assert values["image"]["repository"] == "r.test/p/bundlekeel"
     assert values["monitoring"]["prometheusRule"]["runbookUrl"] == f"{home}operations/runbooks/{{alert}}.html"
+    default = f"| monitoring.prometheusRule.runbookUrl | string | `{home}operations/runbooks/{{alert}}.html` |"
+    assert default in made["README.md"]
     assert yaml.safe_load(made["values-apache-chart.yaml"])["broker"]["initContainers"][0]["image"].startswith(
         "r.test/p/"
     )
@@ -116,7 +121,7 @@ def test_images_are_for_both_architectures() -> None:
     (build,) = [step["run"] for step in steps if "push=true" in step.get("run", "")]
     assert "--platform linux/amd64,linux/arm64 " in build
     assert [step["with"]["push-to-registry"] for step in steps if "attest" in step.get("uses", "")] == [True]
-    *_, attested, publish = _jobs()["release"]["steps"]
+    *_, attested, publish, _, _, _ = _jobs()["release"]["steps"]
     assert attested["with"]["subject-path"] == "dist/*" and " dist/*\n" in publish["run"]
 
 
@@ -219,8 +224,10 @@ def test_the_release_is_public_when_everything_is_there(tmp_path: Path) -> None:
     (tmp_path / "dist").mkdir()
     for name in ("bundlekeel", "bundlekeel-spark"):
         (tmp_path / "dist" / f"{name}.digest").write_text(f"sha256:{name}\n", encoding="utf-8")
-    *_, publish = _jobs()["release"]["steps"]
-    draft, *tags, chart, public = _asked(publish["run"], tmp_path, REGISTRY="r/p", TAG="v1.2.3", VERSION="1.2.3")
+    *_, publish, _, _, last = _jobs()["release"]["steps"]
+    given = {"REGISTRY": "r/p", "TAG": "v1.2.3", "VERSION": "1.2.3", "GITHUB_OUTPUT": str(tmp_path / "out")}
+    draft, *tags, chart = _asked(PUSHED + publish["run"], tmp_path, **given)
+    *_, public = _asked(last["run"], tmp_path, **given)
     assert draft.startswith("gh release create v1.2.3 --draft --verify-tag ")
     assert tags == [
         f"docker buildx imagetools create --tag r/p/{name}:1.2.3 r/p/{name}@sha256:{name}"
@@ -229,7 +236,31 @@ def test_the_release_is_public_when_everything_is_there(tmp_path: Path) -> None:
     assert chart == "helm push dist/bundlekeel-1.2.3.tgz oci://r/p/charts"
     assert public == "gh release edit v1.2.3 --draft=false"
     # `gh` has no checkout here to read the repository from.
-    assert "GH_REPO" in publish["env"]
+    assert "GH_REPO" in publish["env"] and "GH_REPO" in last["env"]
+
+
+def test_the_chart_in_the_registry_is_attested(tmp_path: Path) -> None:
+    """By the digest that Helm says, in the registry; the digest is a file of the release, attested too, before that is
+    public. A push that fails, whatever digest its error names, ends the step."""
+    (tmp_path / "dist").mkdir()
+    for name in ("bundlekeel", "bundlekeel-spark"):
+        (tmp_path / "dist" / f"{name}.digest").write_text("sha256:1\n", encoding="utf-8")
+    *_, publish, in_registry, as_file, last = _jobs()["release"]["steps"]
+    given = {"REGISTRY": "r/p", "TAG": "v1.2.3", "VERSION": "1.2.3", "GITHUB_OUTPUT": str(tmp_path / "out")}
+    _asked(PUSHED + publish["run"], tmp_path, **given)
+    assert (tmp_path / "bundlekeel-chart.digest").read_text(encoding="utf-8") == f"{CHART_DIGEST}\n"
+    assert (tmp_path / "out").read_text(encoding="utf-8") == f"chart={CHART_DIGEST}\n"
+    assert in_registry["with"] == {
+        "subject-name": "${{ vars.REGISTRY }}/charts/bundlekeel",
+        "subject-digest": "${{ steps.publish.outputs.chart }}",
+        "push-to-registry": True,
+    }
+    assert as_file["with"] == {"subject-path": "bundlekeel-chart.digest"}
+    assert _asked(last["run"], tmp_path, **given)[0] == "gh release upload v1.2.3 bundlekeel-chart.digest"
+    assert publish["shell"] == "bash"  # so that the runner adds `pipefail`
+    refused = f'helm() {{ echo "Error: PUT /blobs/{CHART_DIGEST}: 401" >&2; return 1; }}; set -o pipefail; '
+    with pytest.raises(subprocess.CalledProcessError):
+        _asked(refused + publish["run"], tmp_path, **given)
 
 
 def test_a_rehearsal_publishes_nothing(tmp_path: Path) -> None:
@@ -237,7 +268,7 @@ def test_a_rehearsal_publishes_nothing(tmp_path: Path) -> None:
     publishing = re.compile(r"helm push|gh release|push=true|imagetools|deploy-pages@|attest-build")
     behind = "github.event_name == 'push'"
     steps = [step for job in _jobs().values() for step in job.get("steps", []) if publishing.search(str(step))]
-    assert len(steps) == 5
+    assert len(steps) == 8
     for step in steps:
         run = step.get("run", "")
         assert step.get("if") == behind or '"$GITHUB_EVENT_NAME"' in run, step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,9 @@ def _closed(ports: list[Any] | None = None, **values: Values) -> Values:
         ({"recommend": {"output": "csv"}}, "/recommend/output"),
         ({"service": {"type": "ExternalName"}}, "/service/type"),
         ({"ingress": {"hosts": ["https://a.b"]}}, "/ingress/hosts/0"),
+        ({"ingress": {"pathType": "Exact"}}, "/ingress/pathType"),
+        ({"service": {"loadBalancerSourceRanges": ["10.0.0.1"]}}, "/service/loadBalancerSourceRanges/0"),
+        ({"extraInitContainers": [{"image": "x"}]}, "/extraInitContainers/0"),
     ],
     ids=lambda item: json.dumps(item) if isinstance(item, dict) else "",
 )
@@ -103,6 +107,19 @@ def test_every_value_is_in_the_schema() -> None:
         found.pop("additionalProperties")
     del schema["properties"]["settings"]["additionalProperties"]  # these are the sidecar's, not the chart's
     compare(values, schema, "")
+
+
+def test_every_value_is_described_in_the_schema() -> None:
+    """Artifact Hub and editors show these words; they are those of the README, both from values.yaml."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    readme = (CHART / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z][\w.]+) \| \w+ \| `.*?` \| (.*) \|$", readme, re.MULTILINE)
+    assert len(rows) > 100
+    for name, said in rows:
+        node = schema
+        for part in name.split("."):
+            node = node["properties"][part]
+        assert node.get("description") == said, name
 
 
 def test_no_secret_can_be_given_as_a_value() -> None:
@@ -163,6 +180,8 @@ def test_no_secret_can_be_given_as_a_value() -> None:
             "settings.journal.path: leave it out",
         ),
         ({"ingress": {"enabled": True}}, "ingress.hosts is empty: name the host"),
+        ({"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}, "set service.type to LoadBalancer"),
+        ({"service": {"type": "NodePort", "loadBalancerClass": "a/b"}}, "set service.type to LoadBalancer"),
         ({"pulsar": {"sasl": {"existingSecret": "zk"}}}, "set settings.store.sasl_username"),
         ({"ingress": {"enabled": True, "hosts": ["a.b"]}, "deployment": {"enabled": False}}, "there is no Service"),
         (_closed(ingress={"enabled": True, "hosts": ["a.b"]}), "networkPolicy.apiFrom is empty"),

@@ -83,8 +83,8 @@ class FakeWishes:
             drains=[] if self.unseen >= 0 else [drain],
             cordons=[RequestView(broker=BROKERS[2], **who)],
             warms=[RequestView(broker=broker, **who) for broker in (BROKERS[0], *warmed)],
-            pins=[PinView(bundle=BUNDLE, until_ms=0)],
-            exclusions=[ExclusionView(pattern="t:shop", until_ms=NOW_MS)],
+            pins=[PinView(bundle=BUNDLE, until_ms=0, **who)],
+            exclusions=[ExclusionView(pattern="t:shop", until_ms=NOW_MS, **who)],
             pauses=[ScopePauseView(scope="tenant:shop", **who, until_ms=0)],
         )
 
@@ -137,7 +137,8 @@ class FakeWishes:
 
     async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> PinnedView:
         self._called("pin", (bundle, seconds, reason, by))
-        return PinnedView(bundle=bundle, broker=OWNERS.get(bundle, BROKERS[0]), until_ms=until_ms(seconds))
+        who: Json = {"by": by, "reason": reason, "since_ms": NOW_MS}
+        return PinnedView(bundle=bundle, broker=OWNERS.get(bundle, BROKERS[0]), until_ms=until_ms(seconds), **who)
 
     async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
         self._called("unpin", (bundle, reason, by))
@@ -145,7 +146,8 @@ class FakeWishes:
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
         self._called("exclude", (pattern, seconds, reason, by))
-        return ExcludedView(pattern=pattern, until_ms=until_ms(seconds), bundles=4)
+        who: Json = {"by": by, "reason": reason, "since_ms": NOW_MS}
+        return ExcludedView(pattern=pattern, until_ms=until_ms(seconds), bundles=4, **who)
 
     async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
         self._called("include", (pattern, reason, by))

@@ -293,11 +293,13 @@ class FakeService(FakeChannel, FakeOverview):
         return [*(_broker(row, broker) for row, broker in enumerate(BROKERS)), torn]
 
     def bundles(
-        self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
+        self, *, broker: str | None = None, namespace: str | None = None, after: str = "", limit: int | None = None
     ) -> list[BundleView]:
         """Twelve bundles, filtered."""
         self._called("bundles", (broker, namespace, limit))
-        rows = [_bundle(index) for index in range(12)]
+        if after and after not in BUNDLES:
+            raise NotFound(f"no bundle {after!r} now: begin again without `after`")
+        rows = [_bundle(index) for index in range(BUNDLES.index(after) + 1 if after else 0, 12)]
         rows = [row for row in rows if broker in (None, row.broker)]
         rows = [row for row in rows if namespace is None or row.bundle.startswith(f"{namespace}/")]
         return rows[:limit]

@@ -148,7 +148,10 @@ class MemoryCoordination:
         await self._enter()
         for path, node in sorted(self.store.nodes.items()):
             if path.startswith(f"{_SEATS}/") and node.owner == self._session:
-                return replace(member, seat=int(path.rpartition("/")[2]))
+                kept = replace(member, seat=int(path.rpartition("/")[2]))
+                if _encode(kept) != node.data:
+                    self.store._put(path, _Node(_encode(kept), owner=self._session))
+                return kept
         for number in range(seats):
             path = f"{_SEATS}/{number}"
             if path not in self.store.nodes:

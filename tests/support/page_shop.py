@@ -62,9 +62,10 @@ def loads() -> dict[str, list[tuple[str, float]]]:
     return made
 
 
-def ten_brokers(tokens: Tokens, params: Parameters | None = None) -> ServedSidecar:
-    """Their sidecar, in mode act."""
+def ten_brokers(tokens: Tokens, params: Parameters | None = None, port: int = 0) -> ServedSidecar:
+    """Their sidecar, in mode act, on this port of 127.0.0.1; 0: on a free one."""
     return ServedSidecar(
+        port=port,
         loads=loads(),
         demand=DEMAND,
         quotas=QuotaSettings.model_validate({"enforcer": "policies", "groups": GROUPS}),
@@ -72,6 +73,7 @@ def ten_brokers(tokens: Tokens, params: Parameters | None = None) -> ServedSidec
         params=params or Parameters(),
         pace=0.3,
         live=True,
+        taken_over=True,
         name="bundlekeel-0",
     )
 

@@ -7,16 +7,25 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bundlekeel.api.server import ApiServer, Protection
+from bundlekeel.core.model.load import (
+    BANDWIDTH_IN,
+    BANDWIDTH_OUT,
+    DIRECT_MEMORY,
+    THROUGHPUT_IN,
+    THROUGHPUT_OUT,
+    BrokerReport,
+)
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle, parse_topic
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import Service
+from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.settings.quotas import QuotaSettings
@@ -33,6 +42,11 @@ from tests.support.world import PATIENT, SETTINGS, FakeSidecar, TestClock
 
 TURN_SECONDS = 0.25
 CYCLE_SECONDS = 1.0
+DAY_MS = 86_400_000
+# A NIC of 10 Gbit/s, and a byte, as brokers report bandwidth.
+NIC_KILOBITS = 10e6
+KILOBITS = 8 / 1000
+MEMORY_RATIO = 0.4
 Loads = Mapping[str, Iterable[tuple[str, float]]]
 
 
@@ -41,6 +55,15 @@ def _divided(namespace: str, count: int) -> Iterator[str]:
     width = (FULL_UPPER + 1) >> (count - 1).bit_length()
     for lower in range(0, FULL_UPPER, width):
         yield f"{namespace}/0x{lower:08x}_0x{min(lower + width, FULL_UPPER):08x}"
+
+
+def _whole(made: BrokerReport) -> BrokerReport:
+    """The same with the network interface that its broker found, what its bundles use of it, and memory in use."""
+    usage, limit = made.usage.copy(), made.limit.copy()
+    usage[DIRECT_MEMORY] = MEMORY_RATIO * limit[DIRECT_MEMORY]
+    usage[BANDWIDTH_IN : BANDWIDTH_OUT + 1] = made.traffic[THROUGHPUT_IN : THROUGHPUT_OUT + 1] * KILOBITS
+    limit[BANDWIDTH_IN : BANDWIDTH_OUT + 1] = NIC_KILOBITS
+    return replace(made, usage=usage, limit=limit)
 
 
 class PageCluster:
@@ -101,7 +124,8 @@ class PageCluster:
         now = self.clock.wall_ms()
         ones = {broker: np.ones((len(held), 3), dtype=np.int64) for broker, held in owned.items()}
         changes = {"last_update": now, "interval_ms": int(1000 * CYCLE_SECONDS) if self.live else 0}
-        self.source.put(*(report(b, held, bundle_counts=ones[b], **changes) for b, held in owned.items()))
+        reports = (report(b, held, bundle_counts=ones[b], **changes) for b, held in owned.items())
+        self.source.put(*map(_whole, reports))
 
 
 class PacedAdmin(MemoryAdmin):
@@ -176,9 +200,10 @@ class PageSidecar(FakeSidecar):
 
 @dataclass(kw_only=True)
 class Served(LoopThread):
-    """A service behind the real server on a free port of 127.0.0.1, in a thread; `url` once it is started."""
+    """A service behind the real server on 127.0.0.1, in a thread; `port` 0: a free one; `url` once it is started."""
 
     tokens: Tokens | None = None
+    port: int = 0
     url: str = ""
 
     def __post_init__(self) -> None:
@@ -191,7 +216,7 @@ class Served(LoopThread):
 
     async def _listen(self) -> None:
         protection = Protection(access=access_for(self.tokens) if self.tokens else None)
-        self._server = ApiServer(self.service(), "127.0.0.1", 0, None, protection=protection)
+        self._server = ApiServer(self.service(), "127.0.0.1", self.port, None, protection=protection)
         self.url = await self._server.start()
 
     async def _close(self) -> None:
@@ -211,6 +236,7 @@ class ServedSidecar(Served):
     demand: Mapping[str, float] = field(default_factory=dict)
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     live: bool = False
+    taken_over: bool = False
     name: str = "a"
 
     def service(self) -> Service:
@@ -230,6 +256,10 @@ class ServedSidecar(Served):
     async def _listen(self) -> None:
         await super()._listen()
         await self.sidecar.lead()
+        if self.taken_over:
+            since = self.cluster.clock.wall_ms() - DAY_MS
+            record = TakeoverRecord(by="ann", reason="go-live", wall_ms=since, overrides={}, runtime={})
+            await self.sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
         await self.sidecar.cycle.turn()
         await self.sidecar.calibration.check()
         self._living = asyncio.create_task(self.sidecar.live(self.every_seconds))

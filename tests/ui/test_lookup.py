@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.page_world import ServedSidecar
@@ -113,6 +114,14 @@ def test_the_nearest_names_are_offered(watched: ServedSidecar, open_page: Open, 
     expect(panel.get_by_role("alert")).to_contain_text("is not a bundle of the cluster now; nearest: ")
     panel.get_by_role("link", name=ORDERS).click()
     expect(page.get_by_role("dialog", name=ORDERS)).to_contain_text(f"owned by {HOT}.")
+
+
+@pytest.mark.parametrize("asked", [f"name={HOT}", f"name={short(HOT)}", f"broker={short(HOT)}"])
+def test_an_address_may_name_a_broker(watched: ServedSidecar, open_page: Open, asked: str) -> None:
+    """As a `name`, as bundles are, and as the bars name it."""
+    page = open_page(watched.url)
+    page.goto(f"{watched.url}/ui/#/cluster?{asked}")
+    expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_contain_text("Its largest bundles")
 
 
 def test_a_view_that_there_is_not(watched: ServedSidecar, open_page: Open) -> None:

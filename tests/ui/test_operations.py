@@ -530,6 +530,7 @@ def test_doctor(open_page: Open) -> None:
         served.fake.findings = [Check(name="shedding", ok=True, detail="off")]
         page.get_by_role("button", name="Check again").click()
         expect(rows).to_have_count(2)
+        expect(page.get_by_role("columnheader", name="What to do next")).to_have_count(0)
         served.fake.findings.append(Check(name="seats", ok=False, detail="1 sidecar", fix="start another one"))
         page.get_by_label("Also what must hold before the mode is set to act").check()
         expect(page.get_by_role("main").get_by_role("status")).to_have_text("2 checks: 1 failed, 0 warnings, 1 ok")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from bundlekeel.daemon.answers.picture import ComingView, CycleView, Setting
 from tests.support.fake_service import BROKERS, NOW_MS
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
+from tests.support.world import EAGER
 from tests.ui.conftest import HOT, LOADS, NARROW, WIDE, Open, ask_for_a_plan, findings, sign_in, view
 from tests.ui.test_states import ServedFake, StatesService
 
@@ -20,6 +22,9 @@ PHONE = NARROW | {"width": 390, "height": 844}
 ENDING = ".pulsar-broker-headless.pulsar-prod.svc.cluster.local:8080"
 # Of an element: how far its content is wider than it is.
 HIDDEN = "element => element.scrollWidth - element.clientWidth"
+# Of an element: the text of its paragraphs that is in nothing smaller, whose lines may end anywhere.
+LOOSE = """element => [...element.querySelectorAll('p')].flatMap(p => [...p.childNodes])
+    .filter(node => node.nodeType === Node.TEXT_NODE).map(node => node.data).join('')"""
 
 
 def move(at: int, **more: Any) -> dict[str, Any]:
@@ -55,6 +60,26 @@ def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None
 
 
 @pytest.mark.parametrize(
+    ("role", "says"),
+    [("leader", "now broker broker-0 carries"), ("follower", "now, as this sidecar sees it, broker broker-0 carries")],
+)
+def test_balanced_is_not_said_of_figures_that_are_uneven(open_page: Open, role: str, says: str) -> None:
+    """The verdict is the leader's at its last cycle, the figures are those that this sidecar has now: the headline says
+    which is which."""
+    with ServedFake() as served:
+        for name, score in zip(BROKERS, (0.19, 0.15, 0.07), strict=True):
+            served.fake.unread[name] = {"score_ratio": score, "state": "ok", "shares_load": True, "preallocated": []}
+        served.fake.change(cycle=cycle("Balanced"), role=role)
+        page = open_page(served.url)
+        expect(page.locator("#verdict")).to_have_text(
+            re.compile(
+                rf"^The last cycle found the brokers balanced; {says} 1\.39 times the mean \(19\s%.*14\s%\)\. "
+                r"No moves planned\.$"
+            )
+        )
+
+
+@pytest.mark.parametrize(
     ("amounts", "said"),
     [((0, 1, 0), "the bundle on the way has arrived"), ((1, 0, 2), "the 3 bundles on the way have arrived")],
 )
@@ -76,6 +101,42 @@ def test_bundles_on_the_way_are_part_of_the_verdict(open_page: Open, amounts: tu
                 rf"^Broker broker-0 carries 1\.04 times the mean \(.*\) once {said}\. No further moves planned yet\.$"
             )
         )
+
+
+def test_a_name_in_the_headline_is_not_broken(open_page: Open) -> None:
+    """At its hyphen, where the line ends there."""
+    with ServedFake() as served:
+        page = open_page(served.url)
+        verdict = page.locator("#verdict")
+        expect(verdict).to_contain_text("broker-0")
+        lines = "box => [...box.querySelectorAll('span')].map(one => [one.textContent, one.getClientRects().length])"
+        for width in range(330, 460, 10):
+            page.set_viewport_size({"width": width, "height": 700})
+            assert verdict.evaluate(lines) == [["broker-0", 1]]
+
+
+def test_a_panel_has_the_resources_of_its_broker(open_page: Open) -> None:
+    """Which of them is the busiest; not those of extensible brokers, which report a score instead."""
+    with ServedFake() as served:
+        page = open_page(served.url)
+        page.get_by_role("button", name=BROKERS[0]).click()
+        used = page.get_by_role("dialog").get_by_text("In use")
+        expect(used).to_have_text(re.compile(r"^In use: CPU \d\d\.\d\s%, bandwidth in \d\.\d\s%\.$"))
+        served.fake.unread[BROKERS[0]] = {"load_manager": "ExtensibleLoadManagerImpl"}
+        served.fake.change()
+        expect(used).to_have_count(0)
+
+
+def test_what_happened_to_a_broker_is_short(tokens: Tokens, open_page: Open) -> None:
+    """A move that landed where it was sent names its destination once, as in the journal."""
+    with ServedSidecar(loads=LOADS, tokens=tokens, params=EAGER) as served:
+        page = open_page(served.url)
+        sign_in(page, tokens, "operator")
+        expect(page.locator("#verdict")).to_contain_text("Balanced")
+        page.get_by_role("button", name=HOT).click()
+        happened = page.get_by_role("heading", name="What happened to it").locator("+ ul").get_by_role("listitem")
+        expect(happened.first).to_contain_text("done")
+        expect(happened.filter(has_text="owned by")).to_have_count(0)
 
 
 def test_overloaded_is_above_the_overload_threshold(open_page: Open) -> None:
@@ -174,6 +235,7 @@ def test_an_idle_cluster_is_not_compared_with_its_mean(open_page: Open) -> None:
         view(page, "Plan")
         page.get_by_role("button", name="Ask for a plan").click()
         expect(page.locator(".planline")).to_have_text("0 moves: no broker has load.")
+        expect(page.get_by_role("list", name="Load of each broker before and after")).not_to_contain_text("→")
         expect(page.get_by_role("main")).not_to_contain_text("0.00")
 
 
@@ -187,12 +249,13 @@ def test_a_broker_that_is_not_there_has_no_buttons(watched: ServedSidecar, open_
 
 
 class LongSetting(StatesService):
-    """A fake with one setting."""
+    """A fake with two settings."""
 
     def settings(self) -> list[Setting]:
-        """Of a value without a space."""
+        """One of a value without a space."""
         row = Setting(key="quotas.groups", value="x" * 500, unit="", origin="file", why="the groups", pulsar_keys=[])
-        return [row]
+        unit = "true/false"
+        return [row, replace(row, key="force_mixed", value=False, unit=unit, why="see `config check`")]
 
 
 def test_a_long_setting_hides_nothing(open_page: Open) -> None:
@@ -203,6 +266,7 @@ def test_a_long_setting_hides_nothing(open_page: Open) -> None:
         page.get_by_role("row", name="quotas.groups").wait_for()
         assert page.get_by_role("region", name="Settings").evaluate(HIDDEN) <= 0
         expect(page.get_by_role("row", name="quotas.groups")).to_contain_text("the groups")
+        expect(page.get_by_role("row", name="force_mixed")).to_have_text("force_mixedfalse filesee config check")
 
 
 def test_the_journal_is_searched(open_page: Open) -> None:
@@ -220,7 +284,7 @@ def test_the_journal_is_searched(open_page: Open) -> None:
         expect(page.locator(".entry.effect")).to_have_count(0)
         expect(entries.first).to_contain_text("Effect: helped. The peak of the two brokers went down by 20.0")
         expect(entries.first).to_contain_text(re.compile(r"from 10\.4\s% to 10\.1\s% of its capacity"))
-        page.get_by_label("With broker, bundle, person or word").fill("orders/42")
+        page.get_by_label("Broker, bundle, person, word").fill("orders/42")
         expect(entries).to_have_count(1)
         with page.expect_download() as saved:
             page.get_by_role("button", name="Save as JSON Lines").click()
@@ -238,6 +302,31 @@ def test_the_journal_is_searched(open_page: Open) -> None:
         )
 
 
+def test_quiet_cycles_are_one_line(open_page: Open) -> None:
+    """Cycles that move nothing, whatever else is between them: how many, and until when; those that plan moves stand
+    alone."""
+    with ServedFake() as served:
+        codes = ("Balanced", "HitCount", "Unsettled", "HitCount", "Overloaded", "Balanced")
+        served.fake.records = [
+            {"kind": "cycle", "wall_ms": NOW_MS + 2000 * at, "code": code, "planned": code == "Overloaded"}
+            | {"sentence": f"cycle of {code}"}
+            for at, code in enumerate(codes)
+        ]
+        served.fake.records.insert(2, move(3000))
+        page = open_page(served.url)
+        view(page, "Journal")
+        entries = page.locator(".entry")
+        expect(entries).to_have_count(4)
+        expect(entries.nth(1)).to_contain_text("cycle of Overloaded")
+        expect(entries.nth(2)).to_contain_text("moved number 3000")
+        until = page.evaluate("ms => new Date(ms).toLocaleTimeString('en-GB', {timeZoneName: 'short'})", NOW_MS + 6000)
+        expect(entries.last).to_contain_text(
+            re.compile(rf"cycle of Balanced \(and 3 cycles like it, until .*{until}\)$")
+        )
+        page.get_by_label("Show").select_option("cycles")
+        expect(entries).to_have_count(6 + 1)  # the fake has one answer for all kinds
+
+
 def test_a_dialog_can_be_left(tokens: Tokens, open_page: Open) -> None:
     """By Cancel beside the button that acts, which looks the part where clients notice; heavy bundles come first."""
     with ServedSidecar(loads=LOADS, tokens=tokens) as served:
@@ -248,6 +337,8 @@ def test_a_dialog_can_be_left(tokens: Tokens, open_page: Open) -> None:
         dialog = page.get_by_role("dialog", name=f"Drain {HOT}")
         moves = dialog.get_by_role("list", name="Moves").get_by_role("listitem")
         expect(moves.first).to_contain_text("20.0 MB/s")
+        loose = dialog.get_by_role("region", name="Dry run").evaluate(LOOSE)
+        assert ":8080" not in loose, "no line ends within a broker's name"
         colour = "element => getComputedStyle(element).backgroundColor"
         calm = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--accent')")
         assert dialog.get_by_role("button", name="Drain this broker").evaluate(colour) != calm

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from bundlekeel.core.model.errors import Conflict, Forbidden
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import BrokerView, State, TakeoverView
+from bundlekeel.daemon.answers.picture import BrokerView, EndedView, State, TakeoverView
 from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.service import PlanRequest, Service
 from bundlekeel.daemon.answers.summary import ALWAYS, Period
@@ -118,6 +118,31 @@ def test_what_stands_in_the_way_is_said(open_page: Open, name: str) -> None:
         page.get_by_role("heading", name="Cluster now").wait_for()
         served.fake.change(**changed)
         expect(page.locator(".head .notice").filter(has_text=said)).to_be_visible()
+
+
+TAKEN = TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=[], ended=None)
+ENDED = EndedView(by="ann", reason="x", wall_ms=NOW_MS, deadman=False)
+TAKEOVERS: dict[str, tuple[Json, str]] = {
+    "none": ({}, "Takeover none: the brokers shed by their own settings"),
+    "whole": ({"takeover": TAKEN}, "Takeover the whole cluster"),
+    "partial": ({"takeover": replace(TAKEN, namespaces=["a/b", "a/c"])}, "Takeover only a/b, a/c"),
+    "many": ({"takeover": replace(TAKEN, namespaces=["a/b"] * 5)}, "Takeover only a/b, a/b, a/b and 2 more"),
+    "ended": (
+        {"takeover": replace(TAKEN, active=False, ended=ENDED)},
+        "Takeover ended: the brokers shed by their own settings",
+    ),
+    "not read": ({"takeover_known": False}, "Takeover not known yet"),
+}
+
+
+@pytest.mark.parametrize("name", TAKEOVERS)
+def test_whether_the_cluster_is_taken_over(open_page: Open, name: str) -> None:
+    """Wholly, in part or not at all is among the facts; what was never read is not said to be none."""
+    changed, said = TAKEOVERS[name]
+    with ServedFake() as served:
+        served.fake.change(**changed)
+        page = open_page(served.url)
+        expect(page.locator(".facts > div").filter(has_text="Takeover")).to_have_text(said.replace(" ", "", 1))
 
 
 def test_no_picture_yet(open_page: Open) -> None:

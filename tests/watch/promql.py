@@ -18,7 +18,7 @@ RULES: Final = ROOT / "deploy/prometheus"
 BOARDS: Final = sorted((ROOT / "deploy/dashboards").glob("*.json"))
 # What Prometheus itself adds to a scraped series; `cluster` where the scrape configuration sets it.
 TARGET: Final = frozenset({"cluster", "job", "instance"})
-# What others expose: the Prometheus client of the process, kube-state-metrics, and Prometheus itself.
+# What others expose: the Prometheus client of the process, kube-state-metrics, brokers, and Prometheus itself.
 OTHERS: Final = {
     **{
         sample.name: TARGET
@@ -26,13 +26,17 @@ OTHERS: Final = {
         for sample in family.samples
     },
     "kube_job_status_failed": frozenset({"cluster", "namespace", "job_name", "reason"}),
+    "kube_job_owner": frozenset({"cluster", "namespace", "job_name", "owner_kind", "owner_name"}),
     "ALERTS": TARGET
     | {"alertname", "alertstate", "severity", "namespace", "broker", "code", "state", "group", "topic", "kind"}
     | {"sink", "where"},
     "kube_job_status_start_time": frozenset({"cluster", "namespace", "job_name"}),
+    **dict.fromkeys(("pulsar_broker_publish_latency", "pulsar_topic_load_times"), TARGET | {"quantile"}),
+    **dict.fromkeys(("pulsar_broker_producers_count", "pulsar_broker_consumers_count"), TARGET),
+    "pulsar_lb_unload_bundle_total": TARGET,
 }
 
-_NAME = re.compile(r"\b(?:bundlekeel_\w+|kube_\w+|ALERTS|\w+:bundlekeel_[\w:]+)")
+_NAME = re.compile(r"\b(?:bundlekeel_\w+|kube_\w+|pulsar_\w+|ALERTS|\w+:bundlekeel_[\w:]+)")
 _SELECTOR = re.compile(r"([\w:]+)\{([^}]*)\}")
 _MATCHER = re.compile(r'(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"')
 _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
+from prometheus_client import Gauge
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX, PrometheusTelemetry
 from bundlekeel.api import ApiServer
 from tests.support.fake_service import FakeService
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.watch.promql import documents, panel_queries
+from tests.watch.promql import OTHERS, documents, panel_queries
 from tests.watch.server import concrete, has, prometheus, result_of, unhealthy, until
 
 # Values of labels that queries choose by; other labels get one of no meaning.
@@ -24,8 +26,11 @@ CHOSEN = {
     ("admin_requests_total", "code"): "503",
     ("moves_helped_total", "result"): "helped",
     ("moves_by_rule_total", "outcome"): "done",
+    ("splits_total", "outcome"): "done",
     ("feed_up", "state"): "ok",
 }
+# Series of the brokers that panels show.
+BROKERS = [name for name in OTHERS if name.startswith("pulsar_")]
 SCRAPES = 4
 LOOKS = 20
 
@@ -91,6 +96,12 @@ async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tm
         sidecar.telemetry.gauge(name, 1.0)
     await sidecar.cycle.turn()
     complete(sidecar.telemetry)
+    for name, kind in product(("quota_usage", "quota_share", "quota_limit"), ("publish_bytes", "publish_messages")):
+        sidecar.telemetry.gauge(name, 1.0, group="any", kind=kind)
+    for name in BROKERS:
+        made = Gauge(name, "", ["quantile"], registry=sidecar.telemetry.registry)
+        made.labels("0.5").set(1)
+        made.labels("0.99").set(1)
     face = Face(sidecar.telemetry)
     server = ApiServer(face, "127.0.0.1", 0, None)
     url = await server.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import re
 import shlex
@@ -16,6 +17,8 @@ import yaml
 
 from bundlekeel.api import ApiServer
 from bundlekeel.core.channel.findings import FindingCode
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.splitting import rules as splitting_rules
 from bundlekeel.daemon.records.notifications import NotificationTexts
 from dev.runbook_situations import SITUATIONS, SampleService
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
@@ -148,6 +151,17 @@ def test_whether_it_acts_is_shown_for_each_cluster(tools: dict[str, Path], tmp_p
     evaluate(tools, tmp_path / "none.yml", {}, {"expr": query, "eval_time": "59m", "exp_samples": []})
 
 
+def test_alerts_are_ranked(tools: dict[str, Path], tmp_path: Path) -> None:
+    """What fires by its severity, then what is pending, however severe; each once."""
+    ranks = {("critical", "firing"): 3, ("warning", "firing"): 2, ("info", "firing"): 1, ("critical", "pending"): 0}
+    labels = 'alertname="Bundlekeel%s",severity="%s",alertstate="%s",job="bk"'
+    shown = {labels % (number, *key): rank for number, (key, rank) in enumerate(ranks.items())}
+    samples = [{"labels": f"{{{key}}}", "value": rank} for key, rank in shown.items()]
+    query = concrete(query_of("Firing and pending alerts"))
+    made = {f"ALERTS{{{key}}}": "1x60" for key in shown}
+    evaluate(tools, tmp_path / "alerts.yml", made, {"expr": query, "eval_time": "59m", "exp_samples": samples})
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_each_alert_is_tested_both_ways(alert: dict[str, Any]) -> None:
     """One expectation in which it fires, and one in which nothing of it is there."""
@@ -247,6 +261,8 @@ def test_every_runbook_says_where_commands_run_and_what_can_wait(alert: dict[str
     assert re.search(r"^\*\*Can it wait until morning\?\*\* (Yes|No)\b[^:.]*: \w.{10}", impact, FLAGS)
     assert re.search(r"^The alert ends .+, once the cause is gone\.\n\Z", text, re.MULTILINE)
     assert "curl" not in text and "HOST:8090/" not in text
+    # A file that `bundlekeel` writes is in the pod or container.
+    assert " --file " not in text
 
 
 @pytest.mark.parametrize(
@@ -345,6 +361,25 @@ def test_a_runbook_explains_every_code_of_its_alert(name: str) -> None:
     assert [code for part in parts for code in codes.split("|") if f"`{code}`" not in part] == []
 
 
+def test_the_runbook_of_unsplit_bundles_has_every_code() -> None:
+    """Each that the rules of splits give is a row of its table, or left out of the alert."""
+    given = {Code[name].value for name in re.findall(r"\bCode\.([A-Z_]+)\b", inspect.getsource(splitting_rules))}
+    (rule,) = [rule for rule in ALERTS if rule["alert"] == "BundlekeelHotBundleUnsplit"]
+    (left_out,) = re.findall(r'code!~"([^"]+)"', rule["expr"])
+    page = (RUNBOOKS / "BundlekeelHotBundleUnsplit.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^ *\| (`.+?) \| .+ \| .+ \|$", page, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == given - set(left_out.split("|"))
+
+
+def test_a_recalibration_that_waits_for_history_is_no_success() -> None:
+    """It ends with 0 each night, as it is shipped, and no proposal comes."""
+    for file in ("deploy/helm/bundlekeel/templates/recalibrate.yaml", "docs/operations/recalibrate.md"):
+        assert "--await-history" in (ROOT / file).read_text(encoding="utf-8")
+    page = (RUNBOOKS / "BundlekeelProposalsOld.md").read_text(encoding="utf-8")
+    diagnosis, mitigation = page.partition("## Diagnosis")[2].split("## Mitigation")
+    assert "`TooLittleHistory`" in diagnosis and "`TooLittleHistory`" in mitigation
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_every_step_of_a_runbook_says_what_it_shows(alert: dict[str, Any]) -> None:
     """Each numbered step of the diagnosis says what is seen while the alert fires and what when it is fixed."""
@@ -364,10 +399,21 @@ def test_no_runbook_without_an_alert() -> None:
 
 @pytest.mark.parametrize("file", sorted(RUNBOOKS.glob("*.md")), ids=lambda file: file.stem)
 def test_runbooks_link_to_pages_that_exist(file: Path) -> None:
-    """Their commands are those of tests/unit/cli/test_printed_commands.py."""
+    """Also to the page of every alert that they name. Their commands are those of
+    tests/unit/cli/test_printed_commands.py."""
     text = file.read_text(encoding="utf-8")
     for link in re.findall(r"\]\(([^)#]+)", text):
         assert (file.parent / link).exists(), link
+    named = {rule["alert"] for rule in ALERTS if re.search(rf"\b{rule['alert']}\b", text)} - {file.stem}
+    assert [name for name in sorted(named) if f"]({name}.md" not in text] == []
+
+
+@pytest.mark.parametrize("file", sorted(RUNBOOKS.glob("*.md")), ids=lambda file: file.stem)
+def test_commands_take_the_namespace_that_was_set_once(file: Path) -> None:
+    """Nobody has to look through pasted commands for a name to change."""
+    text = file.read_text(encoding="utf-8")
+    assert set(re.findall(r"\b(?:kubectl|helm) -n (\S+)", text)) <= {'"$NS"'}
+    assert not re.search(r"--namespace[ =]pulsar", text)
 
 
 # --- the tools themselves ---

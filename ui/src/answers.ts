@@ -10,7 +10,7 @@ export interface AdoptedView {
   instead_of: Record<string, number>;
   /** why, in the words of who asked */
   reason: string;
-  /** since when */
+  /** since when it holds */
   since_ms: number;
   /** trial: they are observed */
   state: "trial" | "kept";
@@ -42,7 +42,7 @@ export interface AssignmentView {
   chosen: string | null;
   /** why no broker is chosen */
   code: string | null;
-  /** the topic's */
+  /** of the topic, which decides on its bundle; null for a bundle */
   hash: string | null;
   /** the broker that owns it now */
   owner: string | null;
@@ -90,7 +90,7 @@ export interface BrokerView {
   reported_score_ratio: number | null;
   /** what people asked of it; empty: nothing */
   requested: "" | "drain" | "cordon" | "warm";
-  /** usage by resource */
+  /** usage and limit, by resource */
   resources: Record<string, ResourceView> | null;
   /** its load score, with the moves of the ledger */
   score_ratio: number | null;
@@ -114,25 +114,25 @@ export interface BrokerView {
   unsettled: boolean;
   /** what the last plan says of it */
   verdict: VerdictView | null;
-  /** its release */
+  /** the release of Pulsar it runs */
   version: string;
 }
 
 /** One bundle: latest sample, short term (10 samples), long term (1,000), and whether it may move. */
 export interface BundleView {
-  /** its owner */
+  /** the broker that owns it */
   broker: string | null;
   /** a bundle: tenant/namespace/range */
   bundle: string;
   /** the code of what prevents it; null: nothing */
   code: string | null;
-  /** how many */
+  /** how many consumers its topics have */
   consumers: number;
   /** when it moved last */
   last_move_ms: number | null;
-  /** latest sample */
+  /** traffic of the latest sample */
   latest: TrafficView;
-  /** long-term average */
+  /** traffic as long-term average */
   long: TrafficView;
   /** samples behind `long` */
   long_samples: number;
@@ -142,15 +142,15 @@ export interface BundleView {
   preallocated_age_seconds: number | null;
   /** the broker it is on its way to */
   preallocated_to: string | null;
-  /** how many */
+  /** how many producers its topics have */
   producers: number;
   /** what it adds to its broker's score */
   score_ratio: number;
-  /** short-term average */
+  /** traffic as short-term average */
   short: TrafficView;
   /** samples behind `short` */
   short_samples: number;
-  /** how many */
+  /** how many topics it has */
   topics: number;
 }
 
@@ -158,13 +158,13 @@ export interface BundleView {
 export interface CandidateView {
   /** a broker id */
   broker: string;
-  /** why not there */
+  /** the code of why not there; null: it may */
   code: string | null;
   /** what the code means */
   explanation: string;
   /** a ratio, with the bundle on it; null: not computed */
   score_after: number | null;
-  /** a ratio */
+  /** its score now, a ratio */
   score_before: number;
 }
 
@@ -174,7 +174,7 @@ export interface ChangeView {
   current: number;
   /** what the proposal rests on */
   evidence: string;
-  /** its name */
+  /** the name of the parameter */
   parameter: string;
   /** the value proposed */
   proposed: number;
@@ -262,21 +262,21 @@ export interface CordonedView {
 
 /** One cycle's verdict. */
 export interface CycleVerdict {
-  /** its number */
+  /** the number of the cycle */
   cycle: number;
   /** how many it planned */
   moves: number;
   /** candidates that do not move, by code */
   refusals: Record<string, number>;
-  /** why */
+  /** why it did what it did */
   verdict: VerdictView;
-  /** when */
+  /** time of the picture of the cluster on which it was decided */
   wall_ms: number;
 }
 
 /** The leader's last cycle. */
 export interface CycleView {
-  /** its number */
+  /** the number of the cycle */
   id: number;
   /** how many it planned */
   moves: number;
@@ -290,7 +290,7 @@ export interface CycleView {
   sentence: string;
   /** the code of its verdict */
   verdict: string;
-  /** when */
+  /** time of the picture of the cluster on which it was decided */
   wall_ms: number;
 }
 
@@ -328,7 +328,7 @@ export interface DrainView {
   moved: number;
   /** why, in the words of who asked */
   reason: string;
-  /** since when */
+  /** since when it holds */
   since_ms: number;
   /** blocked: nothing that is left may move */
   state: "draining" | "empty" | "blocked" | "unknown";
@@ -338,7 +338,7 @@ export interface DrainView {
 export interface DroppedView {
   /** a broker id */
   broker: string;
-  /** why */
+  /** the code of why it is no candidate */
   code: string;
   /** what the code means */
   explanation: string;
@@ -352,7 +352,7 @@ export interface EndedView {
   deadman: boolean;
   /** why, in the words of who asked */
   reason: string;
-  /** when */
+  /** when it happened */
   wall_ms: number;
 }
 
@@ -360,26 +360,42 @@ export interface EndedView {
 export interface ExcludedView {
   /** how many known bundles it matches now; none yet may be meant so */
   bundles: number | null;
+  /** who asked; empty: an earlier release set it */
+  by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
 
 /** What is left alone. */
 export interface ExclusionView {
+  /** who asked; empty: an earlier release set it */
+  by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
 
 /** A field of a request that would not do. */
 export interface FieldFault {
-  /** its path in the body: `a.b` */
+  /** what is allowed, where it is known */
+  allowed: string | null;
+  /** its path in the body (`a.b`), or the name of a parameter; `body`: the body as a whole */
   field: string;
   /** what is wrong with it */
   reason: string;
+  /** what was given, where it is known */
+  value: unknown;
 }
 
 /** Something wrong in the ownership channel. */
@@ -396,7 +412,7 @@ export interface FindingView {
   detail: string;
   /** how to fix it */
   remedy: string;
-  /** since when */
+  /** since when it is so */
   since_ms: number;
   /** of the bundle's entry */
   state: string | null;
@@ -434,7 +450,7 @@ export interface GroupDetailView {
   limits: RatesView;
   /** `t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed */
   members: (string)[];
-  /** its name */
+  /** the name of the group */
   name: string;
   /** how many are in it */
   namespaces: number | null;
@@ -448,7 +464,7 @@ export interface GroupDetailView {
   reported: (ReportedUsageView)[];
   /** its busiest topics */
   rows: (TopicView)[];
-  /** sums over topics */
+  /** the shares of its topics, added up */
   shares: RatesView | null;
   /** when it was set; 0: it is of the settings */
   since_ms: number;
@@ -464,7 +480,7 @@ export interface GroupDetailView {
 
 /** A group that was taken out of force. */
 export interface GroupRemoved {
-  /** its name */
+  /** the name of the group */
   name: string;
   /** where it was declared */
   origin: "settings" | "api";
@@ -476,7 +492,7 @@ export interface GroupSetView {
   limits: RatesView | null;
   /** `t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed */
   members: (string)[];
-  /** its name */
+  /** the name of the group */
   name: string;
   /** where it was declared */
   origin: "settings" | "api";
@@ -500,7 +516,7 @@ export interface GroupView {
   limits: RatesView;
   /** `t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed */
   members: (string)[];
-  /** its name */
+  /** the name of the group */
   name: string;
   /** how many are in it */
   namespaces: number | null;
@@ -512,7 +528,7 @@ export interface GroupView {
   reason: string;
   /** what brokers report to each other; empty where they do not */
   reported: (ReportedUsageView)[];
-  /** sums over topics */
+  /** the shares of its topics, added up */
   shares: RatesView | null;
   /** when it was set; 0: it is of the settings */
   since_ms: number;
@@ -578,13 +594,13 @@ export interface JournalRecord {
   source: string;
   /** of a move: when it began */
   started_ms: number | null;
-  /** when */
+  /** when it happened */
   wall_ms: number;
 }
 
 /** Moves whose load the brokers' reports do not show yet. */
 export interface LedgerView {
-  /** how many */
+  /** how many such moves there are */
   entries: number;
   /** brokers whose reports are not settled */
   unsettled: (string)[];
@@ -594,21 +610,21 @@ export interface LedgerView {
 export interface LoadView {
   /** a broker id */
   broker: string;
-  /** how many */
+  /** how many bundles it owns after */
   bundles_after: number;
-  /** how many */
+  /** how many bundles it owns before */
   bundles_before: number;
-  /** msg/s both ways */
+  /** msg/s in and out together, after */
   msg_rate_after: number;
-  /** msg/s both ways */
+  /** msg/s in and out together, before */
   msg_rate_before: number;
-  /** a ratio */
+  /** score after, a ratio */
   score_after: number;
-  /** a ratio */
+  /** score before, a ratio */
   score_before: number;
-  /** bytes/s both ways */
+  /** bytes/s in and out together, after */
   throughput_after: number;
-  /** bytes/s both ways */
+  /** bytes/s in and out together, before */
   throughput_before: number;
 }
 
@@ -628,7 +644,7 @@ export interface ManualMoveView {
   hash: string;
   /** what was asked for */
   kind: "transfer" | "unload" | "split";
-  /** by broker */
+  /** load of each broker before and after */
   loads: (LoadView)[];
   /** the move; null of a split, or when it stays */
   move: MoveView | null;
@@ -642,7 +658,7 @@ export interface ManualMoveView {
   review: string | null;
   /** the same as a sentence */
   sentence: string;
-  /** its owner */
+  /** the broker that owns it */
   source: string;
   /** planned (a dry run), waiting (for the leader) or proposed (to a second person) */
   state: "planned" | "waiting" | "proposed";
@@ -656,19 +672,39 @@ export interface ManualMoveView {
   unload: boolean;
 }
 
+/** Marks that differ when something changed; cheap enough for twice a second. */
+export interface Marks {
+  /** the last cycle */
+  cycle: string;
+  /** who leads, in which term */
+  leader: string;
+  /** time of the last move */
+  moves: number;
+  /** time of the picture */
+  picture: number;
+  /** digest of what people asked for */
+  requests: string;
+  /** whether the metadata store is connected */
+  store: boolean;
+  /** digest of the tasks */
+  tasks: string;
+}
+
 /** A sidecar as others see it. */
 export interface MemberView {
   /** of its term as leader; -1: it does not lead */
   epoch: number;
-  /** its name */
+  /** the name of the sidecar */
   id: string;
   /** its seat; -1: none */
   seat: number;
+  /** digest of its settings without what is of its host alone; the same at all sidecars; empty: unknown */
+  settings: string;
   /** when its process began */
   started_ms: number;
   /** the address of its API; empty: unknown */
   url: string;
-  /** its release */
+  /** the release it runs */
   version: string;
 }
 
@@ -748,7 +784,7 @@ export interface NamespaceUnloadView {
 
 /** Why the newest proposal does not come into force. */
 export interface ObjectionView {
-  /** why */
+  /** the code of the objection */
   code: string;
   /** details; empty: none */
   detail: string;
@@ -782,7 +818,7 @@ export interface OperationsView {
 export interface OutcomeView {
   /** a bundle: tenant/namespace/range */
   bundle: string;
-  /** why not */
+  /** the code of why it was refused, or ended otherwise; null: none */
   code: string | null;
   /** the broker it came to */
   landed_on: string;
@@ -794,9 +830,9 @@ export interface OutcomeView {
 export interface OverviewBroker {
   /** a broker id */
   broker: string;
-  /** largest first */
+  /** the largest ones, by throughput */
   bundles: (OverviewBundle)[];
-  /** how many others */
+  /** how many bundles it has beside those */
   other_bundles: number;
   /** bytes/s of the others */
   other_throughput: number;
@@ -836,7 +872,7 @@ export interface PauseView {
   by: string;
   /** why, in the words of who asked */
   reason: string;
-  /** since when */
+  /** since when it holds */
   since_ms: number;
   /** its end; null: until resumed */
   until_ms: number | null;
@@ -852,7 +888,7 @@ export interface PausedScopeView {
   reason: string;
   /** `tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID` */
   scope: string;
-  /** since when */
+  /** since when it holds */
   since_ms: number;
   /** its end; null: until resumed */
   until_ms: number | null;
@@ -864,7 +900,7 @@ export interface PersonView {
   by: string;
   /** why, in the words of who asked */
   reason: string;
-  /** when */
+  /** when it happened */
   wall_ms: number;
   /** what was asked for */
   what: string;
@@ -874,6 +910,12 @@ export interface PersonView {
 export interface PinView {
   /** a bundle: tenant/namespace/range */
   bundle: string;
+  /** who asked; empty: an earlier release set it */
+  by: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
@@ -884,13 +926,19 @@ export interface PinnedView {
   broker: string | null;
   /** a bundle: tenant/namespace/range */
   bundle: string;
+  /** who asked; empty: an earlier release set it */
+  by: string;
+  /** why, in the words of who asked; empty: an earlier release set it */
+  reason: string;
+  /** since when it holds; 0: an earlier release set it */
+  since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
 }
 
 /** Where a topic or bundle is; asking never assigns it. */
 export interface Place {
-  /** its owner */
+  /** the broker that owns it; null: none does */
   broker: string | null;
   /** a bundle: tenant/namespace/range */
   bundle: string;
@@ -930,15 +978,15 @@ export interface PlanSummary {
   expires_ms: number;
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
-  /** how many */
+  /** how many moves it has */
   moves: number;
   /** the placement, which decided where to */
   placement: string;
   /** the strategy, which decided what moves */
   strategy: string;
-  /** why */
+  /** why it moves something, or nothing */
   verdict: VerdictView;
-  /** when */
+  /** time of the picture of the cluster on which it was decided */
   wall_ms: number;
   /** brokers or traffic in it are not as they are: never carried out */
   what_if: boolean;
@@ -948,7 +996,7 @@ export interface PlanSummary {
 export interface PlanView {
   /** of a what-if: what it assumes, and how loaded the busiest broker is now and then, as a sentence */
   assumption: string;
-  /** why, by broker */
+  /** why each broker is, or is not, relieved */
   brokers: (VerdictView)[];
   /** whether the leader made it */
   by_leader: boolean;
@@ -960,7 +1008,7 @@ export interface PlanView {
   hash: string;
   /** how even the load is */
   imbalance: PlanImbalance;
-  /** by broker */
+  /** load of each broker before and after */
   loads: (LoadView)[];
   /** what would move, in this order */
   moves: (MoveView)[];
@@ -980,9 +1028,9 @@ export interface PlanView {
   splits: (SplitView)[];
   /** the strategy, which decided what moves */
   strategy: string;
-  /** why */
+  /** why it moves something, or nothing */
   verdict: VerdictView;
-  /** time of the picture it is made on */
+  /** time of the picture of the cluster on which it was decided */
   wall_ms: number;
   /** brokers or traffic in it are not as they are: never carried out */
   what_if: boolean;
@@ -990,15 +1038,17 @@ export interface PlanView {
 
 /** An error, as RFC 9457 has it. */
 export interface Problem {
-  /** with a wrong value: what is allowed */
+  /** with a wrong value: `allowed` of the first of `errors` */
   allowed: string | null;
+  /** with a conflict: its reason, a code of docs/reference/codes.md or a word of docs/reference/api.md */
+  code: string | null;
   /** what is wrong, in words */
   detail: string;
-  /** with a conflict: what changed */
+  /** with a conflict: the reasons, as text */
   difference: (string)[] | null;
-  /** with a request that would not do: every fault */
+  /** with a wrong value (422): every fault */
   errors: (FieldFault)[] | null;
-  /** with a wrong value: which */
+  /** with a wrong value: `field` of the first of `errors` */
   field: string | null;
   /** the HTTP status */
   status: number;
@@ -1006,21 +1056,21 @@ export interface Problem {
   title: string;
   /** the kind of error, as a URI */
   type: string;
-  /** with a wrong value: what was given */
+  /** with a wrong value: `value` of the first of `errors` */
   value: unknown;
 }
 
 /** Why a group or topic passes what it passes. */
 export interface QuotaWhyView {
-  /** codes in it */
+  /** the codes in those sentences */
   codes: (CodeView)[];
-  /** the group */
+  /** the group it is in */
   group: string;
   /** what was asked about */
   kind: "group" | "topic";
   /** what was asked about */
   name: string;
-  /** why */
+  /** why it passes that much */
   sentences: (string)[];
 }
 
@@ -1030,7 +1080,7 @@ export interface QuotasView {
   acting: boolean;
   /** how often it looks */
   cycle_seconds: number;
-  /** of the settings */
+  /** `quotas.enforcer` of the settings */
   enforcer: "off" | "native" | "policies";
   /** what the codes of obstacle and left mean */
   explanations: Record<string, string>;
@@ -1108,7 +1158,7 @@ export interface RelocationView {
   dry_run: boolean;
   /** what these moves take; null: none may move */
   eta_seconds: number | null;
-  /** what moves */
+  /** what moves, in this order */
   moves: (MoveView)[];
   /** how many, by code */
   refusal_counts: Record<string, number>;
@@ -1142,7 +1192,7 @@ export interface RequestView {
   by: string;
   /** why, in the words of who asked */
   reason: string;
-  /** since when */
+  /** since when it holds */
   since_ms: number;
 }
 
@@ -1192,7 +1242,7 @@ export interface RevertedView {
   digest: string;
   /** why, in the words of who asked */
   reason: string;
-  /** since when */
+  /** since when it holds */
   since_ms: number;
 }
 
@@ -1200,13 +1250,13 @@ export interface RevertedView {
 export interface ReviewView {
   /** what may be done with it now: approve, discard, stop */
   actions: (string)[];
-  /** when */
+  /** when it was proposed */
   at_ms: number;
   /** who proposed it */
   by: string;
   /** when; 0: not yet */
   decided_ms: number;
-  /** its name */
+  /** the `hash` of what is proposed */
   id: string;
   /** what is carried out */
   kind: "plan" | "transfer" | "unload" | "split";
@@ -1214,7 +1264,7 @@ export interface ReviewView {
   reason: string;
   /** the reviewer's reason */
   remark: string;
-  /** who decided */
+  /** who approved or discarded it; empty: nobody yet */
   reviewer: string;
   /** how far it is */
   state: "proposed" | "approved" | "executing" | "done" | "aborted" | "discarded" | "expired";
@@ -1232,7 +1282,7 @@ export interface ScopePauseView {
   reason: string;
   /** `tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`; empty: everything */
   scope: string;
-  /** since when */
+  /** since when it holds */
   since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
@@ -1246,9 +1296,9 @@ export interface Setting {
   origin: string;
   /** Pulsar's names for it */
   pulsar_keys: (string)[];
-  /** its unit */
+  /** the unit of the value */
   unit: string;
-  /** secrets are hidden */
+  /** the value in effect; secrets are hidden */
   value: unknown;
   /** what it is for */
   why: string;
@@ -1272,13 +1322,13 @@ export interface SettlingView {
 
 /** Cycles in a row with the same verdict. */
 export interface SpellView {
-  /** how many */
+  /** how many cycles it has */
   cycles: number;
   /** the same as a sentence */
   sentence: string;
-  /** its first cycle */
+  /** when its first cycle was */
   since_ms: number;
-  /** its last cycle */
+  /** when its last cycle was */
   until_ms: number;
 }
 
@@ -1288,7 +1338,7 @@ export type SplitAlgorithm = "range_equally_divide" | "topic_count_equally_divid
 export interface SplitView {
   /** positions that were asked for; empty: where load divides */
   at: (number)[];
-  /** its owner */
+  /** the broker that owns it */
   broker: string;
   /** a bundle: tenant/namespace/range */
   bundle: string;
@@ -1324,7 +1374,7 @@ export interface State {
   epoch: number | null;
   /** how even the load is */
   imbalance: ImbalanceView;
-  /** bundles with a move begun and not recorded */
+  /** bundles whose move or split an earlier leader began, not settled yet */
   intents: (string)[];
   /** who leads; null: not known */
   leader: MemberView | null;
@@ -1354,8 +1404,10 @@ export interface State {
   store: StoreView;
   /** the strategy, which decides what moves */
   strategy: string;
-  /** the last takeover; null: there was none */
+  /** the last takeover; null: there was none, if `takeover_known` */
   takeover: TakeoverView | null;
+  /** whether this sidecar could read the record of the last takeover */
+  takeover_known: boolean;
   /** since this process began */
   uptime_seconds: number;
   /** this sidecar's release */
@@ -1368,7 +1420,7 @@ export interface StepView {
   candidates: (string)[];
   /** brokers that are not, and why */
   dropped: (DroppedView)[];
-  /** the step */
+  /** the name of the step */
   name: string;
   /** what else it did */
   note: string;
@@ -1378,7 +1430,7 @@ export interface StepView {
 export interface Stopping {
   /** no further move begins */
   state: "stopping";
-  /** its name */
+  /** the id of the task */
   task: string;
 }
 
@@ -1394,11 +1446,11 @@ export interface StoreView {
 export interface Submitted {
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
-  /** how many */
+  /** how many moves it has */
   moves: number;
   /** the review it waits for */
   review: string | null;
-  /** how many */
+  /** how many splits it has */
   splits: number;
   /** waiting (for the leader) or proposed (to a second person) */
   state: "waiting" | "proposed";
@@ -1416,7 +1468,7 @@ export interface SummaryView {
   gain: number | null;
   /** the oldest record in it: nothing is known before; null: none at all */
   known_since_ms: number | null;
-  /** moves by outcome */
+  /** how many moves, by outcome */
   moves: Record<string, number>;
   /** why plans were not carried out, the most frequent first */
   obstacles: (RefusalSummary)[];
@@ -1434,9 +1486,9 @@ export interface SummaryView {
   refused_requests: number;
   /** the same as a sentence */
   sentence: string;
-  /** its beginning */
+  /** the first millisecond of the time */
   since_ms: number;
-  /** its end */
+  /** the last millisecond of the time */
   until_ms: number;
 }
 
@@ -1452,7 +1504,7 @@ export interface TakeoverView {
   namespaces: (string)[];
   /** why, in the words of who asked */
   reason: string;
-  /** when */
+  /** when it happened */
   wall_ms: number;
 }
 
@@ -1474,7 +1526,7 @@ export interface TaskView {
   reason: string;
   /** waiting: for the leader */
   state: "waiting" | "running" | "done" | "failed" | "stopped";
-  /** its name */
+  /** the id of the task */
   task: string;
 }
 
@@ -1488,7 +1540,7 @@ export interface ThresholdsView {
   document: Record<string, unknown> | null;
   /** why no proposal could be read; empty: none */
   error: string;
-  /** of the settings */
+  /** `calibration.mode` of the settings */
   mode: "off" | "recommend" | "adopt";
   /** what speaks against it */
   objections: (ObjectionView)[];
@@ -1516,13 +1568,13 @@ export interface TopicView {
   loss: RatesView;
   /** what each partition may pass now */
   partition_rate: RatesView;
-  /** how many */
+  /** how many partitions it has */
   partitions: number;
   /** what it may pass */
   share: RatesView;
-  /** its name */
+  /** the name of the topic */
   topic: string;
-  /** what it passes */
+  /** what it passes now */
   usage: RatesView;
 }
 
@@ -1568,7 +1620,7 @@ export interface TrialView {
   imbalance_promised: number;
   /** an hour before them */
   moves_before: number | null;
-  /** with them */
+  /** moves an hour with the adopted thresholds */
   moves_per_hour: number | null;
   /** an hour at most, by the proposal */
   moves_promised: number;
@@ -1608,7 +1660,7 @@ export interface UnitView {
   source: string;
   /** its state in the channel */
   state: UnitState;
-  /** of the entry */
+  /** the version of the entry, which grows with each change */
   version: number;
 }
 
@@ -1634,15 +1686,15 @@ export interface VerdictView {
 
 /** Which sidecar answers, and what it would let you do here. */
 export interface WhoAmI {
-  /** the sidecar */
+  /** the name of the sidecar that answers */
   member: string;
   /** the mode in force */
   mode: "observe" | "recommend" | "act";
   /** whether you may change something here */
   mutations: boolean;
-  /** what it is now */
+  /** the role of the sidecar; `your_role` is that of the caller */
   role: "leader" | "follower" | "bench";
-  /** its release */
+  /** the release it runs */
   version: string;
   /** the authenticated name; empty without credentials */
   you: string;

@@ -71,7 +71,7 @@ export async function request(method: string, path: string, body?: unknown, sign
   const detail: string = said.detail ?? `the sidecar answered ${answer.status}`;
   // A wrong value: which one, and what would be right, unless the detail says so.
   const field = said.field && !detail.includes(said.field) ? `${said.field}: ` : "";
-  const allowed = said.allowed ? ` (given: ${JSON.stringify(said.value)}; allowed: ${said.allowed})` : "";
+  const allowed = said.allowed && !detail.includes(said.allowed) ? ` (given: ${JSON.stringify(said.value)}; allowed: ${said.allowed})` : "";
   throw new Problem(answer.status, `${field}${detail}${allowed}`, said.difference ?? []);
 }
 

@@ -266,7 +266,8 @@ export function BeforeAfter(props: { loads: Load[]; brokers: Broker[] }) {
                 {row.bundles_before === row.bundles_after
                   ? count(row.bundles_before, "bundle")
                   : `${row.bundles_before} → ${count(row.bundles_after, "bundle")}`}
-                , {rate(row.throughput_before)} → {rate(row.throughput_after)}
+                , {row.throughput_before !== row.throughput_after && `${rate(row.throughput_before)} → `}
+                {rate(row.throughput_after)}
               </span>
             </div>
             {bar(row.score_before, "before", "before")}

@@ -20,6 +20,7 @@ function Checks(props: { rows: Check[] }) {
   // The sort is stable: within a result the order stays, which is that in which one would fix things.
   const rows = [...props.rows].sort((a, b) => resultOf(a) - resultOf(b));
   const many = RESULTS.map((result, place) => count(rows.filter((row) => resultOf(row) === place).length, result.name, result.many));
+  const toDo = rows.some((row) => row.fix);
   return (
     <>
       <p class="planline" role="status">
@@ -32,7 +33,11 @@ function Checks(props: { rows: Check[] }) {
               <th scope="col">Result</th>
               <th scope="col">Check</th>
               <th scope="col">What was found</th>
-              <th scope="col">What to do next</th>
+              {toDo && (
+                <th scope="col" class="next">
+                  What to do next
+                </th>
+              )}
             </tr>
           </thead>
           <tbody>
@@ -47,7 +52,7 @@ function Checks(props: { rows: Check[] }) {
                   <td>
                     <Said text={row.detail} />
                   </td>
-                  <td data-label={row.fix ? "Next: " : undefined}>{row.fix && <Said text={row.fix} />}</td>
+                  {toDo && <td data-label={row.fix ? "Next: " : undefined}>{row.fix && <Said text={row.fix} />}</td>}
                 </tr>
               );
             })}

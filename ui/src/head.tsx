@@ -6,10 +6,10 @@ import { type Broker, type State, type WhoAmI, keepToken, token } from "./api";
 import { type Answer, type Connection, restart, useClock } from "./live";
 import { type Operation, OperationDialog } from "./operations";
 import { Dialog, Notice, Reload, Said } from "./parts";
-import { MODES, clock, count, duration, moment, obstacle, onTheWay, shortNames, verdict } from "./words";
+import { MODES, clock, count, duration, moment, obstacle, onTheWay, verdict } from "./words";
 
 const OLD_SECONDS = 60;
-const SHOWN_BROKERS = 3;
+const SHOWN_NAMES = 3;
 // Of the sidecar that the page was loaded from, by its first answer.
 let release = "";
 
@@ -145,8 +145,7 @@ function Hindrances(props: { state: Answer<State>; hindered: string; brokers: Br
       {unread.length > 0 && (
         <Notice kind="warn">
           {count(unread.length, "broker has", "brokers have")} no report that can be used, and take{unread.length === 1 ? "s" : ""} part in no move:{" "}
-          {unread.slice(0, SHOWN_BROKERS).join(", ")}
-          {unread.length > SHOWN_BROKERS && ` and ${unread.length - SHOWN_BROKERS} more`}.
+          {some(unread)}.
         </Notice>
       )}
       {moving > 0 && (
@@ -163,7 +162,7 @@ function Hindrances(props: { state: Answer<State>; hindered: string; brokers: Br
       )}
       {state.takeover?.active && (state.mode !== "act" || paused) && (
         <Notice kind="warn">
-          Nothing balances {state.takeover.namespaces.join(", ") || "the cluster"}: no plan is carried out, and {state.takeover.by} took over the
+          Nothing balances {some(state.takeover.namespaces) || "the cluster"}: no plan is carried out, and {state.takeover.by} took over the
           brokers' own shedding at {moment(state.takeover.wall_ms)}.
         </Notice>
       )}
@@ -189,16 +188,31 @@ const CONNECTIONS: Record<Connection, string> = {
   locked: "signed out",
 };
 
+/** Lines do not end within a name. */
+function Unbroken(props: { text: string }) {
+  return <>{props.text.split(/([\w.:-]*\w-[\w.:-]*\w)/).map((piece, place) => (place % 2 ? <span class="whole">{piece}</span> : piece))}</>;
+}
+
+/** The first of these names, and how many more there are. */
+function some(names: string[]): string {
+  const more = names.length - SHOWN_NAMES;
+  return names.slice(0, SHOWN_NAMES).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}
+
+/** Whether the brokers' own shedding is taken over, wholly or in part. */
+function takeover(state: State): string {
+  const last = state.takeover;
+  if (!state.takeover_known) return "not known yet";
+  if (!last?.active) return `${last ? "ended" : "none"}: the brokers shed by their own settings`;
+  return last.namespaces.length ? `only ${some(last.namespaces)}` : "the whole cluster";
+}
+
 /** Opens the panel of what is named: why it is where it is. */
-function Find(props: { brokers: Broker[] }) {
+function Find() {
   const [text, setText] = useState("");
   const submit = (event: Event) => {
     event.preventDefault();
-    const name = text.trim();
-    // A broker also by its name as the bars have it.
-    const short = shortNames(props.brokers);
-    const broker = props.brokers.find((row) => row.broker === name || short(row.broker) === name);
-    if (name) openPanel(broker ? "broker" : "name", broker?.broker ?? name);
+    if (text.trim()) openPanel("name", text.trim());
   };
   return (
     <form class="find" role="search" onSubmit={submit}>
@@ -228,14 +242,14 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
         <button type="button" class="more" aria-expanded={open} onClick={() => setOpen(!open)}>
           {open ? "Less" : "More"}
         </button>
-        <Find brokers={props.brokers ?? []} />
+        <Find />
         <span class="controls">
           {props.who?.mutations && <PauseControl state={state} />}
           <Account who={props.who} />
         </span>
       </div>
       <p class="verdict" id="verdict">
-        {props.brokers ? verdict(state, props.brokers) : "Asking the sidecar …"}
+        {props.brokers ? <Unbroken text={verdict(state, props.brokers)} /> : "Asking the sidecar …"}
       </p>
       {state.cycle && (
         <p class="sentence">
@@ -248,6 +262,10 @@ export function Head(props: { state: Answer<State>; brokers: Broker[] | null; wh
           <dd>
             {state.mode}: {hindered ? "but carries no plan out now" : MODES[state.mode]}
           </dd>
+        </div>
+        <div>
+          <dt>Takeover</dt>
+          <dd>{takeover(state)}</dd>
         </div>
         <div>
           <dt>Leader</dt>

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import type { JournalRecord } from "./api";
 import { useAnswer } from "./live";
 import { Loaded, Said } from "./parts";
-import { count, dated, percent, words } from "./words";
+import { count, dated, moment, percent, words } from "./words";
 
 const KINDS: Record<string, string> = {
   "": "everything but quiet cycles",
@@ -27,17 +27,34 @@ const SEARCHED = ["sentence", "bundle", "source", "destination", "landed_on", "b
 
 const OUTCOMES: Record<string, string> = { helped: "helped", no_benefit: "did not help", worse: "made it worse" };
 
-/** Cycles that say the same as the one before are no news, and no effect that its moves say already. */
-function news(records: JournalRecord[]): JournalRecord[] {
-  let last = "";
+// Verdicts of cycles that move nothing: one is no news after another of them.
+const QUIET = ["Balanced", "HitCount", "Unsettled"];
+
+/** A line, and the cycles after it that are like it: how many, and when the last one was. */
+interface Line {
+  row: JournalRecord;
+  more: number;
+  until: number;
+}
+
+/** A cycle that says the same as the one before it is counted there; an effect that its moves tell already is left out. */
+function news(records: JournalRecord[]): Line[] {
+  let said = "";
+  let cycle: Line | null = null;
   const judged = new Set(records.filter((row) => row.kind === "move" && row.effect).map((row) => `${row.source} ${row.destination}`));
-  return records.filter((row) => {
-    if (row.kind === "effect") return !judged.has(`${row.source} ${row.destination}`);
-    if (row.kind !== "cycle") return true;
-    const said = (row.sentence ?? "").replace(/[\d.,]+/g, "#");
-    const fresh = said !== last;
-    last = said;
-    return fresh;
+  return records.flatMap((row) => {
+    if (row.kind === "effect" && judged.has(`${row.source} ${row.destination}`)) return [];
+    const line = { row, more: 0, until: 0 };
+    if (row.kind !== "cycle") return line;
+    const quiet = !row.planned && QUIET.includes(row.code ?? "");
+    const says = quiet ? QUIET[0] : (row.sentence ?? "").replace(/[\d.,]+/g, "#");
+    if (cycle && says === said) {
+      cycle.more += 1;
+      cycle.until = row.wall_ms;
+      return [];
+    }
+    [said, cycle] = [says, line];
+    return line;
   });
 }
 
@@ -66,7 +83,7 @@ function Gain(props: { predicted: number; realised: number; outcome: string }) {
 }
 
 /** A move's owner is named only where it is not the destination, which the line has already. */
-function said(row: JournalRecord): string {
+export function said(row: JournalRecord): string {
   const sentence = row.sentence ?? "";
   const ending = `, owned by ${row.destination}`;
   return row.kind === "move" && row.landed_on === row.destination && sentence.endsWith(ending)
@@ -91,14 +108,20 @@ function Because(props: { row: JournalRecord }) {
   );
 }
 
-function Entry(props: { row: JournalRecord }) {
-  const { row } = props;
+function Entry(props: { line: Line }) {
+  const { row, more, until } = props.line;
   const effect = row.kind === "effect" && typeof row.predicted === "number";
   return (
     <li class={`entry ${row.kind}`}>
       <time dateTime={new Date(row.wall_ms).toISOString()}>{dated(row.wall_ms)}</time>
       <div>
         <span class="tag">{row.kind}</span> <Said text={said(row)} />
+        {more > 0 && (
+          <span class="quiet">
+            {" "}
+            (and {count(more, "cycle")} like it, until {moment(until)})
+          </span>
+        )}
         {row.kind === "move" && <Because row={row} />}
         {row.remedy && (
           <div class="quiet">
@@ -145,19 +168,20 @@ function Entries(props: { kind: string; since: number; until: number; text: stri
     <Loaded answer={answer} empty="There is nothing of this kind in this time.">
       {(records) => {
         const wanted = props.text.trim().toLowerCase();
-        const found = (kind ? records : news(records)).filter((row) => SEARCHED.some((field) => `${row[field] ?? ""}`.toLowerCase().includes(wanted)));
+        const lines = kind ? records.map((row) => ({ row, more: 0, until: 0 })) : news(records);
+        const found = lines.filter(({ row }) => SEARCHED.some((field) => `${row[field] ?? ""}`.toLowerCase().includes(wanted)));
         const shown = [...found].reverse();
         return (
           <>
             <p class="quiet">
               {count(shown.length, "entry", "entries")}, {dated(records[0].wall_ms)} to {dated(records[records.length - 1].wall_ms)}{" "}
-              <button type="button" onClick={() => save(found)}>
+              <button type="button" onClick={() => save(found.map(({ row }) => row))}>
                 Save as JSON Lines
               </button>
             </p>
             <ol class="timeline">
-              {shown.map((row, place) => (
-                <Entry key={`${row.wall_ms} ${row.kind} ${row.bundle ?? place}`} row={row} />
+              {shown.map((line, place) => (
+                <Entry key={`${line.row.wall_ms} ${line.row.kind} ${line.row.bundle ?? place}`} line={line} />
               ))}
             </ol>
             {onOlder && records.length === PAGE && (
@@ -210,7 +234,7 @@ export function JournalView() {
           </select>
         </label>
         <label>
-          <span>With broker, bundle, person or word</span>
+          <span>Broker, bundle, person, word</span>
           <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} />
         </label>
         <Time label="From" value={since} set={anew(setSince)} />

@@ -152,7 +152,7 @@ function Page() {
         <Drawable key={view}>
           <Main view={view} state={state.data} who={who.data} brokers={brokers} overview={overview} />
         </Drawable>
-        {address.panel && <PanelOf key={address.panel.name} panel={address.panel} who={who.data} />}
+        {address.panel && <PanelOf key={address.panel.name} panel={address.panel} who={who.data} brokers={brokers} />}
       </main>
       <footer>
         <p class="quiet">

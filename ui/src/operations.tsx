@@ -88,7 +88,7 @@ function Shown(props: { preview: Preview }) {
       </p>
       {by.moves.length > 1 && (
         <p>
-          {count(by.moves.length, "move")}: {named.map(([target, many]) => `${many} to ${target}`).join(", ")}
+          {count(by.moves.length, "move")}: <Said text={named.map(([target, many]) => `${many} to ${target}`).join(", ")} />
           {most.length > named.length && `, the others to ${count(most.length - named.length, "further broker")}`}. Listed by throughput, not
           in the order in which they go.
         </p>

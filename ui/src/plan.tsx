@@ -113,7 +113,11 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
   const stayed = [...plan.refusals, ...plan.split_refusals];
   return (
     <>
-      {plan.assumption && <Notice kind="info">{sentence(plan.assumption)}</Notice>}
+      {plan.assumption && (
+        <Notice kind="info">
+          <Said text={sentence(plan.assumption)} />
+        </Notice>
+      )}
       <p class="planline" role="status">
         <strong>{work(plan)}</strong>
         {plan.imbalance.before ? (

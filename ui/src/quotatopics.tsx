@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { part } from "./api";
 import { useAnswer } from "./live";
-import { Loaded } from "./parts";
+import { Loaded, Said } from "./parts";
 import { type Group, type Kind, LABELS, type Topic, amount, limitedKinds } from "./quotarates";
 import { count, percent, words } from "./words";
 
@@ -22,6 +22,11 @@ function TopicBar(props: { topic: Topic; kind: Kind; end: number }) {
   );
 }
 
+/** A long name goes on in the next line after a slash, where there is room for its parts. */
+function Slashed(props: { name: string }) {
+  return <>{props.name.split(/(?<=\/)/).flatMap((piece, place) => (place ? [<wbr key={place} />, piece] : piece))}</>;
+}
+
 function TopicRows(props: { topic: Topic; kinds: Kind[]; ends: Record<string, number>; onWhy: (name: string) => void }) {
   const { topic, kinds } = props;
   return (
@@ -31,11 +36,11 @@ function TopicRows(props: { topic: Topic; kinds: Kind[]; ends: Record<string, nu
           {place === 0 && (
             <th scope="rowgroup" rowSpan={kinds.length}>
               <button type="button" class="link bundle" onClick={() => props.onWhy(topic.topic)} aria-label={`Why ${topic.topic}`}>
-                {topic.topic.replace(/^persistent:\/\//, "")}
+                <Slashed name={topic.topic.replace(/^persistent:\/\//, "")} />
               </button>
               <div class="quiet">
                 {topic.partitions > 1 && `${topic.partitions} partitions, `}
-                {topic.brokers.length ? `on ${topic.brokers.join(", ")}` : "no broker serves it now"}
+                <Said text={topic.brokers.length ? `on ${topic.brokers.join(", ")}` : "no broker serves it now"} />
               </div>
               {topic.codes.length > 0 && <div>Rate not written: {topic.codes.map(words).join(", ")}</div>}
             </th>

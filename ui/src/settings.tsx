@@ -3,7 +3,7 @@
 import type { Setting } from "./answers";
 import { useState } from "preact/hooks";
 import { useAnswer } from "./live";
-import { Loaded, Search } from "./parts";
+import { Loaded, Said, Search } from "./parts";
 import { count } from "./words";
 
 function shown(value: unknown): string {
@@ -55,10 +55,12 @@ export function SettingsView() {
                           <code>{row.key}</code>
                         </th>
                         <td>
-                          <strong class="value">{shown(row.value)}</strong> <span class="quiet">{row.unit === "name" ? "" : row.unit}</span>
+                          <strong class="value">{shown(row.value)}</strong> <span class="quiet">{["name", "true/false"].includes(row.unit) ? "" : row.unit}</span>
                         </td>
                         <td data-label="From: ">{row.origin}</td>
-                        <td>{row.why}</td>
+                        <td>
+                          <Said text={row.why} />
+                        </td>
                       </tr>
                     ))}
                   </tbody>

@@ -3,12 +3,13 @@
 import { useState } from "preact/hooks";
 import { type Panel, PanelLink, closePanel } from "./address";
 import type { OperationsView, Place } from "./answers";
-import { type Bundle, type Move, type WhoAmI, type Why, part } from "./api";
+import { type Broker, type Bundle, type Move, type WhoAmI, type Why, part } from "./api";
 import { BundleName } from "./bars";
-import { useAnswer } from "./live";
+import { said } from "./journal";
+import { type Answer, useAnswer } from "./live";
 import { BrokerOperations, TransferDialog } from "./operations";
 import { Drawer, Loaded, Missing, Said, mayNotChange } from "./parts";
-import { dated, messages, percent, rate, sentence, words } from "./words";
+import { dated, messages, percent, rate, sentence, shortNames, words } from "./words";
 
 function Reasons(props: { path: string }) {
   const answer = useAnswer<Why>(`${props.path}/why`);
@@ -28,7 +29,7 @@ function Reasons(props: { path: string }) {
                   <div key={row.code + row.detail}>
                     <dt>{words(row.code)}</dt>
                     <dd>
-                      <Said text={sentence(row.explanation)} /> {row.detail && <span class="quiet">(<Said text={row.detail} />)</span>}
+                      <Said text={sentence(row.explanation)} /> {row.detail && !why.sentence.includes(row.detail) && <span class="quiet">(<Said text={row.detail} />)</span>}
                     </dd>
                   </div>
                 ))}
@@ -64,7 +65,7 @@ function Reasons(props: { path: string }) {
                 <ul>
                   {why.history.slice(-10).reverse().map((row) => (
                     <li key={`${row.wall_ms} ${row.bundle}`}>
-                      {dated(row.wall_ms)}: <Said text={row.sentence ?? ""} />
+                      {dated(row.wall_ms)}: <Said text={said(row)} />
                     </li>
                   ))}
                 </ul>
@@ -77,7 +78,16 @@ function Reasons(props: { path: string }) {
   );
 }
 
-function BrokerDrawer(props: { broker: string; who: WhoAmI | null }) {
+/** What a broker uses of the limits that are known. Extensible brokers have a score in place of the CPU. */
+function Resources(props: { row: Broker }) {
+  const { load_manager, resources } = props.row;
+  const known = Object.entries(resources ?? {}).filter(([, used]) => used.limit > 0);
+  if (load_manager?.includes("Extensible") || !known.length) return null;
+  const used = known.map(([name, { percent: share }]) => `${name === "cpu" ? "CPU" : name.replace("_", " ")} ${percent(share / 100, 1)}`);
+  return <p>In use: {used.join(", ")}.</p>;
+}
+
+function BrokerDrawer(props: { broker: string; row?: Broker; who: WhoAmI | null }) {
   const operations = useAnswer<OperationsView>("operations").data;
   const bundles = useAnswer<Bundle[]>(`bundles?broker=${part(props.broker)}&limit=50`);
   const [moved, setMoved] = useState<Bundle | null>(null);
@@ -92,6 +102,7 @@ function BrokerDrawer(props: { broker: string; who: WhoAmI | null }) {
   return (
     <Drawer title={`Broker ${props.broker}`} onClose={closePanel}>
       <BrokerOperations broker={props.broker} who={props.who} operations={operations} />
+      {props.row && <Resources row={props.row} />}
       <Reasons path={`brokers/${part(props.broker)}`} />
       <h3>Its largest bundles</h3>
       <Loaded answer={bundles} empty="It carries no bundle.">
@@ -259,8 +270,13 @@ function NameDrawer(props: { name: string; move?: Move; who: WhoAmI | null }) {
   );
 }
 
-export function PanelOf(props: { panel: Panel; who: WhoAmI | null }) {
+/** A broker may be named as the bars name it, and as the `name` of an address, too. */
+export function PanelOf(props: { panel: Panel; who: WhoAmI | null; brokers: Answer<Broker[]> }) {
   const { name, of } = props.panel;
-  if (of === "broker") return <BrokerDrawer broker={name} who={props.who} />;
+  const { data, problem } = props.brokers;
+  if (!name.includes("/") && !data && !problem) return null; // not known yet: the brokers are being asked for
+  const short = shortNames(data ?? []);
+  const found = data?.find((row) => row.broker === name || short(row.broker) === name);
+  if (found || of === "broker") return <BrokerDrawer broker={found?.broker ?? name} row={found} who={props.who} />;
   return <NameDrawer name={name} move={planned.moves.find((row) => row.bundle === name)} who={props.who} />;
 }

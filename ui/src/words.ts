@@ -133,6 +133,15 @@ export function onTheWay(brokers: Pick<Broker, "preallocated">[]): number {
 
 // Below this mean share of capacity there is no load to speak of.
 const IDLE = 0.01;
+// From here on, in multiples of the mean, nobody would call the brokers balanced by the figures alone.
+const UNEVEN = 1.25;
+
+/** How the headline begins, up to its verb. Balanced is what the leader found at its last cycle, with its own readings. */
+function beginning(state: State, busiest: string, times: number): string {
+  if (state.cycle?.verdict !== "Balanced") return `Broker ${busiest}`;
+  if (times < UNEVEN) return `Balanced: the busiest broker, ${busiest},`;
+  return `The last cycle found the brokers balanced; now${state.role === "leader" ? "" : ", as this sidecar sees it,"} broker ${busiest}`;
+}
 
 /** What is unbalanced and what happens next, in one or two sentences. */
 export function verdict(state: State, brokers: Broker[]): string {
@@ -146,7 +155,7 @@ export function verdict(state: State, brokers: Broker[]): string {
   const share = `${percent(top.score_ratio)} of its capacity, the mean is ${percent(mean)}`;
   const moving = onTheWay(brokers);
   const arrived = moving === 1 ? " once the bundle on the way has arrived" : ` once the ${moving} bundles on the way have arrived`;
-  const carries = `${balanced ? "Balanced: the busiest broker," : "Broker"} ${busiest}${balanced ? "," : ""} carries ${ratio(times)} times the mean (${share})${moving ? arrived : ""}`;
+  const carries = `${beginning(state, busiest, times)} carries ${ratio(times)} times the mean (${share})${moving ? arrived : ""}`;
   if (!moves) return `${carries}. No ${moving ? "further " : ""}moves planned${balanced ? "" : " yet"}.`;
   const plan = count(moves, "bundle");
   if (state.paused) return `${carries}; the plan would move ${plan}, but moving is paused.`;

@@ -32,7 +32,12 @@ class Metric:
 METRICS: tuple[Metric, ...] = (
     Metric("cycles_total", "counter", ("outcome",), "Cycles by verdict code."),
     Metric("cycle_duration_seconds", "histogram", ("phase",), "Time of a cycle by phase: plan, execute, total."),
-    Metric("drain_bundles", "gauge", ("broker",), "Bundles a draining broker still owns, system bundles left out."),
+    Metric(
+        "drain_bundles",
+        "gauge",
+        ("broker",),
+        "Bundles a draining broker still owns, system bundles left out; only while it is registered.",
+    ),
     Metric(
         "drain_bundle_seconds_total",
         "counter",
@@ -158,7 +163,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("feed_up", "gauge", ("state",), "1 for the state of the load topics (extensible load manager): ok is good."),
     Metric("ledger_entries", "gauge", (), "Moves whose effect the loads do not show yet."),
     Metric("unreadable_documents", "gauge", (), "Documents under our root that cannot be read; `doctor` names them."),
-    Metric("open_intents", "gauge", (), "Moves announced and not settled."),
+    Metric("open_intents", "gauge", (), "Moves and splits that an earlier leader began, not yet settled by this one."),
     Metric("channel_up", "gauge", ("variant",), "1 while the ownership channel is followed (extensible mode only)."),
     Metric("channel_bundles", "gauge", ("state",), "Bundles in the ownership channel, by state."),
     Metric("channel_findings", "gauge", ("code",), "What is wrong in the ownership channel, by code."),
@@ -192,7 +197,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("history_write_seconds", "histogram", (), "Time to find a cycle's changes and log them, beside the cycles."),
     Metric("history_wal_bytes", "gauge", (), "History on this machine that is not published yet."),
     Metric("history_files_total", "counter", ("what",), "History files: published, merged, removed, set_aside."),
-    Metric("history_torn_total", "counter", ("where",), "Torn ends of the local log, and torn files of the store."),
+    Metric(
+        "history_torn_total",
+        "counter",
+        ("where",),
+        "Torn ends of the local log, and torn files of the store.",
+        ("log", "file"),
+    ),
     Metric("history_store_errors_total", "counter", (), "Attempts to publish history that the store refused."),
     Metric(
         "settings_read_total",
@@ -212,7 +223,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("thresholds_objections", "gauge", ("code",), "1 for each reason why the newest proposal is not adopted."),
     Metric("thresholds_in_force", "gauge", (), "Parameters that adopted thresholds set."),
     Metric("thresholds_on_trial", "gauge", (), "1 while adopted thresholds are watched, to be kept or reverted."),
-    Metric("thresholds_total", "counter", ("what",), "Thresholds: recommended, refused, adopted, kept, reverted."),
+    Metric(
+        "thresholds_total",
+        "counter",
+        ("what",),
+        "Thresholds: recommended, refused, adopted, kept, reverted.",
+        ("recommended", "refused", "adopted", "kept", "reverted"),
+    ),
     Metric("thresholds_store_errors_total", "counter", (), "Attempts to read proposals that the store refused."),
     Metric(
         "shadow_cycles_total",

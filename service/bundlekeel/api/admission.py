@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
 from bundlekeel.api.auth import AccessRules, Authentication
-from bundlekeel.api.problems import problem
+from bundlekeel.api.problems import fault, of_faults, problem
 from bundlekeel.codec.external_input import clean
 from bundlekeel.settings.credentials import ROLES, Principal
 
@@ -65,7 +65,8 @@ class Route(APIRoute):
                 allowed = ", ".join(self._parameters) or "none"
                 reason = f"no query parameter of {scope['path']} (allowed: {allowed})"
                 detail = f"{reprlib.repr(name)[1:-1]} = {reprlib.repr(value)}: {reason}"
-                await problem(422, "invalid-value", detail, field=name, allowed=allowed)(scope, receive, send)
+                faults = of_faults([fault(name, reason, value, allowed)])
+                await problem(422, "invalid-value", detail, **faults)(scope, receive, send)
                 return
         await super().handle(scope, receive, send)
 

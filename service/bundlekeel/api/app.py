@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any, cast, get_args
 
 from fastapi import APIRouter, FastAPI
@@ -15,6 +16,7 @@ from bundlekeel.api import page, problems
 from bundlekeel.api.admission import ANYBODY, MAX_CONCURRENT, Admission, require_roles
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
+from bundlekeel.api.reply import NEXT_PAGE, TASK_ADDRESS
 from bundlekeel.api.routes import events, operations, probes, quotas, reads
 from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
@@ -30,7 +32,8 @@ their unit in the description."""
 DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica answers; what only the leader can do is
 passed on to it. Loads, reasons, verdicts and records of cycles are those of the replica that is asked: the leader's
 loads are seconds old where it reads counters, those of the others are of reports. Without authentication configured
-reads and dry runs need no credentials, and routes tagged `mutations` exist only on the unix socket (mode 0600). With it
+reads, `POST /plans` and `POST /assignments` need no credentials, and routes tagged `mutations` exist only on the unix
+socket (mode 0600), their dry runs too. With it
 every route of `/api/v1` takes a bearer token: reads need role viewer, dry runs and mutations operator, the mode admin.
 Errors are `application/problem+json`.
 
@@ -146,10 +149,26 @@ class _App(FastAPI):
             )
             problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
-            document["components"]["headers"] = {"RetryAfter": problems.RETRY_AFTER}
+            document["components"]["headers"] = {
+                "RetryAfter": problems.RETRY_AFTER,
+                "NextPage": NEXT_PAGE,
+                "TaskAddress": TASK_ADDRESS,
+            }
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
+            _with_examples(document)
             self.openapi_schema = document
         return self.openapi_schema
+
+
+def _with_examples(document: dict[str, Any]) -> None:
+    """Of the answers, as the fakes of the tests gave them when `dev.docs` wrote the file."""
+    examples = json.loads(files("bundlekeel.api").joinpath("examples.json").read_bytes())
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            status = next(status for status in operation["responses"] if status.startswith("2"))
+            for content in operation["responses"][status]["content"].values():
+                if (example := examples.get(f"{method.upper()} {path}")) is not None:
+                    content["example"] = example
 
 
 def openapi_document() -> dict[str, Any]:
@@ -184,7 +203,7 @@ def _documented(context: Any, access: AccessRules | None) -> APIRoute:
         tags=context.tags,
         include_in_schema=context.include_in_schema,
         summary=summary.removesuffix("."),
-        openapi_extra={"security": security},
+        openapi_extra={**(context.original_route.openapi_extra or {}), "security": security},
         generate_unique_id_function=_operation_id,
     )
     # FastAPI takes the whole docstring, which begins with the summary.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from starlette.datastructures import QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.api.auth import PRINCIPAL, address_of, network_of
@@ -83,7 +84,8 @@ class Audit:
         finally:
             who = principal or self._unnamed
             by = who.name if principal else str(body.get("by") or who.name)
-            reason = str(body.get("reason") or "")[:_LONGEST_REASON]
+            said = body.get("reason") or QueryParams(scope["query_string"]).get("reason")
+            reason = str(said or "")[:_LONGEST_REASON]
             self._write(self._record(scope, who, status, by=by[:200], reason=reason))
 
     def refused(self, scope: Scope, route: str, status: int) -> None:

@@ -6,9 +6,9 @@ The fallback is the API's one broad `except`: the traceback goes to the log, nev
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -46,6 +46,40 @@ STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
     (AdminApiError, 502, "broker-refused"),
 )
 
+# Every problem the API answers with, by status and the end of its type; a test compares them with the sources.
+KINDS: Final[Mapping[tuple[int, str], str]] = {
+    (400, "not-an-object"): "the body is not a JSON object in UTF-8",
+    (400, "wrong-path"): "the path holds a control character or a line separator",
+    (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
+    (403, "forbidden"): "not allowed in this mode, or above the ceiling of the settings file",
+    (403, "role"): "the role is too low",
+    (403, "wrong-origin"): "the request comes from a page of another server",
+    (404, "no-route"): "no such route, or none at this address: `detail` names the path",
+    (404, "not-found"): "no such broker, bundle, plan, task or group",
+    (405, "method-not-allowed"): "the route does not take this method",
+    (408, "slow-body"): "the body did not arrive in time",
+    (
+        409,
+        "conflict",
+    ): "it cannot be done as things are now: a plan whose inputs changed, a move that the guard refuses, the "
+    "last open broker; `code` is the reason, `difference` the reasons as text",
+    (413, "too-large"): "the body is too large",
+    (415, "not-json"): "the Content-Type is not `application/json`",
+    (421, "wrong-host"): "the Host header names another server",
+    (422, "invalid-value"): "a value is unknown, of the wrong type or out of range",
+    (429, "too-many-failures"): "too many wrong credentials from this address; `Retry-After` says when to try again",
+    (500, "internal-error"): "a defect; the log has the traceback",
+    (502, "broker-refused"): "a broker refused a request or did not answer",
+    (
+        503,
+        "no-picture",
+    ): "the cluster is not known yet, or this sidecar has no seat; `Retry-After` says when to try again",
+    (503, "store-unavailable"): "the metadata store does not answer; `Retry-After` says when to try again",
+    (503, "too-busy"): "too many requests at once; `Retry-After` says when to try again",
+    (503, "too-many-streams"): "too many streams of events are open",
+    (504, "timeout"): "no answer in time",
+}
+
 # Faults that are not those of a value, by pydantic's names.
 _REASONS = {
     "missing": "it is missing",
@@ -53,6 +87,9 @@ _REASONS = {
     "model_attributes_type": "must be a JSON object",
     "extra_forbidden": "no field of this request; /api/v1/openapi.json lists those that are",
 }
+
+# What a value has to be, in the words of pydantic that come after it.
+_MUST_BE = "must be"
 
 _log = structlog.get_logger(__name__)
 
@@ -64,6 +101,17 @@ def problem(status: int, kind: str, detail: str, *, headers: Mapping[str, str] |
     return Response(
         msgspec.json.encode(body, enc_hook=repr), status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {})
     )
+
+
+def fault(field: str, reason: str, value: object = None, allowed: str = "") -> dict[str, Any]:
+    """A field of a request that would not do; the value that was given and what is allowed where they are known."""
+    known = {"value": value, "allowed": allowed}
+    return {"field": field, "reason": reason} | {name: item for name, item in known.items() if item not in (None, "")}
+
+
+def of_faults(faults: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The members of a problem with these faults; field, value and allowed of the first stand beside them."""
+    return {name: faults[0].get(name) for name in ("field", "value", "allowed")} | {"errors": faults}
 
 
 def documented(texts: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
@@ -114,9 +162,9 @@ def _detail(error: Exception) -> str:
 def _members(error: Exception) -> dict[str, Any]:
     """What the error says beyond its message."""
     if isinstance(error, ConfigError):
-        return {"field": error.field, "value": error.value, "allowed": error.allowed}
+        return of_faults([fault(error.field, str(error), error.value, error.allowed)])
     if isinstance(error, Conflict):
-        return {"difference": error.difference}
+        return {"code": error.code, "difference": error.difference}
     return {}
 
 
@@ -137,18 +185,24 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 async def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    faults, details = list[dict[str, str]](), list[str]()
-    for fault in error.errors():
-        field = ".".join(str(part) for part in fault["loc"][1:]) or str(fault["loc"][0])
-        said = str(fault["msg"]).removeprefix("Value error, ").replace("Input should be", "must be", 1)
-        reason = _REASONS.get(fault["type"], said)
-        if fault["type"] == "json_invalid":
+    faults, details = list[dict[str, Any]](), list[str]()
+    for found in error.errors():
+        field = ".".join(str(part) for part in found["loc"][1:]) or str(found["loc"][0])
+        said = str(found["msg"]).removeprefix("Value error, ").replace("Input should be", _MUST_BE, 1)
+        reason = _REASONS.get(found["type"], said)
+        allowed = reason.removeprefix(_MUST_BE).strip() if reason.startswith(_MUST_BE) else ""
+        # Our own validators say what is allowed.
+        allowed = getattr(found.get("ctx", {}).get("error"), "allowed", None) or allowed
+        if found["type"] == "json_invalid":
             # Its place is a number of characters, not a field.
-            field, reason = "body", f"no JSON, {fault['ctx']['error']} at {fault['loc'][1]}"
-        value = "" if fault["type"] in (*_REASONS, "json_invalid") else f" = {reprlib.repr(fault['input'])}"
-        faults.append({"field": field, "reason": reason})
-        details.append(f"{field}{value}: {reason}")
-    return problem(422, "invalid-value", "; ".join(details), field=faults[0]["field"], errors=faults)
+            field, reason = "body", f"no JSON, {found['ctx']['error']} at {found['loc'][1]}"
+        told = found["type"] not in (*_REASONS, "json_invalid")
+        # Lists and objects are as large as the request, and a fault of each of their types would repeat them.
+        value = found["input"] if told and not isinstance(found["input"], list | dict) else None
+        faults.append(fault(field, reason, value, allowed))
+        given = f" = {reprlib.repr(found['input'])}" if told else ""
+        details.append(f"{field}{given}: {reason}")
+    return problem(422, "invalid-value", "; ".join(details), **of_faults(faults))
 
 
 class Fallback:

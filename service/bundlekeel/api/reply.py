@@ -6,7 +6,9 @@ Response models document the answers in OpenAPI; the values themselves are encod
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, cast
+from urllib.parse import quote, urlencode
 
 import msgspec
 from fastapi import Depends, Request, Response
@@ -21,10 +23,48 @@ async def backend(request: Request) -> Service:
 
 Backend = Annotated[Service, Depends(backend)]
 
+# Of the lists that have a limit, in the OpenAPI document.
+NEXT_PAGE: Final = {
+    "description": '`<ADDRESS>; rel="next"`, the page that follows; a list without it is complete',
+    "schema": {"type": "string"},
+}
+PAGED: Final[dict[int | str, dict[str, Any]]] = {200: {"headers": {"Link": {"$ref": "#/components/headers/NextPage"}}}}
+
 
 def reply(value: Any, *, status: int = 200) -> Response:
     """`value` as JSON. NaN and infinity become null, as JSON has neither."""
     return Response(msgspec.json.encode(value, enc_hook=_plain), status_code=status, media_type="application/json")
+
+
+# Of what is left for the leader, in the OpenAPI document.
+TASK_ADDRESS: Final = {"description": "the address of the task, where there is one", "schema": {"type": "string"}}
+ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
+    202: {"headers": {"Location": {"$ref": "#/components/headers/TaskAddress"}}}
+}
+
+
+def accepted(value: Any, task: str) -> Response:
+    """202: it is left for the leader; `task` says how far it is. What waits for a second person has none yet."""
+    answer = reply(value, status=202)
+    if task:
+        answer.headers["Location"] = f"/api/v1/tasks/{quote(task, safe='')}"
+    return answer
+
+
+def page(request: Request, rows: Sequence[Any], limit: int, following: Callable[[], Mapping[str, Any]]) -> Response:
+    """A list that has a limit. A full one may go on: then its header names the address of the page that follows, which
+    is this one's with the parameters of `following`."""
+    answer = reply(rows)
+    if len(rows) == limit:
+        query = urlencode({**request.query_params, **following()})
+        answer.headers["Link"] = f'<{request.scope["path"]}?{query}>; rel="next"'
+    return answer
+
+
+def before(first_ms: int, last_ms: int) -> Mapping[str, Any]:
+    """What follows a page of records from the newest back: those up to its oldest one, which may share its millisecond
+    with others. A page of one millisecond would follow itself."""
+    return {"until_ms": first_ms if first_ms < last_ms else first_ms - 1}
 
 
 def _plain(value: object) -> object:

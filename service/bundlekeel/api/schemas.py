@@ -8,6 +8,9 @@ from typing import Annotated, Any, Self
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from bundlekeel.api.problems import KINDS, TYPE_PREFIX
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CONFLICTS
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import PlanRequest
@@ -162,19 +165,31 @@ class ModeBody(ReasonBody):
 class FieldFault(BaseModel):
     """A field of a request that would not do."""
 
-    field: str = Field(description="its path in the body: `a.b`")
+    field: str = Field(
+        description="its path in the body (`a.b`), or the name of a parameter; `body`: the body as a whole"
+    )
     reason: str = Field(description="what is wrong with it")
+    value: Any = Field(default=None, description="what was given, where it is known")
+    allowed: str | None = Field(default=None, description="what is allowed, where it is known")
 
 
 class Problem(BaseModel):
     """An error, as RFC 9457 has it."""
 
-    type: str = Field(description="the kind of error, as a URI")
+    type: str = Field(
+        description="the kind of error, as a URI",
+        json_schema_extra={"x-extensible-enum": [TYPE_PREFIX + kind for _, kind in KINDS]},
+    )
     title: str = Field(description="the status in words")
     status: int = Field(description="the HTTP status")
     detail: str = Field(description="what is wrong, in words")
-    field: str | None = Field(default=None, description="with a wrong value: which")
-    value: Any = Field(default=None, description="with a wrong value: what was given")
-    allowed: str | None = Field(default=None, description="with a wrong value: what is allowed")
-    difference: list[str] | None = Field(default=None, description="with a conflict: what changed")
-    errors: list[FieldFault] | None = Field(default=None, description="with a request that would not do: every fault")
+    field: str | None = Field(default=None, description="with a wrong value: `field` of the first of `errors`")
+    value: Any = Field(default=None, description="with a wrong value: `value` of the first of `errors`")
+    allowed: str | None = Field(default=None, description="with a wrong value: `allowed` of the first of `errors`")
+    code: str | None = Field(
+        default=None,
+        description="with a conflict: its reason, a code of docs/reference/codes.md or a word of docs/reference/api.md",
+        json_schema_extra={"x-extensible-enum": [*CONFLICTS, *Code]},
+    )
+    difference: list[str] | None = Field(default=None, description="with a conflict: the reasons, as text")
+    errors: list[FieldFault] | None = Field(default=None, description="with a wrong value (422): every fault")

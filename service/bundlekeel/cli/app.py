@@ -75,7 +75,7 @@ _EXPECTED: Final = re.compile(r"Input should be ([^,]+)")
 
 
 def _shown_type(label: str | None, _ctx: Any) -> str:
-    """The type of a value in words: `<text>` for `<str>` and for `<list[str]>`."""
+    """The type of a value in words: `<number>` for `<int>` and for `<list[int]>`."""
     plain = re.sub(r"list\[(.*)\]", r"\1", label or "")
     return re.sub(r"\b(int|float)( range)?\b", "number", plain).replace("<str>", "<text>")
 
@@ -112,7 +112,13 @@ class _Flags:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
             elif not param.type_descriptor.is_choice:
-                param.display_type = partial(_shown_type, param.display_type(ctx))
+                shown = _shown_type(param.display_type(ctx), ctx)
+                if shown == "<text>":
+                    # The name tells which text it is: `--broker BROKER`. An argument's name stands in front already.
+                    if param.param_type_name == "option" and param.metavar is None:
+                        param.metavar = max(param.opts, key=len).removeprefix("--").upper()
+                    shown = ""
+                param.display_type = partial(_shown_type, shown)
         return params
 
 

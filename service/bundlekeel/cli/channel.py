@@ -54,6 +54,11 @@ def channel(
         answer = {"channel": summary, "findings": client.get("channel/findings") if summary["up"] else []}
         if listing and summary["up"]:
             answer["bundles"] = client.get("channel/bundles", limit=limit, after=after or None, **asked)
+            # Errors when there is no such namespace or broker.
+            if not answer["bundles"] and namespace is not None:
+                client.get("where", name=namespace)
+            if not answer["bundles"] and broker is not None:
+                client.get("bundles", broker=broker, limit=1)
         return answer
 
     answer = session.show(fetch, typed(ChannelListing, draw))

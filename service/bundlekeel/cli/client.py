@@ -52,6 +52,7 @@ _OPTIONS = {
     "since_ms": "--since",
     "until_ms": "--until",
     "limit": "--limit",
+    "state": "--state",
 }
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
@@ -94,13 +95,14 @@ class CredentialFiles:
 class ApiAddress:
     """Where a sidecar listens: a URL, or a unix socket. `trust_certs`: what its certificate is checked with.
     `absent_socket`: the socket of the settings, when the URL stands in for it because it is not there. `config`: the
-    settings file that says where it listens."""
+    settings file that says where it listens. `cluster`: of that file, where another sidecar may have the same port."""
 
     url: str = ""
     socket: Path | None = None
     trust_certs: Path | None = None
     absent_socket: Path | None = None
     config: Path | None = None
+    cluster: str = ""
 
     def __str__(self) -> str:
         return f"unix socket {self.socket}" if self.socket else self.url
@@ -135,6 +137,7 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
         trust_certs=loaded.located(api.tls.trust_certs_file),
         absent_socket=socket if socket is not None and not socket.exists() else None,
         config=config,
+        cluster=loaded.settings.cluster if config is not None else "",
     )
 
 
@@ -143,6 +146,7 @@ class Client:
 
     def __init__(self, address: ApiAddress, credentials: CredentialFiles | None = None) -> None:
         self.address = address
+        self._cluster_to_find = address.cluster
         given = credentials or CredentialFiles()
         # Loading the trusted certificates takes longer than all the rest; plain HTTP has no use for them.
         verify: ssl.SSLContext | bool = False
@@ -185,15 +189,34 @@ class Client:
         try:
             if self.address.socket:
                 _knock(self.address.socket)
+            self._demand_cluster()
             return self._http.request(method, path, **more)
         except httpx.TimeoutException:
             raise CliError(f"the sidecar at {self.address} did not answer in time", UNREACHABLE) from None
         except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
             raise self._unreachable(_ERRNO.sub("", str(error))) from None
 
+    def _demand_cluster(self) -> None:
+        """Before the first request: CliError when a sidecar of another cluster listens where the settings file says."""
+        named, self._cluster_to_find = self._cluster_to_find, ""
+        answer = self._http.get("/api/v1/state") if named else None
+        if answer is None or not answer.is_success:
+            return
+        try:
+            found = str(_shown(answer)["cluster"])
+        except (ValueError, KeyError, TypeError):
+            return
+        if found != named:
+            file = self.address.config
+            text = f"the sidecar at {self.address} is of the cluster {found!r}, {file} of {named!r}"
+            raise CliError(f"{text}; start one with `bundlekeel run -c {file}`, or name it with --url", UNREACHABLE)
+
     def _unreachable(self, why: str) -> CliError:
         """What was tried, and what was not."""
         address = self.address
+        if "WRONG_VERSION_NUMBER" in why:
+            text = f"what answers at {address} does so without TLS; is it {address.url.replace('https', 'http', 1)}?"
+            return CliError(text, UNREACHABLE)
         tried = f", and there is no socket {address.absent_socket}" if address.absent_socket else ""
         others = "--url or --socket" if address.config else "--url, --socket or -c"
         text = f"no sidecar answers at {address} ({why}){tried}"
@@ -229,8 +252,11 @@ class Client:
             detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
         for fault in told.get("errors") or [told]:
             field = str(fault.get("field"))
-            if option := _OPTIONS.get(field.partition(".")[0]):
-                detail = re.sub(rf"(^|; ){re.escape(field)}(?=:| = )", rf"\1{option}", detail)
+            head, _, key = field.partition(".")
+            if option := _OPTIONS.get(head):
+                # Of several `--set` the key says which.
+                named = f"{option} {key}".replace("\\", r"\\") if head == "parameters" else option
+                detail = re.sub(rf"(^|; ){re.escape(field)}(?=:| = )", rf"\1{named}", detail)
         if told.get("allowed") and told["allowed"] not in detail:
             detail += f" (allowed: {told['allowed']})"
         code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)

@@ -7,13 +7,14 @@ import functools
 import getpass
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from bundlekeel.cli import completion
+from bundlekeel.cli import completion, units
 from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_options
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
@@ -36,7 +37,9 @@ def told(reason: str | None) -> str | None:
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.", callback=told)]
 ReasonToActOption = Annotated[str, typer.Option("--reason", help="Why; needed with --yes, and kept in the journal.")]
-ByOption = Annotated[str, typer.Option("--by", help="Who asks, for the journal; the login name by default.")]
+ByOption = Annotated[
+    str, typer.Option("--by", metavar="NAME", help="Who asks, for the journal; the login name by default.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -163,15 +166,26 @@ def _moment(option: str, text: str, now: dt.datetime) -> dt.datetime:
     if given in ("today", "yesterday"):
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         return midnight - dt.timedelta(days=1 if given == "yesterday" else 0)
-    try:
+    with suppress(ValueError, OverflowError):
         return now - dt.timedelta(seconds=parse_duration(given))
-    except (ValueError, OverflowError):
-        pass
+    with suppress(ValueError, OverflowError):
+        return _printed(text.strip(), now)
     try:
         return dt.datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError):
         allowed = "a duration such as 24h or 90m (so long ago), today, yesterday, or a local time"
         raise CliError(f"{option} {text!r}: expected {allowed} such as 2026-11-22T18:05", USAGE) from None
+
+
+def _printed(text: str, now: dt.datetime) -> dt.datetime:
+    """A time as tables print it, in UTC or the local zone; without a year the last such time. ValueError."""
+    for year in ("", f"{now.year}-", f"{now.year - 1}-"):
+        with suppress(ValueError):
+            zone = dt.UTC if text.endswith("UTC") else None
+            found = dt.datetime.strptime(year + text, units.LONG).replace(tzinfo=zone).astimezone()
+            if not year or found <= now:
+                return found
+    raise ValueError(text)
 
 
 def seconds_of(option: str, text: str, *, least: float | None = None) -> float:

@@ -13,6 +13,7 @@ from rich.text import Text
 from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.core.model.codes import Code, explain
+from bundlekeel.core.model.names import is_system_bundle
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.operations import OperationsView
@@ -21,12 +22,10 @@ from bundlekeel.daemon.answers.picture import (
     BundleView,
     CycleView,
     ImbalanceView,
-    LedgerView,
     PauseView,
     Place,
     ResourceView,
     State,
-    TakeoverView,
     TotalsView,
     TrafficView,
 )
@@ -100,7 +99,7 @@ def _summary(state: State, answer: Status) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    leader, takeover = state.leader, state.takeover
+    leader = state.leader
     own = f"{state.member} ({state.role}), version {state.version}, up {units.age(state.uptime_seconds)}"
     grid.add_row("sidecar", own)
     others = [f"{item.id} ({item.version})" for item in state.members if item.id != state.member]
@@ -114,12 +113,12 @@ def _summary(state: State, answer: Status) -> Table:
         grid.add_row("paused", Text(_paused(state.paused), style=_WARN))
     if requests := _requests(answer.operations):
         grid.add_row("requests", Text(f"{requests}; see `bundlekeel operations`", style=_WARN))
-    grid.add_row("takeover", _takeover(takeover))
+    grid.add_row("takeover", _takeover(state))
     if state.settling:
         grid.add_row("settling", Text(state.settling.sentence, style=_WARN))
     grid.add_row("last cycle", _cycle(state.cycle))
     grid.add_row("imbalance", _imbalance(state.imbalance, answer.brokers))
-    grid.add_row("moves open", _open_moves(state.ledger))
+    grid.add_row("moves open", _open_moves(state))
     if state.intents:
         grid.add_row("intents", Text(f"of an earlier leader, open: {', '.join(state.intents)}", style=_WARN))
     grid.add_row("ready", _ready(answer))
@@ -159,10 +158,11 @@ def _paused(pause: PauseView) -> str:
     return f"{until}, by {pause.by}: {pause.reason}"
 
 
-def _takeover(last: TakeoverView | None) -> str | Text:
+def _takeover(state: State) -> str | Text:
     """Whether the brokers' own shedding is off, and who did that."""
+    last = state.takeover
     if last is None:
-        return "none: the brokers shed by their own settings"
+        return "none: the brokers shed by their own settings" if state.takeover_known else "not known yet"
     if last.ended:
         ended = f"ended {units.moment(last.ended.wall_ms)} by {last.ended.by}: {last.ended.reason}"
         return Text(ended, style=_BAD if last.ended.deadman else "")
@@ -187,8 +187,10 @@ def _imbalance(values: ImbalanceView, brokers: Sequence[BrokerView]) -> str:
     return f"max/mean {score} by score, {size} by throughput (1.00 is even)"
 
 
-def _open_moves(ledger: LedgerView) -> str:
-    unsettled = ", ".join(ledger.unsettled)
+def _open_moves(state: State) -> str:
+    if state.cycle is None:
+        return "not known yet"
+    ledger, unsettled = state.ledger, ", ".join(state.ledger.unsettled)
     return f"{ledger.entries} in the ledger{f', unsettled: {unsettled}' if unsettled else ''}"
 
 
@@ -216,7 +218,8 @@ def _brokers(rows: Sequence[BrokerView], layout: TableLayout) -> Table:
         *("broker", *([] if layout.stacked else ["state"]), ">score", ">latest", ">short", ">long", ">bundles"),
         *("coming", ">seen", *([] if layout.stacked else ["verdict"])),
         caption="latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles on their way; "
-        "seen: age of its report, live: of its counters, which the leader alone reads",
+        "seen: age of its report, live: of its counters, which the leader alone reads, of extensible brokers only in "
+        "mode act or from Prometheus",
     )
     for row in rows:
         cells, verdict = _broker_cells(row, stacked=layout.stacked), coded(row.verdict.code if row.verdict else None)
@@ -437,6 +440,8 @@ def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
 def _place(row: Place, gap: str = ", ") -> Text:
     going = f" (going to {row.preallocated_to})" if row.preallocated_to else ""
     text = Text(row.state, style=_GOOD if row.state == "owned" else _WARN).append(going, style=_DIM)
+    if row.state == "unowned" and is_system_bundle(row.bundle):
+        text.append(" (a system bundle: its owner may not be recorded, see `bundlekeel why`)", style=_DIM)
     if row.topic_exists is False:
         text.append(f"{gap}the topic does not exist yet", style=_WARN)
     return text.append(f"{gap}{entry_words(row.channel)}", style=_DIM) if row.channel else text

@@ -121,8 +121,9 @@ def _times(before: int) -> str:
 
 
 def _sentence(row: Json, *, below: bool) -> str:
-    text = str(row.get("sentence") or "")
-    return f"{text}\nby {row['by']}: {row.get('reason') or ''}" if below and row.get("by") else text
+    # Of a move that landed where it was to go the other columns say as much.
+    text = "" if (row.get("kind"), row.get("outcome")) == ("move", "done") else str(row.get("sentence") or "")
+    return f"{text}\nby {row['by']}: {row.get('reason') or ''}".strip() if below and row.get("by") else text
 
 
 def _what(row: Json, layout: TableLayout) -> str:
@@ -235,7 +236,7 @@ def _mark(row: Check) -> Text:
 
 def change(answer: Json, _: TableLayout) -> RenderableType:
     """`takeover` and `handback`: a line a broker, then the warnings and who splits from now on."""
-    made = table("broker", "before", "after", "as wanted", "detail")
+    made = table("broker", "sheds before", "sheds after", "as wanted", "detail")
     for row in answer["brokers"]:
         mark = Text("yes", style="green") if row["ok"] else Text("NO", style="red")
         made.add_row(row["broker"], _value(row["before"]), _value(row["after"]), mark, row["detail"])
@@ -268,7 +269,7 @@ def pairs(answer: Json, _: TableLayout) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    ever = "resumed" if "since_ms" in answer else "for good"
+    ever = "for good" if answer.keys() & {"bundle", "pattern"} else "resumed"
     for key, value in answer.items():
         shown = ever if key == "until_ms" and not value else _value(value)
         grid.add_row(key.removesuffix("_ms"), units.moment(value) if key.endswith("_ms") and value else shown)

@@ -17,7 +17,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.names import is_namespace, namespace_of
-from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.snapshot import BundleTable, Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import preallocated
@@ -167,10 +167,16 @@ def obstacles(cycle: Cycle, snapshot: Snapshot, *, rested: str = "") -> Eligibil
 
 
 def bundles(
-    cycle: Cycle, now_ms: int, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
+    cycle: Cycle,
+    now_ms: int,
+    *,
+    broker: str | None = None,
+    namespace: str | None = None,
+    after: str = "",
+    limit: int | None = None,
 ) -> list[BundleView]:
-    """Rows of the bundles asked for, largest short-term throughput first. NotFound for an unknown broker; ConfigError
-    for what is no namespace."""
+    """Rows of the bundles asked for, largest short-term throughput first, beginning after the bundle `after`. NotFound
+    for an unknown broker or bundle; ConfigError for what is no namespace."""
     snapshot = cycle.snapshot
     if snapshot is None:
         return []
@@ -183,9 +189,8 @@ def bundles(
     draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
     codes = obstacles(cycle, snapshot).codes
     going = {entry.bundle: entry for entry in cycle.cycle_state.ledger.entries if not entry.target_settled}
-    size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
     rows: list[BundleView] = []
-    for row in np.argsort(-size, kind="stable").tolist():
+    for row in _largest_first(table, after):
         owner = snapshot.brokers.ids[int(table.owner[row])]
         space = table.namespaces[int(table.namespace[row])]
         if (broker is not None and owner != broker) or (namespace is not None and space != namespace):
@@ -205,6 +210,17 @@ def bundles(
             )
         )
     return rows
+
+
+def _largest_first(table: BundleTable, after: str) -> list[int]:
+    """Rows by short-term throughput, those behind the bundle `after`. NotFound when it is not there any more."""
+    size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
+    order: list[int] = np.argsort(-size, kind="stable").tolist()
+    if not after:
+        return order
+    if after not in table.names:
+        raise NotFound(f"no bundle {after!r} now: begin again without `after`")
+    return order[order.index(table.names.index(after)) + 1 :]
 
 
 def _bundle(snapshot: Snapshot, draft: Draft, row: int, code: Code | None, **going: Any) -> BundleView:

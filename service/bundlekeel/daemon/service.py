@@ -168,6 +168,7 @@ class BalancerService:
             acting_obstacle=obstacle.code.value if obstacle else None,
             acting_detail=obstacle.detail if obstacle else "",
             takeover=p.shared_state.takeover.view() if p.shared_state.takeover is not None else None,
+            takeover_known=p.shared_state.takeover_known,
             settling=p.outage.view(),
         )
 
@@ -196,11 +197,11 @@ class BalancerService:
         return listings.brokers(self._p.cycle, self._p.config, self._p.shared_state.desired, self._p.clock.wall_ms())
 
     def bundles(
-        self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
+        self, *, broker: str | None = None, namespace: str | None = None, after: str = "", limit: int | None = None
     ) -> list[BundleView]:
         """Bundles, largest short-term throughput first."""
         now = self._p.clock.wall_ms()
-        return listings.bundles(self._p.cycle, now, broker=broker, namespace=namespace, limit=limit)
+        return listings.bundles(self._p.cycle, now, broker=broker, namespace=namespace, after=after, limit=limit)
 
     def overview(self, largest: int) -> OverviewView:
         """The cluster in few rows."""
@@ -306,8 +307,17 @@ class BalancerService:
         return pause_view(pause)
 
     async def resume(self, *, reason: str, by: str) -> Resumed:
-        """End a pause."""
-        await self._change(lambda desired: _with(desired, pause=None), "resume", reason, by)
+        """End a pause; recorded where there was one."""
+        before = Desired()
+
+        def ended(desired: Desired) -> Desired:
+            nonlocal before
+            before = desired
+            return _with(desired, pause=None)
+
+        await self._p.shared_state.change_desired(ended)
+        if pause_in_force(before, self._p.clock.wall_ms()) is not None:
+            self._record("resume", reason, by)
         return Resumed(reason=reason, by=by)
 
     async def set_mode(self, mode: str, *, reason: str, by: str) -> ModeView:
@@ -323,6 +333,9 @@ class BalancerService:
 
     async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
         await self._p.shared_state.change_desired(change)
+        self._record(what, reason, by)
+
+    def _record(self, what: str, reason: str, by: str) -> None:
         self._p.journal.append(request_record(what, reason=reason, by=by, wall_ms=self._p.clock.wall_ms()))
 
     # --- finding ---

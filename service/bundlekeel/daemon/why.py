@@ -10,7 +10,7 @@ from bundlekeel.core.guard.scope import matching_bundles, pattern_for
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.names import bundle_for_hash, namespace_of
-from bundlekeel.core.model.plan import Move, Plan, Refusal, Split
+from bundlekeel.core.model.plan import Move, Plan, Refusal, Split, Verdict
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import clock_text, numbered, unknown_broker
 from bundlekeel.core.operations.relocation import RULES
@@ -21,7 +21,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES, lasts
 from bundlekeel.daemon.listings import obstacles
 from bundlekeel.daemon.operations.where import bundle_named, exists, topic_named
-from bundlekeel.daemon.state.documents import Desired
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest
 from bundlekeel.ports import Metadata, Ownership
 
 # What a person does about a code, where waiting is not enough.
@@ -64,7 +64,6 @@ _ENDS: dict[Code, str] = {
     Code.SYSTEM_BUNDLE: "permanently",
     Code.EXCLUDED: "until the exclusion is taken out of the settings",
     Code.NOT_TAKEN_OVER: "until its namespace is taken over",
-    Code.PINNED: "until somebody ends it",
     Code.HAS_POLICY: "until the setting or the policy changes",
     Code.POLICY_FORBIDS: "until its policies or the brokers change",
     Code.POLICY_UNREADABLE: "until the policy can be read",
@@ -125,11 +124,11 @@ async def _bundle_of(name: str, metadata: Metadata) -> str:
 def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     plan = given.cycle.report.plan if given.cycle.report else None
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
-    verdict = next((item for item in plan.brokers if item.broker == name), None) if plan else None
+    verdict = _verdict(plan, name)
     moves = [move for move in plan.moves if name in (move.source, move.target)] if plan else []
     # The broker's own first: ending what holds the whole cluster would not fill a broker that is drained.
     blocks = [*_asked(name, given.desired), *_paused(snapshot, given, broker=name), *_closed(given, moves)]
-    codes, change = list(blocks), _broker_change(plan)
+    codes, change = list(blocks), _broker_change(plan, name)
     if excluded is not None:
         sentence = f"{name} is left out: its report cannot be used ({excluded.code} {excluded.detail})"
         change = "let it report its load again: `bundlekeel doctor` tests each broker"
@@ -187,16 +186,23 @@ def _example(refusals: list[Refusal]) -> str:
     return first if len(refusals) == 1 else f"{numbered(len(refusals), 'bundle')}, the first one {first}"
 
 
-def _broker_change(plan: Plan | None) -> str:
+def _verdict(plan: Plan | None, broker: str) -> Verdict | None:
+    return next((item for item in plan.brokers if item.broker == broker), None) if plan else None
+
+
+def _broker_change(plan: Plan | None, broker: str) -> str:
     if plan is None:
         return "wait for the first plan"
-    if plan.verdict.code is Code.HIT_COUNT:
+    code, own = plan.verdict.code, _verdict(plan, broker)
+    if code is Code.HIT_COUNT and own is not None and own.code is Code.BALANCED:
+        code = own.code  # other brokers wait for fresh reports
+    if code is Code.HIT_COUNT:
         return "wait for the remaining fresh reports: the difference has to last"
     if plan.moves:
         return f"nothing to do: the plan moves {numbered(len(plan.moves), 'bundle')}"
-    if plan.verdict.code is Code.SOLE_BROKER:
+    if code is Code.SOLE_BROKER:
         return "nothing to do: bundles can move as soon as there is another broker"
-    if plan.verdict.code is Code.BALANCED:
+    if code is Code.BALANCED:
         return "nothing to do: a larger difference to the other brokers would change it"
     return plan.verdict.sentence
 
@@ -270,14 +276,15 @@ def _action(code: Code, bundle: str) -> str:
 
 def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, given: WhyInput) -> str:
     """When a code that holds a bundle of a broker ends, as a phrase. `frees_ms`: where the guard knows it, or 0."""
-    plan_input = given.cycle.plan_input(snapshot)
+    plan_input, desired = given.cycle.plan_input(snapshot), given.desired
+    if code is Code.PINNED:
+        return _asked_end(desired.pinned.get(bundle, 0), desired.pinned_by.get(bundle))
     if code is Code.EXCLUDED:
         excluded = plan_input.guard.excluded
         pattern = pattern_for(excluded, given.now_ms, bundle, (broker,))
         if not pattern:
             return _ENDS[code]
-        ends = excluded[pattern]
-        return f"{pattern}, {f'until {clock_text(ends)}' if ends else 'until somebody ends it'}"
+        return f"{pattern}, {_asked_end(excluded[pattern], desired.excluded_by.get(pattern))}"
     if code is Code.QUARANTINED:
         pairs = plan_input.guard.quarantined.items()
         frees_ms = min((until for (source, _), until in pairs if source == broker), default=0)
@@ -306,6 +313,12 @@ def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot
     return _ENDS.get(code, "until the load changes")
 
 
+def _asked_end(until_ms: int, asked: OperatorRequest | None) -> str:
+    """When a pin or an exclusion ends, and who asked for it, which earlier releases did not store."""
+    end = f"until {clock_text(until_ms)}" if until_ms else "until somebody ends it"
+    return f"{end}, by {asked.by}: {asked.reason}" if asked else end
+
+
 def _joined(detail: str, end: str) -> str:
     return f"{detail}; {end}".removeprefix("; ")
 
@@ -326,7 +339,7 @@ def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
     stands = f"that broker is at {before}, the mean at {mean:.1%}; {plan.verdict.sentence}"
     if load.score_before <= mean:
         return stands, "nothing to do: brokers below the mean are not relieved"
-    return stands, _broker_change(plan)
+    return stands, _broker_change(plan, broker)
 
 
 def _paused(snapshot: Snapshot, given: WhyInput, *, bundle: str = "", broker: str = "") -> list[CodeView]:

@@ -18,7 +18,7 @@ from bundlekeel.core.calibration import thresholds as core
 from bundlekeel.core.calibration.thresholds import RANGES, searched
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import figure
+from bundlekeel.core.model.text_format import figure, share
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 
 # Block number -> figures, of one candidate.
@@ -125,7 +125,9 @@ def _software(pyspark: str) -> dict[str, str]:
 
 
 def _proposed(given: EvidenceInput, evidence: core.Evidence) -> dict[str, core.Proposed]:
-    found = {}
+    change, before, found = evidence.difference, evidence.previous, {}
+    imbalance = share(change.imbalance.mean, before.imbalance.mean)
+    gain = f"imbalance {imbalance}, moves {share(change.moves_per_hour.mean, before.moves_per_hour.mean)}"
     for name in searched(given.base.strategy):
         now, limits = getattr(given.base, name), RANGES[name]
         looked_at = sorted({float(value) for value in (given.tried or {}).get(name, ())} - {float(now)})
@@ -137,30 +139,17 @@ def _proposed(given: EvidenceInput, evidence: core.Evidence) -> dict[str, core.P
             continue
         value = given.chosen.changes[name] if changed else now
         assert isinstance(value, int | float)
-        said = changed_sentence(name, now, value, evidence) if changed else unchanged_sentence(looked_at)
+        if changed:
+            said = f"with the other changes: {gain}" if len(given.chosen.changes) > 1 else gain
+        else:
+            said = unchanged_sentence(looked_at)
         found[name] = core.Proposed(
             value=value, previous=now, minimum=limits.minimum, maximum=limits.maximum, step=limits.step, evidence=said
         )
     return found
 
 
-def changed_sentence(name: str, now: float, value: float, evidence: core.Evidence) -> str:
-    """What changing a value (with the others that change) brings."""
-    imbalance = share(evidence.difference.imbalance.mean, evidence.previous.imbalance.mean)
-    moves = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
-    return (
-        f"{name} {figure(value)} instead of {figure(now)}, with the other changes: imbalance {imbalance}, moves {moves}"
-    )
-
-
 def unchanged_sentence(looked_at: Sequence[float]) -> str:
     """What was looked at in vain."""
     shown = ", ".join(figure(value) for value in looked_at[:8])
     return f"nothing better among {len(looked_at)} other values ({shown}{', ...' if len(looked_at) > 8 else ''})"
-
-
-def share(change: float, before: float) -> str:
-    """A change in percent; what was 0 has no percentage."""
-    if before <= 0:
-        return "as before" if change == 0 else f"{change:+.3g} from 0"
-    return f"{100 * change / before:+.1f} %"

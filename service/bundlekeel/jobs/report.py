@@ -1,5 +1,4 @@
-"""`report.html`: one page for people with what the thresholds rest on: candidates as points, blocks as lines, days as
-bars, a week as a map. No outside resources. No Spark."""
+"""`report.html`: one page for people with what the thresholds rest on. No outside resources. No Spark."""
 
 from __future__ import annotations
 
@@ -9,15 +8,22 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
-from bundlekeel.core.calibration.thresholds import BootstrapInterval, HeldOutMeasures, Objection, Thresholds
+from bundlekeel.core.calibration.thresholds import (
+    OVERRIDABLE,
+    BootstrapInterval,
+    HeldOutMeasures,
+    Objection,
+    Thresholds,
+)
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
-from bundlekeel.core.model.text_format import figure, numbered
-from bundlekeel.jobs.evidence import EvidenceInput, share
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.text_format import figure, numbered, share
+from bundlekeel.jobs.evidence import EvidenceInput
+from bundlekeel.jobs.plots import Point, candidate_plot, day_bars, line_plot, week_map
 from bundlekeel.jobs.rules import JudgedDay
 from bundlekeel.jobs.selection import Selection
 from bundlekeel.sim import page as html
 from bundlekeel.sim.backtest import CandidateMeasures
-from bundlekeel.sim.page import Axis
 
 MOST_ROWS: Final = 60
 _TITLES: Final = {
@@ -33,17 +39,23 @@ _HOW_TO_READ: Final = (
     "broker is above the mean (0 is even); the two figures below another one are the interval in which it lies. "
     "Evidence and candidates are of this planning; “Days” says what the balancer did then, at its own interval."
 )
-_HOW_TO_ADOPT: Final = (
-    " Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds diff</code> shows what would "
-    'change, and <code>bundlekeel thresholds adopt --reason "..." --digest {digest}</code> adopts it.'
+_NOT_IN_FORCE: Final = (
+    "Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds diff</code> shows what would "
+    "change"
 )
 _NOT_COMPARED: Final = (
     " Whether it is of the sidecars' cluster, and whether they plan so often, was not compared, as the job was run "
     "without <code>--settings</code>; the sidecars compare it."
 )
+# A person may override these; what they say is that the thresholds are not worth it.
+_WORSE: Final = frozenset({Code.NOT_BETTER, Code.WORSE_UNBROKEN})
 _STYLE: Final = """
 body { max-width: 1120px; }
-circle.far { fill: var(--soft); opacity: .35; } circle.near { fill: var(--c0); opacity: .6; }
+svg + :is(p, .scroll), .scroll + p { margin-top: 14px; }
+.warning { color: var(--c4); }
+th, td.number { white-space: nowrap; } td.number small { white-space: normal; }
+.far { fill: var(--soft); background: var(--soft); } .near { fill: var(--c0); background: var(--c0); }
+:is(.far, .near) { opacity: .7; }
 circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
 .line.present { stroke: var(--c1); } .line.chosen { stroke: var(--good); }
 rect.good { fill: var(--good); } rect.partial { fill: var(--soft); } rect.bad { fill: var(--bad); }
@@ -58,23 +70,8 @@ _WHY_NOT: Final = {
     "far": "of another strategy, or with another time between cycles: not for a threshold to change",
     "present": "in force",
 }
-WIDTH, HEIGHT = 720, 280
-LEFT, RIGHT, TOP, BOTTOM = 58, 16, 12, 40
-# Half a date's width.
-_EDGE = 40
 # As Pulsar reports them.
 _UNITS: Final = {"cpu": "% of a core", "direct_memory": "MiB", "bandwidth_in": "kbit/s", "bandwidth_out": "kbit/s"}
-_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One candidate: moves an hour and imbalance. `kind`: present, chosen, near (may be adopted) or far."""
-
-    x: float
-    y: float
-    kind: str
-    label: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,23 +93,16 @@ class ReportInputs:
 
 def page(document: Thresholds, shown: ReportInputs) -> str:
     """The whole document."""
-    changed = {name: row for name, row in document.parameters.items() if row.value != row.previous}
-    state = (
-        f'<b class="good">{numbered(len(changed), "threshold")} to change</b>'
-        if changed
-        else "<b>nothing to change</b>"
-    )
+    changed = sum(row.value != row.previous for row in document.parameters.values())
     days = document.data.days
-    # As the sidecars read it: a whole number may be written as 20 or 20.0.
-    digest = digest_of(thresholds_of(document_of(document)))
     parts = [
-        f"<p>Cluster {escape(document.cluster or '(not named)')}, made {_when(document.created_ms)}.</p>",
-        f"<p>{state}. {escape(shown.reason)}{'.' if shown.reason else ''} Strategy {escape(document.strategy)}; "
+        f"<p>Cluster {escape(document.cluster or '(not named)')}, made {_when(document.created_ms)} by "
+        f"{escape(document.software)}.</p>",
+        f"<p>{_state(changed, shown)}. Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
-        f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded. {escape(document.software)}.</p>",
-        f"<p>{_HOW_TO_READ}{_HOW_TO_ADOPT.format(digest=digest) if changed else ''}"
-        f"{'' if shown.compared or not changed else _NOT_COMPARED}</p>",
-        _objections(shown.objections if changed else ()),
+        f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded.</p>",
+        f"<p>{_HOW_TO_READ}</p>",
+        *((_how_to_adopt(document, shown), _objections(document, shown)) if changed else ()),
         _parameters(document),
         _evidence(document),
         _candidates(shown),
@@ -133,13 +123,53 @@ def _section(title: str, about: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2><p>{escape(about)}</p>{body}</section>" if body else ""
 
 
-def _objections(found: Sequence[Objection]) -> str:
-    rows = [[escape(item.code.value), escape(item.field), escape(item.detail)] for item in found]
+def _state(changed: int, shown: ReportInputs) -> str:
+    """What comes of the run, and what it is worth."""
+    reason = escape(shown.reason)
+    if not changed or not shown.objections:
+        state = f'<b class="good">{numbered(changed, "threshold")} to change' if changed else "<b>nothing to change"
+        return f"{state}</b>: {reason}" if reason else f"{state}</b>"
+    codes = ", ".join(dict.fromkeys(item.code.value for item in shown.objections))
+    they = "it is" if changed == 1 else "they are"
+    state = f'<b class="warning">{numbered(changed, "threshold")} found, not adoptable as {they}: {codes}</b>'
+    return f"{state} ({reason})" if reason else state
+
+
+def _how_to_adopt(document: Thresholds, shown: ReportInputs) -> str:
+    """The commands; that which adopts against objections comes after these."""
+    how = "" if shown.objections else f", and {_adopt(document)} adopts it"
+    return f"<p>{_NOT_IN_FORCE}{how}.{'' if shown.compared else _NOT_COMPARED}</p>"
+
+
+def _adopt(document: Thresholds, force: str = "") -> str:
+    # As the sidecars read it: a whole number may be written as 20 or 20.0.
+    digest = digest_of(thresholds_of(document_of(document)))
+    return f'<code>bundlekeel thresholds adopt {force}--reason "..." --digest {digest}</code>'
+
+
+def _objections(document: Thresholds, shown: ReportInputs) -> str:
+    """Each, and at the end the command with `--force`; none where it is refused, or where nobody should run it."""
+    rows = [
+        [
+            escape(item.code.value),
+            escape(f"{item.field}: {item.detail}"),
+            "yes" if item.code in OVERRIDABLE else "no",
+        ]
+        for item in shown.objections
+    ]
     about = (
-        "The sidecars would not adopt this document by themselves, for these reasons. "
-        "People need --force, where it may help."
+        "The sidecars do not adopt this document by themselves, for these reasons. A person can adopt it in spite of "
+        "those of which the last column says “yes”, if there are no others."
     )
-    return _section("What speaks against it", about, html.table(("code", "field", "detail"), rows))
+    codes = dict.fromkeys(item.code for item in shown.objections)
+    if not OVERRIDABLE.issuperset(codes):
+        how = "It cannot be adopted, not with <code>--force</code> either."
+    elif worse := ", ".join(code.value for code in codes if code in _WORSE):
+        how = f"Do not adopt it ({worse}): on the held-out days it was worse than what is in force, or not better."
+    else:
+        how = f"If you want to try it in spite of that: {_adopt(document, '--force ')}"
+    table = html.table(("code", "reason", "--force helps"), rows)
+    return _section("What speaks against it", about, f"{table}<p>{how}</p>" if table else "")
 
 
 def _parameters(document: Thresholds) -> str:
@@ -166,12 +196,14 @@ def _evidence(document: Thresholds) -> str:
     columns |= evidence.strategies
     rows = [
         [f'<span title="{escape(_TITLES[name][1])}">{escape(_TITLES[name][0])}</span>']
-        + [_interval(getattr(measures, name)) for measures in columns.values()]
+        + [
+            _interval(getattr(measures, name), getattr(evidence.previous, name) if title == "difference" else None)
+            for title, measures in columns.items()
+        ]
         for name in (item.name for item in fields(HeldOutMeasures))
     ]
-    gain = share(evidence.difference.moves_per_hour.mean, evidence.previous.moves_per_hour.mean)
     about = (
-        f"On {len(evidence.held_out)} days that the search did not see ({', '.join(evidence.held_out)}): moves {gain}. "
+        f"On {numbered(len(evidence.held_out), 'day')} that the search did not see ({', '.join(evidence.held_out)}). "
         f"Planned again each {figure(evidence.period_seconds)} s. What is found holds for balancers that plan so "
         f"often. Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; each block begins where "
         "bundles were recorded to be, and its warm-up is not counted. Unbroken: one run over all of these days."
@@ -179,10 +211,12 @@ def _evidence(document: Thresholds) -> str:
     return _section("Evidence", about, html.table(("", *columns), rows))
 
 
-def _interval(value: BootstrapInterval) -> str:
+def _interval(value: BootstrapInterval, before: BootstrapInterval | None) -> str:
+    """`before`: of a difference, to say it in percent, too."""
     mean, low, high = (figure(item, 3) for item in (value.mean, value.low, value.high))
+    part = f" ({share(value.mean, before.mean)})" if before is not None else ""
     # One run is one sample, without an interval.
-    return mean if low == high else f"{mean}<br><small>{low} to {high}</small>"
+    return f"{mean}{part}" if low == high else f"{mean}{part}<br><small>{low} to {high}</small>"
 
 
 def _candidates(shown: ReportInputs) -> str:
@@ -193,11 +227,14 @@ def _candidates(shown: ReportInputs) -> str:
     key = (
         '<p class="key"><span><i style="background:var(--c1)"></i>in force</span>'
         '<span><i style="background:var(--good)"></i>proposed</span>'
-        '<span><i style="background:var(--c0)"></i>within one night\'s reach</span>'
-        '<span><i style="background:var(--soft)"></i>other</span></p>'
+        '<span><i class="near"></i>within one night\'s reach</span>'
+        '<span><i class="far"></i>other</span></p>'
     )
     body = candidate_plot(shown.points) + line_plot(labels, rows, "imbalance")
-    about = "Every candidate on the held-out days, then the imbalance block by block."
+    about = (
+        "Every candidate on the held-out days (further down: better balance, further left: fewer moves), then the "
+        "imbalance block by block."
+    )
     return _section("Candidates", about, key + body + _better(shown) if body else "")
 
 
@@ -214,8 +251,8 @@ def _better(shown: ReportInputs) -> str:
     )
     compared = "proposed" if proposed.kind == "chosen" else "in force"
     return (
-        f"<p>The plot has {numbered(len(rows), 'candidate')} with less imbalance than what is {compared} and with no "
-        f"more moves. Why each is not proposed:</p><ul>{listed}</ul>"
+        f"<p>The plot has {numbered(len(rows), 'candidate')} with less imbalance than what is {compared} "
+        f"({figure(proposed.y)}) and with no more moves. Why not proposed:</p><ul>{listed}</ul>"
     )
 
 
@@ -232,11 +269,11 @@ def _quality(judged: Sequence[JudgedDay]) -> str:
             escape(item.day.date),
             escape(item.verdict),
             f"{item.day.coverage:.1%}",
-            f"{item.day.cycles}",
+            figure(item.day.cycles),
             f"{item.day.longest_gap_minutes:.0f}",
             figure(item.day.imbalance, 3),
-            f"{item.day.moves}",
-            f"<small>{escape('; '.join(item.reasons))}</small>",
+            figure(item.day.moves),
+            escape("; ".join(item.reasons)),
         ]
         for item in judged[-MOST_ROWS:]
     ]
@@ -249,7 +286,12 @@ def _quality(judged: Sequence[JudgedDay]) -> str:
 
 
 def _week(values: Sequence[float | None]) -> str:
-    return _section("The week", "Traffic in and out of the whole cluster, UTC.", week_map(values))
+    known = [value / 1e6 for value in values if value is not None] or [0.0]
+    about = (
+        "Traffic in and out of the whole cluster by hour, UTC: "
+        f"from {figure(min(known), 3)} (pale) to {figure(max(known), 3)} MB/s (strong colour)."
+    )
+    return _section("The week", about, week_map(values))
 
 
 def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
@@ -260,19 +302,22 @@ def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
             figure(row["bytes_peak"] / 1e6, 3),
             _percent(row["volatility"]),
             _percent(row["growth"]),
-            f"{row['clients']:.0f}",
+            figure(round(row["clients"])),
             figure(row["moves_per_day"], 3),
             figure(row["clients_moved_per_day"], 3),
         ]
         for row in found
     ]
     traffic = ("namespace", "MB/s", "highest hour", "volatility", "growth a day")
-    about = f"The {MOST_ROWS} with the most traffic. Volatility: standard deviation of the hours over their mean."
+    about = (
+        f"At most {MOST_ROWS}, those with the most traffic. Highest hour: MB/s. Volatility: standard deviation of the "
+        "hours over their mean."
+    )
     return _section("Namespaces", about, html.table((*traffic, "clients", "moves a day", "clients moved a day"), rows))
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
+def _percent(part: float | None) -> str:
+    return "" if part is None else f"{part:.1%}"
 
 
 def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
@@ -290,8 +335,11 @@ def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
         ]
         for row in found[:MOST_ROWS]
     ]
-    heads = ("broker", "resource", "limit", "base", "per MB/s", "per 1000 msg/s", "error (% of the limit)")
-    about = "Usage by traffic, robust regression; the error is the median in hours that the fit did not see."
+    heads = ("broker", "resource", "limit", "base", "per MB/s", "per 1,000 msg/s", "error (% of the limit)")
+    about = (
+        "Usage by traffic, in the unit of the limit: base without traffic, and what a MB/s or 1,000 messages a second "
+        "add. Robust regression; the error is the median in hours that the fit did not see."
+    )
     more = f" The first {MOST_ROWS} of {len(found)} rows." if len(found) > MOST_ROWS else ""
     return _section("Capacity", about + more, html.table(heads, rows))
 
@@ -299,105 +347,6 @@ def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
 def _advice(found: Sequence[str]) -> str:
     rows = "".join(f"<li>{escape(text)}</li>" for text in found)
     return _section("Advice", "Other settings; changes too large for one night.", f"<ul>{rows}</ul>" if rows else "")
-
-
-# --- plots -----------------------------------------------------------------------------------------------------
-
-
-def _axis(values: Sequence[float], start: float, end: float) -> Axis:
-    low, high = min(values), max(values)
-    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
-    return Axis(max(0.0, low - room) if low >= 0 else low - room, high + room, start, end)
-
-
-def _frame(x: Axis, y: Axis, across: str, up: str, marks: Sequence[str] | None = None) -> str:
-    parts = [html.grid(x, y, [(value, figure(value, 3)) for value in y.ticks()])]
-    if marks is None:
-        parts += [_mark(x.at(value), HEIGHT - 22, figure(value, 3)) for value in x.ticks(5)]
-    else:
-        # Of places with the same text, such as the blocks of a day, the first has it.
-        firsts = [place for place, text in enumerate(marks) if text not in marks[:place]]
-        parts += [_mark(x.at(firsts[at]), HEIGHT - 22, marks[firsts[at]]) for at in _places(len(firsts), 5)]
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(across)}</text>')
-    parts.append(f'<text x="4" y="{HEIGHT - 6}">{escape(up)}</text>')
-    return "".join(parts)
-
-
-def _places(count: int, steps: int) -> list[int]:
-    """The first of so many places, the last, and some between, each once."""
-    return sorted({round(number * (count - 1) / steps) for number in range(steps + 1)})
-
-
-def _mark(at: float, y: float, text: str) -> str:
-    """A text below the axis, whole also where it stands at the edge of the plot."""
-    anchor = "start" if at < LEFT + _EDGE else "end" if at > WIDTH - RIGHT - _EDGE else "middle"
-    return f'<text x="{at:.1f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def candidate_plot(points: Sequence[Point]) -> str:
-    """Imbalance over moves; lower and further left is better."""
-    if not points:
-        return ""
-    x = _axis([point.x for point in points], LEFT, WIDTH - RIGHT)
-    y = _axis([point.y for point in points], HEIGHT - BOTTOM, TOP)
-    ranks = {"far": 0, "near": 1, "present": 2, "chosen": 3}
-    dots = "".join(
-        f'<circle class="{point.kind}" cx="{x.at(point.x):.1f}" cy="{y.at(point.y):.1f}" '
-        f'r="{6 if ranks[point.kind] > 1 else 3.5}"><title>{escape(point.label)}</title></circle>'
-        for point in sorted(points, key=lambda point: ranks[point.kind])
-    )
-    label = "imbalance over moves, one point a candidate"
-    return html.svg(_frame(x, y, "moves an hour", "imbalance") + dots, label, WIDTH, HEIGHT)
-
-
-def line_plot(labels: Sequence[str], rows: Sequence[tuple[str, str, Sequence[float]]], up: str) -> str:
-    """Several rows of values over the same places; (class, title, values) each."""
-    values = [value for _, _, row in rows for value in row]
-    if not values or len(labels) < 2:
-        return ""
-    x, y = Axis(0, len(labels) - 1, LEFT, WIDTH - RIGHT), _axis(values, HEIGHT - BOTTOM, TOP)
-    body = "".join(html.path(f"line {kind}", title, x, y, enumerate(row)) for kind, title, row in rows)
-    return html.svg(_frame(x, y, "", up, labels) + body, f"{up} over time", WIDTH, HEIGHT)
-
-
-def day_bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """Coverage of each day as a bar: (date, share, verdict)."""
-    if not rows:
-        return ""
-    height, step = 120, (WIDTH - LEFT - RIGHT) / len(rows)
-    parts = []
-    for number, (date, recorded, verdict) in enumerate(rows):
-        tall = max(2.0, 80 * min(recorded, 1.0))
-        left = LEFT + number * step
-        parts.append(
-            f'<rect class="{escape(verdict)}" x="{left + 1:.1f}" y="{92 - tall:.1f}" width="{max(1.0, step - 2):.1f}" '
-            f'height="{tall:.1f}"><title>{escape(date)}: {recorded:.1%}, {escape(verdict)}</title></rect>'
-        )
-    parts += [_mark(LEFT + (place + 0.5) * step, 110, rows[place][0]) for place in _places(len(rows), 2)]
-    return html.svg("".join(parts), "recorded share of each day", WIDTH, height)
-
-
-def week_map(values: Sequence[float | None]) -> str:
-    """168 hours of a week from Monday 00:00 UTC as a map; darker is more."""
-    known = [value for value in values if value is not None]
-    if not known or max(known) <= 0:
-        return ""
-    side, tall, top = (WIDTH - LEFT - RIGHT) / 24, 20, 8
-    parts = []
-    for number, value in enumerate(values):
-        if value is None:
-            continue
-        day, hour = divmod(number, 24)
-        parts.append(
-            f'<rect class="heat" x="{LEFT + hour * side:.1f}" y="{top + day * tall}" width="{side - 1:.1f}" '
-            f'height="{tall - 1}" fill-opacity="{0.08 + 0.92 * value / max(known):.2f}">'
-            f"<title>{_WEEKDAYS[day]} {hour:02d}:00 UTC: {figure(value / 1e6, 3)} MB/s</title></rect>"
-        )
-    for day, name in enumerate(_WEEKDAYS):
-        parts.append(f'<text x="{LEFT - 6}" y="{top + day * tall + 14}" text-anchor="end">{name}</text>')
-    for hour in range(0, 24, 6):
-        parts.append(f'<text x="{LEFT + hour * side:.1f}" y="{top + 7 * tall + 16}">{hour:02d}:00</text>')
-    return html.svg("".join(parts), "traffic by hour of the week", WIDTH, top + 7 * tall + 24)
 
 
 # More points would hide one another.
@@ -415,7 +364,7 @@ def points_of(told: EvidenceInput, chosen: Selection) -> list[Point]:
         kind = "present" if key == told.present.key else "chosen" if key == told.chosen.key else kind
         name = chosen.tried.candidates[key].name
         moves = whole.moves_per_day / 24
-        label = f"{name}: imbalance {whole.imbalance:.4f}, {moves:.2f} moves an hour"
+        label = f"{name}: imbalance {figure(whole.imbalance)}, {figure(moves, 3)} moves an hour"
         found.append(Point(x=moves, y=whole.imbalance, kind=kind, label=label))
     ranked = sorted(found, key=lambda point: (point.kind == "far", point.y))
     return ranked[:_MOST]

@@ -177,7 +177,8 @@ class Metadata(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A sidecar as others see it: in its seat node and, while leading, in the leader node."""
+    """A sidecar as others see it: in its seat node and, while leading, in the leader node. `settings`: a digest of its
+    settings file, without what is of its host alone; "" from a release that has none."""
 
     id: str
     url: str = ""
@@ -185,6 +186,7 @@ class Member:
     started_ms: int = 0
     seat: int = -1
     epoch: int = -1
+    settings: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from bundlekeel.core.guard.scope import is_glob
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
@@ -13,6 +15,7 @@ from bundlekeel.settings.load import LoadedSettings, spelled
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
 from bundlekeel.settings.schema import by_key, parameter_allowed, plain, pulsar_keys, rows
+from bundlekeel.settings.types import format_duration
 
 Json = dict[str, Any]
 
@@ -38,6 +41,20 @@ def describe(loaded: LoadedSettings, parameters: MergedParameters | None = None)
             unit = "duration" if row.duration else ""
             found.append(_row(row.key, _value(loaded, row.key), loaded.origins[row.key], unit, row.why))
     return found
+
+
+# What belongs to one host or to what runs beside it; the rest decides what a leader does.
+_OF_A_HOST: Final[dict[str, Any]] = {
+    **dict.fromkeys(("metadata_store", "configuration_store", "member_id", "store", "admin", "prometheus"), True),
+    **dict.fromkeys(("api", "journal", "traces", "notify", "logging"), True),
+    "history": {"wal"},
+}
+
+
+def shared_digest(settings: Settings) -> str:
+    """Of what the sidecars of a cluster should have in common, because any of them may lead; 12 characters."""
+    kept = settings.model_dump(mode="json", exclude=_OF_A_HOST)
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def differences(before: LoadedSettings, after: LoadedSettings) -> dict[str, tuple[object, object]]:
@@ -115,7 +132,7 @@ _AVG = "avg"
 
 def warnings_of(settings: Settings) -> list[str]:
     """Settings that are valid but probably not meant, one sentence each: reported by `config check`, never refused."""
-    rules = (_of_cluster, _of_strategy, _without_effect, _of_brokers, _of_windows, _of_security)
+    rules = (_of_cluster, _of_strategy, _without_effect, _contradictions, _of_brokers, _of_windows, _of_security)
     return [text for rule in rules for text in rule(settings)]
 
 
@@ -162,6 +179,9 @@ def _of_security(settings: Settings) -> list[str]:
     if not api.auth.on and api.host not in LOOPBACK:
         what = "not set, so everybody who reaches the port may read all and ask for dry runs"
         found.append(_warning("api.auth.tokens_file", None, what, "a file of tokens; `bundlekeel token new`"))
+    if settings.reviewed and not api.auth.on:
+        what = "without api.auth people name themselves, so one person can propose and approve"
+        found.append(_warning("review", settings.review, what, "a file of tokens in api.auth.tokens_file"))
     if not api.auth.on and api.socket is None:
         what = "null, and api.auth is not set, so no route changes anything: nobody can pause, set the mode or drain"
         found.append(_warning("api.socket", None, what, "a path, or a file of tokens in api.auth.tokens_file"))
@@ -198,6 +218,27 @@ def _of_strategy(settings: Settings) -> list[str]:
     if settings.strategy == "deviation" and compat != "none":
         return [_warning("compat", compat, "Pulsar ships no class for strategy deviation: it changes nothing", "none")]
     return []
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    """Values of which each is allowed, and that together move nothing or make one of them useless."""
+    params, counters, found = to_parameters(settings).values, settings.counters, []
+    if settings.mode == "act":
+        for name in ("max_moves_per_cycle", "max_moves_per_hour"):
+            if getattr(params, name) == 0:
+                what = "so mode act evens nothing out"
+                found.append(_warning(f"parameters.{name}", 0, what, "above 0, or mode recommend"))
+    if params.blast_stop_ratio < params.blast_radius_ratio:
+        radius = f"{params.blast_radius_ratio:g}"
+        what = f"below blast_radius_ratio ({radius}), which then has no effect"
+        found.append(_warning("parameters.blast_stop_ratio", params.blast_stop_ratio, what, f"at least {radius}"))
+    if counters.quick_interval > counters.interval:
+        what, better = "longer than counters.interval, which is for times without change", "shorter"
+        found.append(_warning("counters.quick_interval", format_duration(counters.quick_interval), what, better))
+    for name in sorted(set(params.included_namespaces) & set(params.excluded_namespaces)):
+        what = f"{name} is excluded, too, and stays where it is"
+        found.append(_warning("parameters.included_namespaces", None, what, "in one of the two"))
+    return found
 
 
 def _of_brokers(settings: Settings) -> list[str]:

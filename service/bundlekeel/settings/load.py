@@ -20,8 +20,9 @@ from pydantic import BaseModel, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
+from bundlekeel.core.model.text_format import suggest
 from bundlekeel.settings.model import Settings
-from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy, suggest
+from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
 from bundlekeel.settings.types import InvalidSetting
 
@@ -42,14 +43,15 @@ class ConfigErrors(ConfigError):
     def __init__(self, problems: Sequence[ConfigError]) -> None:
         problems = sorted(problems, key=_line)
         first = problems[0]
-        super().__init__("\n".join(map(str, problems)), field=first.field, value=first.value, allowed=first.allowed)
+        told = "\n".join(map(str, problems))
+        super().__init__(told, field=first.field, value=first.value, allowed=first.allowed, origin=first.origin)
         self.problems = tuple(problems)
 
 
 def _line(found: ConfigError) -> float:
     """The line of the settings file that a problem names; what stands in none comes last."""
-    named = re.match(r"file:.*?:(\d+): ", str(found))
-    return float(named[1]) if named is not None else math.inf
+    _, _, line = found.origin.removeprefix("file:").rpartition(":")
+    return float(line) if found.origin.startswith("file:") and line.isdecimal() else math.inf
 
 
 def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = None, allowed: str = "") -> ConfigError:
@@ -61,7 +63,7 @@ def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = No
     where = f"{origin}: " if origin else ""
     tail = f" (allowed: {allowed})" if allowed else ""
     key = f"{field}{given}: " if field else ""
-    return ConfigError(f"{where}{key}{what}{tail}", field=field, value=shown, allowed=allowed)
+    return ConfigError(f"{where}{key}{what}{tail}", field=field, value=shown, allowed=allowed, origin=origin)
 
 
 def from_pydantic(error: ValidationError, origins: Mapping[tuple[str, ...], str]) -> list[ConfigError]:
@@ -76,9 +78,14 @@ def origin_of(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> 
     below = [origin for key, origin in origins.items() if key[: len(path)] == path]
     around = [origins[path[:n]] for n in range(len(path) - 1, 0, -1) if path[:n] in origins]
     # Of a file only its name: what is missing stands in no line.
-    everywhere = {re.sub(r"^(file:.*):\d+$", r"\1", origin) for origin in origins.values()}
+    everywhere = set(map(_without_line, origins.values()))
     found = [*around, *below, *(everywhere if len(everywhere) == 1 else ())]
     return found[0] if found else ""
+
+
+def _without_line(origin: str) -> str:
+    """The file alone of what stands in a line of one."""
+    return re.sub(r"^(file:.*):\d+$", r"\1", origin)
 
 
 def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError:
@@ -106,10 +113,14 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
     else:
         section = item["type"] in ("model_type", "model_attributes_type")
         what = "it is missing" if item["type"] == "missing" else _SECTION if section else "not allowed"
+        if value is None and what == "not allowed":
+            what = "null is not allowed"
         allowed = ", ".join(children(path))
         if section and path[0] == "capacity" and path[-1] in children(path):
             what = "the first level of capacity names brokers"
             allowed = f'"*": {{{path[-1]}: {value}}} for all of them, or an id, host:port, in place of "*"'
+    if what == "not allowed" and isinstance(value, dict):
+        what = "keys below it are not allowed"
     if allowed == "":
         known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))
         allowed = next((row.allowed for row in known_rows if row is not None), "")
@@ -304,7 +315,7 @@ def load_settings(
     try:
         settings = Settings.model_validate(_nest(merged), context={"elsewhere": elsewhere})
     except ValidationError as error:
-        problems += from_pydantic(error, origins)
+        problems += from_pydantic(error, origins | dict(_origins_in_lists(merged)))
     if problems:
         raise ConfigErrors(problems)
     again = partial(load_settings, path, overrides, environ=environ, secrets_dir=secrets_dir, elsewhere=elsewhere)
@@ -429,6 +440,16 @@ def _flatten_value(value: object, origin: str, line: str = "") -> Iterator[tuple
             yield (str(key),), ({}, f"{origin}{at}")
         for path, item in _flatten_value(inner, origin, at):
             yield (str(key), *path), item
+
+
+def _origins_in_lists(layer: _Layer) -> Iterator[tuple[_Path, str]]:
+    """Where the keys inside of lists were written: a list is one value of its layer, and has one line there."""
+    for path, (value, origin) in layer.items():
+        for number, item in enumerate(value if isinstance(value, list) else ()):
+            file = _without_line(origin)
+            for inner, (_, at) in _flatten_value(item, file):
+                if at != file:
+                    yield (*path, str(number), *inner), at
 
 
 def _nest(layer: _Layer) -> dict[str, Any]:

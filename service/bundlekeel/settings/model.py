@@ -320,7 +320,9 @@ class Settings(Section):
         default="recommend", description="observe and recommend change nothing, act carries plans out; also a ceiling"
     )
     review: Literal["off", "required"] = Field(
-        default="off", description="required: what a person asks to be carried out waits until another one approves"
+        default="off",
+        description="required: plans and moves by hand (transfer, unload, split) wait until another person approves"
+        " them; drain, warm, thresholds, quotas, mode and takeover act at once",
     )
     metadata_store: NeededStoreAddress = Field(
         default=None,

@@ -6,7 +6,6 @@ Precedence when they become `core.model.parameters.Parameters`: explicit setting
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from bundlekeel.core.model.parameters import (
     from_pulsar,
     half_of_avg,
 )
+from bundlekeel.core.model.text_format import suggest
 from bundlekeel.settings.types import parse_duration
 
 if TYPE_CHECKING:
@@ -144,16 +144,6 @@ def to_parameters(
 
 def _with_defaults(release: str, found: Mapping[str, object]) -> dict[str, object]:
     return defaults() | compat_defaults(release, found.get("strategy")) | dict(found)
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "x"?`, or nothing when no known word is near."""
-    by_lower = {name.lower(): name for name in known}
-    lower = word.lower()
-    # Of short words one letter is more of a difference.
-    near = [lower] if lower in by_lower else difflib.get_close_matches(lower, by_lower, n=2, cutoff=0.7)
-    near = near or difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.66)
-    return f"; did you mean {' or '.join(repr(by_lower[name]) for name in near)}?" if near else ""
 
 
 def remedy(key: str, known: Iterable[str]) -> str:

@@ -107,6 +107,8 @@ def plain(value: object, row: SettingRow | None = None) -> Any:
 
 def is_secret(path: tuple[str, ...]) -> bool:
     """Whether a value must not be shown: also those of unknown keys that may be a token under a misspelt name."""
+    while path and path[-1].isdecimal():
+        path = path[:-1]  # an item of a list is as secret as the list
     if path == ("notify", "webhooks"):
         return True  # it holds addresses
     row = row_of(path) if path else None

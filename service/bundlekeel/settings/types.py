@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from bundlekeel.core.model.parameter_table import PLACEMENTS, RELEASES, STRATEGIES, STRATEGY_CLASSES
 from bundlekeel.core.model.parameters import choices
+from bundlekeel.core.model.text_format import suggest
 from bundlekeel.core.model.uris import credentials_fault, place_fault
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
@@ -146,7 +147,7 @@ def _one_of(parameter: str) -> AfterValidator:
         known = choices(parameter)
         if value not in known:
             ours = STRATEGY_CLASSES.get(value.rpartition(".")[2])
-            hint = f"; Pulsar's class of that name is {ours!r} here" if ours in known else ""
+            hint = f"; Pulsar's class of that name is {ours!r} here" if ours in known else suggest(value, known)
             raise InvalidSetting(f"not one of the known names{hint}", allowed=", ".join(known))
         return value
 

@@ -29,11 +29,11 @@ section { margin: 24px 0; padding: 18px; background: var(--card); border-radius:
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: 4px 12px 4px 0; text-align: left; border-bottom: 1px solid var(--grid); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; }
-td.number { text-align: right; }
+.number { text-align: right; }
 .good { color: var(--good); } .bad { color: var(--bad); }
 small { color: var(--soft); }
-svg { width: 100%; height: auto; display: block; }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
+svg { width: 100%; max-width: 820px; height: auto; display: block; }
+svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
 .grid { stroke: var(--grid); } .line { fill: none; stroke-width: 1.7; stroke-linejoin: round; }
 @media (max-width: 640px) {
   body { padding: 10px; } section { padding: 10px; }
@@ -41,16 +41,19 @@ svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
   .scroll :is(table, tbody, tr, td) { display: block; }
   .scroll tr:first-child { display: none; }
   .scroll tr { border-bottom: 1px solid var(--grid); padding: 6px 0; }
-  .scroll td { border: 0; padding: 1px 0; text-align: left; white-space: normal; overflow-wrap: anywhere; }
-  .scroll td::before { content: attr(data-head); color: var(--soft); display: inline-block; min-width: 9em;
-    margin-right: 8px; }
+  .scroll td { border: 0; padding: 1px 0 1px 10em; display: flow-root; text-align: left; overflow-wrap: anywhere; }
+  .scroll td::before { content: attr(data-head); color: var(--soft); float: left; width: 9.5em; margin-left: -10em; }
+  .scroll td[data-head=""] { padding-left: 0; font-weight: 600; } .scroll td:empty { display: none; }
 }
-.key { max-width: none; } .key span { margin-right: 18px; } .key i { display: inline-block; margin-right: 6px; }
+.key { max-width: none; } .key :is(span, i) { display: inline-block; } .key span { margin-right: 18px; }
+.key i { margin-right: 6px; }
 """
 
+# Half a date's width.
+_EDGE: Final = 40
 _TAGS: Final = re.compile("<[^>]*>")
-# A figure, with a range or a unit behind it, and not a name or a date that begins with a digit.
-_NUMBER: Final = re.compile(r"-?[\d,.]+(?![\w-])")
+# A figure, with a unit or a range behind it, or the word for one that there is not; no date and no sentence.
+_NUMBER: Final = re.compile(r"(-?[\d,.]+ ?%?( (MiB|kbit/s|of a core))?( (to )?-?[\d(].*)?|never)$")
 
 
 def page(title: str, style: str, body: str) -> str:
@@ -67,14 +70,23 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Heads and cells are HTML; empty without rows. On a phone each row is a block, its cells with their heads."""
     if not rows:
         return ""
-    head = "".join(text if text.startswith("<th") else f"<th>{text}</th>" for text in heads)
+    head = "".join(f"<th{_side(*cells)}>{text}</th>" for text, *cells in zip(heads, *rows, strict=True))
     body = "".join(f"<tr>{''.join(map(_cell, heads, row))}</tr>" for row in rows)
     return f'<div class="scroll" tabindex="0"><table><tr>{head}</tr>{body}</table></div>'
 
 
 def _cell(head: str, cell: str) -> str:
-    kind = ' class="number"' if _NUMBER.match(_TAGS.sub("", cell)) else ""
-    return f'<td{kind} data-head="{_TAGS.sub("", head)}">{cell}</td>'
+    return f'<td{_side(cell)} data-head="{_text(head)}">{cell}</td>'
+
+
+def _side(*cells: str) -> str:
+    """Figures, and the head above some, stand at the right."""
+    return ' class="number"' if any(_NUMBER.match(_text(cell)) for cell in cells) else ""
+
+
+def _text(cell: str) -> str:
+    """Without tags; what a line break parts stays apart."""
+    return _TAGS.sub(" ", cell).strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +103,14 @@ class Axis:
         width = self.high - self.low
         return self.start + (self.end - self.start) * ((value - self.low) / width if width > 0 else 0.5)
 
-    def ticks(self, count: int = 4) -> list[float]:
-        """Round values along it, at equal distances, at most about so many."""
-        if not self.high > self.low:
-            return [self.low]
-        least = (self.high - self.low) / count
-        unit = 10.0 ** math.floor(math.log10(least))
-        step = next(unit * times for times in (1, 2, 5, 10) if unit * times >= least)
-        return [step * number for number in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round values along it, at equal distances, two at least and five at most, and their texts."""
+        # A hair more than half, so that steps that just fit are not lost to rounding.
+        most = (self.high - self.low) / 2 * (1 + 1e-9)
+        digits = math.floor(math.log10(most))
+        step = max(times * 10.0**digits for times in (1, 2, 5) if times == 1 or times * 10.0**digits <= most)
+        places = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
+        return [(step * place, f"{step * place:,.{max(0, -digits)}f}") for place in places]
 
 
 def svg(body: str, label: str, width: int, height: int) -> str:
@@ -113,6 +125,12 @@ def grid(x: Axis, y: Axis, marks: Iterable[tuple[float, str]]) -> str:
         f'<text x="{x.start - 6}" y="{y.at(value) + 4:.1f}" text-anchor="end">{escape(text)}</text>'
         for value, text in marks
     )
+
+
+def mark(x: Axis, at: float, y: float, text: str) -> str:
+    """A text below the axis `x`, whole also at the ends of the plot."""
+    anchor = "start" if at < x.start + _EDGE else "end" if at > x.end - _EDGE else "middle"
+    return f'<text x="{at:.1f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def path(kind: str, title: str, x: Axis, y: Axis, points: Iterable[tuple[float, float]]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from bundlekeel.cli.app import make_app
 from bundlekeel.wiring.plugins import load_plugins
@@ -23,7 +24,14 @@ _NEEDLESS: Final = ("rich", "httpx._main")
 def main(opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
     """Entry point of the `bundlekeel` command. `opened`: what `run` reaches the cluster with instead of the real
     adapters."""
+    # The first process of a container gets no SIGTERM that it does not handle: it would run on until it is killed.
+    signal.signal(signal.SIGTERM, _end)
     make_app(partial(_wiring, opened), load_plugins)(prog_name="bundlekeel")
+
+
+def _end(number: int, _: object) -> NoReturn:
+    """End the command where it is, as an interrupt does."""
+    raise SystemExit(128 + number)
 
 
 def _wiring(opened: Callable[[LoadedSettings], Outside] | None) -> Wiring:

@@ -44,6 +44,7 @@ from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.daemon.state.takeover_record import takeover_request
 from bundlekeel.ports import Journal, Member
 from bundlekeel.ports.history import CalibrationStore
+from bundlekeel.settings.describe import shared_digest
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.wiring.history import recorder
@@ -311,7 +312,9 @@ class Build:
             cycle=self.cycle,
             executions=self.executions,
             operations=self.operations,
-            reload=Reload(self.loaded, self.effective_parameters, self.journal, out.telemetry, out.clock),
+            reload=Reload(
+                self.loaded, self.effective_parameters, self.journal, out.telemetry, out.clock, self._announce
+            ),
             interval_seconds=self.loaded.settings.cycle.interval,
             background=self._background(),
             closers=[
@@ -320,6 +323,9 @@ class Build:
                 *([self.traces.close] if self.traces is not None else []),
             ],
         )
+
+    def _announce(self, settings: str) -> None:
+        self.leadership.member = replace(self.leadership.member, settings=settings)
 
     def _background(self) -> list[Background]:
         """What runs beside the cycles, as far as the settings ask for it."""
@@ -415,4 +421,4 @@ class Build:
 
 def _member(settings: Settings, clock: SystemClock) -> Member:
     name = settings.member_id or f"{socket.gethostname()}-{secrets.token_hex(3)}"
-    return Member(id=name, version=__version__, started_ms=clock.wall_ms())
+    return Member(id=name, version=__version__, started_ms=clock.wall_ms(), settings=shared_digest(settings))

@@ -29,6 +29,7 @@ from bundlekeel.daemon.operations.takeover import (
     preview,
     read_record,
     takeover,
+    unknown_namespaces,
 )
 from bundlekeel.daemon.operations.uninstall import uninstall
 from bundlekeel.daemon.operations.where import where
@@ -181,6 +182,7 @@ async def take_over(
         else:
             result = await takeover(context, split=split == "off", reason=reason, by=by, namespaces=namespaces)
         answer = json_result(result, before)
+        answer["warnings"] += await unknown_namespaces(out.metadata, namespaces)
         if why := await nobody_balances(out.coordination):
             answer["warnings"].append(f"nothing balances what is taken over: {why}")
         return answer

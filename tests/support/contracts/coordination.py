@@ -10,6 +10,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar, overload
 
 import pytest
@@ -104,6 +105,13 @@ class CoordinationContract:
         one = await world.join()
         assert await one.take_seat(member("a"), seats=3) == await one.take_seat(member("a"), seats=3)
         assert len(await one.members()) == 1
+
+    async def test_a_kept_seat_shows_the_member_as_it_is_now(self, world: World) -> None:
+        """Its settings may be read anew while it sits there."""
+        one, other = await world.join(), await world.join()
+        await one.take_seat(member("a"), seats=3)
+        await one.take_seat(replace(member("a"), settings="changed"), seats=3)
+        assert [(found.id, found.seat, found.settings) for found in await other.members()] == [("a", 0, "changed")]
 
     async def test_one_leader_of_many(self, world: World) -> None:
         """Of many that campaign at once exactly one wins, and everybody sees who."""

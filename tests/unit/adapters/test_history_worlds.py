@@ -45,6 +45,11 @@ class TestWrite:
         samples = [frame.bundles.whole[:, 1].min() for frame in frames if frame is not None]
         assert samples == list(range(1, 97))
 
+    def test_a_cluster_has_a_name(self, tmp_path: Path) -> None:
+        """Each file says it, where it is given."""
+        store = write(TINY, tmp_path, cluster="pulsar-1")
+        assert {store.span(file).cluster for file in store.files()} == {"pulsar-1"}
+
     def test_unknown_poison(self, tmp_path: Path) -> None:
         """It is an error, and nothing is written."""
         with pytest.raises(ValueError, match="none of"):

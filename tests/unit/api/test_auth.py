@@ -231,6 +231,30 @@ async def test_nobody_approves_his_own_proposal_in_another_encoding(tokens: Toke
     assert service.calls == [("approve", (HASH, "fine", "the-operator"))]
 
 
+@pytest.mark.parametrize("who", ["operator", ""])
+async def test_the_reason_of_an_end_may_stand_in_its_query(tokens: Tokens, who: str) -> None:
+    """Clients and proxies that know no body of a DELETE; over TCP with the name of the credentials, in the journal
+    too. A body comes first; without either the reason is missing."""
+    records = list[Any]()
+    service = FakeService()
+    trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0)
+    app = guarded(tokens, service=service, trail=trail) if who else over_socket(service, trail)
+    headers = tokens.headers(who) if who else {}
+    path = "/api/v1/exclusions/t:acme"
+    async with client(app) as http:
+        assert (await http.delete(path, params={"reason": "over"}, headers=headers)).status_code == 200
+        name = "the-operator" if who else "unix socket"
+        assert service.calls[-1] == ("include", ("t:acme", "over", name))
+        assert (records[-1]["reason"], records[-1]["by"]) == ("over", name)
+        body = {"reason": "in the body"}
+        assert (await http.request("DELETE", f"{path}?reason=no", json=body, headers=headers)).status_code == 200
+        assert service.calls[-1][1][1] == records[-1]["reason"] == "in the body"
+        for query in ("", "?reason=", "?reason=%20", "?by=bob&reason=x"):
+            assert (await http.delete(f"{path}{query}", headers=headers)).status_code == 422
+        told = (await http.delete(path, headers=headers)).json()
+        assert (told["field"], told["detail"]) == ("reason", "reason: it is missing")
+
+
 def over_socket(service: FakeService, trail: AuditTrail) -> FastAPI:
     """The app of the unix socket."""
     return create_app(service, mutations=True, trail=trail)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any, get_args
 
 import httpx
 import pytest
 
+import bundlekeel.daemon
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
-from bundlekeel.api.problems import STATUSES
+from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
+from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CONFLICTS
 from bundlekeel.daemon.execution.intents import OutcomeWord
 from bundlekeel.daemon.operations.reviews import ACTIONS
 from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
 from bundlekeel.settings.quotas import QuotaSettings
 from bundlekeel.settings.sections import CalibrationSettings
-from dev.api_page import examples_page
+from dev.api_page import api_page, examples_page
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
 
@@ -69,6 +74,78 @@ def test_a_document_says_what_it_lacks_and_who_may_change(document: dict[str, An
     used = {tag for _, item in operations(document) for tag in item.get("tags", ())}
     assert {item["name"] for item in document["tags"]} == used and all(item["description"] for item in document["tags"])
     assert document["servers"]
+
+
+def test_no_description_is_a_word_that_could_stand_anywhere(document: dict[str, Any]) -> None:
+    """ "how many" of what, "when" what happened: a reader of a generated client sees the field alone."""
+    thin = {"how many", "when", "why", "why not", "its name", "by broker", "a ratio", "its number", "of the settings"}
+    found = [
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        for field, item in schema.get("properties", {}).items()
+        if item["description"] in thin
+    ]
+    assert found == []
+
+
+def test_an_operation_is_named_by_what_it_does(document: dict[str, Any]) -> None:
+    """A verb and its object, none twice: generated clients name their methods so."""
+    names = [operation["operationId"] for _, operation in operations(document)]
+    assert [name for name in names if not re.fullmatch(r"[a-z]+(_[a-z]+)+", name)] == []
+    assert len(set(names)) == len(names)
+
+
+def test_every_answer_has_an_example(document: dict[str, Any]) -> None:
+    """Those of the page, which the fakes of the tests gave; also where an address has no changes."""
+    for told in (document, create_app(FakeService(), mutations=False).openapi()):
+        examples = {
+            name: [content.get("example") for status, answer in operation["responses"].items() if status[0] == "2"
+                   for content in answer["content"].values()]
+            for name, operation in operations(told)
+        }  # fmt: skip
+        assert [name for name, found in examples.items() if len(found) != 1 or found[0] is None] == []
+
+
+def test_the_stream_is_described(document: dict[str, Any]) -> None:
+    """Its events, what their data holds, and an example with a heartbeat and the end."""
+    (answer,) = document["paths"]["/api/v1/events"]["get"]["responses"]["200"]["content"].items()
+    kind, content = answer
+    assert kind == "text/event-stream"
+    events = content["itemSchema"]["properties"]
+    assert events["event"]["enum"] == ["change", "end"]
+    assert {"$ref": "#/components/schemas/Marks"} in events["data"]["contentSchema"]["anyOf"]
+    told = content["example"].split("\n\n")
+    assert [text.partition("\n")[0] for text in told] == ["event: change", ": still here", "event: end"]
+    marks = json.loads(told[0].partition("data: ")[2])
+    assert marks.keys() == document["components"]["schemas"]["Marks"]["properties"].keys()
+
+
+def test_the_document_knows_every_kind_of_problem(document: dict[str, Any]) -> None:
+    """As the table of the reference page has them."""
+    kinds = document["components"]["schemas"]["Problem"]["properties"]["type"]["x-extensible-enum"]
+    assert kinds == [f"{TYPE_PREFIX}{kind}" for _, kind in KINDS] and len(kinds) > 20
+
+
+def test_every_conflict_of_the_api_has_a_code_that_the_document_knows(document: dict[str, Any]) -> None:
+    """Clients tell "plan anew" from "wait" by it. Left out: what no request is answered with."""
+    known = document["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"]
+    assert known == [*CONFLICTS, *Code]
+    silent = {"executions.py", "takeover.py", "uninstall.py"}  # tasks of the leader, and commands without the API
+    written, lacking = set(), list[str]()
+    for file in Path(bundlekeel.daemon.__file__).parent.rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id == "Conflict" and file.name not in silent:
+                codes = [word.value for word in call.keywords if word.arg == "code"]
+                written |= {code.value for code in codes if isinstance(code, ast.Constant)}
+                lacking += [] if codes else [f"{file.name}:{call.lineno}"]
+    assert written == CONFLICTS.keys() and lacking == []
+
+
+def test_probes_name_their_parameter(document: dict[str, Any]) -> None:
+    """`?verbose`."""
+    for path in ("/livez", "/readyz"):
+        (parameter,) = document["paths"][path]["get"]["parameters"]
+        assert (parameter["name"], parameter["in"], parameter["required"]) == ("verbose", "query", False)
 
 
 def test_a_summary_is_a_sentence_for_people(document: dict[str, Any]) -> None:
@@ -168,7 +245,7 @@ def sections(document: dict[str, Any]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def answers(sections: dict[str, str]) -> dict[str, str]:
-    """The answers among them; no stream, no plain text."""
+    """The answers among them, but for plain text."""
     found = {name: re.search(r"```json\n(.*?)\n```", section, re.DOTALL) for name, section in sections.items()}
     return {name: match[1] for name, match in found.items() if match}
 
@@ -221,14 +298,29 @@ def test_the_page_shows_what_the_tcp_port_answers(answers: dict[str, str]) -> No
 async def test_the_examples_work_and_leave_no_route_out(document: dict[str, Any]) -> None:
     """Every httpx example of the page is run, but for the stream's; what the app answers is no complaint."""
     page = await asyncio.to_thread(examples_page)
-    calls = re.findall(r"```python\n((?:tcp|socket|with tcp)\..*?)\n```", page, re.DOTALL)
+    calls = re.findall(r"```python\n((?:tcp|unix|with tcp)\..*?)\n```", page, re.DOTALL)
     assert len(calls) == len(operations(document))
     service = FakeService()
-    for mutations, name in ((False, "tcp"), (True, "socket")):
+    for mutations, name in ((False, "tcp"), (True, "unix")):
         transport = httpx.ASGITransport(app=create_app(service, mutations=mutations))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8090") as client:
             for call in (call for call in calls if call.startswith(f"{name}.")):
                 assert (await eval(call, {name: client})).status_code in (200, 202), call
+
+
+def test_a_client_of_the_page_waits_for_the_answer() -> None:
+    """Longer than a sidecar takes: who gives up before does not know whether a change was carried out."""
+    made: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(import httpx.*?)\n```", examples_page(), re.DOTALL)[0], made)
+    for name in ("tcp", "unix"):
+        with made[name] as client:
+            assert client.timeout.read > REQUEST_SECONDS
+
+
+def test_the_reference_defines_its_shell_function_for_every_shell() -> None:
+    """zsh does not split `$ask` into words."""
+    script = re.findall(r"```sh\n(.*?)\n```", api_page(), re.DOTALL)[0]
+    assert "$ask" not in script and script.startswith("ask() {") and '"$@"' in script
 
 
 def test_curl_asks_the_same(document: dict[str, Any]) -> None:
@@ -236,5 +328,6 @@ def test_curl_asks_the_same(document: dict[str, Any]) -> None:
     commands = [shlex.split(found) for found in re.findall(r"```sh\n(.*?)\n```", examples_page(), re.DOTALL)]
     assert len(commands) == len(operations(document))
     bodies = [json.loads(words[words.index("-d") + 1]) for words in commands if "-d" in words]
-    assert len(bodies) == sum("requestBody" in operation for _, operation in operations(document))
+    told = operations(document)
+    assert len(bodies) == sum("requestBody" in operation and "DELETE" not in name for name, operation in told)
     assert all("Content-Type: application/json" in words for words in commands if "-d" in words)

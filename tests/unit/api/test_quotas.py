@@ -79,7 +79,7 @@ async def test_changes_reach_the_service() -> None:
 async def test_what_cannot_be_kept_names_the_field() -> None:
     """With value and what is allowed."""
     service = FakeService()
-    where = "quotas.groups.acme.members"
+    where = "members"
     service.fail["set_quota"] = ConfigError("unknown tenant", field=where, value="t:x", allowed="acme, b")
     async with client(service) as http:
         answer = await http.put("/api/v1/quotas/acme", json=BODY | WHO)

@@ -37,7 +37,7 @@ from bundlekeel.daemon.answers.picture import (
     WhoAmI,
     WhyView,
 )
-from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, TaskView
+from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, Submitted, TaskView
 from tests.support.fake_service import BROKERS, HASH, FakeService
 
 
@@ -217,7 +217,7 @@ async def test_a_wrong_body_names_the_field(http: httpx.AsyncClient, body: Any, 
 
 ERRORS = [
     (NotFound("no such plan"), 404),
-    (Conflict("changed", difference=["b-1 is gone"]), 409),
+    (Conflict("changed", code="changed", difference=["b-1 is gone"]), 409),
     (Forbidden("mode is recommend"), 403),
     (ConfigError("wrong", field="strategy", value="x", allowed="avg"), 422),
     (StoreError("suspended"), 503),
@@ -240,7 +240,7 @@ async def test_errors_become_problems(
     assert told["detail"] == ("strategy = 'x': wrong" if isinstance(error, ConfigError) else str(error))
     assert told["type"].startswith("urn:bundlekeel:problem:")
     if isinstance(error, Conflict):
-        assert told["difference"] == ["b-1 is gone"]
+        assert (told["code"], told["difference"]) == ("changed", ["b-1 is gone"])
     if isinstance(error, ConfigError):
         assert (told["field"], told["value"], told["allowed"]) == ("strategy", "x", "avg")
     assert ("retry-after" in answer.headers) == (status == 503)
@@ -368,6 +368,26 @@ async def test_mutations_pass_reason_and_person(http: httpx.AsyncClient, service
     assert asked["execute"] == (HASH, "test", "ann")
     assert asked["pause"] == ("test", "ann", 60)
     assert asked["set_mode"] == ("act", "test", "ann")
+
+
+async def test_what_is_left_for_the_leader_says_where_to_follow_it(
+    http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 202 has the address of its task; a plan that waits for a second person has no task yet."""
+    who = {"reason": "test", "by": "ann"}
+    stopped = await http.post("/api/v1/tasks/t-1/stop", json=who)
+    assert (stopped.status_code, stopped.headers["location"]) == (202, "/api/v1/tasks/t-1")
+    assert (await http.get(stopped.headers["location"])).json()["task"] == "t-1"
+    await http.post("/api/v1/plans", json={})
+    done = await http.post(f"/api/v1/plans/{HASH}/execute", json=who)
+    assert done.headers["location"] == f"/api/v1/tasks/{done.json()['task']}"
+
+    async def proposed(hash_: str, *, reason: str, by: str) -> Submitted:
+        return Submitted(hash=hash_, moves=1, splits=0, task="", state="proposed", review=hash_)
+
+    monkeypatch.setattr(service, "execute", proposed)
+    waits = await http.post(f"/api/v1/plans/{HASH}/execute", json=who)
+    assert waits.status_code == 202 and "location" not in waits.headers
 
 
 @pytest.mark.parametrize("path", ["pause", "resume", "plans/x/execute"])

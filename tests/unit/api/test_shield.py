@@ -14,8 +14,8 @@ from fastapi.routing import iter_route_contexts
 from bundlekeel.api import create_app
 from bundlekeel.api.admission import MAX_BODY_BYTES
 from bundlekeel.api.app import openapi_document, openapi_text
-from bundlekeel.api.problems import STATUSES
-from dev.api_page import PROBLEMS, api_page
+from bundlekeel.api.problems import KINDS, STATUSES
+from dev.api_page import api_page
 from tests.support.fake_service import FakeService
 from tests.unit.api.test_routes import client
 
@@ -146,7 +146,7 @@ def test_the_reference_page_has_every_problem(pytestconfig: pytest.Config) -> No
     )
     answered = {(int(status), slug) for status, slug in re.findall(r'problem\(\s*(\d{3}), "([a-z-]+)"', sources)}
     routing = {(404, "not-found"), (405, "method-not-allowed")}
-    assert set(PROBLEMS) == answered | {(status, slug) for _, status, slug in STATUSES} | routing
+    assert set(KINDS) == answered | {(status, slug) for _, status, slug in STATUSES} | routing
 
 
 def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:

@@ -77,7 +77,8 @@ def test_without_its_socket_a_change_reaches_no_sidecar(sidecar: Sidecar, tmp_pa
     """The port of the settings may be another sidecar's: unreachable (3), not refused (4), with the socket's path."""
     host, _, port = sidecar.url.removeprefix("http://").partition(":")
     config = tmp_path / "keel.yaml"
-    config.write_text(f"api: {{host: {host}, port: {port}, socket: {tmp_path / 'absent.sock'}}}\n")
+    cluster = sidecar.service.state().cluster
+    config.write_text(f"cluster: {cluster}\napi: {{host: {host}, port: {port}, socket: {tmp_path / 'absent.sock'}}}\n")
     result = sidecar.run("pause", "--reason", "r", "-c", str(config), to="none")
     assert result.exit_code == 3, result.output
     assert "absent.sock" in result.stderr
@@ -153,7 +154,7 @@ def test_at_80_columns_no_name_is_torn(
     text = sidecar.run(*command.split(), "-o", output).stdout
     words = {word for line in text.splitlines() for word in line.split()}
     names = {"brokers": ["broker", "Overloaded", *BROKERS], "bundles": ["CoolDown", "0x90000000", *BROKERS[:3]]}
-    names |= {"journal": ["landed", "planned", BROKERS[0]], "plan": ["0x10000000", *BROKERS]}
+    names |= {"journal": ["recommends", BROKERS[0], BROKERS[2]], "plan": ["0x10000000", *BROKERS]}
     names |= {
         "quota ls": ["group", "t:acme", "settings"],
         "quota show acme": ["persistent://acme/orders/new", "BudgetOfRates"],
@@ -311,11 +312,12 @@ def test_settings_and_help_are_whole_at_80_columns(
     assert "they miss is shown, but is no failure." in sidecar.run("simulate", "--help", to="none").stdout
 
 
-@pytest.mark.parametrize("command", ["plan", "simulate", "quota set", "config init", "verdicts", "drain"])
+@pytest.mark.parametrize("command", ["plan", "simulate", "quota set", "config init", "bundles", "drain"])
 def test_help_has_no_types_of_the_program(sidecar: Sidecar, command: str) -> None:
-    """A text is `<text>`, repeatable or not, and a number is a number."""
+    """A number is a number; what a text is, repeatable or not, is said by its name, as `--broker BROKER`."""
     shown = sidecar.run(*command.split(), "--help", to="none").stdout
-    assert "<text>" in shown and not re.findall(r"<str>|<int|<float|list\[", shown)
+    assert "-n " not in shown or re.search(r"--namespace +-n +NAMESPACE", shown)
+    assert not re.findall(r"<str>|<text>|<int|<float|list\[", shown)
 
 
 def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:
@@ -568,7 +570,8 @@ def test_unreachable(sidecar: Sidecar, options: list[str], tried: str, advice: s
 def test_the_settings_file_names_the_sidecar(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its socket when there is one, else host and port; the environment names file or URL too."""
     Path("socket.yaml").write_text(f"api: {{socket: {sidecar.socket}, port: 1}}\n")
-    Path("port.yaml").write_text(f"api: {{socket: null, port: {sidecar.url.rpartition(':')[2]}}}\n")
+    listens = f"api: {{socket: null, port: {sidecar.url.rpartition(':')[2]}}}"
+    Path("port.yaml").write_text(f"cluster: {sidecar.service.state().cluster}\n{listens}\n")
     assert sidecar.run("brokers", "-c", "socket.yaml", to="none").exit_code == 0
     assert sidecar.run("brokers", "-c", "port.yaml", to="none").exit_code == 0
     assert sidecar.run("brokers", to="none", env={"BUNDLEKEEL_CONFIG": "socket.yaml"}).exit_code == 0
@@ -577,7 +580,7 @@ def test_the_settings_file_names_the_sidecar(sidecar: Sidecar, monkeypatch: pyte
     elsewhere = {"BUNDLEKEEL_URL": sidecar.url}
     for typed in (["--socket", "none.sock"], ["-c", "nofile.yaml"]):
         assert sidecar.run("pause", "--reason", "r", *typed, to="none", env=elsewhere).exit_code in (2, 3)
-    assert {name for name, _ in sidecar.service.calls} == {"brokers"}
+    assert {name for name, _ in sidecar.service.calls} == {"brokers", "state"}
     shown = sidecar.run("config", "show", "-c", "port.yaml", "-o", "json", to="none", env=elsewhere)
     assert json.loads(shown.stdout)["api"]["socket"] is None
     two = sidecar.run("brokers", "--url", sidecar.url, "--socket", "socket.yaml", to="none")

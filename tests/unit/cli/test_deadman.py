@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +72,27 @@ def test_it_goes_on_where_it_is_told_so(tmp_path: Path) -> None:
     assert len(wiring.calls) == 3
     assert "no store" in found.stderr and found.stdout.count("alive") == 1
     assert run(FakeWiring(), tmp_path, "deadman", "--every", "0s").exit_code == 2
+
+
+def test_sigterm_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is how the program is stopped, and no failure."""
+
+    def end(seconds: float) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    monkeypatch.setattr("bundlekeel.cli.intervene.deadman.time.sleep", end)
+    wiring = FakeWiring()
+    wiring.deaths = [answer("alive")]
+    assert run(wiring, tmp_path, "deadman", "--every", "1h").exit_code == 0
+
+
+def test_sigterm_ends_every_command() -> None:
+    """The first process of a container gets no signal that it does not handle, and would run until killed."""
+    code = (
+        "import os, signal; from bundlekeel.cli import app; from bundlekeel import wiring\n"
+        "wiring.make_app = lambda *_: lambda **_: os.kill(os.getpid(), signal.SIGTERM)\nwiring.main()"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize(("after", "says"), [("10s", "3 cycles"), ("soon", "expected a duration")])

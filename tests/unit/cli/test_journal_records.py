@@ -123,6 +123,17 @@ def test_that_nothing_is_recorded_is_said(recorder: Recorder, command: list[str]
         assert "nothing" in result.stdout
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_move_that_landed_is_told_once(recorder: Recorder, width: int) -> None:
+    """Its bundle, brokers and outcome are in the columns; the sentence stays in JSON, and of other outcomes."""
+    command = ["journal", "--kind", "move"]
+    moves = json.loads(ask(recorder, *command, "-o", "json").stdout)
+    shown = ask(recorder, *command, width=width).stdout
+    assert "done, owned by" in moves[0]["sentence"] and {move["outcome"] for move in moves} == {"done"}
+    assert "owned by" not in shown
+    assert shown.count(moves[0]["bundle"].rpartition("/")[2]) == 1
+
+
 def test_a_cycle_took_as_long_as_all_its_parts(recorder: Recorder) -> None:
     """The record has the seconds of each part and their total."""
     (cycle,) = json.loads(ask(recorder, "journal", "--kind", "cycle", "--limit", "1", "-o", "json").stdout)

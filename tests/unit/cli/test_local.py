@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import subprocess
@@ -19,6 +20,7 @@ from bundlekeel import __version__
 from bundlekeel.cli import units
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.examples import EXAMPLES
+from bundlekeel.cli.session import period
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from dev.cli_page import cli_page
 from tests.support.fake_wiring import FakeWiring
@@ -72,6 +74,19 @@ def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
     assert "orders-partition-1" in result.stdout and "unowned" in result.stdout
     assert result.stdout.count("the topic does not exist yet") == (output in ("table", "wide"))
     assert wiring.calls == [("where", "orders")]
+
+
+def test_a_takeovers_table_says_what_was_true_before(wiring: FakeWiring) -> None:
+    """After a partial takeover the brokers still shed: `true` is as wanted."""
+    shown = invoke(wiring, "takeover", "--dry-run").stdout
+    assert "sheds before" in shown and "sheds after" in shown
+
+
+def test_where_says_that_the_owner_of_a_system_bundle_may_not_be_recorded(wiring: FakeWiring) -> None:
+    """Brokers of the extensible load manager hold such bundles without an entry, and report them."""
+    row = {**wiring.where(None, "orders", "")[1], "bundle": "pulsar/system/0x00000000_0xffffffff"}
+    wiring.where = lambda *_: [row]  # type: ignore[method-assign]
+    assert "unowned (a system bundle" in " ".join(invoke(wiring, "where", "orders").stdout.split())
 
 
 @pytest.mark.parametrize("output", ["table", "wide", "json"])
@@ -263,6 +278,12 @@ def test_times_have_their_zone(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setenv("TZ", "Asia/Tokyo")
         time.tzset()
         assert units.moment(0) == "1970-01-01 09:00:00 JST" and units.moment(0, short=True) == "01-01 09:00:00 JST"
+        now_ms = time.time_ns() // 1_000_000_000 * 1000
+        utc = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC).strftime(units.LONG)
+        for text in (units.moment(now_ms), units.moment(now_ms, short=True), utc):
+            assert period(text, None)["since_ms"] == now_ms  # as tables print it
+        last = period("12-31 23:59:59 JST", None)["since_ms"]
+        assert last is not None and now_ms - 366 * 86_400_000 <= last <= now_ms
     time.tzset()
 
 

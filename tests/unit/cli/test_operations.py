@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Group
 
 from bundlekeel.cli import units
 from bundlekeel.cli.intervene import operation_tables
@@ -16,6 +17,8 @@ from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.model.codes import Code, explain
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
+from bundlekeel.daemon.answers.operations import ExclusionView, OperationsView, PinView
+from bundlekeel.daemon.answers.picture import TakeoverView
 from bundlekeel.daemon.answers.plans import ReviewView
 from tests.support.fake_places import NOW_MS, refusal
 from tests.support.fake_service import BROKERS, HASH, FakeService
@@ -49,8 +52,23 @@ def test_operations_tell_everything_that_was_asked(sidecar: Sidecar) -> None:
         f"{BROKERS[2]}: cordoned by ann: disks",
     ):
         assert part in text
-    for part in (f"{BUNDLE}: pinned for good", "t:shop: excluded until", "tenant:shop: paused until resumed by ann"):
+    for part in (
+        f"{BUNDLE}: pinned for good by ann: disks",
+        "t:shop: excluded until",
+        "tenant:shop: paused until resumed by ann",
+    ):
         assert part in text
+
+
+def test_a_pin_of_an_earlier_release_names_nobody() -> None:
+    """It did not store who asked."""
+    old = OperationsView(
+        drains=[], cordons=[], warms=[], pauses=[],
+        pins=[PinView(bundle=BUNDLE, until_ms=0)], exclusions=[ExclusionView(pattern="t:shop", until_ms=0)],
+    )  # fmt: skip
+    shown = operation_tables.operations(old, TableLayout())
+    assert isinstance(shown, Group)
+    assert [str(line) for line in shown.renderables] == [f"{BUNDLE}: pinned for good", "t:shop: excluded for good"]
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
@@ -329,6 +347,20 @@ def test_resume_without_a_pause_is_exit_code_1(sidecar: Sidecar) -> None:
     result = sidecar.run("resume", *WHO)
     assert (result.exit_code, result.stdout) == (1, "") and "there was no pause of everything" in result.stderr
     assert ("resume", ("r", "ann")) in sidecar.service.calls
+
+
+@pytest.mark.parametrize("command", [["pause"], ["mode", "recommend"]])
+def test_what_stops_the_balancer_under_a_takeover_says_that_nobody_sheds(
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """The brokers' own shedding is off: with the balancer stopped an overloaded broker stays as it is."""
+    assert "sheds" not in sidecar.run(*command, *WHO).stderr
+    taken = TakeoverView(active=True, by="ann", reason="r", wall_ms=0, namespaces=[], ended=None)
+    state = replace(sidecar.service.state(), takeover=taken)
+    monkeypatch.setattr(sidecar.service, "state", lambda: state)
+    assert "warning: nobody sheds what is taken over" in sidecar.run(*command, *WHO).stderr
+    assert "sheds" not in sidecar.run("mode", "act", *WHO).stderr
+    assert "sheds" not in sidecar.run("mode").stderr
 
 
 def test_a_scope_that_matches_nothing_warns(sidecar: Sidecar) -> None:

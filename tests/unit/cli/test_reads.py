@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,14 @@ def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> No
     assert "by bob: release" in said(replace(taken, active=False, ended=ended))
 
 
+def test_status_says_what_it_has_not_read_yet(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Started while the metadata store is away, it knows neither a takeover nor moves, and claims nothing."""
+    unread = replace(sidecar.service.state(), takeover=None, takeover_known=False, cycle=None)
+    monkeypatch.setattr(sidecar.service, "state", lambda: unread)
+    said = " ".join(sidecar.run("status").stdout.split())
+    assert "takeover not known yet" in said and "moves open not known yet" in said
+
+
 def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:
     """They are what `where` and `unload` need; a line only where there are some."""
     state = sidecar.service.state
@@ -83,3 +92,15 @@ def test_an_answer_of_another_release_is_said() -> None:
     with pytest.raises(CliError, match=r"`broker`.*sidecar's release") as caught:
         decoded(list[BrokerView], [{"name": "b-1"}])
     assert caught.value.code == 3
+
+
+def test_another_clusters_sidecar_at_the_port_of_the_settings_is_not_asked(sidecar: Sidecar) -> None:
+    """Two clusters on one machine have the same default port: the answers would be those of the other."""
+    port = sidecar.url.rpartition(":")[2]
+    ours = sidecar.service.state().cluster
+    for cluster, code in ((ours, 0), ("pulsar-9", 3)):
+        Path("port.yaml").write_text(f"cluster: {cluster}\napi: {{socket: null, port: {port}}}\n")
+        assert (shown := sidecar.run("plan", "-c", "port.yaml", to="none")).exit_code == code
+    assert f"is of the cluster '{ours}', port.yaml of 'pulsar-9'; " in shown.stderr and shown.stdout == ""
+    assert sidecar.run("pause", "--reason", "r", "-c", "port.yaml", to="none").exit_code == 3
+    assert "pause" not in {name for name, _ in sidecar.service.calls}

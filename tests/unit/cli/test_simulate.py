@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,9 +16,12 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
+from bundlekeel.cli.examples import EXAMPLES
 from bundlekeel.cli.offline.sim_files import load, shipped, suite
+from bundlekeel.cli.offline.simulate_report import COLUMNS, figure
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.sim.pairs import PROPERTIES
+from bundlekeel.sim.pairs import PROPERTIES, contender
+from bundlekeel.sim.run import simulate
 from tests.support.fake_wiring import FakeWiring
 
 SMALL = """
@@ -50,6 +55,15 @@ def test_help_names_what_it_does() -> None:
     text = re.sub(r"\x1b\[[0-9;]*m", "", invoke("--help").stdout)
     for option in ("--strategy", "--pair", "--against", "--set", "--suite", "--list", "--seed", "--seeds", "--html"):
         assert option in text
+
+
+def test_the_first_example_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What somebody runs first ends with 0; the page of the simulator begins with the same command."""
+    monkeypatch.chdir(tmp_path)
+    example = EXAMPLES["simulate"][0]
+    assert invoke(*shlex.split(example)[1:]).exit_code == 0
+    page = (Path(__file__).parents[3] / "docs/concepts/simulator.md").read_text(encoding="utf-8")
+    assert page.index("\nbundlekeel ") == page.index(f"\nbundlekeel {example}\n")
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="the page's command is one of jq")
@@ -134,6 +148,13 @@ def test_natives_are_compared_with_and_do_not_fail_the_command(scenario: Path) -
     assert found["failed"] == (1 if own_failures else 0)
 
 
+def test_the_legend_is_wrapped_where_there_is_no_terminal(scenario: Path) -> None:
+    """In a log of a job, where the table is as wide as it has to be; each measure is there."""
+    _, _, legend = invoke(str(scenario)).stdout.partition("max/mean: ")
+    assert max(map(len, legend.splitlines())) <= 100
+    assert " ".join(legend.split()).count(": ") == len(COLUMNS) - 1
+
+
 def test_json_holds_every_figure(scenario: Path) -> None:
     """Two strategies, two seeds: four runs, each with measures, expectations, verdicts and a digest."""
     result = invoke(str(scenario), "-s", "avg", "-s", "threshold", "--seeds", "1-2", "-o", "json")
@@ -154,6 +175,8 @@ def test_another_value_is_a_column_of_its_own(scenario: Path) -> None:
         assert list(runs) == ["avg", "avg, changed"]
         assert runs["avg"]["digest"] != runs["avg, changed"]["digest"]
         assert not all(item["held"] for item in runs["avg, changed"]["expected"]) and result.exit_code == 0
+        shown = invoke(str(scenario), "--set", given, "--set", "avg_low_threshold_percent=50").stdout
+        assert shown.count("\navg, changed: avg_hit_count_low 999, avg_low_threshold_percent 50\n") == 1
     refused = invoke(str(scenario), "--set", "avg_low_threshold_percent=-1")
     assert (
         refused.exit_code == 2
@@ -175,6 +198,14 @@ def test_several_seeds_show_median_and_range(scenario: Path) -> None:
     shown = invoke(str(scenario), "--seeds", "1,3").stdout
     assert re.search(r"max/mean +\d\.\d{3} \(\d\.\d{3}-\d\.\d{3}\)", shown)
     assert shown.count("clients times seconds without service") == 1
+
+
+def test_nothing_has_no_sign(scenario: Path) -> None:
+    """A sum of many floats may be next to nothing and below it, and then it is 0, alone and in a range."""
+    run = simulate(load(str(scenario)), contender("avg"), 1)
+    below = replace(run, measures=replace(run.measures, thrash_percent=-1e-9))
+    thrash = next(column for column in COLUMNS if column.title == "thrash %")
+    assert figure([below], thrash) == "0" and figure([below, below], thrash) == "0 (0-0)"
 
 
 class _Page(HTMLParser):
@@ -204,7 +235,7 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
     assert parsed.tags.count("svg") == 2 + 3 and parsed.tags.count("table") == 1
     assert text.count('role="img"') == 2 and all(text.count(f"broker {number}</span>") == 1 for number in range(3))
     assert not {"script", "link", "img", "iframe"} & set(parsed.tags)
-    assert parsed.links == ["#measures", "#small"]
+    assert parsed.links == ["#measures"]
     assert "http" not in text and "url(" not in text and "@import" not in text
     assert (
         'class="limit"' in text
@@ -212,11 +243,32 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
         and re.search(r"<title>broker 2: \d+% to \d+%, at last \d+%</title>", text)
     )
     assert text.count('<div class="scroll" tabindex="0">') == 1, "the table can be scrolled by keyboard"
+    heads = re.findall(r'<th[^>]*><span title="[^"]*">([^<]*)</span></th>', text)
+    assert len(heads) == len(COLUMNS) and all(head.count(" ") <= 1 for head in heads), "no head needs three lines"
     assert text.count('data-head="balanced min"') == 2, "on a phone a figure has its name beside it"
     assert re.search(r"<b>avg</b>: (never balanced|balanced from minute [\d.]+), \d+ bundles left their broker; ", text)
     assert re.search(r"Made \d{4}-\d\d-\d\d \d\d:\d\d UTC by: bundlekeel ", text)
+    assert 'text-anchor="start">0 min<' in text and 'text-anchor="end">15 min<' in text, "labels at the ends are whole"
     assert "prefers-color-scheme: dark" in text
     assert "One &lt;broker&gt; has it all" in text and "<broker>" not in text
+
+
+def test_the_page_tells_failures_from_what_is_compared(tmp_path: Path) -> None:
+    """What the brokers' own classes miss is no failure: its verdict names them, and nothing of it is red."""
+    page = tmp_path / "report.html"
+    assert invoke("03-step", "-s", "avg", "-s", "threshold", "--against", "native", "--html", str(page)).exit_code == 0
+    body = page.read_text().partition("<body>")[2]
+    assert '<b class="good">avg · threshold: all as expected</b>. To compare with: native avg+avg · native ' in body
+    assert "what these miss is grey, and no failure" in body
+    assert body.count(">not held</b>") == 2 and 'class="bad"' not in body
+
+
+def test_the_page_names_who_failed(scenario: Path, tmp_path: Path) -> None:
+    """In red: on top, in the table and in the list."""
+    scenario.write_text(SMALL.replace("fewest_moves: 1", "most_moves: 0"))
+    page = tmp_path / "report.html"
+    invoke(str(scenario), "--html", str(page))
+    assert re.findall(r'class="bad">([^<:]*)', page.read_text()) == ["not as expected", "not held", "avg, seed 1"]
 
 
 def test_many_brokers_are_bands(scenario: Path, tmp_path: Path) -> None:
@@ -332,3 +384,18 @@ def test_config_check_warns_of_what_has_no_effect(tmp_path: Path, text: str, war
     result = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(path)])
     assert result.exit_code == 0 and result.stdout == "ok\n"
     assert (warned in result.stderr) if warned else result.stderr == ""
+
+
+def test_config_check_gives_its_findings_to_a_program(tmp_path: Path) -> None:
+    """-o json: each problem with the line it stands in, warnings apart; exit code 2 stays."""
+    path = tmp_path / "keel.yaml"
+    path.write_text("cluster: x\nmetadata_store: zk:127.0.0.1:2181\nmode: acct\nstrategy: deviaton\n")
+    result = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(path), "-o", "json"])
+    mode, strategy = (found := json.loads(result.stdout))["problems"]
+    assert (result.exit_code, found["ok"], found["warnings"], result.stderr) == (2, False, [], "")
+    assert (mode["origin"], mode["field"], mode["value"]) == (f"file:{path}:3", "mode", "acct")
+    assert "did you mean 'deviation'?" in strategy["message"] and strategy["allowed"].startswith("avg, ")
+    path.write_text("cluster: x\nmetadata_store: zk:127.0.0.1:2181\nstrategy: threshold\nplacement: avg\n")
+    warned = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(path), "-o", "json"])
+    found = json.loads(warned.stdout)
+    assert (warned.exit_code, found["ok"], found["problems"], len(found["warnings"])) == (0, True, [], 1)

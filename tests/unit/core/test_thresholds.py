@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, ThresholdsError
 from bundlekeel.core.model.parameters import Parameters, coerce, defaults
+from dev.docs import ROOT
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import DAY_MS, NOW_MS, as_bytes, document, interval, measures, proposed
 from tests.unit.daemon.calibration.test_calibration import LOW as ADOPTED
@@ -254,6 +256,17 @@ def test_typed_refusals() -> None:
 
 
 @pytest.mark.parametrize(
+    ("days", "said"),
+    [(3, "72.0 h old; at most 60 h are allowed"), (1101, "1,101.0 days old; at most 2.5 days are allowed")],
+)
+def test_an_age_and_its_limit_have_one_unit(days: int, said: str) -> None:
+    """Hours, or days where hours would be many."""
+    stale = document()["data"] | {"from_ms": NOW_MS - (days + 14) * DAY_MS, "until_ms": NOW_MS - days * DAY_MS}
+    (found,) = checked(thresholds_of(document(data=stale)), Parameters(), RULES, NOW_MS)
+    assert found.detail == said
+
+
+@pytest.mark.parametrize(
     ("period", "cycle", "good"),
     [
         (60.0, 10.0, True),
@@ -278,11 +291,16 @@ def test_what_was_planned_again_less_often_than_sidecars_plan_does_not_hold_for_
 
 
 def test_both_intervals_are_named() -> None:
-    """With the setting that says the sidecars' own; a document of a job that did not say its interval can be read."""
+    """With the setting that says the sidecars' own, and what such thresholds cost in the measurements; a document of a
+    job that did not say its interval can be read."""
     made = document(evidence=document()["evidence"] | {"period_seconds": 300})
     (found,) = checked(thresholds_of(made), Parameters(), AdoptionRules(interval_seconds=60.0), NOW_MS)
     assert found.field == "evidence.period_seconds"
     assert "each 300 s" in found.detail and "cycle.interval 60 s" in found.detail
+    cost = re.search(r"they (cost .* made-up worlds)", (ROOT / "docs/operations/recalibrate.md").read_text())
+    assert cost
+    told = cost[1].replace(" %", "%")
+    assert found.detail.endswith(f"; such thresholds {told} (docs/operations/recalibrate.md)")
     del made["evidence"]["period_seconds"]
     assert thresholds_of(made).evidence.period_seconds == 0.0
 

@@ -82,7 +82,11 @@ class TestCalibrated:
         """Which worlds, by how much; and with the stock interval of pictures. Worlds where nothing changes are none."""
         same = replace(ROW, seed=2, changes={}, unbroken=None, stock=None)
         text = page([ROW, same, replace(ROW, seed=3, unbroken=PAIR)], SMALL)
-        _, unbroken, stock = text.split("\n## ")
+        blocks, unbroken, stock = text.split("\n## ")[1:]
+        for part in (blocks, unbroken, stock):
+            _, about, table = part.split("\n\n")[:3]
+            assert about.endswith((".", "(`WorseUnbroken`).")) and table.startswith("| seed |"), "each says what it is"
+        assert not any(f"{number} table" in text for number in ("first", "second", "third"))
         assert "| 1 | 0.2000 | 0.2440 | +22.0% |" in unbroken and "\n| 2 |" not in unbroken
         assert "1 of 2: 1 (+22.0%)." in unbroken
         assert "Not run so: 1." in page([replace(ROW, stock=None), replace(ROW, seed=3)], SMALL)

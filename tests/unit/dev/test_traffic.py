@@ -26,6 +26,7 @@ from dev.traffic import (
     plan_topics,
     topic_hash,
 )
+from dev.traffic.admin import ensure_namespace
 from dev.traffic.bundles import HASH_END, bundle_index, covers, equal_boundaries
 from dev.traffic.meters import GapMeter, Latencies, SeqTracker
 from dev.traffic.spec import TopicPlan, turned
@@ -269,6 +270,7 @@ class FakeBroker(BaseHTTPRequestHandler):
     owner = "other:1"
     log: list[str]
     extensible = False
+    failures: list[str]
 
     def log_message(self, *_: object) -> None:
         """Keep quiet."""
@@ -303,6 +305,9 @@ class FakeBroker(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         type(self).log.append(f"PUT {self.path}")
+        if type(self).failures:
+            self._reply(500, {"reason": type(self).failures.pop()})
+            return
         # Modular: the destination is remembered for the next lookup. Extensible: it is handed over at once.
         type(self).owner = self._me() if self.extensible and "destinationBroker" in self.path else ""
         self._reply(204)
@@ -310,7 +315,7 @@ class FakeBroker(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def broker() -> Iterator[str]:
-    FakeBroker.owner, FakeBroker.log, FakeBroker.extensible = "other:1", [], False
+    FakeBroker.owner, FakeBroker.log, FakeBroker.extensible, FakeBroker.failures = "other:1", [], False, []
     server = HTTPServer(("127.0.0.1", 0), FakeBroker)
     thread = threading.Thread(target=lambda: server.serve_forever(0.01))
     thread.start()
@@ -318,6 +323,17 @@ def broker() -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def test_a_tenant_that_two_make_at_once_is_asked_for_again(broker: str) -> None:
+    """The one that is second is told 500 BadVersion; every other failure, and a second one, stays one."""
+    bad = "MetadataStoreException$BadVersionException"
+    FakeBroker.failures = [bad]
+    assert ensure_namespace(f"http://{broker}", "t/n", 1) == [0, 0xFFFFFFFF]
+    for failures in (["no disk"], [bad, bad]):
+        FakeBroker.failures = failures
+        with pytest.raises(AdminError, match="500"):
+            ensure_namespace(f"http://{broker}", "t/n", 1)
 
 
 def test_placing_unloads_and_takes_in_modular_mode(broker: str) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.calibration.thresholds import HIT_COUNTS, AdoptionRules, Data, checked
+from bundlekeel.core.calibration.thresholds import HIT_COUNTS, AdoptionRules, Data, Objection, checked
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.jobs.__main__ import main, parser
@@ -123,7 +124,16 @@ def test_the_document_is_one_that_the_daemon_adopts() -> None:
     assert document.evidence.difference.moves_per_hour.high < 0
     assert document.evidence.previous.imbalance.mean == pytest.approx(0.2)
     assert document.evidence.previous.thrash_per_day.mean == pytest.approx(80)
-    assert "moves -60.0 %" in document.parameters["avg_low_threshold_percent"].evidence
+
+
+def test_other_changes_are_named_where_there_are_some() -> None:
+    """A reader of one change alone would look for them."""
+    low, both = "avg_low_threshold_percent", Candidate(name="both", changes=LAZY.changes | {"avg_hit_count_low": 9})
+    alone = thresholds_of(told(), pyspark="4.3.0").parameters[low].evidence
+    assert alone == "imbalance +0.0%, moves -60.0%"
+    given = replace(told(), chosen=both, blocks=told().blocks | {both.key: told().blocks[LAZY.key]}, unbroken={})
+    found = thresholds_of(given, pyspark="4.3.0").parameters[low].evidence
+    assert found == f"with the other changes: {alone}"
 
 
 def test_intervals_hold_the_mean_and_shrink_when_paired() -> None:
@@ -168,7 +178,8 @@ def test_the_page_stands_alone() -> None:
         *("Thresholds", "Evidence", "Candidates", "Days", "The week", "Namespaces", "Capacity", "Advice"),
     ]
     assert text.count("<svg") == 4
-    assert re.search(r"1 threshold to change</b>\. [^<]*[^.]\. Strategy avg; 14 days, ", text)
+    assert re.search(r"1 threshold to change</b>: imbalance \+0\.0%, moves -60\.0%, on 4 held-out blocks\. ", text)
+    assert not re.search(r"\d %(?! of a core)", text.partition("<body>")[2].replace("above 85 %", "")), "one form"
     assert "<p>Cluster (not named), made 20" in text
     assert (
         'class="number" data-head="limit">800 % of a core<' in text
@@ -177,8 +188,7 @@ def test_the_page_stands_alone() -> None:
     assert ">3.33</td>" in text
     assert not re.search(r"https?:|<script|<link|@import|url\(", text)
     assert "&lt;b&gt;torn" in text
-    assert "b&lt;1&gt;" in text
-    assert "tenant/&lt;ns&gt;" in text
+    assert "b&lt;1&gt;" in text and "tenant/&lt;ns&gt;" in text
     assert len(re.findall("<circle", text)) == len(RESULTS)
     assert "prefers-color-scheme: dark" in text
 
@@ -193,6 +203,42 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
     assert ["was not compared" in page(proposal, ReportInputs(compared=known)) for known in (True, False)] == [0, 1]
 
 
+OLD = Objection(code=Code.TOO_OLD, field="data.until_ms", detail="5 days old")
+
+
+def test_objections_say_whether_force_helps() -> None:
+    """Where it does, the command that has it is the last of their section; where it does not, there is no command."""
+    proposal = thresholds_of(told(), pyspark="4.3.0")
+    text = page(proposal, ReportInputs(objections=[OLD]))
+    head, _, section = text.partition("<h2>What speaks against it</h2>")
+    assert "thresholds diff" in head and "thresholds adopt" not in head
+    command = 'bundlekeel thresholds adopt --force --reason "..." --digest [0-9a-f]{16}</code>'
+    assert re.search(f"{command}[^<]*</p></section>", section.partition("<h2>")[0])
+    both = page(proposal, ReportInputs(objections=[OLD, replace(OLD, code=Code.IMPLAUSIBLE)]))
+    assert re.findall('data-head="--force helps">([a-z]+)<', both) == ["yes", "no"]
+    assert "thresholds diff" in both and "thresholds adopt" not in both
+
+
+@pytest.mark.parametrize("code", [Code.NOT_BETTER, Code.WORSE_UNBROKEN])
+def test_what_is_worse_on_held_out_days_has_no_command(code: Code) -> None:
+    """A person could adopt it; the page says that nobody should."""
+    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(objections=[OLD, replace(OLD, code=code)]))
+    assert f"Do not adopt it ({code.value}): " in text and "thresholds adopt" not in text
+
+
+def test_the_head_says_first_that_sidecars_refuse() -> None:
+    """In the colour of a warning, with each code once; without an objection in that of good news."""
+    proposal = thresholds_of(told(), pyspark="4.3.0")
+    codes = (Code.TOO_OLD, Code.TOO_OLD, Code.OTHER_INTERVAL)
+    text = page(proposal, ReportInputs(objections=[replace(OLD, code=code) for code in codes], reason="moves -60.0%"))
+    state = "1 threshold found, not adoptable as it is: TooOld, OtherInterval"
+    assert f'<p><b class="warning">{state}</b> (moves -60.0%). Strategy' in text
+    assert 'class="good"' not in text.partition("<section>")[0]
+    first = proposal.parameters["avg_low_threshold_percent"]
+    two = replace(proposal, parameters=proposal.parameters | {"split_hot_share": replace(first, value=0.5)})
+    assert "2 thresholds found, not adoptable as they are: TooOld<" in page(two, ReportInputs(objections=[OLD]))
+
+
 def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
     """The balancer moved at its own interval; a coarser back-test moves less with the same thresholds."""
     judged = [JudgedDay(day=DayFigures(date=DAYS[0], moves=4), verdict="good")]
@@ -204,7 +250,8 @@ def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
 
 def test_shares() -> None:
     """What was nothing before has no percentage."""
-    assert share(-1, 4) == "-25.0 %"
+    assert share(-1, 4) == "-25.0%"
+    assert share(-0.0001, 4) == "+0.0%"
     assert share(0, 0) == "as before"
     assert share(2, 0) == "+2 from 0"
 

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from bundlekeel.jobs import report
-from bundlekeel.sim.page import Axis
+from bundlekeel.jobs import plots, report
 
 DATES = [f"2026-11-{day:02d}" for day in range(1, 31)]
 
@@ -20,7 +19,7 @@ def dates_of(drawn: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("count", [1, 2, 3, 30])
 def test_each_date_stands_once_and_whole(count: int) -> None:
     """Below the bars of the days: the first begins where the plot does, the last ends where it ends."""
-    told = dates_of(report.day_bars([(date, 1.0, "good") for date in DATES[:count]]))
+    told = dates_of(plots.day_bars([(date, 1.0, "good") for date in DATES[:count]]))
     assert len({date for _, date in told}) == len(told) == min(count, 3)
     if count == 30:
         assert told == [("start", DATES[0]), ("middle", DATES[14]), ("end", DATES[29])]
@@ -29,43 +28,51 @@ def test_each_date_stands_once_and_whole(count: int) -> None:
 @pytest.mark.parametrize("count", [2, 4, 30])
 def test_labels_of_blocks_stand_once(count: int) -> None:
     """Also where there are fewer of them than places."""
-    told = dates_of(report.line_plot(DATES[:count], [("present", "in force", [1.0] * count)], "imbalance"))
-    assert len({date for _, date in told}) == len(told) == min(count, 6)
+    told = dates_of(plots.line_plot(DATES[:count], [("present", "in force", [1.0] * count)], "imbalance"))
+    assert len({date for _, date in told}) == len(told) == min(count, 5)
     assert (told[0][0], told[-1][0]) == ("start", "end")
 
 
 def test_blocks_of_a_day_share_its_date() -> None:
     """The day stands once, where its first block is."""
     blocks = [date for date in DATES[:4] for _ in range(4)]
-    told = dates_of(report.line_plot(blocks, [("present", "in force", [1.0] * len(blocks))], "imbalance"))
+    told = dates_of(plots.line_plot(blocks, [("present", "in force", [1.0] * len(blocks))], "imbalance"))
     assert [date for _, date in told] == DATES[:4]
-
-
-def test_axes_have_round_figures() -> None:
-    """Of any range, a few."""
-    assert Axis(0.977, 3.91, 0, 100).ticks() == [1, 2, 3]
-    assert [round(value, 6) for value in Axis(0.05, 0.31, 0, 100).ticks()] == [0.1, 0.2, 0.3]
-    assert Axis(2.0, 2.0, 0, 100).ticks() == [2.0]
 
 
 def test_better_points_are_explained() -> None:
     """Those with less imbalance and no more moves than what stays in force: the one that was not confirmed, others."""
     points = [
-        report.Point(x=2.0, y=0.1, kind="present", label="as it is: imbalance 0.1"),
-        report.Point(x=1.0, y=0.05, kind="near", label="avg: low 17.5: imbalance 0.05"),
-        report.Point(x=1.5, y=0.06, kind="near", label="avg: low 20: imbalance 0.06"),
-        report.Point(x=3.0, y=0.01, kind="near", label="avg: low 5: imbalance 0.01"),
+        plots.Point(x=2.0, y=0.1, kind="present", label="as it is: imbalance 0.1"),
+        plots.Point(x=1.0, y=0.05, kind="near", label="avg: low 17.5: imbalance 0.05"),
+        plots.Point(x=1.5, y=0.06, kind="near", label="avg: low 20: imbalance 0.06"),
+        plots.Point(x=3.0, y=0.01, kind="near", label="avg: low 5: imbalance 0.01"),
     ]
     told = report._better(
         report.ReportInputs(points=points, reason="not confirmed: avg: low 17.5: 0.55 times the moves")
     )
     assert told.startswith(
-        "<p>The plot has 2 candidates with less imbalance than what is in force and with no more moves."
+        "<p>The plot has 2 candidates with less imbalance than what is in force (0.1) and with no more moves."
     )
     assert "17.5: imbalance 0.05: the one that these days were to confirm" in told
     assert "20: imbalance 0.06: the days of the search led to another one" in told and "low 5" not in told
 
 
-def test_axes_have_no_exponents() -> None:
-    points = [report.Point(x=x, y=1.0, kind="far", label="") for x in (0.0, 2e7)]
-    assert "e+" not in report.candidate_plot(points)
+def test_axes_have_a_scale_and_a_title() -> None:
+    """Two marks at least, and the name of the upright axis above it; figures without exponents."""
+    points = [plots.Point(x=x, y=y, kind="far", label="") for x, y in ((0.0, 0.0762), (2e7, 0.0846))]
+    drawn = plots.candidate_plot(points)
+    assert len(re.findall(r'<line class="grid"', drawn)) >= 2
+    (title,) = re.findall(r'y="(\d+)">imbalance<', drawn)
+    assert int(title) < plots.TOP
+    assert "e+" not in drawn
+
+
+def test_points_look_as_the_legend_says() -> None:
+    """With colour and opacity of the same rule; opaque enough to be seen on a dark page."""
+    shown = report.ReportInputs(points=[plots.Point(x=1.0, y=0.1, kind=kind, label="") for kind in ("near", "far")])
+    text = report._candidates(shown)
+    for kind in ("near", "far"):
+        assert f'<i class="{kind}">' in text and f'<circle class="{kind}"' in text
+        assert re.search(rf"\.{kind} {{ fill: (\S+); background: \1; }}", report._STYLE)
+    assert all(float(part) >= 0.6 for part in re.findall(r"opacity: ([\d.]+)", report._STYLE))

@@ -33,6 +33,43 @@ class TestCommand:
         """Run the sub-app."""
         return CliRunner().invoke(config_app, list(arguments))
 
+    def test_problems_inside_lists_name_their_own_line_and_value(self, tmp_path: Path) -> None:
+        """A list is one value of the settings; the line of its key would be that of all its items."""
+        file = tmp_path / "keel.yaml"
+        rest = "    - events: [stop]\n      url: http://127.0.0.1:1/\n      name: a\n"
+        windows = "windows:\n  - cron: '* * * * *'\n    minutes: 10\n    allow: al\n"
+        file.write_text(f"{windows}notify:\n  webhooks:\n{rest}strategy: null\n")
+        told = self.invoke("check", str(file)).stderr.splitlines()
+        assert [line.partition(f"file:{file}:")[2].partition(" (allowed")[0] for line in told] == [
+            "4: windows.0.allow = 'al': not allowed",
+            "7: notify.webhooks.0.events.0 = 'stop': not allowed; did you mean 'stops'?",
+            "10: strategy: null is not allowed",
+        ]
+
+    def test_a_review_without_names_is_warned_of(self, tmp_path: Path) -> None:
+        """Without authentication one person can propose under one name and approve under another."""
+        file = tmp_path / "keel.yaml"
+        for auth, warned in (("", True), ("api: {auth: {tokens_file: none}}\n", False)):
+            file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\nreview: required\n{auth}")
+            told = self.invoke("check", str(file), "--elsewhere")
+            assert told.exit_code == 0 and ("people name themselves" in told.stderr) == warned
+
+    def test_values_that_contradict_each_other_are_warned_of(self, tmp_path: Path) -> None:
+        """Each alone is allowed; together one of them is useless, or nothing moves."""
+        file = tmp_path / "keel.yaml"
+        limits = (
+            "{max_moves_per_hour: 0, blast_stop_ratio: 0.2, excluded_namespaces: [a/b], included_namespaces: [a/b]}"
+        )
+        counters = "counters: {quick_interval: 10s, interval: 2s}"
+        for mode, expected in (("act", 4), ("recommend", 3)):
+            file.write_text(
+                f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\nmode: {mode}\n{counters}\nparameters: {limits}\n"
+            )
+            told = self.invoke("check", str(file))
+            assert (told.exit_code, told.stdout, told.stderr.count("warning: ")) == (0, "ok\n", expected), told.stderr
+        assert "blast_stop_ratio = 0.2: below blast_radius_ratio (0.5)" in told.stderr
+        assert "a/b is excluded, too" in told.stderr and "'10s': longer than counters.interval" in told.stderr
+
     def test_check(self, tmp_path: Path) -> None:
         """0 and ok, or 2 and every problem on stderr."""
         file = tmp_path / "c.yaml"
@@ -252,6 +289,10 @@ class TestCommand:
         assert (checked.exit_code, checked.stdout, checked.stderr) == (0, "ok\n", "")
         again = self.invoke(*least, "--file", str(file))
         assert again.exit_code == 2 and "exists already; another name: --file" in again.stderr
+        named = self.invoke(*least, str(tmp_path / "named"))  # as `config check FILE`
+        assert named.exit_code == 0 and (tmp_path / "named").read_text() == minimal.read_text()
+        both = self.invoke(*least, str(tmp_path / "one"), "--file", str(file))
+        assert both.exit_code == 2 and "give one of them" in both.stderr
         (tmp_path / "token").write_text("x")
         more = ["--token-file", "token", "--nic-gbps", "10", "--api-host", "0.0.0.0", "--file", str(tmp_path / "all")]
         assert self.invoke(*least, *more).exit_code == 0

@@ -12,6 +12,7 @@ from pydantic import SecretStr, ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CapacityOverride, match_capacity
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
+from bundlekeel.settings.describe import shared_digest
 from bundlekeel.settings.load import ConfigErrors, LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
@@ -127,13 +128,13 @@ class TestSources:
         assert expected in str(found[0])
 
     def test_a_problem_has_its_line(self, tmp_path: Path) -> None:
-        """That of the key, or of the list for an item of it; what is missing is in no line."""
+        """That of the key, also inside of a list; what is missing is in no line."""
         text = (
             "mode: acts\n\ncycle:\n  interval: soon\napi: {port: x}\n"
             "windows:\n  - {cron: '* * * * *', minutes: 5, allow: al}\nparameters:\n  cpu_wait: 1\n"
         )
         found = {str(item).partition(" = ")[0] for item in problems(tmp_path, text)}
-        keys = ((1, "mode"), (4, "cycle.interval"), (5, "api.port"), (6, "windows.0.allow"), (9, "parameters.cpu_wait"))
+        keys = ((1, "mode"), (4, "cycle.interval"), (5, "api.port"), (7, "windows.0.allow"), (9, "parameters.cpu_wait"))
         assert found == {f"file:{tmp_path}/config.yaml:{line}: {key}" for line, key in keys}
         missing = problems(tmp_path, "mode: act\ncounters: {source: prometheus}\n")
         assert str(missing[0]).startswith(f"file:{tmp_path}/config.yaml: prometheus.url: ")
@@ -237,7 +238,9 @@ class TestRefusals:
             ("compat: 3.0", "compat", "none, 4.0, 4.2"),
             ("_env_file: a", "_env_file", "unknown key"),
             ("cluster: a/b", "cluster", "allowed: letters, digits, - _ ."),
-            ("cluster: {a: 1}", "cluster", "allowed: letters"),
+            ("cluster: {a: 1}", "cluster", "keys below it are not allowed (allowed: letters"),
+            ("strategy: {name: agv}", "strategy", "strategy: keys below it are not allowed (allowed: avg"),
+            ("mode: {a: b}", "mode", "mode: keys below it are not allowed (allowed: observe"),
             ("cycle: 5", "cycle", "allowed: interval"),
             ("cycle: {interval: soon}", "cycle.interval", "not a duration (allowed: duration like"),
             ("cycle: {interval: 0}", "cycle.interval", ">= 100ms"),
@@ -553,3 +556,24 @@ def test_a_leader_keeps_a_margin(tmp_path: Path) -> None:
         (problem,) = problems(tmp_path, f"leadership:\n  margin_ratio: {given}\n")
         assert (problem.field, problem.allowed) == ("leadership.margin_ratio", "number >= 0.05 and <= 0.9")
     assert load(tmp_path, "leadership:\n  margin_ratio: 0.05\n").settings.leadership.margin_ratio == 0.05
+
+
+def test_the_digest_is_of_what_sidecars_have_in_common(tmp_path: Path) -> None:
+    """Two hosts differ in addresses, names and files; what a leader decides by has to be alike."""
+
+    def digest(text: str) -> str:
+        return shared_digest(load(tmp_path, f"cluster: c\n{text}").settings)
+
+    of_a_host = (
+        "member_id: a\nmetadata_store: zk:a:2181\napi: {port: 1}\nadmin: {token: x}\njournal: {path: a}\n"
+        "history: {wal: a}\nlogging: {level: debug}\n"
+    )
+    alike, plain = digest(of_a_host), digest("")
+    assert alike == plain and len(plain) == 12
+    decide = (
+        "mode: act\n",
+        "capacity: {'*': {cores: 4}}\n",
+        "parameters: {max_moves_per_hour: 3}\n",
+        "strategy: transfer\n",
+    )
+    assert len({plain, *map(digest, decide)}) == 1 + len(decide)

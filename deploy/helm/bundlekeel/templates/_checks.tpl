@@ -125,15 +125,22 @@
 {{- if and .serviceMonitor.enabled (not $.Values.deployment.enabled) -}}
 {{- fail "monitoring.serviceMonitor scrapes the Deployment, and deployment.enabled is false: enable monitoring.podMonitor instead" -}}
 {{- end -}}
-{{- range .prometheusRule.leaveOut -}}
+{{- range $key, $names := dict "leaveOut" .prometheusRule.leaveOut "changes" (keys .prometheusRule.changes) -}}
+{{- range $names -}}
 {{- if not (regexMatch (printf "(?m)alert: %s$" .) ($.Files.Get "files/alerts.yml")) -}}
-{{- fail (printf "monitoring.prometheusRule.leaveOut: there is no alert %s in deploy/prometheus/alerts.yml" .) -}}
+{{- fail (printf "monitoring.prometheusRule.%s: there is no alert %s in deploy/prometheus/alerts.yml" $key .) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
 
 {{- define "bundlekeel.checkNetwork" -}}
+{{- with .Values.service -}}
+{{- if and (or .loadBalancerClass .loadBalancerSourceRanges) (ne .type "LoadBalancer") -}}
+{{- fail (printf "service.loadBalancerClass and service.loadBalancerSourceRanges hold for no Service of type %s: set service.type to LoadBalancer" .type) -}}
+{{- end -}}
+{{- end -}}
 {{- if .Values.ingress.enabled -}}
 {{- if not .Values.ingress.hosts -}}
 {{- fail "ingress.hosts is empty: name the host by which browsers reach the page, [bundlekeel.example.com]" -}}

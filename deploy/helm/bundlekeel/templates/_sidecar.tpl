@@ -26,7 +26,7 @@ volumeMounts:
 {{- end }}
 
 {{- define "bundlekeel.hookEnv" -}}
-BUNDLEKEEL_WITHIN={{ int .Values.sidecar.drain.withinSeconds }} BUNDLEKEEL_WARM={{ .Values.sidecar.drain.warm }} BUNDLEKEEL_BROKER_PORT={{ int .Values.sidecar.drain.brokerPort }} BUNDLEKEEL_LOG=/proc/1/fd/2
+BUNDLEKEEL_WITHIN={{ int .Values.sidecar.drain.withinSeconds }} BUNDLEKEEL_WARM={{ .Values.sidecar.drain.warm }} BUNDLEKEEL_BROKER_PORT={{ int .Values.sidecar.drain.brokerPort }}
 {{- if .Values.api.auth.existingSecret }} BUNDLEKEEL_TOKEN_FILE=/opt/bundlekeel-auth/operator{{ end }}
 {{- if .Values.api.tls.existingSecret }} BUNDLEKEEL_TLS_CA=/opt/bundlekeel-auth/ca.crt{{ end }}
 {{- end }}
@@ -84,5 +84,5 @@ patches:
         value:
           preStop:
             exec:
-              command: [sh, -c, "{{ include "bundlekeel.hookEnv" . }} exec python3 /opt/bundlekeel-hook/broker_hook.py drain"]
+              command: [sh, -c, "{{ include "bundlekeel.hookEnv" . }} BUNDLEKEEL_LOG=/proc/1/fd/2 exec python3 /opt/bundlekeel-hook/broker_hook.py drain"]
 {{- end }}

@@ -108,13 +108,16 @@ class ZkCoordination:
     # --- seats ---------------------------------------------------------------------------------------------
 
     async def take_seat(self, member: Member, *, seats: int) -> Member | None:
-        """Occupy the lowest free seat, or keep the one this session has. StoreError."""
+        """Occupy the lowest free seat, or keep the one this session has, with the member as it is now. StoreError."""
         await self._layout.ensure()
         taken = await self._seat_nodes()
         session = self._client.session_id
-        for number, (_, stat) in sorted(taken.items()):
+        for number, (data, stat) in sorted(taken.items()):
             if stat.ephemeral_owner == session:
-                return replace(member, seat=number)
+                kept = replace(member, seat=number)
+                if _encode(kept) != data:
+                    await self._client.set(self._seat_path(number), _encode(kept), version=-1)
+                return kept
         for number in range(seats):
             if number in taken:
                 continue

@@ -26,6 +26,22 @@ STREAM_SECONDS = 100.0
 LOOK_SECONDS = 0.5
 HEARTBEAT_SECONDS = 10.0
 
+_STREAM = f"""Server-sent events: `change` with marks as JSON at the beginning and whenever one of them differs, the
+comment `: still here` after {HEARTBEAT_SECONDS:.0f} s without a change, `end` with `{{}}` before the stream ends"""
+# As FastAPI documents streams; OpenAPI has the word from 3.2 on.
+_EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"type": "string", "enum": ["change", "end"]},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"anyOf": [{"$ref": "#/components/schemas/Marks"}, {"const": {}}]},
+        },
+    },
+}
+
 router = router_for("viewer", responses=PROBLEMS)
 
 
@@ -80,9 +96,10 @@ class EventStreams:
     "/events",
     tags=["cluster"],
     response_class=StreamingResponse,
-    responses={200: {"description": "server-sent events", "content": {"text/event-stream": {}}}},
+    response_model=Marks,
+    responses={200: {"description": _STREAM, "content": {"text/event-stream": {"itemSchema": _EVENT}}}},
 )
-async def events(service: Backend, request: Request) -> Response:
+async def follow_events(service: Backend, request: Request) -> Response:
     """A stream of server-sent events: `change` with marks of what changed, for at most 100 s; then ask again."""
     streams: EventStreams = request.app.state.streams
     if streams.full:

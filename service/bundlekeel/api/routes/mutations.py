@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import Response
+from typing import Annotated
+
+from fastapi import Depends, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
+from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
-from bundlekeel.api.reply import Backend, reply
+from bundlekeel.api.reply import ACCEPTED, Backend, accepted, reply
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND
 from bundlekeel.daemon.answers.picture import ModeView, PauseView, Resumed
 from bundlekeel.daemon.answers.plans import Submitted
@@ -22,24 +26,43 @@ REFUSALS = documented(
 
 PLAN_CHANGED = documented({409: "the inputs changed since the plan was made; `difference` says what"})
 
+
+async def reason_given(
+    request: Request,
+    body: schemas.ReasonBody | None = None,
+    reason: Annotated[schemas.Reason | None, Query(description="why, in place of a body")] = None,
+) -> schemas.ReasonBody:
+    """Of a `DELETE`: in its body, or, as some clients and proxies know no body there, in its query."""
+    if body is None and reason is None:
+        fault = {"type": "missing", "loc": ("query", "reason"), "msg": "", "input": None}
+        raise RequestValidationError([fault])
+    asks = request.scope.get(PRINCIPAL)
+    return body or schemas.ReasonBody(reason=str(reason), **({} if asks is None else {"by": asks.name}))
+
+
+Reasoned = Annotated[schemas.ReasonBody, Depends(reason_given)]
+
 router = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSALS, tags=["mutations"])
 admin = router_for("admin", changes=True, responses=BODY_PROBLEMS | REFUSALS, tags=["mutations"])
 
 
-@router.post("/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND | PLAN_CHANGED)
-async def execute(service: Backend, hash: schemas.PlanHash, body: schemas.ReasonBody) -> Response:
+@router.post(
+    "/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND | PLAN_CHANGED | ACCEPTED
+)
+async def execute_plan(service: Backend, hash: schemas.PlanHash, body: schemas.ReasonBody) -> Response:
     """Carry out exactly that plan, on the leader. 409 when planned anew it would be another one."""
-    return reply(await service.execute(hash, reason=body.reason, by=body.by), status=202)
+    left = await service.execute(hash, reason=body.reason, by=body.by)
+    return accepted(left, left.task)
 
 
 @router.post("/pause", response_model=PauseView)
-async def pause(service: Backend, body: schemas.PauseBody) -> Response:
+async def pause_cluster(service: Backend, body: schemas.PauseBody) -> Response:
     """Stop acting everywhere, at once."""
     return reply(await service.pause(reason=body.reason, by=body.by, seconds=body.seconds))
 
 
 @router.post("/resume", response_model=Resumed)
-async def resume(service: Backend, body: schemas.ReasonBody) -> Response:
+async def resume_cluster(service: Backend, body: schemas.ReasonBody) -> Response:
     """End a pause."""
     return reply(await service.resume(reason=body.reason, by=body.by))
 

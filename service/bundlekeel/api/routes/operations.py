@@ -14,8 +14,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
-from bundlekeel.api.reply import Backend, reply
-from bundlekeel.api.routes.mutations import REFUSALS
+from bundlekeel.api.reply import ACCEPTED, Backend, accepted, reply
+from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.operations import (
@@ -154,55 +154,55 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 
 
 @reads.get("/operations", response_model=OperationsView)
-async def operations(service: Backend) -> Response:
+async def list_operations(service: Backend) -> Response:
     """Drains with their progress, cordons, warms, pins, exclusions and pauses; every replica answers alike."""
     return reply(service.requests.operations())
 
 
 @reads.get("/tasks/{task}", response_model=TaskView, responses=NOT_FOUND)
-async def task(service: Backend, task: schemas.TaskId) -> Response:
+async def get_task(service: Backend, task: schemas.TaskId) -> Response:
     """One task, and how far it is: `waiting` until the leader takes it. After 10 minutes it is too old for that."""
     return reply(await service.requests.task(task))
 
 
 @reads.get("/reviews", response_model=list[ReviewView])
-async def reviews(service: Backend) -> Response:
+async def list_reviews(service: Backend) -> Response:
     """What is, or was, to be approved, oldest first."""
     return reply(await service.requests.reviews())
 
 
 @changes.post("/brokers/{broker}/drain", response_model=RelocationView, responses=LAST_BROKER)
-async def drain(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
+async def drain_broker(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
     """Empty a broker and keep it empty until it is uncordoned."""
     return reply(await service.requests.drain(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
 @changes.post("/brokers/{broker}/warm", response_model=RelocationView, responses=CLOSED)
-async def warm(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
+async def warm_broker(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
     """Fill a new or restarted broker, gently, until it carries its share."""
     return reply(await service.requests.warm(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
 @changes.post("/brokers/{broker}/cordon", response_model=CordonedView, responses=LAST_BROKER)
-async def cordon(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
+async def cordon_broker(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
     """Stop moving bundles to a broker. Brokers still place bundles on it."""
     return reply(await service.requests.cordon(broker, reason=body.reason, by=body.by))
 
 
 @changes.post("/brokers/{broker}/uncordon", response_model=UncordonedView)
-async def uncordon(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
+async def uncordon_broker(service: Backend, broker: schemas.BrokerId, body: schemas.ReasonBody) -> Response:
     """End cordon, drain and warm of a broker."""
     return reply(await service.requests.uncordon(broker, reason=body.reason, by=body.by))
 
 
 @changes.post("/bundles/{bundle:path}/transfer", response_model=ManualMoveView)
-async def transfer(service: Backend, bundle: schemas.BundleOrTopic, body: TransferBody) -> Response:
+async def transfer_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: TransferBody) -> Response:
     """Move a bundle, or the bundle of a topic, to a broker."""
     return reply(await service.requests.manual_move("transfer", bundle, to=body.to, **body.asked()))
 
 
 @changes.post("/bundles/{bundle:path}/unload", response_model=ManualMoveView)
-async def unload(service: Backend, bundle: schemas.BundleOrTopic, body: ManualMoveBody) -> Response:
+async def unload_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: ManualMoveBody) -> Response:
     """Move a bundle, or the bundle of a topic, to the broker with most room."""
     return reply(await service.requests.manual_move("unload", bundle, **body.asked()))
 
@@ -214,34 +214,34 @@ async def unload_namespace(service: Backend, namespace: Namespace, body: ManualM
 
 
 @changes.post("/bundles/{bundle:path}/split", response_model=ManualMoveView)
-async def split(service: Backend, bundle: schemas.BundleOrTopic, body: SplitBody) -> Response:
+async def split_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: SplitBody) -> Response:
     """Divide a bundle, the bundle of a topic, or the largest by load (TENANT/NAMESPACE/LARGEST), at its owner."""
     options = SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload)
     return reply(await service.requests.manual_move("split", bundle, options=options, **body.asked()))
 
 
 @changes.put("/pins/{bundle:path}", response_model=PinnedView)
-async def pin(service: Backend, bundle: schemas.BundleOrTopic, body: LastingBody) -> Response:
+async def pin_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: LastingBody) -> Response:
     """Keep a bundle, or the bundle of a topic, where it is."""
     return reply(await service.requests.pin(bundle, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/pins/{bundle:path}", response_model=UnpinnedView)
-async def unpin(service: Backend, bundle: schemas.BundleOrTopic, body: schemas.ReasonBody) -> Response:
+async def unpin_bundle(service: Backend, bundle: schemas.BundleOrTopic, given: Reasoned) -> Response:
     """End a pin."""
-    return reply(await service.requests.unpin(bundle, reason=body.reason, by=body.by))
+    return reply(await service.requests.unpin(bundle, reason=given.reason, by=given.by))
 
 
 @changes.put("/exclusions/{pattern:path}", response_model=ExcludedView)
-async def exclude(service: Backend, pattern: Pattern, body: LastingBody) -> Response:
+async def set_exclusion(service: Backend, pattern: Pattern, body: LastingBody) -> Response:
     """Leave alone what matches `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER` (with `*` and `?`)."""
     return reply(await service.requests.exclude(pattern, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/exclusions/{pattern:path}", response_model=IncludedView)
-async def include(service: Backend, pattern: Pattern, body: schemas.ReasonBody) -> Response:
+async def delete_exclusion(service: Backend, pattern: Pattern, given: Reasoned) -> Response:
     """End an exclusion."""
-    return reply(await service.requests.include(pattern, reason=body.reason, by=body.by))
+    return reply(await service.requests.include(pattern, reason=given.reason, by=given.by))
 
 
 @changes.put("/pauses/{scope:path}", response_model=PausedScopeView)
@@ -251,31 +251,31 @@ async def pause_scope(service: Backend, scope: Scope, body: LastingBody) -> Resp
 
 
 @changes.delete("/pauses/{scope:path}", response_model=ResumedScopeView)
-async def resume_scope(service: Backend, scope: Scope, body: schemas.ReasonBody) -> Response:
+async def resume_scope(service: Backend, scope: Scope, given: Reasoned) -> Response:
     """End the pause of one scope."""
-    return reply(await service.requests.resume_scope(scope, reason=body.reason, by=body.by))
+    return reply(await service.requests.resume_scope(scope, reason=given.reason, by=given.by))
 
 
-@changes.post("/tasks/{task}/stop", response_model=Stopping, status_code=202)
-async def stop(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody) -> Response:
+@changes.post("/tasks/{task}/stop", response_model=Stopping, status_code=202, responses=ACCEPTED)
+async def stop_task(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody) -> Response:
     """Begin no further move of a task; those under way end."""
-    return reply(await service.requests.stop(task, reason=body.reason, by=body.by), status=202)
+    return accepted(await service.requests.stop(task, reason=body.reason, by=body.by), task)
 
 
 @changes.post("/reviews/{id}/approve", response_model=ReviewView)
-async def approve(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
+async def approve_review(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
     """Approve what another person proposed: it is carried out."""
     return reply(await service.requests.approve(id, reason=body.reason, by=body.by))
 
 
 @changes.post("/reviews/{id}/discard", response_model=ReviewView)
-async def discard(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
+async def discard_review(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
     """Discard what somebody proposed: it is not carried out."""
     return reply(await service.requests.discard(id, reason=body.reason, by=body.by))
 
 
 @reads.get("/thresholds", response_model=ThresholdsView)
-async def thresholds(service: Backend) -> Response:
+async def get_thresholds(service: Backend) -> Response:
     """The newest proposal, its difference to what is in force, what speaks against it, and what is adopted."""
     return reply(service.thresholds.view())
 

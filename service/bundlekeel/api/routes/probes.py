@@ -14,16 +14,24 @@ from bundlekeel.daemon.answers.picture import Check
 router = router_for(
     ANYBODY, tags=["probes"], responses={503: {"description": "a check fails", "content": {"text/plain": {}}}}
 )
+# In the document alone: a probe takes whatever is in its query, and is never refused for it.
+_VERBOSE = {
+    "name": "verbose",
+    "in": "query",
+    "required": False,
+    "description": "also list the checks that pass; it needs no value, `false` and `0` mean no",
+    "schema": {"type": "string"},
+}
 
 
-@router.get("/livez", response_class=PlainTextResponse)
-async def livez(service: Backend, request: Request) -> Response:
+@router.get("/livez", response_class=PlainTextResponse, openapi_extra={"parameters": [_VERBOSE]})
+async def get_livez(service: Backend, request: Request) -> Response:
     """Whether this process runs its cycles; `?verbose` lists the checks."""
     return _probe(service.live(), request)
 
 
-@router.get("/readyz", response_class=PlainTextResponse)
-async def readyz(service: Backend, request: Request) -> Response:
+@router.get("/readyz", response_class=PlainTextResponse, openapi_extra={"parameters": [_VERBOSE]})
+async def get_readyz(service: Backend, request: Request) -> Response:
     """Whether it can do its work now; `?verbose` lists the checks."""
     return _probe(service.ready(), request)
 
@@ -42,7 +50,7 @@ def _line(check: Check) -> str:
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses={503: {"description": "too busy"}})
-async def metrics(service: Backend, request: Request) -> Response:
+async def get_metrics(service: Backend, request: Request) -> Response:
     """Prometheus or OpenMetrics text, as `Accept` asks."""
     body, content_type = service.render_metrics(request.headers.get("accept", ""))
     return Response(body, headers={"Content-Type": content_type})

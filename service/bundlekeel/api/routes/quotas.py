@@ -5,19 +5,27 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Path, Response
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.reply import Backend, reply
-from bundlekeel.api.routes.mutations import REFUSALS
+from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
+from bundlekeel.settings.quotas import parse_size
 
 Named = Annotated[str, Path(min_length=1, max_length=128, description="the name of a quota group", examples=["acme"])]
 GroupOrTopic = Annotated[schemas.InPath, Path(description="a group, or a topic", examples=["acme"])]
-Limit = Annotated[float | None, Field(strict=True, description="a second, over all brokers; absent: no limit")]
+_RATE = "a second, over all brokers; absent: no limit"
+Limit = Annotated[float | None, Field(strict=True, description=_RATE)]
+ByteLimit = Annotated[
+    float | None,
+    BeforeValidator(parse_size, json_schema_input_type=float | str | None),
+    Field(description=f"bytes {_RATE}. Also as text with a unit: 500kB, 10MB, 1MiB"),
+]
 
 
 class GroupBody(schemas.ReasonBody):
@@ -27,9 +35,9 @@ class GroupBody(schemas.ReasonBody):
         max_length=1000, description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed", examples=[["t:acme"]]
     )
     publish_messages: Limit = None
-    publish_bytes: Annotated[Limit, Field(examples=[50_000_000])] = None
+    publish_bytes: Annotated[ByteLimit, Field(examples=[50_000_000])] = None
     dispatch_messages: Limit = None
-    dispatch_bytes: Limit = None
+    dispatch_bytes: ByteLimit = None
 
     def group(self, name: str) -> QuotaGroup:
         """In the words of the core."""
@@ -47,19 +55,19 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 
 
 @reads.get("/quotas", response_model=QuotasView)
-async def quotas(service: Backend) -> Response:
+async def list_quotas(service: Backend) -> Response:
     """Quota groups, what they pass of what they may, and how enforcing them goes; every replica answers alike."""
     return reply(await service.quotas.view())
 
 
 @reads.get("/quotas/{name:path}/why", response_model=QuotaWhyView, responses=NOT_FOUND)
-async def why_quota(service: Backend, name: GroupOrTopic, here: schemas.Here = False) -> Response:
+async def explain_quota(service: Backend, name: GroupOrTopic, here: schemas.Here = False) -> Response:
     """Why a group, or a topic of one, passes what it passes. The leader knows all topics and is asked (`here`: not)."""
     return reply(await service.quotas.why(name, here=here))
 
 
 @reads.get("/quotas/{name}", response_model=GroupDetailView, responses=NOT_FOUND)
-async def quota(service: Backend, name: Named) -> Response:
+async def get_quota(service: Backend, name: Named) -> Response:
     """One group with its busiest topics."""
     return reply(await service.quotas.group(name))
 
@@ -67,16 +75,29 @@ async def quota(service: Backend, name: Named) -> Response:
 @changes.put("/quotas/{name}", response_model=GroupSetView)
 async def set_quota(service: Backend, name: Named, body: GroupBody) -> Response:
     """Set a group, a new one or over the one of the settings file."""
-    return reply(await service.quotas.put(body.group(name), reason=body.reason, by=body.by))
+    try:
+        return reply(await service.quotas.put(body.group(name), reason=body.reason, by=body.by))
+    except ConfigError as error:
+        raise _as_requested(error, name) from None
+
+
+def _as_requested(error: ConfigError, name: str) -> ConfigError:
+    """With the field as the request has it, where it is the one of the settings file."""
+    group = f"quotas.groups.{name}"
+    field = error.field.removeprefix(f"{group}.")
+    if field == group:
+        field = "name" if error.value == name else "body"
+    said = str(error).replace(error.field, field, 1)
+    return ConfigError(said, field=field, value=error.value, allowed=error.allowed)
 
 
 @changes.delete("/quotas/{name}", response_model=GroupRemoved)
-async def remove_quota(service: Backend, name: Named, body: schemas.ReasonBody) -> Response:
+async def delete_quota(service: Backend, name: Named, given: Reasoned) -> Response:
     """Take a group out of force; its topics get back what was there before."""
-    return reply(await service.quotas.remove(name, reason=body.reason, by=body.by))
+    return reply(await service.quotas.remove(name, reason=given.reason, by=given.by))
 
 
 @changes.delete("/quotas/{name}/override", response_model=GroupSetView)
-async def reset_quota(service: Backend, name: Named, body: schemas.ReasonBody) -> Response:
+async def reset_quota(service: Backend, name: Named, given: Reasoned) -> Response:
     """Drop what was set or removed over a group of the settings file: what the file says holds again."""
-    return reply(await service.quotas.reset(name, reason=body.reason, by=body.by))
+    return reply(await service.quotas.reset(name, reason=given.reason, by=given.by))

@@ -10,7 +10,7 @@ from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
-from bundlekeel.api.reply import Backend, reply
+from bundlekeel.api.reply import PAGED, Backend, before, page, reply
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 from bundlekeel.daemon.answers.picture import (
@@ -58,9 +58,22 @@ NOT_FOUND = documented({404: "not known here"})
 NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="at most this many")]
+After = Annotated[str, Query(max_length=4096, description="the last bundle of the page before")]
+AfterFinding = Annotated[
+    str,
+    Query(
+        max_length=8192,
+        description="the last finding of the page before: code, bundle and brokers, with a space between them",
+    ),
+]
 
-SinceMs = Annotated[int, Query(ge=0, description="wall ms; 0: as far back as there are records")]
-UntilMs = Annotated[int, Query(ge=0, description="wall ms; 0: until now")]
+SinceMs = Annotated[
+    int,
+    Query(
+        ge=0, description="the first millisecond (wall clock) that is asked for; 0: as far back as there are records"
+    ),
+]
+UntilMs = Annotated[int, Query(ge=0, description="the last millisecond (wall clock) that is asked for; 0: until now")]
 
 router = router_for("viewer", responses=PROBLEMS)
 # They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be
@@ -70,13 +83,13 @@ channels = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["cha
 
 
 @router.get("/state", response_model=State, tags=["cluster"])
-async def state(service: Backend) -> Response:
+async def get_state(service: Backend) -> Response:
     """Who leads, in which mode, how the last cycle went."""
     return reply(service.state())
 
 
 @router.get("/whoami", response_model=WhoAmI, tags=["cluster"])
-async def whoami(service: Backend, request: Request) -> Response:
+async def get_whoami(service: Backend, request: Request) -> Response:
     """Which sidecar answers, who you are to it, and whether this address takes your mutations."""
     known = service.state()
     you = request.scope.get(PRINCIPAL) or Principal("", request.app.state.role_without_credentials)
@@ -93,60 +106,68 @@ async def whoami(service: Backend, request: Request) -> Response:
 
 
 @router.get("/brokers", response_model=list[BrokerView], tags=["cluster"])
-async def brokers(service: Backend) -> Response:
+async def list_brokers(service: Backend) -> Response:
     """Every registered broker with its load, averages, preallocated bundles and verdict."""
     return reply(service.brokers())
 
 
 @router.get("/brokers/{broker}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
-async def why_broker(service: Backend, broker: schemas.BrokerId) -> Response:
+async def explain_broker(service: Backend, broker: schemas.BrokerId) -> Response:
     """Why this broker is, or is not, relieved or filled."""
     return reply(await service.why(broker))
 
 
-@router.get("/bundles", response_model=list[BundleView], responses=NOT_FOUND, tags=["cluster"])
-async def bundles(
+@router.get("/bundles", response_model=list[BundleView], responses=NOT_FOUND | PAGED, tags=["cluster"])
+async def list_bundles(
     service: Backend,
+    request: Request,
     broker: schemas.OfBroker = None,
     namespace: schemas.OfNamespace = None,
+    after: After = "",
     limit: Annotated[int, Query(ge=1, le=1_000_000, description="at most this many")] = 1000,
 ) -> Response:
     """Bundles by short-term throughput, largest first."""
-    return reply(service.bundles(broker=broker, namespace=namespace, limit=limit))
+    rows = service.bundles(broker=broker, namespace=namespace, after=after, limit=limit)
+    return page(request, rows, limit, lambda: {"after": rows[-1].bundle})
 
 
 @router.get("/bundles/{bundle:path}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
-async def why_bundle(service: Backend, bundle: schemas.BundleOrTopic) -> Response:
+async def explain_bundle(service: Backend, bundle: schemas.BundleOrTopic) -> Response:
     """Why this bundle (or the bundle of this topic) stays, or moved."""
     return reply(await service.why(bundle))
 
 
-@router.get("/verdicts", response_model=list[CycleVerdict], tags=["reasons"])
-async def verdicts(service: Backend, limit: Limit = 20, since_ms: SinceMs = 0, until_ms: UntilMs = 0) -> Response:
+@router.get("/verdicts", response_model=list[CycleVerdict], responses=PAGED, tags=["reasons"])
+async def list_verdicts(
+    service: Backend, request: Request, limit: Limit = 20, since_ms: SinceMs = 0, until_ms: UntilMs = 0
+) -> Response:
     """Verdicts of the last cycles, of that time if one is given, newest last."""
-    return reply(await service.verdicts(limit, Period(since_ms=since_ms, until_ms=until_ms)))
+    rows = await service.verdicts(limit, Period(since_ms=since_ms, until_ms=until_ms))
+    return page(request, rows, limit, lambda: before(rows[0].wall_ms, rows[-1].wall_ms))
 
 
-@router.get("/journal", response_model=list[JournalRecord], tags=["reasons"])
-async def journal(
+@router.get("/journal", response_model=list[JournalRecord], responses=PAGED, tags=["reasons"])
+async def list_journal(
     service: Backend,
+    request: Request,
     limit: Limit = 100,
     kind: Annotated[JournalKind | None, Query(description="only records of this kind")] = None,
     since_ms: SinceMs = 0,
     until_ms: UntilMs = 0,
 ) -> Response:
     """What was done, in that time if one is given, newest last."""
-    return reply(await service.journal(limit, kind, Period(since_ms=since_ms, until_ms=until_ms)))
+    rows = await service.journal(limit, kind, Period(since_ms=since_ms, until_ms=until_ms))
+    return page(request, rows, limit, lambda: before(rows[0]["wall_ms"], rows[-1]["wall_ms"]))
 
 
 @router.get("/summary", response_model=SummaryView, tags=["reasons"])
-async def summary(service: Backend, since_ms: SinceMs = 0, until_ms: UntilMs = 0) -> Response:
+async def get_summary(service: Backend, since_ms: SinceMs = 0, until_ms: UntilMs = 0) -> Response:
     """What happened in that time, in figures: moves and what they did, refusals, overloads, what people did."""
     return reply(await service.summary(Period(since_ms=since_ms, until_ms=until_ms)))
 
 
 @router.get("/settings", response_model=list[Setting], tags=["cluster"])
-async def settings(service: Backend) -> Response:
+async def list_settings(service: Backend) -> Response:
     """Effective settings with their origin; secrets hidden."""
     return reply(service.settings())
 
@@ -158,25 +179,25 @@ async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> R
 
 
 @router.get("/plans", response_model=list[PlanSummary], tags=["plans"])
-async def plans(service: Backend) -> Response:
+async def list_plans(service: Backend) -> Response:
     """Plans made lately, newest last."""
     return reply(service.plans())
 
 
 @router.get("/plans/{hash}", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
-async def plan(service: Backend, hash: schemas.PlanHash, here: schemas.Here = False) -> Response:
+async def get_plan(service: Backend, hash: schemas.PlanHash, here: schemas.Here = False) -> Response:
     """A plan made earlier by any sidecar (`here`: by this one alone); it is kept for 15 minutes."""
     return reply(await service.plan(hash, here=here))
 
 
 @router.get("/tasks", response_model=list[TaskView], tags=["operations"])
-async def tasks(service: Backend) -> Response:
+async def list_tasks(service: Backend) -> Response:
     """Executions asked for, and how far they are; last those that wait for the leader (`waiting`)."""
     return reply(await service.tasks())
 
 
 @router.get("/where", response_model=list[Place], responses=NOT_FOUND, tags=["cluster"])
-async def where(
+async def find_owners(
     service: Backend,
     name: Annotated[
         str,
@@ -189,7 +210,7 @@ async def where(
 
 
 @dry_runs.post("/assignments", response_model=list[AssignmentView], responses=NOT_FOUND, tags=["plans"])
-async def assignments(service: Backend, body: schemas.AssignmentBody) -> Response:
+async def preview_assignments(service: Backend, body: schemas.AssignmentBody) -> Response:
     """Where bundles would be placed if no broker owned them, step by step. Dry: no broker is asked, nothing
     assigned.
     """
@@ -197,13 +218,13 @@ async def assignments(service: Backend, body: schemas.AssignmentBody) -> Respons
 
 
 @router.get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request) -> Response:
+async def get_openapi(request: Request) -> Response:
     """The OpenAPI document of this address."""
     return reply(request.app.openapi())
 
 
 @router.get("/doctor", response_model=list[Check], tags=["cluster"])
-async def doctor(
+async def run_doctor(
     service: Backend,
     for_act: Annotated[bool, Query(description="also what must hold before the sidecars act")] = False,
 ) -> Response:
@@ -212,7 +233,7 @@ async def doctor(
 
 
 @router.get("/overview", response_model=OverviewView, tags=["cluster"])
-async def overview(
+async def get_overview(
     service: Backend, largest: Annotated[int, Query(ge=1, le=1000, description="bundles of each broker")] = 20
 ) -> Response:
     """The cluster in few rows: of each broker its largest bundles, and what all others of it add up to."""
@@ -223,26 +244,34 @@ async def overview(
 
 
 @channels.get("/channel", response_model=ChannelSummary)
-async def channel(service: Backend) -> Response:
+async def get_channel(service: Backend) -> Response:
     """The ownership channel of the extensible load manager: variant, health, bundles by state, findings by code."""
     return reply(service.channel())
 
 
-@channels.get("/channel/bundles", response_model=list[UnitView])
-async def channel_bundles(
+@channels.get("/channel/bundles", response_model=list[UnitView], responses=PAGED)
+async def list_channel_bundles(
     service: Backend,
+    request: Request,
     state: Annotated[UnitState | None, Query(description="only those in this state")] = None,
     broker: schemas.OfBroker = None,
     namespace: schemas.OfNamespace = None,
-    after: Annotated[str, Query(max_length=4096, description="the last bundle of the page before")] = "",
+    after: After = "",
     limit: Limit = 1000,
 ) -> Response:
-    """Entries of the ownership channel by bundle name; a full page may be followed by another."""
-    found = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
-    return reply(found)
+    """Entries of the ownership channel by bundle name."""
+    rows = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
+    return page(request, rows, limit, lambda: {"after": rows[-1].bundle})
 
 
-@channels.get("/channel/findings", response_model=list[FindingView])
-async def channel_findings(service: Backend, limit: Limit = 1000) -> Response:
+@channels.get("/channel/findings", response_model=list[FindingView], responses=PAGED)
+async def list_channel_findings(
+    service: Backend, request: Request, after: AfterFinding = "", limit: Limit = 1000
+) -> Response:
     """Findings in the ownership channel: since when, until when brokers should repair them, and how to fix them."""
-    return reply(service.channel_findings()[:limit])
+
+    def place(row: FindingView) -> str:
+        return " ".join((row.code, row.bundle, *row.brokers))
+
+    rows = [row for row in sorted(service.channel_findings(), key=place) if place(row) > after][:limit]
+    return page(request, rows, limit, lambda: {"after": place(rows[-1])})

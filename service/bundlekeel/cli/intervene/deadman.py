@@ -52,10 +52,10 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     ) -> None:
         """Restore what `takeover` found when no sidecar has completed a cycle for too long. Needs no running sidecar.
 
-        Looks once and ends, for a CronJob or a timer; with --every it runs until it is stopped. Exit codes: 0 alive, or
-        nothing is taken over; 1 dead: `state` of -o json is `restored`, `incomplete` (not on every broker: run it
-        again) or, of a dry run, `dead`; 3 the store, its documents or the brokers could not be read, and nothing was
-        done.
+        Looks once and ends, for a CronJob or a timer; with --every it runs until SIGTERM, and ends with 0. Exit codes:
+        0 alive, or nothing is taken over; 1 dead: `state` of -o json is `restored`, `incomplete` (not on every broker:
+        run it again) or, of a dry run, `dead`; 3 the store, its documents or the brokers could not be read, and nothing
+        was done.
         """
         settings = load_settings(config)
         limit, watch = _limit(settings, after), seconds_of("--confirm", confirm, least=0)
@@ -90,7 +90,15 @@ def _for_ever(look: Callable[[], Json], pause: float, output: Output) -> None:
         except BundlekeelError as error:
             said = ""
             typer.echo(f"error: {as_cli_error(error)}", err=True)
-        time.sleep(pause)
+        _rest(pause)
+
+
+def _rest(seconds: float) -> None:
+    """Sleep. SIGTERM meanwhile is how the program is stopped: exit code 0, as of a sidecar."""
+    try:
+        time.sleep(seconds)
+    except SystemExit:
+        raise typer.Exit(OK) from None
 
 
 def story(answer: Json, layout: TableLayout) -> RenderableType:

@@ -33,7 +33,10 @@ WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is over.
 def transfer(  # noqa: PLR0913, PLR0917 - the options of one command
     session: Session,
     name: NameArgument,
-    to: Annotated[str, typer.Option("--to", help="The broker it is to go to.", autocompletion=completion.brokers)],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="BROKER", help="The broker it is to go to.", autocompletion=completion.brokers),
+    ],
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
     override_cool_down: OverrideOption = False,

@@ -13,7 +13,13 @@ from bundlekeel.cli import units
 from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.cli.tables import coded, split_name
 from bundlekeel.core.model.codes import LASTING, Code, explain, overridable
-from bundlekeel.daemon.answers.operations import DrainView, OperationsView, ResumedScopeView
+from bundlekeel.daemon.answers.operations import (
+    DrainView,
+    ExclusionView,
+    OperationsView,
+    PinView,
+    ResumedScopeView,
+)
 from bundlekeel.daemon.answers.picture import Resumed, State
 from bundlekeel.daemon.answers.plans import (
     ManualMoveView,
@@ -180,8 +186,8 @@ def operations(answer: OperationsView, _: TableLayout) -> RenderableType:
         lines.insert(0, Text(nothing_moves(answer.held, answer.held_explanation), style="yellow"))
     for word, requests in (("cordoned", answer.cordons), ("warmed", answer.warms)):
         lines += [Text(f"{row.broker}: {word} by {row.by}: {row.reason}") for row in requests]
-    lines += [Text(f"{row.bundle}: pinned {_until(row.until_ms)}") for row in answer.pins]
-    lines += [Text(f"{row.pattern}: excluded {_until(row.until_ms)}") for row in answer.exclusions]
+    lines += [Text(f"{row.bundle}: pinned {_until(row.until_ms)}{_by(row)}") for row in answer.pins]
+    lines += [Text(f"{row.pattern}: excluded {_until(row.until_ms)}{_by(row)}") for row in answer.exclusions]
     for row in answer.pauses:
         paused = f"{row.scope or 'everything'}: paused {_until(row.until_ms, 'until resumed')}"
         lines.append(Text(f"{paused} by {row.by}: {row.reason}", style="yellow"))
@@ -193,6 +199,11 @@ def resumed(answer: Resumed | ResumedScopeView, _: TableLayout) -> RenderableTyp
     """What is no longer paused."""
     scope = answer.scope if isinstance(answer, ResumedScopeView) else "everything"
     return Text(f"{scope}: resumed by {answer.by}: {answer.reason}")
+
+
+def _by(row: PinView | ExclusionView) -> str:
+    """Who asked, and why; an earlier release did not store it."""
+    return f" by {row.by}: {row.reason}" if row.by else ""
 
 
 def _until(until_ms: int, ever: str = "for good") -> str:

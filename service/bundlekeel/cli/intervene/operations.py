@@ -61,6 +61,8 @@ def pause(
     """Stop all changes to the cluster at once, whichever sidecar leads; with --scope: only in that scope."""
     method, path = ("POST", "pause") if scope is None else ("PUT", f"pauses/{path_part(scope)}")
     _tell(session, method, path, reason, by, seconds=_seconds(duration))
+    if scope is None:
+        _warn_of_takeover(session)
 
 
 @connected_once
@@ -113,6 +115,16 @@ def mode(
         session.tell(answer, lambda *_: tables.mode(state))
         return
     _tell(session, "PUT", "mode", reason, by, mode=mode)
+    if mode != "act":
+        _warn_of_takeover(session)
+
+
+def _warn_of_takeover(session: Session) -> None:
+    """With the balancer stopped, nothing sheds what the brokers leave to it."""
+    takeover = session.state().takeover
+    if takeover is not None and takeover.active:
+        back = "`bundlekeel handback` returns the shedding to the brokers"
+        typer.echo(f"warning: nobody sheds what is taken over, as long as this lasts; {back}", err=True)
 
 
 @connected

@@ -52,27 +52,48 @@ def check(
     file: Annotated[Path | None, typer.Argument(help="The settings file (YAML); or -c FILE.")] = None,
     config: ConfigOption = None,
     elsewhere: ElsewhereOption = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Check a settings file together with the environment. Exit code 2 and why, if it cannot be used.
 
-    Every wrong value is named; when there is none, what does not fit together.
+    Wrong values are named together. What does not fit together is looked for only when no value is wrong: run it again
+    until it says `ok`.
 
     Files of tokens and certificates that it names must exist. What is allowed but hardly meant gives a warning: a
     shedder and a placement that do not fit together, an API that everybody can read, a folder that does not exist.
+
+    `-o json`: `ok`, `problems` (message, origin, field, value and what is allowed, of each) and `warnings`.
     """
     if file is not None and "config" in typed_options(context):
         raise CliError(f"FILE {file} and -c {config} each name a settings file: give one of them", USAGE)
     if (path := file or config) is None:
         raise CliError("no settings file is named: give FILE, -c FILE or BUNDLEKEEL_CONFIG", USAGE)
-    loaded = load_settings(path, elsewhere=elsewhere)
-    settings = loaded.settings
-    folders = [] if elsewhere else folder_warnings(loaded)
-    for text in (*warnings_of(settings), *folders, *misnamed_variables(os.environ)):
-        typer.echo(f"warning: {text}", err=True)
-    loaded.demand_store()
-    if wrong := [] if elsewhere else loaded.file_problems():
-        raise ConfigErrors(wrong)
-    typer.echo("ok")
+    warnings: list[str] = []
+    wrong: ConfigError | None = None
+    try:
+        loaded = load_settings(path, elsewhere=elsewhere)
+        folders = [] if elsewhere else folder_warnings(loaded)
+        warnings += (*warnings_of(loaded.settings), *folders, *misnamed_variables(os.environ))
+        loaded.demand_store()
+        if missing := [] if elsewhere else loaded.file_problems():
+            raise ConfigErrors(missing)
+    except ConfigError as error:
+        wrong = error
+    if output in TABLES:
+        for text in warnings:
+            typer.echo(f"warning: {text}", err=True)
+        if wrong is not None:
+            raise wrong
+        typer.echo("ok")
+        return
+    problems = [] if wrong is None else getattr(wrong, "problems", (wrong,))
+    shown = [{"message": str(item), **{key: getattr(item, key) for key in _PROBLEM}} for item in problems]
+    dump({"ok": wrong is None, "problems": shown, "warnings": warnings}, output)
+    if wrong is not None:
+        raise typer.Exit(USAGE)
+
+
+_PROBLEM: Final = ("origin", "field", "value", "allowed")
 
 
 # Of `config init`, by the setting: the question, and the answer that leaves the setting at its default.
@@ -88,6 +109,9 @@ _QUESTIONS: Final = {
 @config_app.command()
 @guarded
 def init(
+    file: Annotated[
+        Path | None, typer.Argument(help="Where to write; without it bundlekeel.yaml. What exists is not overwritten.")
+    ] = None,
     cluster: Annotated[str | None, typer.Option(help="The brokers' clusterName.")] = None,
     metadata_store: Annotated[str | None, typer.Option(help="The brokers' metadataStoreUrl.")] = None,
     token_file: Annotated[str | None, typer.Option(help="File with a super-user's token.")] = None,
@@ -95,9 +119,7 @@ def init(
         str | None, typer.Option(metavar="GBIT", help="Network card of a broker, Gbit/s; 0: the brokers report it.")
     ] = None,
     api_host: Annotated[str | None, typer.Option(help="Address that the API listens on.")] = None,
-    file: Annotated[Path, typer.Option("--file", help="Where to write; an existing file is not overwritten.")] = Path(
-        "bundlekeel.yaml"
-    ),
+    option: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The same as FILE.")] = None,
     elsewhere: ElsewhereOption = False,
 ) -> None:
     """Write a settings file of few lines from five answers, in mode `recommend`: it changes nothing in the cluster.
@@ -106,6 +128,9 @@ def init(
     unless given.
     """
     given = dict(zip(_QUESTIONS, (cluster, metadata_store, token_file, nic_gbps, api_host), strict=True))
+    if file is not None and option is not None:
+        raise CliError(f"FILE {file} and --file {option} each name the file to write: give one of them", USAGE)
+    file = file or option or Path("bundlekeel.yaml")
     if file.exists():
         raise CliError(f"{file} exists already; another name: --file", USAGE)
     ask = cluster is None or metadata_store is None
@@ -142,6 +167,7 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
     if key[0] == "capacity":
         with suppress(ValueError):
             part = float(text)
+            part = int(part) if part.is_integer() else part
     for name in reversed(key):
         part = {name: part}
     try:

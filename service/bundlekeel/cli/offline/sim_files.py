@@ -14,8 +14,8 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.text_format import suggest
 from bundlekeel.settings.load import read_mapping
-from bundlekeel.settings.parameters import suggest
 from bundlekeel.sim.check import check
 from bundlekeel.sim.scenario import Scenario
 

@@ -17,12 +17,11 @@ import typer
 from bundlekeel.cli import completion
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.offline import sim_files
-from bundlekeel.cli.offline.simulate_html import page
+from bundlekeel.cli.offline.simulate_html import page, pairs_html
 from bundlekeel.cli.offline.simulate_report import (
     as_json,
     as_table,
     counts,
-    pairs_html,
     pairs_json,
     pairs_table,
 )

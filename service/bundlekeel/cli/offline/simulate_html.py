@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
 import numpy as np
 
 from bundlekeel import __version__
-from bundlekeel.cli.offline.simulate_report import COLUMNS, NEVER, counts, figure, grouped
+from bundlekeel.cli.offline.simulate_report import (
+    COLUMNS,
+    NEVER,
+    PAIRS_TITLE,
+    counts,
+    figure,
+    grouped,
+    other_values,
+    pair_rows,
+)
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.sim import page as html
 from bundlekeel.sim.measures import OVER
 from bundlekeel.sim.page import Axis
+from bundlekeel.sim.pairs import PROPERTIES
 from bundlekeel.sim.run import Run
 from bundlekeel.sim.scenario import Scenario
 
-WIDTH, HEIGHT = 720, 260
-LEFT, RIGHT, TOP, BOTTOM = 56, 26, 10, 48
+WIDTH, HEIGHT = 720, 270
+LEFT, RIGHT, TOP, BOTTOM = 64, 10, 18, 54
 # More brokers than this are shown as bands: single lines could not be told apart.
 MOST_LINES = 16
 MOST_POINTS = 240
@@ -28,8 +39,8 @@ _STYLE = """
 body { max-width: 1560px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 18px; }
 .scroll, .plots + p { margin-top: 14px; }
-th, td { white-space: nowrap; padding-right: 6px; }
-th { white-space: normal; vertical-align: bottom; min-width: 6ch; }
+th { vertical-align: bottom; } th, td { padding-right: 8px; } td b { white-space: nowrap; }
+.beside { color: var(--soft); }
 ul { margin: 10px 0 0; padding-left: 20px; color: var(--soft); }
 .limit { stroke: var(--bad); stroke-dasharray: 5 4; } .band { fill: var(--c0); opacity: .18; }
 .c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
@@ -39,7 +50,6 @@ ul { margin: 10px 0 0; padding-left: 20px; color: var(--soft); }
 .key .tick { width: 3px; height: 11px; background: var(--text); } .key .cut { width: 3px; height: 8px;
   background: var(--c1); } .key .rest { width: 3px; height: 6px; background: var(--soft); }
 .key svg { width: 22px; height: 6px; display: inline-block; vertical-align: 3px; } .later { stroke-dasharray: 6 3; }
-.key .one { display: inline-block; }
 .key .dash { width: 22px; border-top: 2px dashed var(--bad); vertical-align: 4px; }
 """
 _KEY = (
@@ -53,23 +63,35 @@ _KEY = (
 def page(runs: Sequence[Run], pairs: str = "", made: str = "") -> str:
     """The whole document. `pairs`: a table that goes first, as HTML; `made`: when and by which command."""
     found = grouped(runs)
-    failed = dict.fromkeys(run.contender.label for run in runs if counts(run) and run.failed)
-    links = " · ".join(f'<a href="#{escape(s.name)}">{escape(s.name)}</a>' for s, _ in found)
-    state = (
-        f'<b class="bad">not as expected: {escape(", ".join(failed))}</b>'
-        if failed
-        else '<b class="good">all as expected</b>'
-    )
+    names = [escape(scenario.name) for scenario, _ in found]
+    links = " · ".join(f'<a href="#{name}">{name}</a>' for name in names) if len(names) > 1 else ""
     glossary = "".join(f"<li><b>{escape(column.title)}</b>: {escape(column.why)}</li>" for column in COLUMNS)
     return html.page(
         "Bundlekeel simulation",
         _STYLE,
-        f"<p>{numbered(len(runs), 'run')} of {numbered(len(found), 'scenario')}, {state}. "
+        f"<p>{numbered(len(runs), 'run')} of {numbered(len(found), 'scenario')}. {_verdict(runs)} "
         f"Bundlekeel {escape(__version__)}. {escape(made)} "
-        f'What the <a href="#measures">measures</a> are stands at the end.</p>{pairs}'
+        f'<a href="#measures">What the measures mean</a>.</p>{pairs}'
         f"<p>{links}</p>{_KEY}{''.join(_section(scenario, rows) for scenario, rows in found)}"
         f'<section id="measures"><h2>Measures</h2><ul>{glossary}</ul></section>',
     )
+
+
+def _verdict(runs: Sequence[Run]) -> str:
+    """Whose expectations held, and that what others miss is no failure."""
+
+    def named(*, counted: bool, missed: bool) -> str:
+        found = (run for run in runs if counts(run) == counted and (run.failed or not missed))
+        # A label may have a comma of its own.
+        return escape(" · ".join(dict.fromkeys(run.contender.label for run in found)))
+
+    failed, beside = named(counted=True, missed=True), named(counted=False, missed=True)
+    said = (
+        f'<b class="bad">not as expected: {failed}</b>.'
+        if failed
+        else f'<b class="good">{named(counted=True, missed=False)}: all as expected</b>.'
+    )
+    return f"{said} To compare with: {beside}; what these miss is grey, and no failure." if beside else said
 
 
 def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> str:
@@ -82,8 +104,8 @@ def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> str:
     )
     about = " ".join(filter(None, (scenario.about, f"Source: {scenario.source}." if scenario.source else "")))
     return (
-        f'<section id="{escape(scenario.name)}"><h2>{escape(scenario.title)}</h2><p>{escape(about)}</p>'
-        f"<p>{_compared(rows)}</p>"
+        f'<section id="{escape(scenario.name)}"><h2>{escape(scenario.name)}: {escape(scenario.title)}</h2>'
+        f"<p>{escape(about)}</p><p>{_compared(rows)}</p>"
         f'<div class="plots">{plots}</div>{_legend(first)}{_figures(rows)}{_findings(rows)}</section>'
     )
 
@@ -95,35 +117,59 @@ def _compared(rows: list[tuple[str, list[Run]]]) -> str:
     )
     lines = []
     for label, runs in rows:
-        minute, given = figure(runs, balanced), {**runs[0].scenario.parameters, **runs[0].contender.parameters}
+        minute = figure(runs, balanced)
         when = "never balanced" if minute == NEVER else f"balanced from minute {minute}"
-        told = ", ".join(f"{name} {value}" for name, value in given.items() if name != "strategy") or "stock parameters"
-        over = f" (of {len(runs)} seeds: median and range; the plot shows the first)" if len(runs) > 1 else ""
-        lines.append(
-            f"<b>{escape(label)}</b>: {when}, {figure(runs, moved)} bundles left their broker{over}; {escape(told)}."
-        )
+        left = f"{figure(runs, moved)} bundles left their broker"
+        told = other_values({**runs[0].scenario.parameters, **runs[0].contender.parameters}) or "stock parameters"
+        lines.append(f"<b>{escape(label)}</b>: {when}, {left}; {escape(told)}.")
+    if (seeds := len(rows[0][1])) > 1:
+        lines.append(f"Of {seeds} seeds: median and range; the plots show the first.")
     return "<br>".join(lines)
 
 
 def _figures(rows: list[tuple[str, list[Run]]]) -> str:
-    titles = (f'<th title="{escape(column.why)}">{escape(column.title)}</th>' for column in COLUMNS)
+    titles = (f'<span title="{escape(column.why)}">{escape(_two_lines(column.title))}</span>' for column in COLUMNS)
     lines = []
     for label, runs in rows:
-        held = not any(run.failed for run in runs)
-        state = '<b class="good">held</b>' if held else '<b class="bad">not held</b>'
-        lines.append([escape(label), state, *(escape(figure(runs, column)) for column in COLUMNS)])
+        missed = next((run for run in runs if run.failed), None)
+        state = '<b class="good">held</b>' if missed is None else f"<b{_fault(missed)}>not held</b>"
+        lines.append([_breakable(label), state, *(_breakable(figure(runs, column)) for column in COLUMNS)])
     return html.table(("strategy", "expected", *titles), lines)
+
+
+def _two_lines(title: str) -> str:
+    """At most, in a narrow column: only its last space can end a line."""
+    first, space, last = title.rpartition(" ")
+    return first.replace(" ", "\u00a0") + space + last
+
+
+def _fault(run: Run) -> str:
+    """Red is what is a failure of the command alone."""
+    return ' class="bad"' if counts(run) else ' class="beside"'
+
+
+def _breakable(text: str) -> str:
+    """A label, or a figure with its range below it, in lines so short that the last columns are in sight."""
+    lines = escape(text).replace(" (", "<br><small>").replace(")", "</small>")
+    return re.sub(r"[-+]", r"\g<0><wbr>", lines)
 
 
 def _findings(rows: list[tuple[str, list[Run]]]) -> str:
     """What did not hold, and by how much."""
     lines = [
-        f"<li>{escape(label)}, seed {run.seed}: {escape(item.name)}: {escape(item.detail)}</li>"
+        f"<li{_fault(run)}>{escape(label)}, seed {run.seed}: {escape(item.name)}: {escape(item.detail)}</li>"
         for label, runs in rows
         for run in runs
         for item in run.failed
     ]
     return f"<ul>{''.join(lines)}</ul>" if lines else ""
+
+
+def pairs_html(runs: Sequence[Run]) -> str:
+    """PIP-364's table."""
+    heads = ["combination", *(f"{escape(item.title)}<br>({escape(item.unit)})" for item in PROPERTIES)]
+    rows = [[_breakable(label), *map(escape, cells)] for label, cells in pair_rows(runs)]
+    return f"<section><h2>{escape(PAIRS_TITLE)}</h2>{html.table(heads, rows)}</section>"
 
 
 # --- one plot ------------------------------------------------------------------------------------------------
@@ -147,8 +193,7 @@ def _legend(runs: Sequence[Run]) -> str:
     if count > MOST_LINES:
         return ""
     lines = (
-        f'<span class="one"><svg viewBox="0 0 22 6"><path class="{_line_class(broker)}" d="M0 3H22"/></svg>'
-        f" broker {broker}</span>"
+        f'<span><svg viewBox="0 0 22 6"><path class="{_line_class(broker)}" d="M0 3H22"/></svg> broker {broker}</span>'
         for broker in range(count)
     )
     return f'<p class="key">{"".join(lines)}</p>'
@@ -165,14 +210,13 @@ def _axes(x: Axis, y: Axis) -> str:
     every = _step(x.high)
     minutes = [place * every for place in range(int(x.high / every) + 1)]
     return html.grid(x, y, [(share, f"{share:.0%}") for share in shares]) + "".join(
-        f'<text x="{x.at(minute):.1f}" y="{HEIGHT - 8}" text-anchor="middle">{_clock(minute)}</text>'
-        for minute in minutes
+        html.mark(x, x.at(minute), HEIGHT - 6, _clock(minute)) for minute in minutes
     )
 
 
 def _step(minutes: float) -> float:
-    """Minutes between two labels, so that there are at most eight."""
-    return next((step for step in (1, 5, 10, 15, 30, 60, 180, 360, 720, 1440) if minutes / step <= 8), 10080)
+    """Minutes between two labels, so that they fit on a phone, too."""
+    return next((step for step in (1, 5, 10, 15, 30, 60, 180, 360, 720, 1440) if minutes / step <= 5), 10080)
 
 
 def _clock(minute: float) -> str:

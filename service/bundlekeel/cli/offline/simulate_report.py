@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from statistics import median
+from textwrap import fill
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bundlekeel.cli.output import table
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.sim import page
 from bundlekeel.sim.measures import RunMeasures
 from bundlekeel.sim.pairs import PROPERTIES, PairProperty
 from bundlekeel.sim.run import Run
@@ -64,9 +63,11 @@ def figure(runs: Sequence[Run], column: Column) -> str:
     missing = len(found) - len(known)
     if not known:
         return NEVER
+    # z: what is rounded to 0 has no sign.
+    middle, least, most = (f"{value:z{column.form}}" for value in (median(known), min(known), max(known)))
     if len(found) == 1:
-        return format(known[0], column.form)
-    text = f"{median(known):{column.form}} ({min(known):{column.form}}-{max(known):{column.form}})"
+        return middle
+    text = f"{middle} ({least}-{most})"
     return f"{text}, {missing} {NEVER}" if missing else text
 
 
@@ -89,8 +90,18 @@ def as_table(runs: Sequence[Run], width: int) -> RenderableType:
     a contender does not fit (all figures of one seed need 150), there is a column each."""
     wide = width >= FULL_WIDTH and all(len(by_seed) == 1 for _, rows in grouped(runs) for _, by_seed in rows)
     tables = (part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide))
+    changed = {run.contender.label: other_values(run.contender.parameters) for run in runs if not run.contender.native}
+    notes = [Text(f"{label}: {values}\n") for label, values in changed.items() if values]
     legend = "; ".join(f"{column.title}: {column.why}" for column in COLUMNS)
-    return Group(*tables, Text(legend, style="dim"))
+    # A pipe is as wide as its tables need.
+    legend = fill(legend, min(width, 100), break_on_hyphens=False)
+    return Group(*tables, *notes, Text(legend, style="dim"))
+
+
+def other_values(parameters: Mapping[str, object]) -> str:
+    """What differs from the stock parameters, beside the strategy: `avg_low_threshold_percent 5, ...`."""
+    shown = {name: f"{item:.12g}" if isinstance(item, float) else item for name, item in parameters.items()}
+    return ", ".join(f"{name} {item}" for name, item in shown.items() if name != "strategy")
 
 
 def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bool) -> list[RenderableType]:
@@ -141,10 +152,10 @@ def as_json(runs: Sequence[Run]) -> Json:
 
 # --- PIP-364 ---------------------------------------------------------------------------------------------------
 
-TITLE = "PIP-364's five properties, measured (median over the seeds; smaller is better)"
+PAIRS_TITLE = "PIP-364's five properties, measured (median over the seeds; smaller is better)"
 
 
-def _rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+def pair_rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """A row a contender, a figure a property."""
     labels = dict.fromkeys(run.contender.label for run in runs)
     return [(label, [_text(_figure(runs, label, item)) for item in PROPERTIES]) for label in labels]
@@ -162,8 +173,8 @@ def _text(value: float) -> str:
 
 def pairs_table(runs: Sequence[Run]) -> RenderableType:
     """The table for a terminal."""
-    made = table("combination", *(f"{item.title}\n({item.unit})" for item in PROPERTIES), title=TITLE)
-    for label, cells in _rows(runs):
+    made = table("combination", *(f"{item.title}\n({item.unit})" for item in PROPERTIES), title=PAIRS_TITLE)
+    for label, cells in pair_rows(runs):
         made.add_row(label, *cells)
     return made
 
@@ -184,10 +195,3 @@ def pairs_json(runs: Sequence[Run]) -> Json:
             for label in labels
         ]
     }
-
-
-def pairs_html(runs: Sequence[Run]) -> str:
-    """The table for a page."""
-    heads = ["combination", *(f"{escape(item.title)}<br>({escape(item.unit)})" for item in PROPERTIES)]
-    rows = [[escape(label), *map(escape, cells)] for label, cells in _rows(runs)]
-    return f"<section><h2>{escape(TITLE)}</h2>{page.table(heads, rows)}</section>"

@@ -213,6 +213,11 @@ LASTING = frozenset(
 _COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
 
 
+def reason_of(codes: Collection[str]) -> str:
+    """The code of a conflict with these refusals: theirs where all have the same, else a word of `errors.CONFLICTS`."""
+    return next(iter(codes)) if len(set(codes)) == 1 else "refused"
+
+
 def overridable(codes: Collection[str]) -> bool:
     """Whether a move by hand that is refused for these is not, with `override_cool_down`."""
     return bool(codes) and _COOLING.issuperset(codes)

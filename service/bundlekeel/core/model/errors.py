@@ -23,19 +23,26 @@ BundlekeelError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 
 class BundlekeelError(Exception):
     """Root of every error this package raises on purpose."""
 
 
 class ConfigError(BundlekeelError):
-    """A setting is unknown, of the wrong type, out of range or contradicts another one."""
+    """A setting is unknown, of the wrong type, out of range or contradicts another one. `origin`: where it was written,
+    `file:NAME:LINE`, `env:NAME`, `secret:FILE` or `cli`, where that is known."""
 
-    def __init__(self, message: str, *, field: str = "", value: object = None, allowed: str = "") -> None:
+    def __init__(
+        self, message: str, *, field: str = "", value: object = None, allowed: str = "", origin: str = ""
+    ) -> None:
         super().__init__(message)
         self.field = field
         self.value = value
         self.allowed = allowed
+        self.origin = origin
 
 
 class ThresholdsError(ConfigError):
@@ -135,11 +142,24 @@ class NotFound(BundlekeelError):
     """What was asked for (a broker, bundle, topic, plan) is not known here."""
 
 
-class Conflict(BundlekeelError):
-    """The inputs changed since the plan was made; `difference` says what."""
+# Codes of a conflict that is no refusal with a code of its own.
+CONFLICTS: Final[Mapping[str, str]] = {
+    "changed": "the inputs of a plan, a proposal or the adopted thresholds changed meanwhile: look again",
+    "wrong-state": "a task or a review is in a state that does not allow it",
+    "nothing-to-do": "the plan has no moves and no splits",
+    "last-broker": "no other broker is open to bundles",
+    "no-channel": "the cluster has no ownership channel (modular load manager)",
+    "refused": "refused for several reasons, or for one without a code: `difference` lists them",
+}
 
-    def __init__(self, message: str, *, difference: list[str] | None = None) -> None:
+
+class Conflict(BundlekeelError):
+    """It cannot be done as things are now. `difference` has the reasons, as text; `code` is a name of
+    `core.model.codes.Code` or one of `CONFLICTS`, and empty where no request is answered with it."""
+
+    def __init__(self, message: str, *, code: str = "", difference: list[str] | None = None) -> None:
         super().__init__(message)
+        self.code = code
         self.difference = difference or []
 
 

@@ -50,6 +50,13 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + more
 
 
+def share(change: float, before: float) -> str:
+    """A change in percent; what was 0 has no percentage."""
+    if before <= 0:
+        return "as before" if change == 0 else f"{change:+.3g} from 0"
+    return f"{change / before:+z.1%}"
+
+
 def figure(value: float, digits: int = 4) -> str:
     """A number without an exponent: `12,300,000`, `0.0123`; at most so many significant digits where it is below 1,000,
     and `0` below a millionth."""
@@ -59,3 +66,13 @@ def figure(value: float, digits: int = 4) -> str:
         return "0"
     text = f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"?`, or nothing when no known word is near."""
+    by_lower = {name.lower(): name for name in known}
+    lower = word.lower()
+    # Of short words one letter is more of a difference.
+    near = [lower] if lower in by_lower else get_close_matches(lower, by_lower, n=2, cutoff=0.7)
+    near = near or get_close_matches(lower, by_lower, n=1, cutoff=0.66)
+    return f"; did you mean {' or '.join(repr(by_lower[name]) for name in near)}?" if near else ""

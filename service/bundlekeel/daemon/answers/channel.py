@@ -21,7 +21,7 @@ class UnitView(Answer):
     source: Annotated[str, Doc("the broker it leaves")]
     children: Annotated[dict[str, str], Doc("ranges of a split, with their brokers")]
     force: Annotated[bool, Doc("whether the entry overrides the order of versions")]
-    version: Annotated[int, Doc("of the entry")]
+    version: Annotated[int, Doc("the version of the entry, which grows with each change")]
     since_ms: Annotated[int, Doc("when the entry was written, by its writer's clock")]
     age_seconds: Annotated[float, Doc("since it was seen here first")]
 
@@ -34,7 +34,7 @@ class FindingView(Answer):
     bundle: Annotated[str, Doc("the bundle; empty: the channel as a whole")]
     brokers: Annotated[list[str], Doc("the brokers concerned")]
     state: Annotated[str | None, Doc("of the bundle's entry")]
-    since_ms: Annotated[int, Doc("since when")]
+    since_ms: Annotated[int, Doc("since when it is so")]
     deadline_ms: Annotated[int, Doc("until when brokers should have repaired it; 0: they never do")]
     detail: Annotated[str, Doc("what was seen")]
     remedy: Annotated[str, Doc("how to fix it")]

@@ -20,6 +20,10 @@ from bundlekeel.daemon.answers.doc import (
 )
 from bundlekeel.daemon.answers.picture import PauseView
 
+# Of pins and exclusions: earlier releases did not store them.
+AskedBy = Annotated[str, Doc("who asked; empty: an earlier release set it")]
+AskedReason = Annotated[str, Doc("why, in the words of who asked; empty: an earlier release set it")]
+AskedMs = Annotated[int, Doc("since when it holds; 0: an earlier release set it")]
 UntilMs = Annotated[int, Doc("its end; 0: a person ends it")]
 Matched = Annotated[int | None, Doc("how many known bundles it matches now; none yet may be meant so")]
 Digest = Annotated[str, Doc("digest of the proposal")]
@@ -57,6 +61,9 @@ class PinView(Answer):
 
     bundle: Bundle
     until_ms: UntilMs
+    by: AskedBy = ""
+    reason: AskedReason = ""
+    since_ms: AskedMs = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +79,9 @@ class ExclusionView(Answer):
 
     pattern: Annotated[str, Doc("`t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed")]
     until_ms: UntilMs
+    by: AskedBy = ""
+    reason: AskedReason = ""
+    since_ms: AskedMs = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +172,7 @@ class ResumedScopeView(Answer):
 class ObjectionView(Answer):
     """Why the newest proposal does not come into force."""
 
-    code: Annotated[str, Doc("why")]
+    code: Annotated[str, Doc("the code of the objection")]
     field: Annotated[str, Doc("what of the proposal; empty: all of it")]
     detail: Detail
     explanation: Explanation
@@ -172,7 +182,7 @@ class ObjectionView(Answer):
 class ChangeView(Answer):
     """A parameter that would change."""
 
-    parameter: Annotated[str, Doc("its name")]
+    parameter: Annotated[str, Doc("the name of the parameter")]
     current: Annotated[float, Doc("the value in force")]
     proposed: Annotated[float, Doc("the value proposed")]
     steps: Annotated[float | None, Doc("how many of its range's steps away; null: no number of them leads there")]
@@ -188,7 +198,7 @@ class TrialView(Answer):
     imbalance: Annotated[float | None, Doc("with them, a ratio")]
     imbalance_promised: Annotated[float, Doc("a ratio; at most, by the proposal")]
     imbalance_before: Annotated[float | None, Doc("before them, a ratio")]
-    moves_per_hour: Annotated[float | None, Doc("with them")]
+    moves_per_hour: Annotated[float | None, Doc("moves an hour with the adopted thresholds")]
     moves_promised: Annotated[float, Doc("an hour at most, by the proposal")]
     moves_before: Annotated[float | None, Doc("an hour before them")]
 
@@ -222,7 +232,7 @@ class RevertedView(Answer):
 class ThresholdsView(Answer):
     """How things stand with calibrated thresholds."""
 
-    mode: Annotated[str, Doc("of the settings", of=("off", "recommend", "adopt"))]
+    mode: Annotated[str, Doc("`calibration.mode` of the settings", of=("off", "recommend", "adopt"))]
     sentence: Sentence
     error: Annotated[str, Doc("why no proposal could be read; empty: none")]
     read_ms: Annotated[int, Doc("when proposals were read last")]

@@ -17,6 +17,7 @@ from bundlekeel.daemon.answers.doc import (
     Explanation,
     Json,
     Like,
+    PictureMs,
     Reason,
     Sentence,
     SinceMs,
@@ -47,12 +48,15 @@ class VerdictView(Answer):
 class MemberView(Answer):
     """A sidecar as others see it."""
 
-    id: Annotated[str, Doc("its name")]
+    id: Annotated[str, Doc("the name of the sidecar")]
     url: Annotated[str, Doc("the address of its API; empty: unknown")] = ""
-    version: Annotated[str, Doc("its release")] = ""
+    version: Annotated[str, Doc("the release it runs")] = ""
     started_ms: Annotated[int, Doc("when its process began")] = 0
     seat: Annotated[int, Doc("its seat; -1: none")] = -1
     epoch: Annotated[int, Doc("of its term as leader; -1: it does not lead")] = -1
+    settings: Annotated[
+        str, Doc("digest of its settings without what is of its host alone; the same at all sidecars; empty: unknown")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +81,8 @@ class StoreView(Answer):
 class CycleView(Answer):
     """The leader's last cycle."""
 
-    id: Annotated[int, Doc("its number")]
-    wall_ms: WallMs
+    id: Annotated[int, Doc("the number of the cycle")]
+    wall_ms: PictureMs
     sentence: Sentence
     verdict: Annotated[str, Doc("the code of its verdict")]
     moves: Annotated[int, Doc("how many it planned")]
@@ -99,7 +103,7 @@ class ImbalanceView(Answer):
 class LedgerView(Answer):
     """Moves whose load the brokers' reports do not show yet."""
 
-    entries: Annotated[int, Doc("how many")]
+    entries: Annotated[int, Doc("how many such moves there are")]
     unsettled: Annotated[list[str], Doc("brokers whose reports are not settled")]
 
 
@@ -161,13 +165,14 @@ class State(Answer):
     imbalance: Annotated[ImbalanceView, Doc("how even the load is")]
     overloaded_ratio: Annotated[float, Doc("the overload threshold: a broker with a higher score is overloaded")]
     ledger: Annotated[LedgerView, Doc("moves under way or not visible in the reports yet")]
-    intents: Annotated[list[str], Doc("bundles with a move begun and not recorded")]
+    intents: Annotated[list[str], Doc("bundles whose move or split an earlier leader began, not settled yet")]
     version: Annotated[str, Doc("this sidecar's release")]
     uptime_seconds: Annotated[float, Doc("since this process began")]
     acting: Annotated[bool, Doc("whether this sidecar carries out what it plans")]
     acting_obstacle: Annotated[str | None, Doc("the code of why not")]
     acting_detail: Annotated[str, Doc("what exactly: which brokers, or who and why; empty: the code says it all")]
-    takeover: Annotated[TakeoverView | None, Doc("the last takeover; null: there was none")]
+    takeover: Annotated[TakeoverView | None, Doc("the last takeover; null: there was none, if `takeover_known`")]
+    takeover_known: Annotated[bool, Doc("whether this sidecar could read the record of the last takeover")] = True
     settling: Annotated[SettlingView | None, Doc("after an outage: what is waited for")]
 
 
@@ -175,9 +180,9 @@ class State(Answer):
 class WhoAmI(Answer):
     """Which sidecar answers, and what it would let you do here."""
 
-    member: Annotated[str, Doc("the sidecar")]
-    role: Annotated[Role, Doc("what it is now")]
-    version: Annotated[str, Doc("its release")]
+    member: Annotated[str, Doc("the name of the sidecar that answers")]
+    role: Annotated[Role, Doc("the role of the sidecar; `your_role` is that of the caller")]
+    version: Annotated[str, Doc("the release it runs")]
     mode: Annotated[Mode, Doc("the mode in force")]
     mutations: Annotated[bool, Doc("whether you may change something here")]
     you: Annotated[str, Doc("the authenticated name; empty without credentials")]
@@ -231,7 +236,7 @@ class BrokerView(Answer):
     detail: Detail = ""
     score_ratio: Annotated[float | None, Doc("its load score, with the moves of the ledger")] = None
     reported_score_ratio: Annotated[float | None, Doc("its load score as reported")] = None
-    resources: Annotated[dict[str, ResourceView] | None, Doc("usage by resource")] = None
+    resources: Annotated[dict[str, ResourceView] | None, Doc("usage and limit, by resource")] = None
     msg_rate_in: Annotated[float | None, Doc("msg/s published, latest report")] = None
     msg_rate_out: Annotated[float | None, Doc("msg/s delivered, latest report")] = None
     throughput_in: Annotated[float | None, Doc("bytes/s published, latest report")] = None
@@ -244,7 +249,7 @@ class BrokerView(Answer):
         float | None,
         Doc("the time between the two readings of its counters that its figures come from; null: its own report"),
     ] = None
-    version: Annotated[str, Doc("its release")] = ""
+    version: Annotated[str, Doc("the release of Pulsar it runs")] = ""
     load_manager: Annotated[str, Doc("its load manager's class")] = ""
     sheds_itself: Annotated[bool | None, Doc("whether its own shedding is on; null: not known")] = None
     splits_itself: Annotated[bool | None, Doc("whether its own splitting is on; null: not known")] = None
@@ -264,13 +269,13 @@ class BundleView(Answer):
     """One bundle: latest sample, short term (10 samples), long term (1,000), and whether it may move."""
 
     bundle: Bundle
-    broker: Annotated[str | None, Doc("its owner")]
-    topics: Annotated[int, Doc("how many")]
-    consumers: Annotated[int, Doc("how many")]
-    producers: Annotated[int, Doc("how many")]
-    latest: Annotated[TrafficView, Doc("latest sample")]
-    short: Annotated[TrafficView, Doc("short-term average")]
-    long: Annotated[TrafficView, Doc("long-term average")]
+    broker: Annotated[str | None, Doc("the broker that owns it")]
+    topics: Annotated[int, Doc("how many topics it has")]
+    consumers: Annotated[int, Doc("how many consumers its topics have")]
+    producers: Annotated[int, Doc("how many producers its topics have")]
+    latest: Annotated[TrafficView, Doc("traffic of the latest sample")]
+    short: Annotated[TrafficView, Doc("traffic as short-term average")]
+    long: Annotated[TrafficView, Doc("traffic as long-term average")]
     short_samples: Annotated[int, Doc("samples behind `short`")]
     long_samples: Annotated[int, Doc("samples behind `long`")]
     score_ratio: Annotated[float, Doc("what it adds to its broker's score")]
@@ -303,8 +308,8 @@ class OverviewBroker(Answer):
     """A broker's largest bundles, and the sum of all others."""
 
     broker: Broker
-    bundles: Annotated[list[OverviewBundle], Doc("largest first")]
-    other_bundles: Annotated[int, Doc("how many others")]
+    bundles: Annotated[list[OverviewBundle], Doc("the largest ones, by throughput")]
+    other_bundles: Annotated[int, Doc("how many bundles it has beside those")]
     other_throughput: Annotated[float, Doc("bytes/s of the others")]
 
 
@@ -390,10 +395,10 @@ class WhyView(Answer):
 class CycleVerdict(Answer):
     """One cycle's verdict."""
 
-    cycle: Annotated[int, Doc("its number")]
-    wall_ms: WallMs
+    cycle: Annotated[int, Doc("the number of the cycle")]
+    wall_ms: PictureMs
     moves: Annotated[int, Doc("how many it planned")]
-    verdict: Annotated[VerdictView, Doc("why")]
+    verdict: Annotated[VerdictView, Doc("why it did what it did")]
     refusals: Annotated[dict[str, int], Doc("candidates that do not move, by code")]
 
 
@@ -402,10 +407,10 @@ class Setting(Answer):
     """One effective setting and where it came from."""
 
     key: Annotated[str, Doc("as in the settings file")]
-    value: Annotated[Any, Doc("secrets are hidden")]
+    value: Annotated[Any, Doc("the value in effect; secrets are hidden")]
     origin: Annotated[str, Doc("where it came from")]
     pulsar_keys: Annotated[list[str], Doc("Pulsar's names for it")]
-    unit: Annotated[str, Doc("its unit")]
+    unit: Annotated[str, Doc("the unit of the value")]
     why: Annotated[str, Doc("what it is for")]
 
 
@@ -419,7 +424,7 @@ class Place(Answer):
     ] = None
     hash: Annotated[str | None, Doc("the topic's, 0x and eight digits")] = None
     bundle: Bundle
-    broker: Annotated[str | None, Doc("its owner")]
+    broker: Annotated[str | None, Doc("the broker that owns it; null: none does")]
     state: Annotated[Ownership, Doc("whether somebody owns it")]
     web_url: Annotated[str, Doc("the owner's admin address")]
     service_url: Annotated[str, Doc("the owner's address for clients, of the listener if one is named")]
@@ -433,7 +438,7 @@ class DroppedView(Answer):
     """A broker that a step dropped."""
 
     broker: Broker
-    code: Annotated[str, Doc("why")]
+    code: Annotated[str, Doc("the code of why it is no candidate")]
     explanation: Explanation
 
 
@@ -441,7 +446,7 @@ class DroppedView(Answer):
 class StepView(Answer):
     """One step of the assignment pipeline."""
 
-    name: Annotated[str, Doc("the step")]
+    name: Annotated[str, Doc("the name of the step")]
     candidates: Annotated[list[str], Doc("brokers that are left after it")]
     dropped: Annotated[list[DroppedView], Doc("brokers that are not, and why")]
     note: Annotated[str, Doc("what else it did")]
@@ -452,7 +457,7 @@ class AssignmentView(Answer):
     """Where a bundle would be placed if no broker owned it."""
 
     topic: Annotated[str | None, Doc("the topic that was asked for")]
-    hash: Annotated[str | None, Doc("the topic's")]
+    hash: Annotated[str | None, Doc("of the topic, which decides on its bundle; null for a bundle")]
     bundle: Bundle
     owner: Annotated[str | None, Doc("the broker that owns it now")]
     state: Annotated[Ownership, Doc("whether a broker owns it now")]

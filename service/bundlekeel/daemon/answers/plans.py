@@ -15,9 +15,9 @@ from bundlekeel.daemon.answers.doc import (
     Doc,
     Explanation,
     Json,
+    PictureMs,
     Reason,
     Sentence,
-    WallMs,
 )
 from bundlekeel.daemon.answers.picture import VerdictView
 
@@ -65,7 +65,7 @@ class SplitView(Answer):
     """One bundle to divide."""
 
     bundle: Bundle
-    broker: Annotated[str, Doc("its owner")]
+    broker: Annotated[str, Doc("the broker that owns it")]
     rule: Annotated[str, Doc("the limit it is above: topics, sessions, msg_rate, bandwidth, hot, or `by hand`")]
     value: Annotated[float, Doc("topics, sessions, msg/s, MiB/s, or shares of the mean broker load")]
     limit: Annotated[float, Doc("in the units of `value`")]
@@ -94,14 +94,14 @@ class LoadView(Answer):
     """A broker's load before and after."""
 
     broker: Broker
-    score_before: Annotated[float, Doc("a ratio")]
-    score_after: Annotated[float, Doc("a ratio")]
-    msg_rate_before: Annotated[float, Doc("msg/s both ways")]
-    msg_rate_after: Annotated[float, Doc("msg/s both ways")]
-    throughput_before: Annotated[float, Doc("bytes/s both ways")]
-    throughput_after: Annotated[float, Doc("bytes/s both ways")]
-    bundles_before: Annotated[int, Doc("how many")]
-    bundles_after: Annotated[int, Doc("how many")]
+    score_before: Annotated[float, Doc("score before, a ratio")]
+    score_after: Annotated[float, Doc("score after, a ratio")]
+    msg_rate_before: Annotated[float, Doc("msg/s in and out together, before")]
+    msg_rate_after: Annotated[float, Doc("msg/s in and out together, after")]
+    throughput_before: Annotated[float, Doc("bytes/s in and out together, before")]
+    throughput_after: Annotated[float, Doc("bytes/s in and out together, after")]
+    bundles_before: Annotated[int, Doc("how many bundles it owns before")]
+    bundles_after: Annotated[int, Doc("how many bundles it owns after")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +118,12 @@ class PlanSummary(Answer):
     """A plan made lately, without its moves."""
 
     hash: Hash
-    wall_ms: WallMs
+    wall_ms: PictureMs
     strategy: Annotated[str, Doc("the strategy, which decided what moves")]
     placement: Annotated[str, Doc("the placement, which decided where to")]
-    verdict: Annotated[VerdictView, Doc("why")]
+    verdict: Annotated[VerdictView, Doc("why it moves something, or nothing")]
     expires_ms: Annotated[int, Doc("when it is forgotten")]
-    moves: Annotated[int, Doc("how many")]
+    moves: Annotated[int, Doc("how many moves it has")]
     what_if: Annotated[bool, Doc("brokers or traffic in it are not as they are: never carried out")] = False
 
 
@@ -144,19 +144,19 @@ class PlanView(Answer):
     after."""
 
     hash: Hash
-    wall_ms: Annotated[int, Doc("time of the picture it is made on")]
+    wall_ms: PictureMs
     expires_ms: Annotated[int, Doc("when it is forgotten")]
     strategy: Annotated[str, Doc("the strategy, which decided what moves")]
     placement: Annotated[str, Doc("the placement, which decided where to")]
     snapshot_digest: Annotated[str, Doc("of the picture it is made on")]
-    verdict: Annotated[VerdictView, Doc("why")]
-    brokers: Annotated[list[VerdictView], Doc("why, by broker")]
+    verdict: Annotated[VerdictView, Doc("why it moves something, or nothing")]
+    brokers: Annotated[list[VerdictView], Doc("why each broker is, or is not, relieved")]
     moves: Annotated[list[MoveView], Doc("what would move, in this order")]
     refusals: Annotated[list[RefusalView], Doc("what would not, and why")]
     refusal_counts: Annotated[dict[str, int], Doc("how many, by code")]
     splits: Annotated[list[SplitView], Doc("what would be divided, after the moves")]
     split_refusals: Annotated[list[RefusalView], Doc("what would not be divided although it is above a limit")]
-    loads: Annotated[list[LoadView], Doc("by broker")]
+    loads: Annotated[list[LoadView], Doc("load of each broker before and after")]
     imbalance: Annotated[PlanImbalance, Doc("how even the load is")]
     by_leader: Annotated[bool, Doc("whether the leader made it")] = False
     what_if: Annotated[bool, Doc("brokers or traffic in it are not as they are: never carried out")] = False
@@ -172,8 +172,8 @@ class Submitted(Answer):
     """A plan that was left for the leader, or proposed."""
 
     hash: Hash
-    moves: Annotated[int, Doc("how many")]
-    splits: Annotated[int, Doc("how many")]
+    moves: Annotated[int, Doc("how many moves it has")]
+    splits: Annotated[int, Doc("how many splits it has")]
     task: Annotated[str, Doc("its task; empty while it is proposed")]
     state: Annotated[str, Doc("waiting (for the leader) or proposed (to a second person)", of=("waiting", "proposed"))]
     review: Review
@@ -186,14 +186,14 @@ class OutcomeView(Answer):
     bundle: Bundle
     outcome: Annotated[str, Doc("how it ended", of=("done", "landed_elsewhere", "released", "unknown", "refused"))]
     landed_on: Annotated[str, Doc("the broker it came to")] = ""
-    code: Annotated[str | None, Doc("why not")] = None
+    code: Annotated[str | None, Doc("the code of why it was refused, or ended otherwise; null: none")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(Answer):
     """Something that was asked for and how far it is. Stored so, too: a leader of another release may store less."""
 
-    task: Annotated[str, Doc("its name")]
+    task: Annotated[str, Doc("the id of the task")]
     hash: Hash = ""
     state: Annotated[str, Doc("waiting: for the leader", of=("waiting", "running", "done", "failed", "stopped"))]
     kind: TaskKind = "plan"
@@ -208,7 +208,7 @@ class TaskView(Answer):
 class Stopping(Answer):
     """A task that begins no further move."""
 
-    task: Annotated[str, Doc("its name")]
+    task: Annotated[str, Doc("the id of the task")]
     state: Annotated[str, Doc("no further move begins", of=("stopping",))]
 
 
@@ -219,7 +219,7 @@ class RelocationView(Answer):
     broker: Broker
     dry_run: DryRun
     bundles: Annotated[int, Doc("how many it owns, or how many come to it")]
-    moves: Annotated[list[MoveView], Doc("what moves")]
+    moves: Annotated[list[MoveView], Doc("what moves, in this order")]
     refusals: Annotated[list[RefusalView], Doc("what stays for now, and why")]
     refusal_counts: Annotated[dict[str, int], Doc("how many, by code")]
     eta_seconds: Annotated[float | None, Doc("what these moves take; null: none may move")]
@@ -232,9 +232,9 @@ class CandidateView(Answer):
     """A broker a bundle may go to, or why not there."""
 
     broker: Broker
-    score_before: Annotated[float, Doc("a ratio")]
+    score_before: Annotated[float, Doc("its score now, a ratio")]
     score_after: Annotated[float | None, Doc("a ratio, with the bundle on it; null: not computed")]
-    code: Annotated[str | None, Doc("why not there")]
+    code: Annotated[str | None, Doc("the code of why not there; null: it may")]
     explanation: Explanation
 
 
@@ -255,7 +255,7 @@ class ManualMoveView(Answer):
     kind: Annotated[str, Doc("what was asked for", of=("transfer", "unload", "split"))]
     name: Annotated[str, Doc("the bundle or topic that was named")]
     bundle: Bundle
-    source: Annotated[str, Doc("its owner")]
+    source: Annotated[str, Doc("the broker that owns it")]
     hash: Hash
     refusals: Annotated[list[RefusalView], Doc("why it is not carried out; empty: it may be")]
     sentence: Sentence
@@ -264,7 +264,7 @@ class ManualMoveView(Answer):
     candidates: Annotated[list[CandidateView], Doc("every other broker as a target, and why not there")] = field(
         default_factory=list
     )
-    loads: Annotated[list[LoadView], Doc("by broker")] = field(default_factory=list)
+    loads: Annotated[list[LoadView], Doc("load of each broker before and after")] = field(default_factory=list)
     override_cool_down: Annotated[bool, Doc("whether it moves although it moved lately")] = False
     topics: Annotated[list[str], Doc("of a split: topics that were named")] = field(default_factory=list)
     children: Annotated[list[ChildView], Doc("of a split: what it makes")] = field(default_factory=list)
@@ -301,17 +301,17 @@ class NamespaceUnloadView(Answer):
 class ReviewView(Answer):
     """What one person proposes and another one has to approve."""
 
-    id: Annotated[str, Doc("its name")]
+    id: Annotated[str, Doc("the `hash` of what is proposed")]
     kind: TaskKind
     title: Annotated[str, Doc("what is to be done")]
     by: Annotated[str, Doc("who proposed it")]
     reason: Reason
-    at_ms: Annotated[int, Doc("when")]
+    at_ms: Annotated[int, Doc("when it was proposed")]
     state: Annotated[
         str,
         Doc("how far it is", of=("proposed", "approved", "executing", "done", "aborted", "discarded", "expired")),
     ]
-    reviewer: Annotated[str, Doc("who decided")]
+    reviewer: Annotated[str, Doc("who approved or discarded it; empty: nobody yet")]
     remark: Annotated[str, Doc("the reviewer's reason")]
     decided_ms: Annotated[int, Doc("when; 0: not yet")]
     task: Annotated[str, Doc("its task; empty: none yet")]

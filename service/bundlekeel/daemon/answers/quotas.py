@@ -39,7 +39,7 @@ class ReportedUsageView(Answer):
 class GroupView(Answer):
     """A group. What the leader has not seen yet is null."""
 
-    name: Annotated[str, Doc("its name")]
+    name: Annotated[str, Doc("the name of the group")]
     origin: Origin
     by: By
     reason: Reason
@@ -55,7 +55,7 @@ class GroupView(Answer):
         dict[str, RatesView] | None,
         Doc("usage by broker that serves it; where there are very many groups, of the busiest ones"),
     ] = None
-    shares: Annotated[RatesView | None, Doc("sums over topics")] = None
+    shares: Annotated[RatesView | None, Doc("the shares of its topics, added up")] = None
     used_ratio: Annotated[RatesView | None, Doc("usage of the limit")] = None
     skew_loss: Annotated[RatesView | None, Doc("shares lost because demand sits in too few partitions")] = None
     excess: Annotated[RatesView | None, Doc("by how much shares add up to more than the limit")] = None
@@ -82,10 +82,10 @@ class WrittenRate(Answer):
 class TopicView(Answer):
     """A topic of a group."""
 
-    topic: Annotated[str, Doc("its name")]
+    topic: Annotated[str, Doc("the name of the topic")]
     brokers: Annotated[list[str], Doc("those that serve it")]
-    partitions: Annotated[int, Doc("how many")]
-    usage: Annotated[RatesView, Doc("what it passes")]
+    partitions: Annotated[int, Doc("how many partitions it has")]
+    usage: Annotated[RatesView, Doc("what it passes now")]
     demand: Annotated[RatesView, Doc("what it is known to want, as a share: its busiest partition times their number")]
     share: Annotated[RatesView, Doc("what it may pass")]
     loss: Annotated[RatesView, Doc("what of the share is not used, since demand sits in too few partitions")]
@@ -128,7 +128,7 @@ class WritesView(Answer):
 class QuotasView(Answer):
     """All groups, and how they are enforced."""
 
-    enforcer: Annotated[str, Doc("of the settings", of=("off", "native", "policies"))]
+    enforcer: Annotated[str, Doc("`quotas.enforcer` of the settings", of=("off", "native", "policies"))]
     mode: Annotated[Mode, Doc("the mode in force")]
     acting: Annotated[bool, Doc("whether rates are written")]
     obstacle: Annotated[str | None, Doc("the code of why not")]
@@ -149,16 +149,16 @@ class QuotaWhyView(Answer):
 
     name: Annotated[str, Doc("what was asked about")]
     kind: Annotated[str, Doc("what was asked about", of=("group", "topic"))]
-    group: Annotated[str, Doc("the group")]
-    sentences: Annotated[list[str], Doc("why")]
-    codes: Annotated[list[CodeView], Doc("codes in it")]
+    group: Annotated[str, Doc("the group it is in")]
+    sentences: Annotated[list[str], Doc("why it passes that much")]
+    codes: Annotated[list[CodeView], Doc("the codes in those sentences")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSetView(Answer):
     """A group that was set."""
 
-    name: Annotated[str, Doc("its name")]
+    name: Annotated[str, Doc("the name of the group")]
     origin: Origin
     members: Annotated[list[str], Doc("`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed")]
     limits: Annotated[RatesView | None, Doc("null: the settings do not declare it any more")]
@@ -168,5 +168,5 @@ class GroupSetView(Answer):
 class GroupRemoved(Answer):
     """A group that was taken out of force."""
 
-    name: Annotated[str, Doc("its name")]
+    name: Annotated[str, Doc("the name of the group")]
     origin: Origin

@@ -239,9 +239,10 @@ class Service(Protocol):
         """One row a registered broker, by id."""
 
     def bundles(
-        self, *, broker: str | None = None, namespace: str | None = None, limit: int | None = None
+        self, *, broker: str | None = None, namespace: str | None = None, after: str = "", limit: int | None = None
     ) -> list[BundleView]:
-        """Sorted by short-term throughput, largest first. NotFound for an unknown broker."""
+        """Sorted by short-term throughput, largest first, beginning after the bundle `after`. NotFound for an unknown
+        broker or bundle."""
 
     def overview(self, largest: int) -> OverviewView:
         """The cluster in few rows: of each broker the `largest` bundles."""

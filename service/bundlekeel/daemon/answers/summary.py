@@ -45,9 +45,9 @@ class RefusalSummary(Answer):
 class SpellView(Answer):
     """Cycles in a row with the same verdict."""
 
-    since_ms: Annotated[int, Doc("its first cycle")]
-    until_ms: Annotated[int, Doc("its last cycle")]
-    cycles: Annotated[int, Doc("how many")]
+    since_ms: Annotated[int, Doc("when its first cycle was")]
+    until_ms: Annotated[int, Doc("when its last cycle was")]
+    cycles: Annotated[int, Doc("how many cycles it has")]
     sentence: Sentence
 
 
@@ -65,14 +65,14 @@ class PersonView(Answer):
 class SummaryView(Answer):
     """What happened in a span of time. Moves and effects are those of all sidecars, the rest is of this one."""
 
-    since_ms: Annotated[int, Doc("its beginning")]
-    until_ms: Annotated[int, Doc("its end")]
+    since_ms: Annotated[int, Doc("the first millisecond of the time")]
+    until_ms: Annotated[int, Doc("the last millisecond of the time")]
     known_since_ms: Annotated[int | None, Doc("the oldest record in it: nothing is known before; null: none at all")]
     sentence: Sentence
     cycles: Annotated[int, Doc("cycles of this sidecar")]
     recommended: Annotated[int, Doc("cycles whose plan moves something, and that were not carried out")]
     recommended_moves: Annotated[int, Doc("moves at most in one of these")]
-    moves: Annotated[dict[str, int], Doc("moves by outcome")]
+    moves: Annotated[dict[str, int], Doc("how many moves, by outcome")]
     effects: Annotated[dict[str, int], Doc("moves by what they did: helped, no_benefit, worse")]
     gain: Annotated[float | None, Doc("how much the more loaded broker went down by these on average, a ratio")]
     obstacles: Annotated[list[RefusalSummary], Doc("why plans were not carried out, the most frequent first")]

@@ -30,6 +30,7 @@ from bundlekeel.core.calibration.adoption import (
     taken_back,
 )
 from bundlekeel.core.calibration.thresholds import (
+    OVERRIDABLE,
     AdoptionRules,
     Number,
     Objection,
@@ -37,7 +38,7 @@ from bundlekeel.core.calibration.thresholds import (
     checked,
     difference,
 )
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.codes import EXPLANATIONS, Code, reason_of
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.operations.relocation import RULES
@@ -65,20 +66,6 @@ _log = structlog.get_logger(__name__)
 # At most one automatic adoption a night.
 NIGHT_MS: Final = 20 * 3_600_000
 OURSELVES: Final = "bundlekeel"
-# A person may override these; the others mean that it cannot be right.
-OVERRIDABLE: Final = frozenset(
-    {
-        Code.STEP_TOO_LARGE,
-        Code.TOO_OLD,
-        Code.TOO_LITTLE_HISTORY,
-        Code.POOR_COVERAGE,
-        Code.OTHER_VALUES,
-        Code.OTHER_INTERVAL,
-        Code.NOT_BETTER,
-        Code.WORSE_UNBROKEN,
-        Code.REVERTED,
-    }
-)
 _LANDED: Final = ("done", "landed_elsewhere", "released")
 
 
@@ -174,7 +161,7 @@ class Calibration:
 
         def kept(desired: Desired) -> Desired:
             if desired.adopted is None or desired.adopted.digest != adopted.digest:
-                raise Conflict("somebody changed what is adopted")
+                raise Conflict("somebody changed what is adopted", code="changed")
             return msgspec.structs.replace(desired, adopted=replace(desired.adopted, state=STAYS))
 
         await self._by_ourselves(kept, "kept", adopted.digest, found.sentence)
@@ -288,12 +275,18 @@ class Calibration:
         if seen.found is None:
             raise NotFound(f"there is no proposal{f': {seen.error}' if seen.error else ''}")
         if digest is not None and digest != seen.digest:
-            raise Conflict("there is a newer proposal", difference=[f"the newest is {seen.digest or 'unreadable'}"])
+            raise Conflict(
+                "there is a newer proposal", code="changed", difference=[f"the newest is {seen.digest or 'unreadable'}"]
+            )
         found = self.objections(person=True)
         standing = [item for item in found if not (force and item.code in OVERRIDABLE)]
         if standing or seen.document is None:
             why = [f"{item.code.value}: {item.detail}" for item in standing]
-            raise Conflict("the proposal does not come into force", difference=why)
+            raise Conflict(
+                "the proposal does not come into force",
+                code=reason_of([item.code.value for item in standing]),
+                difference=why,
+            )
         changes = _changes(self.effective_parameters.current, seen.document)
         said = _changes_text(self.effective_parameters.current, seen.document)
         change = self._adopting(seen.document, seen.digest, by=by, reason=reason, force=force)
@@ -321,7 +314,9 @@ class Calibration:
 
         def change(desired: Desired) -> Desired:
             if desired.adopted != seen or (not force and digest in desired.reverted):
-                raise Conflict("somebody changed what is adopted; look again", difference=["adopted meanwhile"])
+                raise Conflict(
+                    "somebody changed what is adopted; look again", code="changed", difference=["adopted meanwhile"]
+                )
             made = adoption(
                 document,
                 digest,
@@ -342,7 +337,9 @@ class Calibration:
         def change(desired: Desired) -> Desired:
             adopted = desired.adopted
             if adopted is None or adopted.digest != digest:
-                raise Conflict("somebody changed what is adopted; look again", difference=["changed meanwhile"])
+                raise Conflict(
+                    "somebody changed what is adopted; look again", code="changed", difference=["changed meanwhile"]
+                )
             reverted = desired.reverted
             if digest:
                 reverted = taken_back(reverted, adopted, by=by, reason=reason, now_ms=now)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from itertools import product
+from typing import Any, Final, get_args
 
 import numpy as np
 
@@ -14,12 +15,14 @@ from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.operations import manual_moves, relocation
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.core.planning.ledger import preallocated
 from bundlekeel.core.planning.memory import Hits
+from bundlekeel.core.splitting.rules import HOT, LIMIT_RULES
 from bundlekeel.core.strategies.avg import thresholds_of
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.split_intents import SplitOutcome
+from bundlekeel.daemon.execution.intents import MoveOutcome, OutcomeWord
+from bundlekeel.daemon.execution.split_intents import SplitOutcome, SplitWord
 from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.ports import Telemetry
 
@@ -159,6 +162,21 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
         value = getattr(given.params, parameter.name)
         if isinstance(value, int | float):
             telemetry.gauge("parameter", float(value), parameter=parameter.name)
+    _begin(telemetry, given.params)
+
+
+def _begin(telemetry: Telemetry, params: Parameters) -> None:
+    """Moves and splits by rule begin at 0: `increase` does not see a series that begins at 1. Of a plugin only the rule
+    that has its strategy's name does."""
+    rules = [params.strategy, *relocation.RULES, manual_moves.RULE, "revert", "unknown"]
+    if params.compat != "none":
+        rules.append(f"{params.strategy} {params.compat}")
+    elif params.strategy == "avg":
+        rules.append("avg swap")
+    for rule, outcome in product(rules, get_args(OutcomeWord)):
+        telemetry.count("moves_by_rule_total", 0.0, rule=rule, outcome=outcome)
+    for rule, outcome in product((*LIMIT_RULES, HOT, manual_moves.RULE), get_args(SplitWord)):
+        telemetry.count("splits_total", 0.0, rule=rule, outcome=outcome)
 
 
 def _brokers(telemetry: Telemetry, snapshot: Snapshot) -> None:

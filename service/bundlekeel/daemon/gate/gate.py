@@ -259,7 +259,7 @@ class Gate:
         taken = namespaces_of(self.shared.takeover)
         if not question.bundle or not taken or namespace_of(question.bundle) in taken:
             return None
-        return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"only {', '.join(taken)} are taken over")
+        return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"the takeover is of {', '.join(taken)} only")
 
     def _bundle(self, question: GateQuestion) -> Obstacle | None:
         """A scope that was paused or excluded, or a pin, after the plan was made holds too."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -37,7 +38,7 @@ from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
 from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check, live_loads_check
-from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, read_record
+from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, read_record, unknown_namespaces
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import LiveLoads
@@ -48,6 +49,8 @@ from bundlekeel.settings.parameters import STOCK
 
 _SKEW_LIMIT_SECONDS = 30.0
 _PATIENCE = 5
+# Brokers whose load changes publish it within this time.
+_LOADS_SECONDS = 5.0
 # Modes in which brokers publish their load on topics, when they have something to say.
 _PUBLISHING = ("extensible", "mixed")
 # CPU figures this close (share of the limit) are the same; samples are taken at different moments.
@@ -90,7 +93,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
         return checks
     context.admin.set_endpoints(picture.endpoints)
     checks += await _identity(context, picture)
-    tables = await _listening(context, picture, within)
+    tables, picture = await _listening(context, picture, within)
     checks += _reports(context, picture, tables)
     checks += [*_admin(context, picture), *_reporting(context, picture)]
     checks += [] if context.live is None else [live_loads_check(context.live)]
@@ -101,7 +104,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     checks += _load_topics(picture, tables)
     if context.channel is not None:
         checks += await channel_checks(context.channel, context.clock, within=within)
-    checks += [_blind(context, picture), _shared_machine(context, picture), _clock(context, picture)]
+    checks += _judged(context, picture)
     checks += [_placement(context, picture), await _policies(context, picture)]
     return checks
 
@@ -156,6 +159,14 @@ async def _members(context: DoctorContext) -> Check:
         return Check.failed("sidecars", str(error), "try again")
     text = f"{numbered(len(members), 'seat')} taken, {'led by ' + leader.id if leader else 'no leader'}"
     urls = [member.url for member in members if member.url]
+    by_settings: dict[str, list[str]] = {}
+    for member in members:
+        by_settings.setdefault(member.settings, []).append(member.id)
+    by_settings.pop("", None)
+    if len(by_settings) > 1:
+        apart = "; ".join(some(ids) for ids in by_settings.values())
+        fix = "compare `bundlekeel config show --changed` of their hosts: the file of whichever leads counts"
+        return Check.warned("sidecars", f"{text}; their settings differ: {apart}", fix)
     local = [member for member in members if urlsplit(member.url).hostname in LOOPBACK]
     # On one host no two listen on one port.
     if not local or len(local) == len(urls) == len(set(urls)):
@@ -220,14 +231,22 @@ def _compared(name: str, theirs: str) -> Check:
     return Check.warned(name, f"not compared: no broker has shown its {name}", fix)
 
 
-async def _listening(context: DoctorContext, picture: RawClusterView, within: float) -> LoadTables:
-    """The load topics, once they are followed: a process that has just started is still connecting."""
-    deadline = context.clock.boot() + within
-    tables = context.feed()
-    while picture.mode in _PUBLISHING and tables.state in ("off", "connecting") and context.clock.boot() < deadline:
+async def _listening(
+    context: DoctorContext, picture: RawClusterView, within: float
+) -> tuple[LoadTables, RawClusterView]:
+    """The load topics, once they are followed (a process that has just started is still connecting), and the picture
+    with the loads that brokers publish in the next seconds: those that do not change much are silent for minutes."""
+    begun, tables = context.clock.boot(), context.feed()
+    while picture.mode in _PUBLISHING:
+        silent = tables.state == "ok" and any(item.code == Code.NO_LOAD_DATA for item in picture.excluded)
+        patience = within if tables.state in ("off", "connecting") else min(within, _LOADS_SECONDS) if silent else 0.0
+        if context.clock.boot() - begun >= patience:
+            break
         await context.clock.sleep(0.1)
         tables = context.feed()
-    return tables
+        with suppress(StoreError, SnapshotError):
+            picture = await context.source.picture()
+    return tables, picture
 
 
 def _reports(context: DoctorContext, picture: RawClusterView, tables: LoadTables) -> list[Check]:
@@ -337,6 +356,9 @@ async def _acting(context: DoctorContext, record: TakeoverRecord | None) -> list
     if record is None:
         return []
     why, told = await nobody_balances(context.coordination), f"in force, by {record.by}"
+    if not why and (absent := await unknown_namespaces(context.metadata, record.namespaces)):
+        fix = "name the right one: `bundlekeel takeover --namespace TENANT/NAMESPACE`"
+        return [Check.warned("takeover", f"{told}; {'; '.join(absent)}", fix)]
     if not why:
         return [Check.passed("takeover", told)]
     # A pause or a lower mode may be meant.
@@ -392,6 +414,19 @@ async def _leader(context: DoctorContext) -> Check:
         return Check.failed("Pulsar's leader broker", str(error), "try again in a few seconds")
     fix = "" if leader else "no broker leads the load manager, which transfers need; look at the brokers' logs"
     return Check(name="Pulsar's leader broker", ok=leader is not None, detail=leader or "none", fix=fix)
+
+
+def _judged(context: DoctorContext, picture: RawClusterView) -> list[Check]:
+    """What the brokers' loads show of their limits and clocks."""
+    if picture.reports:
+        return [_blind(context, picture), _shared_machine(context, picture), _clock(context, picture)]
+    return [
+        Check.warned(
+            "broker loads",
+            "none is known yet, so bandwidth, CPU figures and clocks were not checked",
+            "ask a sidecar that runs: `bundlekeel doctor --for act`",
+        )
+    ]
 
 
 def _blind(context: DoctorContext, picture: RawClusterView) -> Check:

@@ -236,10 +236,14 @@ _LATE_SECONDS = 300.0
 
 
 def live_loads_check(live: LiveLoads) -> Check:
-    """Which brokers are seen by their counters. Only the leader reads them."""
+    """Which brokers are seen by their counters."""
     name, states, refused = "live loads", live.states(), live.refusals()
     if not states:
-        return Check.passed(name, "counters are read by the leader alone; loads here are those of the brokers' reports")
+        return Check.passed(
+            name,
+            "no counters are read here: only the leader reads them, of extensible brokers only in mode act or from "
+            "Prometheus; loads here are those of the brokers' reports",
+        )
     counted = ", ".join(f"{state} {count}" for state, count in sorted(Counter(states.values()).items()))
     detail = f"{numbered(len(states), 'broker')}: {counted}"
     if refused:

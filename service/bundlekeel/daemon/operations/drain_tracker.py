@@ -162,7 +162,8 @@ class DrainTracker:
             for watch in self._watches.values():
                 # What has left since that plan and comes again is new.
                 watch.planned &= watch.left if watch.left is not None else watch.planned
-            self._telemetry.retain("drain_bundles", "broker", set(drains))
+            # Not of a broker that was stopped with bundles left: an alert would go on about a machine that is off.
+            self._telemetry.retain("drain_bundles", "broker", drains.keys() & set(self._endpoints))
 
     async def _ask(self, broker: str, watch: _Watch) -> None:
         before, asked = watch.left, watch.asked_boot
@@ -185,10 +186,15 @@ class DrainTracker:
     # --- progress ---
 
     def progress(self) -> dict[str, dict[str, Any]]:
-        """Progress of every drain: as watched here while we lead, else as the leader stored it last."""
+        """Progress of every drain: as watched here while we lead, else as the leader stored it last. That of a drain
+        which was asked for again meanwhile is of no use."""
         stored = self._shared_state.shared.report.get("operations") or {}
         own = self.record() if self._shared_state.leading or not stored else stored
-        return {broker: own[broker] for broker in self._shared_state.desired.drains if broker in own}
+        return {
+            broker: found
+            for broker, wanted in self._shared_state.desired.drains.items()
+            if (found := own.get(broker)) and found.get("since_ms", wanted.since_ms) == wanted.since_ms
+        }
 
     def _progress(self, broker: str, watch: _Watch) -> dict[str, Any]:
         records = [
@@ -200,6 +206,7 @@ class DrainTracker:
         blocked = {name: code for name, code in watch.blocked.items() if watch.left is None or name in watch.left}
         free = len(watch.left) - len(blocked) if watch.left is not None else 0
         return {
+            "since_ms": watch.since_ms,
             "left": None if watch.left is None else len(watch.left),
             "moved": len(moved),
             "blocked": dict(Counter(blocked.values())),

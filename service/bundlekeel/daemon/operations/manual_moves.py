@@ -21,7 +21,7 @@ from bundlekeel.core.model.errors import (
     NotFound,
     StoreError,
 )
-from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.core.model.names import is_system_bundle, parse_bundle
 from bundlekeel.core.model.plan import Move, Refusal, Split
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered, unknown_broker
@@ -188,16 +188,19 @@ class ManualMoves:
         """The one move of a request, planned again. Conflict with what has changed."""
         bundle, source, target = (str(body.get(key, "")) for key in ("bundle", "source", "target"))
         if not bundle or not source or not target:
-            raise Conflict(UNREADABLE)
+            raise Conflict(UNREADABLE, code="refused")
         owner = await self._owner(bundle)
         if owner != source:
             raise Conflict(
-                "the inputs changed since it was asked for", difference=[f"{bundle} is owned by {owner} now"]
+                "the inputs changed since it was asked for",
+                code="changed",
+                difference=[f"{bundle} is owned by {owner} now"],
             )
         made = await self._planned(bundle, owner, target, override_cool_down=bool(body.get("override_cool_down")))
         if made.move is None:
             assert made.refusal is not None
-            raise Conflict(f"not carried out: {_text(made.refusal)}", difference=[_text(made.refusal)])
+            said = _text(made.refusal)
+            raise Conflict(f"not carried out: {said}", code=made.refusal.code.value, difference=[said])
         return (made.move,)
 
     async def split_of(self, body: Mapping[str, Any]) -> Split:
@@ -206,9 +209,10 @@ class ManualMoves:
         at = (given,) if isinstance(given, int) else tuple(given)
         named = body.get("algorithm")
         if not bundle or not source:
-            raise Conflict(UNREADABLE)
+            raise Conflict(UNREADABLE, code="refused")
         if named not in (None, *SplitAlgorithm):
-            raise Conflict(f"{UNREADABLE} (no split algorithm {named!r}; there are {', '.join(SplitAlgorithm)})")
+            text = f"{UNREADABLE} (no split algorithm {named!r}; there are {', '.join(SplitAlgorithm)})"
+            raise Conflict(text, code="refused")
         algorithm = SplitAlgorithm(named) if named is not None else None
         try:
             self._may_split(bundle, source, algorithm)
@@ -216,7 +220,7 @@ class ManualMoves:
                 at = positions_of(await self._cut(bundle, source, at, algorithm))
         except SplitRefused as error:
             said = _text(Refusal(Code(error.code), detail=error.error))
-            raise Conflict(f"not carried out: {said}", difference=[said]) from error
+            raise Conflict(f"not carried out: {said}", code=error.code, difference=[said]) from error
         halves = algorithm is SplitAlgorithm.RANGE
         return Split(bundle=bundle, broker=source, rule=RULE, value=0.0, limit=0.0, at=at, halves=halves)
 
@@ -240,9 +244,12 @@ class ManualMoves:
         except CodecError as error:
             raise StoreError(f"who owns {bundle} cannot be read: {error}") from error
         if owner is None:
-            raise Conflict(f"{bundle}: {EXPLANATIONS[Code.UNOWNED]}", difference=[Code.UNOWNED.value])
+            # Extensible brokers hold such bundles without an entry in the channel: no lookup assigns them.
+            code = Code.SYSTEM_BUNDLE if is_system_bundle(bundle) else Code.UNOWNED
+            raise Conflict(f"{bundle}: {EXPLANATIONS[code]}", code=code.value, difference=[code.value])
         if owner.disabled:
-            raise Conflict(f"{bundle}: {EXPLANATIONS[Code.IN_TRANSIT]}", difference=[Code.IN_TRANSIT.value])
+            code = Code.IN_TRANSIT
+            raise Conflict(f"{bundle}: {EXPLANATIONS[code]}", code=code.value, difference=[code.value])
         return owner.broker_id
 
     async def _owners(self, bundles: Iterable[str]) -> tuple[dict[str, str], list[Refusal]]:
@@ -319,7 +326,8 @@ class ManualMoves:
         await bundles_of(namespace, self.metadata)
         found = largest_bundle(self.cycle.demand_snapshot().bundles, namespace)
         if found is None:
-            raise Conflict(f"no broker reports a bundle of {namespace}", difference=[Code.NO_BUNDLES.value])
+            code = Code.NO_BUNDLES.value
+            raise Conflict(f"no broker reports a bundle of {namespace}", code=code, difference=[code])
         return found[0], f", the largest by load ({found[1]}),"
 
     async def _cut(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.codes import LASTING, explain, overridable
+from bundlekeel.core.model.codes import LASTING, Code, explain, overridable, reason_of
 from bundlekeel.core.model.errors import (
     AdminApiError,
     ConfigError,
@@ -104,8 +105,14 @@ class OperatorRequests:
             ],
             cordons=_rows(desired.cordons),
             warms=_rows(desired.warms),
-            pins=[PinView(bundle=name, until_ms=end) for name, end in _lasting(desired.pinned, now)],
-            exclusions=[ExclusionView(pattern=name, until_ms=end) for name, end in _lasting(desired.excluded, now)],
+            pins=[
+                PinView(bundle=name, until_ms=end, **_who(desired.pinned_by.get(name)))
+                for name, end in _lasting(desired.pinned, now)
+            ],
+            exclusions=[
+                ExclusionView(pattern=name, until_ms=end, **_who(desired.excluded_by.get(name)))
+                for name, end in _lasting(desired.excluded, now)
+            ],
             pauses=[
                 ScopePauseView(scope=scope, **msgspec.to_builtins(pause))
                 for scope, pause in sorted(desired.all_pauses().items())
@@ -197,9 +204,12 @@ class OperatorRequests:
     async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> PinnedView:
         """Keep a bundle, or the bundle of a topic, where it is."""
         name, until = await self._bundle_of(bundle), self._until(seconds)
-        await self._note(lambda found: _put(found, "pinned", name, until), f"pin of {name}", reason, by)
+        asked = self._operator_request(reason, by)
+        change = partial(_put_asked, table="pinned", name=name, until=until, asked=asked)
+        await self._note(change, f"pin of {name}", reason, by)
         owner = await self.ownership.owner(name)
-        return PinnedView(bundle=name, broker=owner.broker_id if owner is not None else None, until_ms=until)
+        broker = owner.broker_id if owner is not None else None
+        return PinnedView(bundle=name, broker=broker, until_ms=until, **_who(asked))
 
     async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
         """End the pin of a bundle, also of one that was divided since, or of the bundle of a topic."""
@@ -207,7 +217,7 @@ class OperatorRequests:
         name = bundle if bundle in pinned else await self._bundle_of(bundle)
         if name not in pinned:
             raise NotFound(f"{name} is not pinned")
-        await self._note(lambda found: _drop(found, "pinned", name), f"unpin of {name}", reason, by)
+        await self._note(lambda found: _drop_asked(found, "pinned", name), f"unpin of {name}", reason, by)
         return UnpinnedView(bundle=name)
 
     async def _bundle_of(self, name: str) -> str:
@@ -219,15 +229,18 @@ class OperatorRequests:
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
         """Leave alone what matches."""
         pattern, until = pattern_of(pattern, self._registered), self._until(seconds)
-        await self._note(lambda found: _put(found, "excluded", pattern, until), f"exclusion of {pattern}", reason, by)
-        return ExcludedView(pattern=pattern, until_ms=until, bundles=matched(pattern, self.cycle.snapshot))
+        asked = self._operator_request(reason, by)
+        change = partial(_put_asked, table="excluded", name=pattern, until=until, asked=asked)
+        await self._note(change, f"exclusion of {pattern}", reason, by)
+        bundles = matched(pattern, self.cycle.snapshot)
+        return ExcludedView(pattern=pattern, until_ms=until, bundles=bundles, **_who(asked))
 
     async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
         """End an exclusion."""
         pattern = _as_stored(pattern, self.shared_state.desired.excluded)
         if pattern not in self.shared_state.desired.excluded:
             raise NotFound(f"{pattern} is not excluded at run time; the settings file may exclude it")
-        await self._note(lambda found: _drop(found, "excluded", pattern), f"inclusion of {pattern}", reason, by)
+        await self._note(lambda found: _drop_asked(found, "excluded", pattern), f"inclusion of {pattern}", reason, by)
         return IncludedView(pattern=pattern)
 
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
@@ -295,9 +308,10 @@ class OperatorRequests:
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
         if not operator_request:
             said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
-            allowed = verb != "split" and overridable({item.code for item in answer.refusals})
+            codes = {item.code for item in answer.refusals}
+            allowed = verb != "split" and overridable(codes)
             way = "; override_cool_down (--override-cool-down) allows it" if allowed else ""
-            raise Conflict(f"not carried out: {'; '.join(said)}{way}", difference=said)
+            raise Conflict(f"not carried out: {'; '.join(said)}{way}", code=reason_of(codes), difference=said)
         left = await self.review_store.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
@@ -315,7 +329,9 @@ class OperatorRequests:
         """Begin no further move of a task."""
         known = await self.task(task)
         if known.state in _ENDED:
-            raise Conflict(f"task {task} is {known.state} already", difference=[f"state {known.state}"])
+            raise Conflict(
+                f"task {task} is {known.state} already", code="wrong-state", difference=[f"state {known.state}"]
+            )
         operator_request = self._operator_request(reason, by)
 
         def stopped(desired: Desired) -> Desired:
@@ -364,6 +380,7 @@ class OperatorRequests:
         if not set(self._registered()) - {broker, *desired.drains, *desired.cordons}:
             raise Conflict(
                 f"no other broker is open to bundles: all but {broker} are drained or cordoned; uncordon one first",
+                code="last-broker",
                 difference=["no broker is left"],
             )
 
@@ -428,7 +445,8 @@ def _as_stored(given: str, stored: Mapping[str, Any]) -> str:
 
 def _open_to_bundles(desired: Desired, broker: str) -> None:
     if broker in desired.drains or broker in desired.cordons:
-        raise Conflict(f"{broker} is cordoned or drained; uncordon it first", difference=["cordoned"])
+        text = f"{broker} is cordoned or drained; uncordon it first"
+        raise Conflict(text, code=Code.CORDONED.value, difference=["cordoned"])
 
 
 def _nothing_comes(broker: str, found: PlanResult, share: float) -> str:
@@ -454,6 +472,20 @@ def _rows(requests: Mapping[str, OperatorRequest]) -> list[RequestView]:
 
 def _lasting(until: Mapping[str, int], now: int) -> list[tuple[str, int]]:
     return [(key, end) for key, end in sorted(until.items()) if lasts(end, now)]
+
+
+def _who(asked: OperatorRequest | None) -> Json:
+    """Who asked for a pin or an exclusion, why and when; nothing of those that an earlier release stored."""
+    return {} if asked is None else dict(msgspec.to_builtins(asked))
+
+
+def _put_asked(desired: Desired, *, table: str, name: str, until: int, asked: OperatorRequest) -> Desired:
+    """With a pin or an exclusion, and who asked for it."""
+    return _put(_put(desired, table, name, until), f"{table}_by", name, asked)
+
+
+def _drop_asked(desired: Desired, table: str, name: str) -> Desired:
+    return _drop(_drop(desired, table, name), f"{table}_by", name)
 
 
 def _put(desired: Desired, table: str, name: str, value: Any) -> Desired:

@@ -75,11 +75,17 @@ class Plans:
         self._may_be_carried_out(request)
         wanted = PlannedActions.of_view(answer)
         if not any(wanted):
-            raise Conflict("the plan has no moves and no splits", difference=["nothing to carry out"])
+            raise Conflict(
+                "the plan has no moves and no splits", code="nothing-to-do", difference=["nothing to carry out"]
+            )
         # The leader plans again right before it acts. Planned now as well, the answer says at once what is different.
         changed = difference(wanted, await self._wanted_now(request))
         if changed:
-            raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
+            raise Conflict(
+                f"the inputs changed since the plan was made: {'; '.join(changed[:5])}",
+                code="changed",
+                difference=changed,
+            )
         body = {"hash": hash_, "reason": reason, "by": by, **wanted._asdict(), "request": request.to_json()}
         splits = f", {len(wanted.splits)} splits" if wanted.splits else ""
         left = await self.operator_requests.submit(hash_, f"plan {hash_}: {len(wanted.moves)} moves{splits}", body)

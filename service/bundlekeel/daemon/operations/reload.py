@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import structlog
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
 from bundlekeel.ports import Clock, Journal, Telemetry
-from bundlekeel.settings.describe import differences, warnings_of
+from bundlekeel.settings.describe import differences, shared_digest, warnings_of
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import TOP_LEVEL
 
@@ -23,7 +24,8 @@ EVERY_SECONDS: Final = 5.0
 
 class Reload:
     """Reads the settings file again when it has changed, and when asked (SIGHUP). A file that would not do is refused
-    whole and what ran goes on. Each sidecar reads its own file; the leader's parameters are those of the cluster."""
+    whole and what ran goes on. Each sidecar reads its own file; the leader's parameters are those of the cluster.
+    `announce`: is told the digest of the settings after each reading."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class Reload:
         journal: Journal,
         telemetry: Telemetry,
         clock: Clock,
+        announce: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._running = self._last = loaded
         self._effective_parameters = effective_parameters
@@ -41,6 +44,7 @@ class Reload:
         self._text = b"" if loaded.path is None else _text_of(loaded.path)
         self._asked = asyncio.Event()
         self.every_seconds = EVERY_SECONDS
+        self._announce = announce
 
     def ask(self) -> None:
         """Read the file now, changed or not."""
@@ -76,6 +80,7 @@ class Reload:
         later = [key for key in differences(self._running, fresh) if not is_live(key)]
         self._last = fresh
         self._effective_parameters.merge = merging(fresh, adopts=self._running.settings.adopt_broker_settings)
+        self._announce(shared_digest(fresh.settings))
         self._telemetry.gauge("settings_restart_needed", float(len(later)))
         for warning in warnings_of(fresh.settings):
             _log.warning("setting", warning=warning)

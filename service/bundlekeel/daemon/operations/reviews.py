@@ -83,7 +83,9 @@ class Reviews:
 
         def added(items: list[ReviewProposal]) -> list[ReviewProposal]:
             if any(item.id == id_ and self._state(item) in ("proposed", "approved", "executing") for item in items):
-                raise Conflict(f"{id_} is proposed already", difference=["see `bundlekeel review list`"])
+                raise Conflict(
+                    f"{id_} is proposed already", code="wrong-state", difference=["see `bundlekeel review list`"]
+                )
             return [*(item for item in items if item.id != id_), made][-_KEPT:]
 
         await self._change(added)
@@ -109,7 +111,11 @@ class Reviews:
             if found.task:
                 return found  # the leader has begun it already, or another approval came first: only that task is
             if found.state != "approved":
-                raise Conflict(f"it was {found.state} meanwhile; nothing moves", difference=[f"state {found.state}"])
+                raise Conflict(
+                    f"it was {found.state} meanwhile; nothing moves",
+                    code="wrong-state",
+                    difference=[f"state {found.state}"],
+                )
             return msgspec.structs.replace(found, task=task)
 
         return self._shown(await self._decide(id_, left))
@@ -129,9 +135,13 @@ class Reviews:
         def begun(item: ReviewProposal) -> ReviewProposal:
             state = self._state(item)
             if state not in ("approved", "executing"):
-                raise Conflict(f"not carried out: its proposal is {state}", difference=[f"state {state}"])
+                raise Conflict(
+                    f"not carried out: its proposal is {state}", code="wrong-state", difference=[f"state {state}"]
+                )
             if item.task not in ("", task):
-                raise Conflict(f"not carried out: its proposal was left to {item.task}", difference=[item.task])
+                raise Conflict(
+                    f"not carried out: its proposal was left to {item.task}", code="wrong-state", difference=[item.task]
+                )
             return msgspec.structs.replace(item, task=task)
 
         await self._decide(id_, begun)
@@ -159,7 +169,9 @@ class Reviews:
         now = self._state(item)
         if action not in ACTIONS.get(now, ()):
             allowed = ", ".join(ACTIONS.get(now, ())) or "nothing"
-            raise Conflict(f"it is {now}: {allowed} may be done with it", difference=[f"state {now}"])
+            raise Conflict(
+                f"it is {now}: {allowed} may be done with it", code="wrong-state", difference=[f"state {now}"]
+            )
         return msgspec.structs.replace(item, state=state, reviewer=by, remark=remark, decided_ms=self._clock.wall_ms())
 
     def _state(self, item: ReviewProposal) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from bundlekeel.core.model.codes import LASTING, Code, explain
-from bundlekeel.core.model.errors import AdminApiError, Conflict, StaleWrite, StoreError
-from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.model.errors import AdminApiError, CodecError, Conflict, StaleWrite, StoreError
+from bundlekeel.core.model.text_format import numbered, suggest
 from bundlekeel.daemon.state.documents import decode_state
 from bundlekeel.daemon.state.shared_state import STATE
 from bundlekeel.daemon.state.takeover_record import (
@@ -26,7 +26,7 @@ from bundlekeel.daemon.state.takeover_record import (
     decode_takeover,
     name_set,
 )
-from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock, Coordination
+from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock, Coordination, Metadata
 from bundlekeel.ports.commands import BrokerCommands, by_person
 
 ENABLED: Final = "loadBalancerEnabled"
@@ -86,7 +86,8 @@ async def takeover(
     """Turn the brokers' shedding off, with `split` their automatic splits too, and verify each broker.
 
     With `namespaces` (tenant/namespace) a partial takeover: the brokers go on shedding, but leave those namespaces to
-    us. A later takeover may name more of them, or none for the whole cluster. What the first one recorded is kept.
+    us. A later takeover may name more of them, or none for the whole cluster. What the brokers ran with before the
+    first one is kept; who, why and when are those of the latest.
     StaleWrite when another one runs at the same moment; Conflict when brokers do not know such namespaces (before 4.2);
     AdminApiError when the brokers' settings cannot be read: nothing is changed then.
     """
@@ -100,8 +101,14 @@ async def takeover(
     values = _wanted(known, there, before, split=split, namespaces=namespaces)
     made = _record(context, known, tuple(values), stored, before)
     ours = {*made.excluded_by_us, *(set(namespaces) - there)}
-    record = replace(made, namespaces=_scope(known, namespaces), excluded_by_us=tuple(sorted(ours)))
-    record = replace(record, by=by, reason=reason, wall_ms=context.clock.wall_ms()) if known is None else record
+    record = replace(
+        made,
+        by=by,
+        reason=reason,
+        wall_ms=context.clock.wall_ms(),
+        namespaces=_scope(known, namespaces),
+        excluded_by_us=tuple(sorted(ours)),
+    )
     version = document.version if document is not None else None
     await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
     warnings = []
@@ -259,6 +266,18 @@ async def nobody_balances(coordination: Coordination) -> str:
     return f"{leader.id} leads, but carries nothing out ({code}: {explain(code)})" if hindered else ""
 
 
+async def unknown_namespaces(metadata: Metadata, namespaces: Sequence[str]) -> list[str]:
+    """A warning for each of these that does not exist. None is refused: it may be created later, but a misspelt one
+    would never be balanced. Never raises."""
+    try:
+        known = await metadata.namespaces() if namespaces else []
+    except (StoreError, CodecError):
+        return []
+    return [
+        f"there is no namespace {name} now{suggest(name, known)}" for name in namespaces if known and name not in known
+    ]
+
+
 async def read_record(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
     """The takeover in force with its version, or None. CodecError when the document cannot be read: it must not be
     overwritten, because it alone knows what was there before."""
@@ -412,8 +431,8 @@ def _partial_takeover_warnings(namespaces: Sequence[str]) -> list[str]:
     if not namespaces:
         return []
     return [
-        f"only {', '.join(namespaces)} are taken over; the brokers shed everything else, and place new bundles of "
-        "these in turn (RoundRobinBrokerSelector) instead of by load"
+        f"the takeover is of {', '.join(namespaces)} only; the brokers shed everything else, and place new bundles "
+        "there in turn (RoundRobinBrokerSelector) instead of by load"
     ]
 
 

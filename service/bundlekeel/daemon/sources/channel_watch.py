@@ -304,7 +304,7 @@ class ChannelWatch:
 
     def _known(self) -> ChannelView:
         if not self.expected:
-            raise Conflict(f"{self.fault}; `bundlekeel where` reads who owns a bundle")
+            raise Conflict(f"{self.fault}; `bundlekeel where` reads who owns a bundle", code="no-channel")
         if self.view is None or self.fault:
             raise StoreError(f"the ownership channel is not followed: {self.fault}")
         return self.view

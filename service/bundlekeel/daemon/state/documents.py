@@ -84,7 +84,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     """What people asked for at run time, on top of the settings file.
 
     `pinned`: bundle -> when that ends in ms; `excluded`: pattern of tenants, namespaces, bundles or brokers -> when
-    that ends (0: never, both). `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`,
+    that ends (0: never, both); `pinned_by`, `excluded_by`: who, why and when of these, where a release stored it that
+    knows these fields. `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`,
     `broker:..`. `cordons`, `drains`, `warms`: by broker id; `stops`: by task, what is still to do of it is left.
     `adopted`: calibrated thresholds over the settings; `reverted`: by digest, those that were taken back. `quotas`: by
     name, groups over those of the settings.
@@ -97,6 +98,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     pauses: dict[str, Pause] = {}
     pinned: dict[str, int] = {}
     excluded: dict[str, int] = {}
+    pinned_by: dict[str, OperatorRequest] = {}
+    excluded_by: dict[str, OperatorRequest] = {}
     cordons: dict[str, OperatorRequest] = {}
     drains: dict[str, OperatorRequest] = {}
     warms: dict[str, OperatorRequest] = {}
@@ -140,7 +143,12 @@ def _kept(raw: dict[str, Any], was: dict[str, Any], now: dict[str, Any]) -> dict
 
 
 # Fields that hold one entry a name: an entry of theirs is changed as a whole, the others stay as they are stored.
-_TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms", "stops", "reverted", "quotas"})
+_TABLES = frozenset(
+    {
+        *("pauses", "pinned", "excluded", "pinned_by", "excluded_by"),
+        *("cordons", "drains", "warms", "stops", "reverted", "quotas"),
+    }
+)
 
 
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):

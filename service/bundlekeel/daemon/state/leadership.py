@@ -147,6 +147,8 @@ class Leadership:
         else:
             self.lease = self._lease_of(lease.epoch, sent)
             self.members = await self._coordination.members()
+            if any(seen.id == self.member.id and seen.settings != self.member.settings for seen in self.members):
+                await self._coordination.take_seat(self.member, seats=self._seats)
 
     def _lease_of(self, epoch: int, sent: float) -> Lease:
         return Lease(epoch, sent + self._coordination.session_seconds * (1 - self._margin_ratio))

@@ -107,6 +107,11 @@ class SharedState:
         """Whether we lead now, by our own deadline."""
         return self._leadership.leading
 
+    @property
+    def takeover_known(self) -> bool:
+        """Whether `takeover` is what is stored, so that None means that there was none."""
+        return self._takeover_seen and not self.unreadable.get(TAKEOVER)
+
     def wall_ms(self) -> int:
         """The wall clock that what is stored here carries."""
         return self._clock.wall_ms()
@@ -120,6 +125,9 @@ class SharedState:
     async def refresh(self) -> None:
         """Read the desired state, and on a follower what the leader last stored, as far as they have changed since
         they were read. StoreError when they cannot be read."""
+        if self._leadership.lease is None:
+            # Only a leader settles what earlier terms left. It has a lease before its term begins, and no epoch yet.
+            self.frozen = frozenset()
         paths = (DESIRED, TAKEOVER, FAILSAFE, STATE_HEAD)
         found = dict(zip(paths, await self._coordination.stamps(paths), strict=True))
         # What is written meanwhile is read too, and once more for its stamp.

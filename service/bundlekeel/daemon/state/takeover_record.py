@@ -43,7 +43,8 @@ class TakeoverEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverRecord:
-    """The shared document. `by`: "" without a takeover, when a handback only put quotas aside. `overrides`: what each
+    """The shared document. `by`, `reason`, `wall_ms`: of the latest takeover; `by` is "" without one, when a handback
+    only put quotas aside. `overrides`: what each
     key's dynamic override was, None for none. `runtime`: what each broker ran with then, by broker id and key, with its
     start. `namespaces`: the only ones taken over, () for all. `excluded_by_us`: what a partial takeover added to the
     brokers' exclusions, also once the whole cluster is taken over. `active` is False once handed back, and `ended` says
@@ -92,8 +93,9 @@ def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
     ended = record.ended if not record.active else None
     who, why, at = (ended.by, ended.reason, ended.wall_ms) if ended else (record.by, record.reason, record.wall_ms)
     what = "takeover" if ended is None else "deadman" if ended.deadman else "handback"
+    scope = f" for {', '.join(record.namespaces)}" if record.namespaces else ""
     said = {
-        "takeover": f"{who} turned the brokers' own shedding off: {why}",
+        "takeover": f"{who} turned the brokers' own shedding off{scope}: {why}",
         "handback": f"{who} returned the shedding to the brokers: {why}",
         "deadman": f"{who} returned the shedding to the brokers, the sidecars act no more: {why}",
     }

@@ -11,6 +11,7 @@ import numpy as np
 from bundlekeel.core.calibration.thresholds import RANGES, steps_between
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.text_format import share
 from bundlekeel.sim.backtest.intervals import SAME, Interval, PairedDifference, chance, compared
 from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.search import PAIRS, TriedCandidates, changes_to, overloaded, strategy_of, total, worse
@@ -81,8 +82,8 @@ def choose(
         return _unchanged(tried, blocks, f"not confirmed on {len(blocks)} held-out blocks: {candidate.name}: {why}")
     return Choice(
         candidate=candidate,
-        reason=f"{1 - between.moves.value:.0%} fewer moves, imbalance {between.imbalance.value:+.3f}, "
-        f"on {len(blocks)} held-out blocks",
+        reason=f"imbalance {share(now.imbalance - then.imbalance, then.imbalance)}, "
+        f"moves {share(now.moves - then.moves, then.moves)}, on {len(blocks)} held-out blocks",
         present=then,
         chosen=now,
         between=between,

@@ -295,6 +295,10 @@ async def test_tables_show_latest_short_long_and_preallocated() -> None:
     sizes = [row.short.throughput_in for row in bundles]
     assert sizes == sorted(sizes, reverse=True) and bundles[0].short_samples == 1
     assert {row.code for row in bundles} >= {"Unsettled"} or any(row["preallocated_to"] for row in bundles)
+    page = tables.bundles(sidecar.cycle, now, broker=BROKERS[0], after=bundles[1].bundle, limit=3)
+    assert page == bundles[2:5] and len(page) > 1
+    with pytest.raises(NotFound, match="begin again without `after`"):
+        tables.bundles(sidecar.cycle, now, after="t/gone/0x00000000_0x80000000")
 
 
 async def test_an_unknown_broker_is_not_found() -> None:
@@ -361,16 +365,19 @@ async def test_every_block_of_a_bundle_tells_its_end() -> None:
     names = list(cluster.shares)
     later = sidecar.clock.wall_ms() + 3_600_000
     pinned, ever, left_alone, *_ = names
+    asked = OperatorRequest(by="ann", reason="disks", since_ms=1)
     sidecar.shared_state.desired = Desired(
         pinned={pinned: later, ever: 0},
+        pinned_by={pinned: asked},
         excluded={f"b:{left_alone}": later},
-        cordons={BROKERS[2]: OperatorRequest(by="ann", reason="disks", since_ms=1)},
+        excluded_by={f"b:{left_alone}": asked},
+        cordons={BROKERS[2]: asked},
     )
     await sidecar.cycle.turn()
     sidecar.clock.offset += 10
     told = {name: await sidecar.service.why(name) for name in names}
     ends = {name: {code.code: code.detail for code in answer.codes} for name, answer in told.items()}
-    until = f"until {clock_text(later)}"
+    until = f"until {clock_text(later)}, by ann: disks"
     assert ends[pinned] == {"Pinned": until} and ends[ever] == {"Pinned": "until somebody ends it"}
     assert ends[left_alone] == {"Excluded": f"b:{left_alone}, {until}"}
     assert ends[names[-1]] == {"Idle": "until it carries traffic"}

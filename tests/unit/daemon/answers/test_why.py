@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.core.guard.state import RecentMove
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.model.text_format import clock_text
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
@@ -47,6 +49,24 @@ async def test_a_broker_is_named_by_its_whole_id() -> None:
     await sidecar.cycle.turn()
     with pytest.raises(NotFound, match=f"^no broker '{BROKERS[1][:2]}'; nearest: {BROKERS[1]};"):
         await sidecar.service.why(BROKERS[1][:2])
+
+
+async def test_a_balanced_broker_is_not_told_to_wait_for_others() -> None:
+    """What would change it belongs to its own reason, also while a pair of other brokers waits for fresh reports."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await sidecar.cycle.turn()
+    report, snapshot = sidecar.cycle.report, sidecar.cycle.snapshot
+    assert report is not None and report.plan is not None and snapshot is not None
+    pair = [Verdict(code=Code.HIT_COUNT, sentence="waits", broker=broker) for broker in BROKERS[:2]]
+    even = Verdict(code=Code.BALANCED, sentence="even", broker=BROKERS[2])
+    report.plan = replace(report.plan, verdict=pair[0], brokers=(*pair, even), moves=())
+    told = [(await sidecar.service.why(broker)).what_would_change_it for broker in BROKERS]
+    assert [text.split(":")[0] for text in told] == [*["wait for the remaining fresh reports"] * 2, "nothing to do"]
+    # The same of a bundle there that nothing else holds.
+    hot = even._replace(broker=BROKERS[0])
+    report.plan = replace(report.plan, brokers=(hot, *pair[1:], even), refusals=())
+    bundle = snapshot.bundles.names[snapshot.bundles.owner.tolist().index(snapshot.brokers.ids.index(BROKERS[0]))]
+    assert "a larger difference" in (await sidecar.service.why(bundle)).what_would_change_it
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StaleWrite, StoreError
 from bundlekeel.daemon.answers.service import PlanRequest
-from bundlekeel.daemon.execution.intents import MoveOutcome
+from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
 from bundlekeel.daemon.gate.in_force import pause_in_force
 from bundlekeel.daemon.state import shared_state
 from bundlekeel.daemon.state.cycle_state import CycleState
@@ -51,6 +51,27 @@ class _LostAnswers:
         if self.lose:
             self.lose = False
             raise StoreError("no answer")
+
+
+async def test_a_former_leader_shows_no_open_intents() -> None:
+    """What earlier leaders left is the next one's to settle: it would be shown for ever. A term being taken over keeps
+    it, although it does not lead yet."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster, "a").lead()
+    left = DocumentChange(path=intent_path(bundle_name(0)), data=b"{", create=True)
+    await sidecar.coordination.write_fenced(1, [left])
+    await sidecar.executor.settle()
+    assert sidecar.service.state().intents == [bundle_name(0)]
+    assert b"bundlekeel_open_intents 1.0" in sidecar.service.render_metrics("")[0]
+    sidecar.leadership.epoch = None
+    await sidecar.shared_state.refresh()
+    assert sidecar.shared_state.frozen == {bundle_name(0)}
+    cluster.store.expire(sidecar.coordination)
+    await FakeSidecar(cluster, "b").lead()
+    await sidecar.leadership.turn()
+    await sidecar.shared_state.refresh()
+    assert sidecar.service.state().intents == []
+    assert b"bundlekeel_open_intents 0.0" in sidecar.service.render_metrics("")[0]
 
 
 async def test_a_term_won_in_the_middle_of_a_turn_is_not_acted_upon() -> None:

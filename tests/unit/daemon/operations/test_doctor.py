@@ -137,6 +137,22 @@ async def test_sidecars_of_several_hosts_that_registered_loopback_are_a_warning(
     assert "h1 registered a loopback address" in named(await examine(sidecar.doctor_context()), "sidecars").detail
 
 
+async def test_sidecars_whose_settings_differ_are_named() -> None:
+    """Any of them may lead next, with its own file; an older release shows nothing to compare."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    ours = sidecar.leadership.member.settings
+    assert ours
+    for name, settings, ok in (("h1", ours, True), ("h2", "", True), ("h3", "other", False)):
+        other = MemoryCoordination(cluster.store)
+        await other.start()
+        await other.take_seat(Member(id=name, url=f"http://{name}:8090", settings=settings), seats=9)
+        found = named(await examine(sidecar.doctor_context()), "sidecars")
+        assert found.ok == ok
+    assert found.severity == "warning" and found.detail.endswith("their settings differ: a, h1; h3")
+    assert "config show --changed" in found.fix
+
+
 async def test_of_many_brokers_ten_are_named() -> None:
     """The others are counted; none of the fifteen has a bandwidth limit."""
     cluster, names = FakeCluster(), (*BROKERS, *(f"c{number}:8080" for number in range(12)))
@@ -280,7 +296,7 @@ def listening(clock: TestClock, seconds: float, state: FeedState = "ok") -> Load
     return LoadTables(state=state, since_ms=clock.wall_ms() - int(1000 * seconds))
 
 
-@pytest.mark.parametrize(("seconds", "ok"), [(2.0, True), (899.0, True), (1000.0, False)])
+@pytest.mark.parametrize(("seconds", "ok"), [(2.0, True), (890.0, True), (1000.0, False)])
 async def test_a_healthy_silent_extensible_cluster_is_not_wrong(seconds: float, ok: bool) -> None:
     """Asked once, nobody has had a reason to publish yet; only longer than its longest silence it should have."""
     cluster = FakeCluster()
@@ -292,9 +308,31 @@ async def test_a_healthy_silent_extensible_cluster_is_not_wrong(seconds: float, 
     tables = listening(sidecar.clock, seconds)
     examined = replace(sidecar.doctor_context(), feed=lambda: tables)
     checks = await examine(examined)
-    assert {item.name for item in checks if not item.ok} == (set() if ok else {"reports"})
+    assert {item.name for item in checks if not item.ok} == {"broker loads", *([] if ok else ["reports"])}
+    assert not {"bandwidth", "CPU figures", "clocks"} & {item.name for item in checks}, "none was looked at"
     quiet = named(checks, "reports")
     assert "no load yet" in quiet.detail if ok else "has published no load" in quiet.detail
+
+
+async def test_loads_that_brokers_publish_within_seconds_are_judged() -> None:
+    """A process that has just begun to listen knows none; brokers whose load changes publish soon."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    cluster.source.mode = "extensible"
+    reports = (await cluster.source.picture()).reports
+    for broker in BROKERS:
+        cluster.source.exclude(broker, "NoLoadData")
+    asked = 0
+
+    def feed() -> LoadTables:
+        nonlocal asked
+        asked += 1
+        if asked == 10:
+            cluster.source.put(*reports)
+        return listening(sidecar.clock, 1.0)
+
+    checks = await examine(replace(sidecar.doctor_context(), feed=feed))
+    assert named(checks, "CPU figures").ok and named(checks, "clocks").ok and named(checks, "reports").ok
 
 
 async def test_doctor_waits_until_the_load_topics_are_followed() -> None:

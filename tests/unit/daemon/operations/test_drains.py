@@ -56,6 +56,22 @@ async def test_a_broker_is_emptied_with_what_nobody_reports() -> None:
     assert 'drain_bundles{broker="b1:8080"} 0.0' in sidecar.metric("drain_bundles")
 
 
+async def test_the_progress_is_of_the_drain_that_was_asked_for_last() -> None:
+    """Asked for anew, it begins with nothing moved, at every replica; what the one before has moved is over."""
+    sidecar = await draining(FakeCluster(), B1)
+    await sidecar.cycle.turn()
+    await sidecar.operations.look(())
+    follower = await FakeSidecar(sidecar.cluster, "b").lead()
+    assert sidecar.operations.progress()[B1]["state"] == "empty" and B1 in follower.operations.progress()
+    later = OperatorRequest(by="ann", reason="again", since_ms=sidecar.clock.wall_ms() + 1)
+    await want(sidecar, Desired(drains={B1: later}))
+    await follower.shared_state.refresh()
+    assert sidecar.operations.progress() == follower.operations.progress() == {}
+    await sidecar.operations.look(())
+    progress = sidecar.operations.progress()[B1]
+    assert (progress["state"], progress["moved"], progress["since_ms"]) == ("empty", 0, later.since_ms)
+
+
 async def test_a_broker_kept_empty_counts_for_no_mean() -> None:
     """Two even brokers beside a drained one: the same 1.00 for status, plan and alert, and the same mean for `why`."""
     cluster = FakeCluster({B1: [0.2, 0.2], B2: [0.2, 0.2]})
@@ -110,6 +126,26 @@ async def test_a_broker_that_does_not_answer_is_not_called_empty() -> None:
     assert (progress["state"], progress["left"], progress["eta_seconds"]) == ("unknown", None, None)
     assert progress["detail"] == "500"
     assert sidecar.cycle.cut_off
+
+
+async def test_the_gauge_of_a_drain_goes_with_its_broker() -> None:
+    """BundlekeelDrainStuck would else go on about bundles on a broker that was stopped with one left."""
+    cluster = FakeCluster()
+    sidecar = await draining(cluster, B1)
+    pinned = next(iter(cluster.owners()))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={pinned: 0}))
+    await sidecar.cycle.turn()
+    await sidecar.operations.look(())
+    left = 'drain_bundles{broker="b1:8080"} 1.0'
+    assert left in sidecar.metric("drain_bundles")
+    # One that does not answer is there all the same.
+    sidecar.admin.fail("owned_bundles", Fault(error=AdminFault("500")))
+    await sidecar.operations.look(())
+    assert left in sidecar.metric("drain_bundles")
+    cluster.source.remove(B1)
+    await sidecar.cycle.turn()
+    assert "broker=" not in sidecar.metric("drain_bundles")
+    assert sidecar.operations.record()[B1]["detail"] == "not registered"
 
 
 async def test_another_replica_shows_the_progress_and_goes_on() -> None:

@@ -78,6 +78,16 @@ async def test_an_unload_goes_where_there_is_most_room() -> None:
     assert sidecar.cluster.owners()[BUNDLE] == B3
 
 
+async def test_a_system_bundle_without_an_entry_is_refused_as_what_it_is() -> None:
+    """The ownership channel has no entry of it, which does not mean that the next lookup assigns it."""
+    cluster = FakeCluster({B1: [0.2, 0.1], B2: [0.15], B3: [0.15]})
+    cluster.metadata.bundle_boundaries["pulsar/system"] = [0, 0xFFFFFFFF]
+    sidecar = await seeing(cluster)
+    with pytest.raises(Conflict) as caught:
+        await sidecar.manual_moves.move("pulsar/system/0x00000000_0xffffffff", B2)
+    assert caught.value.difference == ["SystemBundle"]
+
+
 async def test_what_nobody_reports_moves_too() -> None:
     """A bundle without topics of a namespace in no report: given up, for the affinity to place."""
     cluster = FakeCluster({B1: [0.2, 0.1], B2: [0.15], B3: [0.15]})

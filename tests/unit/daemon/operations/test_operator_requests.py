@@ -61,6 +61,47 @@ async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -
     assert service.operations().drains == []
 
 
+async def test_a_request_whose_answer_was_lost_may_be_sent_again() -> None:
+    """What lasts holds as before; the end of what is ended already is not found. docs/reference/api.md says so."""
+    sidecar, _ = await both()
+    service, requests = sidecar.service, sidecar.service.requests
+    for _ in range(2):
+        await requests.drain(B1, dry_run=False, **WHO)
+        await requests.warm(B2, dry_run=False, **WHO)
+        await requests.cordon(B1, **WHO)
+        await requests.pin(BUNDLE, seconds=60, **WHO)
+        await requests.exclude("t:t", seconds=None, **WHO)
+        await requests.pause_scope("tenant:t", seconds=60, **WHO)
+        await service.pause(seconds=60, **WHO)
+        await service.set_mode("act", **WHO)
+        await service.resume(**WHO)
+    shown = requests.operations()
+    assert [len(rows) for rows in (shown.drains, shown.warms, shown.cordons, shown.pins, shown.exclusions)] == [1] * 5
+    ends = [
+        lambda: requests.uncordon(B1, **WHO),
+        lambda: requests.unpin(BUNDLE, **WHO),
+        lambda: requests.include("t:t", **WHO),
+        lambda: requests.resume_scope("tenant:t", **WHO),
+    ]
+    for end in ends:
+        await end()
+        with pytest.raises(NotFound):
+            await end()
+
+
+async def test_a_transfer_that_is_sent_again_moves_nothing_more() -> None:
+    """Left twice before the leader took either: the second task fails with what changed; left later it is refused."""
+    leader, other = await both()
+    ask = {"to": B3, "execute": True, **WHO}
+    tasks = [(await other.service.requests.manual_move("transfer", BUNDLE, **ask)).task for _ in range(2)]
+    await leader.executions.serve()
+    first, second = [await leader.service.requests.task(str(task)) for task in tasks]
+    assert (first.state, second.state) == ("done", "failed") and first.hash == second.hash
+    assert second.difference == [f"{BUNDLE} is owned by {B3} now"]
+    with pytest.raises(Conflict):
+        await leader.service.requests.manual_move("transfer", BUNDLE, **ask)
+
+
 async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
     """Who looks at the brokers sees that one is kept empty, on every replica."""
     leader, other = await both()
@@ -98,10 +139,11 @@ async def test_the_last_broker_is_not_drained() -> None:
     service = leader.service.requests
     await service.drain(B1, dry_run=False, **WHO)
     await service.cordon(B2, **WHO)
-    with pytest.raises(Conflict, match="no other broker"):
+    with pytest.raises(Conflict, match="no other broker") as last:
         await service.drain(B3, dry_run=True, **WHO)
-    with pytest.raises(Conflict, match="uncordon it first"):
+    with pytest.raises(Conflict, match="uncordon it first") as closed:
         await service.warm(B2, dry_run=False, **WHO)
+    assert (last.value.code, closed.value.code) == ("last-broker", "Cordoned")
 
 
 async def test_the_last_open_broker_is_not_cordoned() -> None:
@@ -221,6 +263,16 @@ async def test_wishes_are_asked_for_again_while_an_unreadable_document_is_a_paus
     assert other.service.state().paused is None and B1 in other.shared_state.desired.cordons
 
 
+async def test_a_resume_that_ended_nothing_is_no_deed() -> None:
+    """`summary` would list it under people; whoever asked is in the records of kind audit."""
+    service = (await FakeSidecar(FakeCluster()).lead()).service
+    await service.resume(**WHO)
+    assert await service.journal(10, kind="request") == []
+    await service.pause(**WHO, seconds=None)
+    await service.resume(**WHO)
+    assert [record["what"] for record in await service.journal(10, kind="request")] == ["pause", "resume"]
+
+
 async def test_an_emergency_pause_and_a_drain_need_no_leader() -> None:
     """Whoever can reach the store may write; the next leader finds it."""
     leader, other = await both()
@@ -248,10 +300,11 @@ async def test_manually_is_dry_until_told_and_needs_mode_act() -> None:
     task = await leader.service.requests.task(answer.task)
     assert (task.state, task.by, task.reason) == ("done", "ann", "disks")
     assert leader.cluster.owners()[BUNDLE] == B3
-    with pytest.raises(Conflict, match="SameBroker"):
+    with pytest.raises(Conflict, match="SameBroker") as refused:
         await leader.service.requests.manual_move(
             "transfer", BUNDLE, to=B3, execute=True, override_cool_down=True, **WHO
         )
+    assert refused.value.code == "SameBroker"
     careful = await FakeSidecar(leader.cluster, "c", mode="recommend").lead()
     await careful.cycle.turn()
     with pytest.raises(Forbidden, match="mode is `recommend`"):

@@ -25,10 +25,13 @@ class Running:
     def __init__(self, file: Path, environ: dict[str, str] | None = None) -> None:
         sidecar = FakeSidecar(FakeCluster())
         self.file, self.journal, self.metric = file, sidecar.journal, sidecar.metric
+        self.announced: list[str] = []
         file.write_text(START)
         loaded = load_settings(file, {"mode": "observe"}, environ=environ or {})
         self.effective_parameters = EffectiveParameters(merging(loaded), lambda: None)
-        self.reload = Reload(loaded, self.effective_parameters, sidecar.journal, sidecar.telemetry, sidecar.clock)
+        self.reload = Reload(
+            loaded, self.effective_parameters, sidecar.journal, sidecar.telemetry, sidecar.clock, self.announced.append
+        )
 
     async def read(self, text: str) -> dict[str, Any]:
         """What the journal has when the file says this."""
@@ -79,6 +82,8 @@ async def test_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
     assert record["outcome"] == "applied" and set(record["applied"]) == changed and record["restart_needed"] == []
     assert "parameters.max_unload_ratio 0.5 -> 0.3" in record["sentence"]
     assert 'settings_read_total{outcome="applied"} 1.0' in run.metric("settings_read_total")
+    await run.read(text.replace("maxUnloadPercentage: 0.3", "maxUnloadPercentage: 0.4"))
+    assert len(run.announced) == len(set(run.announced)) == 2, "each reading is announced by its own digest"
 
 
 async def test_what_needs_a_restart_is_named(tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
     await service.exclude("n:shop/*", seconds=1.0, **WHO)
     await service.pause_scope("namespace:t/ns", seconds=1.0, **WHO)
     shown = service.operations()
+    for row in (pinned, *shown.pins, *shown.exclusions):
+        assert (row.by, row.reason) == ("ann", "disks") and pinned.since_ms <= row.since_ms <= leader.clock.wall_ms()
+    assert shown.pins[0].since_ms == pinned.since_ms > 0
     assert [row.bundle for row in shown.pins] == [BUNDLE]
     assert [row.pattern for row in shown.exclusions] == ["n:shop/*"]
     assert [row.scope for row in shown.pauses] == ["namespace:t/ns"]
@@ -37,6 +40,7 @@ async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
     await service.resume_scope("namespace:t/ns", **WHO)
     desired = leader.shared_state.desired
     assert (desired.pinned, desired.excluded, desired.pauses) == ({}, {}, {})
+    assert (desired.pinned_by, desired.excluded_by) == ({}, {})
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnreachable, CodecError, Conflict, StaleWrite
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.takeover import (
     ENABLED,
     LOAD_MANAGER,
@@ -22,6 +23,7 @@ from bundlekeel.daemon.operations.takeover import (
     preview,
     read_record,
     takeover,
+    unknown_namespaces,
 )
 from bundlekeel.daemon.state import takeover_record as records
 from bundlekeel.daemon.state.takeover_record import (
@@ -31,6 +33,7 @@ from bundlekeel.daemon.state.takeover_record import (
     TakeoverRecord,
     decode_takeover,
     name_set,
+    takeover_request,
 )
 from bundlekeel.ports.commands import Permit
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
@@ -122,14 +125,14 @@ async def test_a_preview_says_which_broker_could_not_be_asked(office: Office) ->
         await takeover(office.context, split=False, reason="r", by="ann")
 
 
-async def test_a_second_takeover_keeps_the_first_record(office: Office) -> None:
-    """The second one sees our own override; what it writes down is still what was there before the first."""
+async def test_a_second_takeover_keeps_what_was_there_before_the_first(office: Office) -> None:
+    """The second one sees our own override. Who, why and when are its own, so that its line of the journal is."""
     await takeover(office.context, split=False, reason="first", by="ann")
     await takeover(office.context, split=True, reason="second", by="bob")
     found = await read_record(office.coordination)
     assert found is not None
     record = found[0]
-    assert (record.by, record.reason) == ("ann", "first")
+    assert (record.by, record.reason) == ("bob", "second")
     assert record.overrides == {SHEDDING: None, SPLITTING: None}
     assert [record.runtime[b][SHEDDING] for b in IDS] == ["true"] * 3
     back = await handback(office.context)
@@ -334,7 +337,7 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
     assert {(row.detail, row.values[SHEDDING]) for row in shown.brokers} == {("would leave t/ns to us", "true")}
     taken = await takeover(context, split=False, reason="try it", by="ann", namespaces=NAMES)
     assert shown.warnings == taken.warnings
-    assert taken.complete and "t/ns are taken over" in taken.warnings[0]
+    assert taken.complete and "the takeover is of t/ns only" in taken.warnings[0]
     assert SHEDDING not in cluster.model.dynamic
     assert name_set(cluster.model.dynamic[EXCLUDED]) == {"t/ns"} | ({"x/y"} if before == "x/y" else set())
     found = await read_record(context.coordination)
@@ -418,7 +421,8 @@ async def test_more_namespaces_then_everything(cluster: FakeCluster) -> None:
     await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
     await takeover(context, split=False, reason="more", by="bob", namespaces=("t/other",))
     found = await read_record(context.coordination)
-    assert found is not None and found[0].namespaces == ("t/ns", "t/other") and found[0].by == "ann"
+    assert found is not None and found[0].namespaces == ("t/ns", "t/other") and found[0].by == "bob"
+    assert takeover_request(found[0])["sentence"] == "bob turned the brokers' own shedding off for t/ns, t/other: more"
     assert (await takeover(context, split=False, reason="all", by="bob")).complete
     found = await read_record(context.coordination)
     assert found is not None and found[0].namespaces == ()
@@ -426,6 +430,21 @@ async def test_more_namespaces_then_everything(cluster: FakeCluster) -> None:
         await takeover(context, split=False, reason="less", by="bob", namespaces=NAMES)
     back = await handback(context)
     assert back is not None and back.complete and cluster.model.dynamic == {}
+
+
+async def test_a_misspelt_namespace_is_warned_of(cluster: FakeCluster) -> None:
+    """It would be taken over, and nothing of it would ever be balanced; a store that is away is told elsewhere."""
+    there = await cluster.metadata.namespaces()
+    assert await unknown_namespaces(cluster.metadata, there) == [] and there
+    misspelt = there[0] + "x"
+    assert await unknown_namespaces(cluster.metadata, (misspelt,)) == [
+        f"there is no namespace {misspelt} now; did you mean '{there[0]}'?"
+    ]
+    sidecar = await FakeSidecar(cluster).lead()
+    context = await desk_of(cluster)
+    await takeover(context, split=False, reason="r", by="ann", namespaces=(misspelt,))
+    check = next(item for item in await examine(sidecar.doctor_context()) if item.name == "takeover")
+    assert not check.ok and check.severity == "warning" and misspelt in check.detail and "takeover" in check.fix
 
 
 async def test_older_brokers_are_refused_before_anything_changes(cluster: FakeCluster) -> None:

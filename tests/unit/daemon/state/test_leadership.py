@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -236,6 +237,17 @@ async def test_everybody_knows_who_leads_and_who_is_there(place: Callable[..., P
         assert [(member.id, member.seat) for member in item.leadership.members] == [("a", 0), ("b", 1)]
     assert [item.leadership.role for item in (first, second, third)] == ["leader", "follower", "bench"]
     assert [item.leadership.member.seat for item in (first, second)] == [0, 1]
+
+
+@staged(virtually)
+async def test_settings_that_were_read_anew_are_known_with_the_next_turn(place: Callable[..., Place]) -> None:
+    """Of the leader as of a follower: `doctor` compares them."""
+    first, second = await place("a").join(), await place("b").join()
+    for item in (first, second):
+        item.leadership.member = replace(item.leadership.member, settings=f"of {item.leadership.member.id}")
+        await item.leadership.turn()
+    await second.leadership.turn()
+    assert [member.settings for member in second.leadership.members] == ["of a", "of b"]
 
 
 @staged(virtually)

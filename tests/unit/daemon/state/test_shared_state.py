@@ -137,6 +137,17 @@ async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
     assert (state.shared.cycle, state.desired.mode) == (2, "observe")
 
 
+async def test_whether_a_takeover_is_known_is_told_apart_from_none() -> None:
+    """Before the store has been read, or while the record cannot be read, nobody can say that there is none."""
+    sidecar = FakeSidecar(FakeCluster())
+    assert not sidecar.service.state().takeover_known
+    await sidecar.lead()
+    assert sidecar.service.state().takeover_known and sidecar.service.state().takeover is None
+    await sidecar.coordination.write_shared(TAKEOVER, b"torn", version=None)
+    await sidecar.shared_state.refresh()
+    assert not sidecar.service.state().takeover_known
+
+
 async def test_moves_that_could_not_be_read_are_read_again() -> None:
     """Although the state that told of them has been read and stays as it is."""
     leader = await FakeSidecar(FakeCluster()).lead()
@@ -321,6 +332,16 @@ def test_what_a_newer_release_stored_stays_when_we_write() -> None:
         mode="recommend",
         drains={"b1:8080": newer.drains["b1:8080"], "b3:1": NewWish(by="cid", reason="fans", since_ms=9)},
     )
+
+
+def test_who_pinned_survives_the_release_before_which_does_not_know_of_it() -> None:
+    """What it stored has no such entry; what it writes keeps ours."""
+    ours = Desired(pinned={"t/ns/0x0_0x1": 0}, pinned_by={"t/ns/0x0_0x1": REQUEST})
+    before = decode(encode(ours), OldDesired)
+    assert before.pinned == ours.pinned and decode(encode(before), Desired).pinned_by == {}
+    assert decode(rewritten(encode(ours), msgspec.structs.replace(ours, mode="recommend")), Desired).pinned_by == {
+        "t/ns/0x0_0x1": REQUEST
+    }
 
 
 def test_a_pause_of_ours_does_not_inherit_what_belonged_to_another() -> None:

@@ -1,0 +1,120 @@
+"""What is wrong with a request, one by one: always in `errors`, whoever found it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from bundlekeel.api import create_app
+from bundlekeel.core.model.errors import ConfigError
+from tests.support.fake_service import FakeService
+
+WHO = {"reason": "r", "by": "ann"}
+
+
+async def refused(method: str, path: str, body: Any = None, service: FakeService | None = None) -> dict[str, Any]:
+    """The problem that is answered."""
+    app = create_app(service or FakeService(), mutations=True)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as http:
+        answer = await http.request(method, f"/api/v1/{path}", json=body)
+    assert answer.status_code == 422, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "fault"),
+    [
+        ("GET", "journal?limit=0", None, {"field": "limit", "value": "0", "allowed": "greater than or equal to 1"}),
+        ("GET", "bundles?limt=1", None, {"field": "limt", "value": "1", "allowed": "broker, namespace, after, limit"}),
+        ("GET", "where?name=a&listener=b", None, {"field": "listener", "value": "b", "allowed": "external"}),
+        ("POST", "plans", {"traffic_scale": -1}, {"field": "traffic_scale", "value": -1, "allowed": "greater than 0"}),
+        ("POST", "plans", {"add_brokers": {}}, {"field": "add_brokers", "allowed": "a valid list"}),
+        ("POST", "pause", {}, {"field": "reason"}),
+        ("POST", "pause", {**WHO, "untill": 0}, {"field": "untill"}),
+        (
+            "PUT",
+            "mode",
+            {**WHO, "mode": "on"},
+            {"field": "mode", "value": "on", "allowed": "'observe', 'recommend' or 'act'"},
+        ),
+    ],
+)
+async def test_each_fault_has_field_reason_value_and_what_is_allowed(
+    method: str, path: str, body: Any, fault: dict[str, Any]
+) -> None:
+    """As far as they are known, in one form; beside them stand those of the first, as ever."""
+    told = await refused(method, path, body)
+    (found,) = told["errors"]
+    assert found.pop("reason") and found == fault
+    assert {name: told[name] for name in fault} == fault
+
+
+async def test_every_fault_is_listed_with_its_own_value() -> None:
+    """In the order in which they were found."""
+    told = await refused("POST", "plans", {"traffic_scale": -1, "remove_brokers": ["b", 5]})
+    assert [(fault["field"], fault["value"]) for fault in told["errors"]] == [
+        ("remove_brokers.1", 5),
+        ("traffic_scale", -1),
+    ]
+    assert (told["field"], told["value"]) == ("remove_brokers.1", 5)
+
+
+@pytest.mark.parametrize(
+    ("error", "field", "detail"),
+    [
+        (
+            ConfigError("quotas.groups.acme.members = 't:x': unknown", field="quotas.groups.acme.members", value="t:x"),
+            "members",
+            "members = 't:x': unknown",
+        ),
+        (
+            ConfigError("quotas.groups.acme: limits nothing", field="quotas.groups.acme"),
+            "body",
+            "body: limits nothing",
+        ),
+        (
+            ConfigError("quotas.groups.acme = 'acme': not a name", field="quotas.groups.acme", value="acme"),
+            "name",
+            "name = 'acme': not a name",
+        ),
+        (
+            ConfigError("quotas.groups.b.members: has none", field="quotas.groups.b.members"),
+            "quotas.groups.b.members",
+            "quotas.groups.b.members: has none",
+        ),
+    ],
+)
+async def test_a_quota_group_names_the_field_of_the_request(error: ConfigError, field: str, detail: str) -> None:
+    """Not its place in a settings file, unless it is about another group there."""
+    service = FakeService()
+    service.fail["set_quota"] = error
+    body = {**WHO, "members": ["t:x"], "publish_bytes": 5e7}
+    told = await refused("PUT", "quotas/acme", body, service)
+    assert (told["field"], told["errors"][0]["field"], told["detail"]) == (field, field, detail)
+
+
+@pytest.mark.parametrize(("given", "size"), [("10MB", 1e7), ("1MiB", 1048576.0), (5, 5.0), ("500", 500.0)])
+async def test_bytes_may_have_a_unit(given: Any, size: float) -> None:
+    """As in the settings file and on the command line."""
+    service = FakeService()
+    app = create_app(service, mutations=True)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as http:
+        answer = await http.put("/api/v1/quotas/acme", json={**WHO, "members": ["t:a"], "dispatch_bytes": given})
+    assert answer.status_code == 200, answer.text
+    (group, *_) = service.calls[-1][1]
+    assert group.limits.dispatch_bytes == size
+
+
+async def test_bytes_without_sense_are_refused_with_what_is_allowed() -> None:
+    """With the words of the settings file."""
+    told = await refused("PUT", "quotas/acme", {**WHO, "members": ["t:a"], "publish_bytes": "10 parsecs"})
+    (fault,) = told["errors"]
+    assert fault == {
+        "field": "publish_bytes",
+        "reason": "not a number of bytes",
+        "value": "10 parsecs",
+        "allowed": "bytes like 500000, 500kB, 10MB or 1MiB",
+    }

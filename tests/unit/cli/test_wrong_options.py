@@ -1,0 +1,33 @@
+"""What commands say of options that name something wrong: the option as it was typed, what is allowed, the way out."""
+
+from __future__ import annotations
+
+from bundlekeel.core.model.errors import ConfigError, NotFound
+from tests.unit.cli.test_commands import Sidecar, served, sidecar
+
+__all__ = ["served", "sidecar"]
+
+
+def test_a_wrong_parameter_is_named_with_its_option(sidecar: Sidecar) -> None:
+    """Of several `--set` its value alone would not say which."""
+    wrong = ConfigError("unknown parameter", field=r"parameters.fo\o", value="1", allowed="a name")
+    sidecar.service.fail["make_plan"] = wrong
+    told = sidecar.run("plan", "--set", r"fo\o=1", "--set", "bar=1")
+    assert told.exit_code == 2 and r"--set fo\o = '1': unknown parameter (allowed: a name)" in told.stderr
+
+
+def test_an_https_address_of_a_sidecar_without_tls_is_told_the_other_one(sidecar: Sidecar) -> None:
+    """Advice to start a sidecar would not help: one answers there."""
+    told = sidecar.run("status", "--url", sidecar.url.replace("http", "https"), to="none")
+    assert told.exit_code == 3 and f"without TLS; is it {sidecar.url}?" in told.stderr
+    assert "SSL" not in told.stderr and "start one" not in told.stderr
+
+
+def test_a_broker_or_namespace_that_is_not_there_is_no_empty_channel(sidecar: Sidecar) -> None:
+    """As with `bundles`; brokers that are gone are named while bundles are still theirs."""
+    sidecar.service.fail["bundles"] = NotFound("no broker 'x'; nearest: broker-0.pulsar:8080")
+    told = sidecar.run("channel", "--broker", "x")
+    assert told.exit_code == 1 and "no broker 'x'; nearest:" in told.stderr and told.stdout == ""
+    assert "no namespace" not in sidecar.run("channel", "--namespace", "shop/orders").stderr
+    assert "shop/nowhere does not exist" in sidecar.run("channel", "--namespace", "shop/nowhere").stderr
+    assert "--state = 'foo': must be" in sidecar.run("channel", "--state", "foo").stderr
