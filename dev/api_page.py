@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 from urllib.parse import quote
 
@@ -16,9 +17,10 @@ import httpx
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
 from bundlekeel.api.app import UNITS, create_app, openapi_document
 from bundlekeel.api.problems import KINDS, TYPE_PREFIX, problem
-from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, LOOK_SECONDS, EventStreams
+from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, EventStreams
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.core.model.errors import CONFLICTS
+from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.answers.service import PlanRequest
 from dev import NOTE
 from dev.markdown import table
@@ -304,7 +306,15 @@ async def _answers(examples: list[_Example]) -> list[Any]:
     """Each of where it is asked: of the unix socket or of the TCP port, which changes nothing. A plan was made."""
     service = FakeService()
     await service.make_plan(PlanRequest())
-    streams = EventStreams(seconds=1.2 * LOOK_SECONDS, heartbeat=0.0)
+    # A change, a heartbeat and the end, however slow the machine is.
+    streams, looks, changes = EventStreams(heartbeat=0.0), count(1), service.changes
+
+    def looked() -> Marks:
+        if next(looks) == 2:
+            streams.close()
+        return changes()
+
+    service.changes = looked  # type: ignore[method-assign]
     apps = [create_app(service, mutations=mutations, streams=streams) for mutations in (False, True)]
     transports = [httpx.ASGITransport(app) for app in apps]
     tcp, socket = (httpx.AsyncClient(transport=item, base_url="http://localhost") for item in transports)
