@@ -95,7 +95,8 @@ When an answer is lost (504, a broken connection), the request may have been car
 - **May be sent again, 409 when that is decided, ended or in force already**: `approve`, `discard`, `stop`,
   `thresholds/adopt`.
 - **Look first**: `execute` of a plan, and `transfer`, `unload` and `split` with `execute`. Each that is sent is a task
-  of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is.
+  of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is. The
+  same move made earlier has the same hash: note the ids of its tasks before you send it.
 
 The leader looks at each task again right before it begins: a plan, a transfer or the split of a bundle that was carried
 out already ends as `failed` (`difference` says why), or is refused at once (409). Two may do more when they are sent
@@ -105,7 +106,8 @@ again later: an `unload` moves the bundle on, unless its cool-down refuses that,
 _LISTS = """\
 Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) are cut at it. A
 full one has the header `Link: <ADDRESS>; rel="next"`: ask that address for the page that follows, until an answer has
-no such header. All other lists are complete.
+no such header. Other lists are whole, of what is kept: `/tasks` has the newest 50 that began or ended, `/reviews` the
+newest 50, `/plans` those of the last 15 minutes.
 
 ```python
 address = "/api/v1/bundles?limit=1000"
