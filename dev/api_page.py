@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 from urllib.parse import quote
 
@@ -16,9 +17,10 @@ import httpx
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
 from bundlekeel.api.app import UNITS, create_app, openapi_document
 from bundlekeel.api.problems import KINDS, TYPE_PREFIX, problem
-from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, LOOK_SECONDS, EventStreams
+from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, EventStreams
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.core.model.errors import CONFLICTS
+from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.answers.service import PlanRequest
 from dev import NOTE
 from dev.markdown import table
@@ -93,7 +95,8 @@ When an answer is lost (504, a broken connection), the request may have been car
 - **May be sent again, 409 when that is decided, ended or in force already**: `approve`, `discard`, `stop`,
   `thresholds/adopt`.
 - **Look first**: `execute` of a plan, and `transfer`, `unload` and `split` with `execute`. Each that is sent is a task
-  of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is.
+  of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is. The
+  same move made earlier has the same hash: note the ids of its tasks before you send it.
 
 The leader looks at each task again right before it begins: a plan, a transfer or the split of a bundle that was carried
 out already ends as `failed` (`difference` says why), or is refused at once (409). Two may do more when they are sent
@@ -103,7 +106,8 @@ again later: an `unload` moves the bundle on, unless its cool-down refuses that,
 _LISTS = """\
 Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) are cut at it. A
 full one has the header `Link: <ADDRESS>; rel="next"`: ask that address for the page that follows, until an answer has
-no such header. All other lists are complete.
+no such header. Other lists are whole, of what is kept: `/tasks` has the newest 50 that began or ended, `/reviews` the
+newest 50, `/plans` those of the last 15 minutes.
 
 ```python
 address = "/api/v1/bundles?limit=1000"
@@ -304,7 +308,15 @@ async def _answers(examples: list[_Example]) -> list[Any]:
     """Each of where it is asked: of the unix socket or of the TCP port, which changes nothing. A plan was made."""
     service = FakeService()
     await service.make_plan(PlanRequest())
-    streams = EventStreams(seconds=1.2 * LOOK_SECONDS, heartbeat=0.0)
+    # A change, a heartbeat and the end, however slow the machine is.
+    streams, looks, changes = EventStreams(heartbeat=0.0), count(1), service.changes
+
+    def looked() -> Marks:
+        if next(looks) == 2:
+            streams.close()
+        return changes()
+
+    service.changes = looked  # type: ignore[method-assign]
     apps = [create_app(service, mutations=mutations, streams=streams) for mutations in (False, True)]
     transports = [httpx.ASGITransport(app) for app in apps]
     tcp, socket = (httpx.AsyncClient(transport=item, base_url="http://localhost") for item in transports)

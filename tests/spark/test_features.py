@@ -58,6 +58,11 @@ def test_week_and_profile(small_digest: DataFrame) -> None:
     assert all(row["hours"] == 72 and row["bytes_peak"] >= row["bytes"] > 0 for row in rows)
     assert all(row["volatility"] > 0 and row["clients"] > 0 for row in rows)
     week.unpersist()
+    moved = {row["name"]: row["clients_moved_per_day"] for row in rows}
+    for space in profile.where("kind = 'namespace'").collect():
+        of_bundles = sum(value for name, value in moved.items() if name.rpartition("/")[0] == space["name"])
+        # Each move takes the clients of its own bundle.
+        assert space["clients_moved_per_day"] == pytest.approx(of_bundles) and of_bundles > 0
     hours.unpersist()
 
 

@@ -149,8 +149,25 @@ def mode(state: State) -> Text:
         code, detail = state.cycle.obstacle, ""
         if not code and state.mode == "act":
             return text.append(f", acting: yes, by {state.leader.id}", style=_GOOD)
+    if code and _is_over(code, state):
+        return text.append(f", decided anew with the next cycle (the last one had {code})", style=_DIM)
     why = f" ({code}: {explain(code)}{f': {detail}' if detail else ''})" if code else ""
     return text.append(f", not acting{why}", style=_DIM)
+
+
+def _is_over(code: str, state: State) -> bool:
+    """Whether a person has ended what kept the last cycle from acting: it is from before."""
+    last = state.takeover
+    began_ms = last.wall_ms if last is not None and last.active else 0
+    return (
+        (code == Code.PAUSED and state.paused is None)
+        or (code in (Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY) and state.mode == "act")
+        or (
+            code in (Code.BROKERS_SHED_THEMSELVES, Code.PUT_ASIDE)
+            and state.cycle is not None
+            and began_ms > state.cycle.wall_ms
+        )
+    )
 
 
 def _paused(pause: PauseView) -> str:

@@ -12,7 +12,8 @@ _BYTES = ("carried_msg_throughput_in", "carried_msg_throughput_out")
 
 
 def hourly(digests: DataFrame) -> DataFrame:
-    """One row an hour of each broker, bundle and namespace: messages and bytes a second, clients, moves, score."""
+    """One row an hour of each broker, bundle and namespace: messages and bytes a second, clients, moves, clients of the
+    moved bundles, score."""
     slices, bundles = part(digests, "slice"), part(digests, "bundle")
     brokers = slices.groupBy("date", "hour", F.col("broker").alias("name")).agg(
         _mean(sum((F.col(name) for name in _MESSAGES), F.lit(0.0)), "messages"),
@@ -20,6 +21,7 @@ def hourly(digests: DataFrame) -> DataFrame:
         F.max(sum((F.col(name) for name in _BYTES), F.lit(0.0))).alias("bytes_peak"),
         F.lit(None).cast("double").alias("clients"),
         F.lit(None).cast("long").alias("moves"),
+        F.lit(None).cast("double").alias("clients_moved"),
         _mean(F.col("score"), "score"),
     )
     # A leader change within an hour leaves two rows of a bundle: they are two parts of one hour.
@@ -30,10 +32,12 @@ def hourly(digests: DataFrame) -> DataFrame:
         F.sum("moves").alias("moves"),
         F.lit(None).cast("double").alias("score"),
     )
+    # Before bundles are added up: a move takes the clients of its bundle, not those of the namespace.
+    single = single.withColumn("clients_moved", F.col("moves") * F.col("clients"))
     spaces = single.groupBy("date", "hour", F.col("namespace").alias("name")).agg(
         *(F.sum(name).alias(name) for name in ("messages", "bytes")),
         F.sum("bytes").alias("bytes_peak"),
-        *(F.sum(name).alias(name) for name in ("clients", "moves")),
+        *(F.sum(name).alias(name) for name in ("clients", "moves", "clients_moved")),
         F.lit(None).cast("double").alias("score"),
     )
     parts = {"broker": brokers, "bundle": single.drop("namespace"), "namespace": spaces}
@@ -77,7 +81,7 @@ def profile(hours: DataFrame) -> DataFrame:
             F.stddev_pop("bytes").alias("deviation"),
             F.avg("clients").alias("clients"),
             (F.sum("moves") / F.countDistinct("date")).alias("moves_per_day"),
-            (F.sum(F.col("moves") * F.col("clients")) / F.countDistinct("date")).alias("clients_moved_per_day"),
+            (F.sum("clients_moved") / F.countDistinct("date")).alias("clients_moved_per_day"),
         )
     )
     relative = (

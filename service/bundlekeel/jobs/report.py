@@ -311,7 +311,8 @@ def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
     traffic = ("namespace", "MB/s", "highest hour", "volatility", "growth a day")
     about = (
         f"At most {MOST_ROWS}, those with the most traffic. Highest hour: MB/s. Volatility: standard deviation of the "
-        "hours over their mean."
+        "hours over their mean. Moves: changes of owner that were seen within an hour, those after a broker stopped "
+        "too, so the sum is not that of Days."
     )
     return _section("Namespaces", about, html.table((*traffic, "clients", "moves a day", "clients moved a day"), rows))
 

@@ -25,6 +25,7 @@ from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
 from bundlekeel.settings.types import InvalidSetting
+from bundlekeel.tls import ServerTls
 
 _VALUE_LIMIT = 80
 _SECTION: Final = "this is a section: give its keys"
@@ -260,7 +261,23 @@ class LoadedSettings:
                 TokensFile(tokens)
             except ConfigError as error:
                 found.append(error)
-        return found
+        return [*found, *self._of_no_use({wrong.field for wrong in found})]
+
+    def _of_no_use(self, missing: set[str]) -> Iterator[ConfigError]:
+        """Certificates and keys of the API that are there, and that the sidecar could not start with."""
+        tls, auth = self.settings.api.tls, self.settings.api.auth
+        cert, key, jwt = map(self.located, (tls.cert_file, tls.key_file, auth.jwt_key_file))
+        try:
+            if cert and key and not missing & {"api.tls.cert_file", "api.tls.key_file", "api.tls.client_ca_file"}:
+                ServerTls(cert=cert, key=key, client_ca=self.located(tls.client_ca_file)).context(
+                    field="api.tls.cert_file"
+                )
+            if jwt and "api.auth.jwt_key_file" not in missing:
+                from bundlekeel.settings.jwt_keys import JwtKeys  # noqa: PLC0415 - it takes 9 MB along
+
+                JwtKeys(jwt, issuer="", audience="", role_claim=auth.jwt_role_claim)
+        except ConfigError as error:
+            yield error
 
     def _of_the_wrong_kind(self) -> Iterator[ConfigError]:
         """What the sidecar writes, where something else is there already."""

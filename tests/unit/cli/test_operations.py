@@ -46,7 +46,7 @@ def test_operations_tell_everything_that_was_asked(sidecar: Sidecar) -> None:
     text = " ".join(sidecar.run("operations").stdout.split())
     for part in (
         "1 left, 3 moved",
-        f"begun {units.moment(NOW_MS)}",
+        f"begun {units.moment(NOW_MS)} by ",
         "about 12 s to go",
         "stay: 1 Pinned",
         f"{BROKERS[2]}: cordoned by ann: disks",

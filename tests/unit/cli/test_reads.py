@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,3 +105,42 @@ def test_another_clusters_sidecar_at_the_port_of_the_settings_is_not_asked(sidec
     assert f"is of the cluster '{ours}', port.yaml of 'pulsar-9'; " in shown.stderr and shown.stdout == ""
     assert sidecar.run("pause", "--reason", "r", "-c", "port.yaml", to="none").exit_code == 3
     assert "pause" not in {name for name, _ in sidecar.service.calls}
+
+
+@pytest.mark.parametrize(
+    ("code", "changed", "over"),
+    [
+        ("Paused", {}, True),
+        ("RecommendOnly", {"mode": "act"}, True),
+        ("RecommendOnly", {"mode": "recommend"}, False),
+        ("BrokersShedThemselves", {"taken_ms": 1}, True),
+        ("BrokersShedThemselves", {"taken_ms": -1}, False),
+        ("BrokersShedThemselves", {}, False),
+    ],
+)
+def test_what_a_person_has_ended_is_not_told_as_in_the_way(
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, code: str, changed: dict[str, Any], over: bool
+) -> None:
+    """The obstacle is that of the last cycle; its remedy may be done already."""
+    state = sidecar.service.state()
+    cycle = replace(state.cycle, obstacle=code) if state.cycle is not None else None
+    assert cycle is not None
+    taken = None
+    if "taken_ms" in changed:
+        at_ms = cycle.wall_ms + changed["taken_ms"]
+        taken = TakeoverView(active=True, by="ann", reason="go", wall_ms=at_ms, namespaces=[], ended=None)
+    shown = replace(
+        state,
+        **{"mode": "act", "paused": None, "acting": False, "acting_obstacle": code, "cycle": cycle, "takeover": taken}
+        | {key: value for key, value in changed.items() if key == "mode"},
+    )
+    monkeypatch.setattr(sidecar.service, "state", lambda: shown)
+    said = sidecar.run("mode").stdout
+    assert ("decided anew with the next cycle" in said) == over and ("not acting" in said) != over
+
+
+@pytest.mark.parametrize("command", [["drain", ""], ["stop", "", "--reason", "r"], ["uncordon", "", "--reason", "r"]])
+def test_an_empty_name_is_wrong_usage(sidecar: Sidecar, command: list[str]) -> None:
+    """A variable of a shell that is not set: the path would be another, which no sidecar has."""
+    told = sidecar.run(*command)
+    assert told.exit_code == 2 and "a name is empty" in told.stderr and sidecar.service.calls == []

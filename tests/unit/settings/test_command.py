@@ -46,6 +46,19 @@ class TestCommand:
             "10: strategy: null is not allowed",
         ]
 
+    @pytest.mark.parametrize(
+        "api",
+        ["tls: {cert_file: a.pem, key_file: a.pem}", "auth: {jwt_key_file: a.pem, jwt_issuer: i, jwt_audience: a}"],
+    )
+    def test_files_that_hold_no_key_are_refused(self, tmp_path: Path, api: str) -> None:
+        """They are there, and the sidecar could not start with them."""
+        (tmp_path / "a.pem").write_text("no key\n")
+        file = tmp_path / "keel.yaml"
+        file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\napi: {{{api}}}\n")
+        told = self.invoke("check", str(file))
+        assert told.exit_code == 2 and "a.pem" in told.stderr and "error: " in told.stderr
+        assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
+
     def test_a_review_without_names_is_warned_of(self, tmp_path: Path) -> None:
         """Without authentication one person can propose under one name and approve under another."""
         file = tmp_path / "keel.yaml"

@@ -164,7 +164,8 @@ def progress(row: DrainView, held: str = "") -> str:
     """A drain in a line. `held`: the code of what holds it."""
     state = f"held ({held})" if held and row.left else row.state
     known = "not looked at yet" if row.left is None else f"{state}, {row.left} left"
-    parts = [f"{row.broker}: {known}, {row.moved} moved", f"begun {units.moment(row.since_ms)}"]
+    begun = f"begun {units.moment(row.since_ms)} by {row.by}: {row.reason}"
+    parts = [f"{row.broker}: {known}, {row.moved} moved", begun]
     if row.eta_seconds:
         parts.append(f"about {units.age(row.eta_seconds)} to go")
     if row.blocked:

@@ -355,7 +355,8 @@ async def _acting(context: DoctorContext, record: TakeoverRecord | None) -> list
     """Of a takeover in force, whether a sidecar balances what the brokers leave alone."""
     if record is None:
         return []
-    why, told = await nobody_balances(context.coordination), f"in force, by {record.by}"
+    scope = f" for {some(record.namespaces)}" if record.namespaces else ""
+    why, told = await nobody_balances(context.coordination), f"in force{scope}, by {record.by}"
     if not why and (absent := await unknown_namespaces(context.metadata, record.namespaces)):
         fix = "name the right one: `bundlekeel takeover --namespace TENANT/NAMESPACE`"
         return [Check.warned("takeover", f"{told}; {'; '.join(absent)}", fix)]

@@ -198,11 +198,12 @@ def _failsafe(looked_ms: int, now_ms: int) -> Check:
 
 def _recommendations(day: SummaryView) -> Check:
     known = 0 if day.known_since_ms is None else day.until_ms - day.known_since_ms
+    span = f"{known / 3_600_000:.1f} hours" if known >= 3_600_000 else numbered(round(known / 60_000), "minute")
     ok = day.cycles > 0 and known >= _NEARLY_MS
     return Check(
         name="a day of recommendations",
         ok=ok,
-        detail=f"{numbered(day.cycles, 'cycle')} in the last {known / 3_600_000:.1f} hours",
+        detail=f"{numbered(day.cycles, 'cycle')} in the last {span}",
         fix="" if ok else "run in mode `recommend` for a day, and keep the journal over restarts (`journal.path`)",
     )
 
@@ -242,7 +243,7 @@ def live_loads_check(live: LiveLoads) -> Check:
         return Check.passed(
             name,
             "no counters are read here: only the leader reads them, of extensible brokers only in mode act or from "
-            "Prometheus; loads here are those of the brokers' reports",
+            "Prometheus; loads here are those of the brokers' reports (of the leader: `bundlekeel doctor --for act`)",
         )
     counted = ", ".join(f"{state} {count}" for state, count in sorted(Counter(states.values()).items()))
     detail = f"{numbered(len(states), 'broker')}: {counted}"

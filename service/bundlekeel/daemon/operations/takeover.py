@@ -170,7 +170,10 @@ def _wanted(
     if not namespaces:
         return {SHEDDING: "false", **values}
     if known is not None and not known.namespaces:
-        raise Conflict("the whole cluster is taken over already; `bundlekeel handback` first", difference=[known.by])
+        raise Conflict(
+            "the whole cluster is taken over already; `bundlekeel handback` first",
+            difference=[f"by {known.by}: {known.reason}"],
+        )
     old = sorted(broker for broker, settings in before.items() if EXCLUDED not in settings)
     if old:
         text = f"{', '.join(old)} do not know {EXCLUDED} (Pulsar 4.2 and later): take the whole cluster over instead"

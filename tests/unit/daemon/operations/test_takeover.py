@@ -444,7 +444,12 @@ async def test_a_misspelt_namespace_is_warned_of(cluster: FakeCluster) -> None:
     context = await desk_of(cluster)
     await takeover(context, split=False, reason="r", by="ann", namespaces=(misspelt,))
     check = next(item for item in await examine(sidecar.doctor_context()) if item.name == "takeover")
-    assert not check.ok and check.severity == "warning" and misspelt in check.detail and "takeover" in check.fix
+    assert (
+        not check.ok
+        and check.severity == "warning"
+        and f"in force for {misspelt}, by ann" in check.detail
+        and "takeover" in check.fix
+    )
 
 
 async def test_older_brokers_are_refused_before_anything_changes(cluster: FakeCluster) -> None:
