@@ -96,7 +96,7 @@ When an answer is lost (504, a broken connection), the request may have been car
   `thresholds/adopt`.
 - **Look first**: `execute` of a plan, and `transfer`, `unload` and `split` with `execute`. Each that is sent is a task
   of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is. The
-  same move made earlier has the same hash: note the ids of its tasks before you send it.
+  same move made earlier has the same hash: yours is the one whose `left_ms` is not before your request.
 
 The leader looks at each task again right before it begins: a plan, a transfer or the split of a bundle that was carried
 out already ends as `failed` (`difference` says why), or is refused at once (409). Two may do more when they are sent

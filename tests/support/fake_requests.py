@@ -252,25 +252,27 @@ class FakeWishes:
         self._called("task", task)
         if task != "t-1":
             raise NotFound(f"no task {task}")
-        return TaskView(task=task, kind="plan", hash="5f0c3a1be2d4977a", state="running", detail="")
+        return TaskView(
+            task=task, hash="5f0c3a1be2d4977a", state="running", reason="even it out", by="ann", left_ms=NOW_MS
+        )
 
     async def stop(self, task: str, *, reason: str, by: str) -> Stopping:
         self._called("stop", (task, reason, by))
         return Stopping(task=task, state="stopping")
 
-    def _proposal(self, id_: str, state: str, reviewer: str = "") -> ReviewView:
+    def _proposal(self, id_: str, state: str, reviewer: str = "", remark: str = "", task: str = "") -> ReviewView:
         return ReviewView(
             id=id_,
             kind="plan",
-            title=f"plan {id_}: 3 moves",
+            title=f"plan {id_}: 1 move",
             by="ann",
             reason="even it out",
             at_ms=NOW_MS,
             state=state,
             reviewer=reviewer,
-            remark="",
-            decided_ms=0,
-            task="",
+            remark=remark,
+            decided_ms=NOW_MS if reviewer else 0,
+            task=task,
             actions=["approve", "discard"] if state == "proposed" else [],
         )
 
@@ -281,11 +283,11 @@ class FakeWishes:
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
         self._called("approve", (id_, reason, by))
-        return self._proposal(id_, "executing", by)
+        return self._proposal(id_, "executing", by, reason, "t-1")
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
         self._called("discard", (id_, reason, by))
-        return self._proposal(id_, "discarded", by)
+        return self._proposal(id_, "discarded", by, reason)
 
 
 def _known(broker: str) -> str:

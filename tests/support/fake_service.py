@@ -41,6 +41,7 @@ from bundlekeel.daemon.answers.picture import (
 from bundlekeel.daemon.answers.plans import (
     FinishView,
     LoadView,
+    OutcomeView,
     PlanImbalance,
     PlanSummary,
     PlanView,
@@ -422,7 +423,19 @@ class FakeService(FakeChannel, FakeOverview):
     async def tasks(self) -> list[TaskView]:
         """One execution, finished unless `task_state` says otherwise."""
         self._called("tasks")
-        return [TaskView(task="t-1", hash=HASH, state=self.task_state, detail="1 of 1 landed", moves=[])]
+        landed = OutcomeView(bundle=BUNDLE, outcome="done", landed_on=BROKERS[1])
+        return [
+            TaskView(
+                task="t-1",
+                hash=HASH,
+                state=self.task_state,
+                reason="even it out",
+                by="ann",
+                left_ms=NOW_MS,
+                detail="1 of 1 landed",
+                moves=[landed],
+            )
+        ]
 
     async def pause(self, *, reason: str, by: str, seconds: float | None) -> PauseView:
         """Remembers the pause."""

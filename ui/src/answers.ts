@@ -1520,6 +1520,8 @@ export interface TaskView {
   hash: string;
   /** what is carried out */
   kind: "plan" | "transfer" | "unload" | "split";
+  /** when it was asked for; 0: unknown */
+  left_ms: number;
   /** what became of its moves */
   moves: (OutcomeView)[];
   /** why, in the words of who asked */

@@ -228,6 +228,9 @@ def _contradictions(settings: Settings) -> list[str]:
             if getattr(params, name) == 0:
                 what = "so mode act evens nothing out"
                 found.append(_warning(f"parameters.{name}", 0, what, "above 0, or mode recommend"))
+    if not any(getattr(params, f"{name}_weight") for name in ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")):
+        what = "with the other three weights at 0, too, each score of the modular load manager is 0: nothing is uneven"
+        found.append(_warning("parameters.cpu_weight", 0, what, "above 0"))
     if params.blast_stop_ratio < params.blast_radius_ratio:
         radius = f"{params.blast_radius_ratio:g}"
         what = f"below blast_radius_ratio ({radius}), which then has no effect"

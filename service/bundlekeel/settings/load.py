@@ -228,7 +228,7 @@ class LoadedSettings:
         """ConfigError without `metadata_store`, with the settings file in which to set it."""
         if self.settings.metadata_store is None and self.path is not None:
             allowed = "the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar"
-            raise ConfigError(f"file:{self.path}: metadata_store: it is missing (allowed: {allowed})", allowed=allowed)
+            raise problem("it is missing", path=("metadata_store",), origin=f"file:{self.path}", allowed=allowed)
         _ = self.settings.store_url
 
     def located(self, file: Path | None) -> Path | None:

@@ -73,8 +73,9 @@ class TestCommand:
         limits = (
             "{max_moves_per_hour: 0, blast_stop_ratio: 0.2, excluded_namespaces: [a/b], included_namespaces: [a/b]}"
         )
+        limits = limits.replace("}", ", cpu_weight: 0, bandwidth_in_weight: 0, bandwidth_out_weight: 0}")
         counters = "counters: {quick_interval: 10s, interval: 2s}"
-        for mode, expected in (("act", 4), ("recommend", 3)):
+        for mode, expected in (("act", 5), ("recommend", 4)):
             file.write_text(
                 f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\nmode: {mode}\n{counters}\nparameters: {limits}\n"
             )
@@ -111,6 +112,8 @@ class TestCommand:
         file.write_text("mode: act")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout) == (2, "")
+        (found,) = json.loads(self.invoke("check", str(file), "-o", "json").stdout)["problems"]
+        assert (found["field"], found["origin"]) == ("metadata_store", f"file:{file}")
         assert "c.yaml: metadata_store: it is missing (allowed: the brokers' metadataStoreUrl" in bad.stderr
         given = {"BUNDLEKEEL__METADATA_STORE": "zk:127.0.0.1:2181"}
         assert CliRunner(env=given).invoke(config_app, ["check", str(file)]).exit_code == 0

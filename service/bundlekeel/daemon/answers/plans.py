@@ -199,6 +199,7 @@ class TaskView(Answer):
     kind: TaskKind = "plan"
     reason: Reason = ""
     by: By = ""
+    left_ms: Annotated[int, Doc("when it was asked for; 0: unknown")] = 0
     detail: Detail = ""
     moves: Annotated[list[OutcomeView], Doc("what became of its moves")] = field(default_factory=list)
     difference: Annotated[list[str], Doc("what changed since, when it failed for that")] = field(default_factory=list)

@@ -309,6 +309,7 @@ def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, A
         "hash": str(body.get("hash", "")),
         "reason": body.get("reason", ""),
         "by": body.get("by", ""),
+        "left_ms": body.get("left_ms", 0),
         "state": state,
         "detail": "",
         "moves": [],
