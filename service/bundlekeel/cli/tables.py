@@ -161,7 +161,8 @@ def _is_over(code: str, state: State) -> bool:
     began_ms = last.wall_ms if last is not None and last.active else 0
     return (
         (code == Code.PAUSED and state.paused is None)
-        or (code in (Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY) and state.mode == "act")
+        # A follower's own mode is not the leader's.
+        or (code in (Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY) and state.mode == "act" and state.role == "leader")
         or (
             code in (Code.BROKERS_SHED_THEMSELVES, Code.PUT_ASIDE)
             and state.cycle is not None

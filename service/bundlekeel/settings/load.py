@@ -25,7 +25,6 @@ from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
 from bundlekeel.settings.types import InvalidSetting
-from bundlekeel.tls import ServerTls
 
 _VALUE_LIMIT = 80
 _SECTION: Final = "this is a section: give its keys"
@@ -269,9 +268,10 @@ class LoadedSettings:
         cert, key, jwt = map(self.located, (tls.cert_file, tls.key_file, auth.jwt_key_file))
         try:
             if cert and key and not missing & {"api.tls.cert_file", "api.tls.key_file", "api.tls.client_ca_file"}:
-                ServerTls(cert=cert, key=key, client_ca=self.located(tls.client_ca_file)).context(
-                    field="api.tls.cert_file"
-                )
+                from bundlekeel.tls import ServerTls  # noqa: PLC0415 - it imports structlog, as above
+
+                ca = self.located(tls.client_ca_file)
+                ServerTls(cert=cert, key=key, client_ca=ca).context(field="api.tls.cert_file")
             if jwt and "api.auth.jwt_key_file" not in missing:
                 from bundlekeel.settings.jwt_keys import JwtKeys  # noqa: PLC0415 - it takes 9 MB along
 
