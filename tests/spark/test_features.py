@@ -58,12 +58,19 @@ def test_week_and_profile(small_digest: DataFrame) -> None:
     assert all(row["hours"] == 72 and row["bytes_peak"] >= row["bytes"] > 0 for row in rows)
     assert all(row["volatility"] > 0 and row["clients"] > 0 for row in rows)
     week.unpersist()
-    moved = {row["name"]: row["clients_moved_per_day"] for row in rows}
-    for space in profile.where("kind = 'namespace'").collect():
-        of_bundles = sum(value for name, value in moved.items() if name.rpartition("/")[0] == space["name"])
-        # Each move takes the clients of its own bundle.
-        assert space["clients_moved_per_day"] == pytest.approx(of_bundles) and of_bundles > 0
     hours.unpersist()
+
+
+def test_a_move_takes_the_clients_of_its_own_bundle(small_digest: DataFrame) -> None:
+    """Of a namespace they are those of its bundles that moved, not all of its clients for each move."""
+    moves = F.col("bundle").withField("moves", F.lit(1).cast("long"))
+    each_hour = small_digest.withColumn("bundle", F.when(F.col("bundle").isNotNull(), moves))
+    moved: dict[str, dict[str, float]] = {"broker": {}, "bundle": {}, "namespace": {}}
+    for row in features.profile(features.hourly(each_hour)).collect():
+        moved[row["kind"]][row["name"]] = row["clients_moved_per_day"]
+    for space, clients in moved["namespace"].items():
+        of_bundles = [found for name, found in moved["bundle"].items() if name.startswith(f"{space}/")]
+        assert len(of_bundles) > 1 and clients == pytest.approx(sum(of_bundles)) and clients > 0
 
 
 def test_days_that_were_left_out_count_nowhere(small_digest: DataFrame) -> None:
