@@ -91,7 +91,7 @@ _MORE = {
     "shadow": "../concepts/shadow-strategies.md",
     "notify": "../operations/notifications.md",
     "traces": "../operations/traces.md",
-    "quotas": "../concepts/quotas.md",
+    "quotas": "../operations/quotas.md",
 }
 # An item of each list and mapping of sections, and the name that the one of a mapping has. Of the two addresses of a
 # webhook, which exclude each other, the better one.
