@@ -19,7 +19,9 @@ from bundlekeel.api.app import UNITS, create_app, openapi_document
 from bundlekeel.api.problems import KINDS, TYPE_PREFIX, problem
 from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, EventStreams
 from bundlekeel.api.shield import REQUEST_SECONDS
+from bundlekeel.codec.chain import MEMBERS
 from bundlekeel.core.model.errors import CONFLICTS
+from bundlekeel.daemon.answers.journal import FIELDS
 from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.answers.service import PlanRequest
 from dev import NOTE
@@ -71,8 +73,8 @@ carries it out as a task:
 ask() { curl -sS --unix-socket bundlekeel.sock -H Content-Type:application/json "$@"; }
 ask -d '{}' http://localhost/api/v1/plans                                                    # a plan, its hash
 ask -d '{"reason": "ticket 4711"}' http://localhost/api/v1/plans/5f0c3a1be2d4977a/execute    # 202: task, state
-ask http://localhost/api/v1/tasks/t-1                                                        # until it has ended
-ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/t-1/stop                       # no further move
+ask http://localhost/api/v1/tasks/req-0000000012                                             # until it has ended
+ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/stop            # no further move
 ```
 
 - **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
@@ -125,7 +127,25 @@ while address:
 - Without `since_ms` and `until_ms`, `/verdicts` and `/journal` know the newest 2,000 records of all kinds; with one of
   them they read the journal's files (the newest 32 MiB), as their next pages do.
 - A time that is not set (an end that a person sets, something that has not happened yet) is null or 0, as its field
-  says; treat both as none."""
+  says; treat both as none.
+
+There are four ways to say "none", and each field says which is its own. **null**: not known, or there is none; most
+fields have it. **0**: a time in ms that is not set, and a limit that is not known. **Empty text**: no name, code,
+detail or address. **-1**: no number where 0 is one: `seat` and `epoch` of a sidecar in `members` (of
+`GET /state` itself they are null), `epoch` in a record of a move or split; no limit in a rate written to a topic."""
+
+
+_RECORDS = """\
+`/journal` and the `history` of a `why` have records: objects with the fields of their `kind`. Each has `kind`,
+`wall_ms` (when it happened; of a move and a split: when it ended) and `sentence` (the same in words, for people: do not
+parse it). The other fields are always there, unless the table says "only" or "not". Later releases may have further
+kinds and fields: ignore those you do not know. Codes are those of [Codes](codes.md) where nothing else is said.
+
+Moves and effects are those of all sidecars, all other kinds those of the sidecar that is asked: ask each of them for
+the whole (`members` of `GET /state` has their addresses)."""
+
+_LINES = """\
+A line of the journal's file (`journal.path`) ends with these fields, which answers leave out:"""
 
 
 def api_page() -> str:
@@ -136,8 +156,12 @@ def api_page() -> str:
     for tag in _tags(document):
         of_it = [_route(document, *route) for route in routes if _group(*route) == tag["name"]]
         lines += [f"## {tag['name'].capitalize()}", "", tag["description"], ""]
-        lines += [*table(["route", "where", "query and body", "answer"], of_it), ""]
+        lines += [*table(["route", "role", "where", "query and body", "answer"], of_it), ""]
     lines += ["## From a dry run to the end", "", _REQUESTS, "", "## Lists", "", _LISTS, ""]
+    lines += ["## Records of the journal", "", _RECORDS, ""]
+    records = ((kind, f"`{field}`", text) for kind, fields in FIELDS.items() for field, text in fields.items())
+    lines += [*table(["kind", "field", "what it holds"], records), "", _LINES, ""]
+    lines += [*table(["field", "what it holds"], ((f"`{field}`", text) for field, text in MEMBERS.items())), ""]
     lines += ["## Problems", "", _PROBLEMS, ""]
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
     problems = ((status, f"`{slug}`", when) for (status, slug), when in KINDS.items())
@@ -180,7 +204,12 @@ def _route(document: dict[str, Any], path: str, method: str, operation: dict[str
     if body is not None:
         given.append(f"body {_schema_name(body)}")
     said = " ".join([f"{operation['summary']}.", *operation.get("description", "").split()])
-    return f"[{_heading(method, path)}](api-examples.md#{_anchor(method, path)})", where, ", ".join(given), said
+    link = f"[{_heading(method, path)}](api-examples.md#{_anchor(method, path)})"
+    return link, _role(operation), where, ", ".join(given), said
+
+
+def _role(operation: dict[str, Any]) -> str:
+    return next((roles[0] for need in operation.get("security", ()) for roles in need.values()), "anybody")
 
 
 def _query(document: dict[str, Any], item: dict[str, Any]) -> str:
@@ -343,11 +372,10 @@ def _cut(value: Any) -> Any:
 def _section(example: _Example, answer: Any) -> list[str]:
     """What the route does, who may, the two requests and the answer."""
     operation = example.operation
-    role = next((roles[0] for need in operation.get("security", ()) for roles in need.values()), "anybody")
     return [
         f"## {_heading(example.method, example.route)}",
         "",
-        f"{operation['summary']} (role {role}).",
+        f"{operation['summary']} (role {_role(operation)}).",
         "",
         "```sh",
         _curl(example),

@@ -190,7 +190,7 @@ class FakeWishes:
             sentence=f"{bundle} is divided at its owner {source}; nothing moves",
             hash="5f0c3a1be2d4977a",
             dry_run=not execute,
-            task="t-1" if execute and not self.review else None,
+            task="req-0000000012" if execute and not self.review else None,
             state="waiting" if execute else "planned",
             review=self.review if execute else None,
         )
@@ -240,7 +240,7 @@ class FakeWishes:
             sentence=f"1 of 2 bundles of {namespace} to unload; 1 within the budgets of one cycle",
             hash="5f0c3a1be2d4977a",
             dry_run=not execute,
-            task="t-1" if execute and not self.review else None,
+            task="req-0000000012" if execute and not self.review else None,
             state="waiting" if execute else "planned",
             review=self.review if execute else None,
             override_cool_down=override_cool_down,
@@ -250,7 +250,7 @@ class FakeWishes:
     async def task(self, task: str) -> TaskView:
         """One task; NotFound for others."""
         self._called("task", task)
-        if task != "t-1":
+        if task != "req-0000000012":
             raise NotFound(f"no task {task}")
         return TaskView(
             task=task, hash="5f0c3a1be2d4977a", state="running", reason="even it out", by="ann", left_ms=NOW_MS
@@ -283,7 +283,7 @@ class FakeWishes:
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
         self._called("approve", (id_, reason, by))
-        return self._proposal(id_, "executing", by, reason, "t-1")
+        return self._proposal(id_, "executing", by, reason, "req-0000000012")
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
         self._called("discard", (id_, reason, by))

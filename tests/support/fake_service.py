@@ -51,6 +51,8 @@ from bundlekeel.daemon.answers.plans import (
 )
 from bundlekeel.daemon.answers.service import PlanRequest, Service
 from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
+from bundlekeel.daemon.cycle.report import CycleReport
+from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.summary import summary
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_overview import FakeOverview
@@ -357,25 +359,23 @@ class FakeService(FakeChannel, FakeOverview):
         return summary(period, NOW_MS, records, [item for item in records if item["kind"] == "move"], [])
 
     def _records(self, limit: int, kind: str | None) -> list[Json]:
-        records: list[Json] = [
-            {
-                "kind": "move",
-                "wall_ms": NOW_MS - 42_000,
-                "bundle": BUNDLES[1],
-                "source": BROKERS[0],
-                "destination": BROKERS[2],
-                "landed_on": BROKERS[2],
-                "outcome": "done",
-                "code": "Overloaded",
-                "seconds": 0.412,
-                "epoch": 7,
-                "cycle": 4708,
-                "sentence": "landed where planned",
-                "reason": "cycle 4708",
-                "by": "pod-a",
-            },
-            {"kind": "cycle", "wall_ms": NOW_MS, "cycle": 4711, "sentence": "recommends 1 move", "epoch": 7},
-        ]
+        began = NOW_MS - 42_412
+        moved = MoveOutcome(
+            bundle=BUNDLES[1],
+            source=BROKERS[0],
+            destination=BROKERS[2],
+            outcome="done",
+            landed_on=BROKERS[2],
+            started_wall_ms=began,
+            landed_wall_ms=began + 412,
+            seconds=0.412,
+            epoch=7,
+            intent_id="7.1",
+            cycle_id="4708",
+            predicted=(0.91, 0.78, 0.35, 0.48),
+        )
+        cycle = CycleReport(cycle=4711, wall_ms=NOW_MS, code=Code.HIT_COUNT, sentence="recommends 1 move")
+        records = [moved.record(), cycle.record(7)]
         return [record for record in records if kind in (None, record["kind"])][-limit:]
 
     def settings(self) -> list[Setting]:
@@ -418,7 +418,7 @@ class FakeService(FakeChannel, FakeOverview):
         """A task."""
         self._called("execute", (hash_, reason, by))
         await self.plan(hash_)
-        return Submitted(hash=hash_, moves=1, splits=0, task="t-1", state="waiting", review=None)
+        return Submitted(hash=hash_, moves=1, splits=0, task="req-0000000012", state="waiting", review=None)
 
     async def tasks(self) -> list[TaskView]:
         """One execution, finished unless `task_state` says otherwise."""
@@ -426,7 +426,7 @@ class FakeService(FakeChannel, FakeOverview):
         landed = OutcomeView(bundle=BUNDLE, outcome="done", landed_on=BROKERS[1])
         return [
             TaskView(
-                task="t-1",
+                task="req-0000000012",
                 hash=HASH,
                 state=self.task_state,
                 reason="even it out",

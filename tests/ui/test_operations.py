@@ -269,7 +269,7 @@ def test_a_bundle_is_moved(served: ServedFake, tokens: Tokens, open_page: Open) 
     expect(dialog.get_by_role("listitem").filter(has_text=BROKERS[2])).to_contain_text("not there (policy forbids)")
     dialog.get_by_label("Reason").fill("too near")
     twice(dialog, "Move this bundle")
-    expect(dialog.get_by_role("status")).to_contain_text("The move is asked for. It is task t-1")
+    expect(dialog.get_by_role("status")).to_contain_text("The move is asked for. It is task req-0000000012")
     who = "the-operator"
     assert requests(served) == [
         ("manual_move", ("unload", BUNDLE, "", False, False, "", who)),

@@ -556,15 +556,15 @@ export interface IncludedView {
   pattern: string;
 }
 
-/** A line of the journal. Each kind has some of these fields, and further ones of its own. */
+/** A line of the journal. Each kind has some of these fields, and further ones of its own: docs/reference/api.md has all. */
 export interface JournalRecord {
-  /** of a move or split */
+  /** of a move, split or external move */
   bundle: string;
   /** who asked */
   by: string;
   /** a code of docs/reference/codes.md */
   code: string | null;
-  /** of a move: the broker it was sent to */
+  /** of a move, external move or effect: the broker that takes */
   destination: string;
   /** of a move: helped, no_benefit or worse, once judged */
   effect: string;
@@ -572,7 +572,7 @@ export interface JournalRecord {
   kind: string;
   /** of a move: the broker it came to */
   landed_on: string;
-  /** of a move, a split or an effect: how it ended */
+  /** of a move, split or effect: how it ended; of settings: what became of the file */
   outcome: string;
   /** of a cycle: how many moves it planned */
   planned: number;
@@ -590,9 +590,9 @@ export interface JournalRecord {
   remedy: string;
   /** the same as a sentence */
   sentence: string;
-  /** of a move: the broker it left */
+  /** of a move, external move or effect: the broker that gave */
   source: string;
-  /** of a move: when it began */
+  /** of a move or split: when it began */
   started_ms: number | null;
   /** when it happened */
   wall_ms: number;
@@ -722,7 +722,7 @@ export interface ModeView {
 export interface MoveView {
   /** a bundle: tenant/namespace/range */
   bundle: string;
-  /** what it uses of CPU (percent of a core), direct memory (MiB), bandwidth in and out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order */
+  /** six figures of what it uses: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order */
   pressure: (number)[];
   /** the rule that chose it */
   rule: string;
@@ -744,7 +744,7 @@ export interface MoveView {
   target_before: number;
   /** the limit that was exceeded, a ratio */
   threshold: number;
-  /** msg/s in, msg/s out, bytes/s in, bytes/s out */
+  /** four rates: msg/s published, msg/s delivered, bytes/s published, bytes/s delivered, in this order */
   traffic: (number)[];
 }
 

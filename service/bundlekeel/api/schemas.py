@@ -62,7 +62,9 @@ InPath = Annotated[str, Path(min_length=1, max_length=4096)]
 BrokerId = Annotated[InPath, Path(description="a broker id", examples=[BROKER])]
 BundleOrTopic = Annotated[InPath, Path(description="a bundle, or a topic for the bundle it is in", examples=[BUNDLE])]
 PlanHash = Annotated[InPath, Path(description="the hash of a plan", examples=["5f0c3a1be2d4977a"])]
-TaskId = Annotated[InPath, Path(description="the id of a task, as the answer that began it says", examples=["t-1"])]
+TaskId = Annotated[
+    InPath, Path(description="the id of a task, as the answer that began it says", examples=["req-0000000012"])
+]
 OfBroker = Annotated[str | None, Query(max_length=1024, description="only those of this broker", examples=[BROKER])]
 OfNamespace = Annotated[
     str | None, Query(max_length=1024, description="only those of this tenant/namespace", examples=["shop/orders"])

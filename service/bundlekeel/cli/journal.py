@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 import typer
 from rich.console import RenderableType
@@ -28,11 +28,9 @@ from bundlekeel.cli.session import (
 from bundlekeel.codec.chain import GENESIS, ChainVerifier
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.journal import JournalKind
 from bundlekeel.settings.load import load_settings
 
-JournalKind = Literal[
-    "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"
-]
 _EMPTY = "nothing is recorded in"
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
 

@@ -25,8 +25,13 @@ from typing import Any, Final
 import msgspec
 
 GENESIS: Final = "0" * 64
-# Members that belong to the line, not to what was recorded.
-MEMBERS: Final = ("torn", "lost", "prev", "hash")
+# Members that belong to the line, not to what was recorded, and what they hold.
+MEMBERS: Final = {
+    "torn": "only if there was one: bytes of an unfinished line that were set aside before this line",
+    "lost": "only if there were any: how many records before this line could not be written",
+    "prev": "`hash` of the line before, also of the file before; 64 zeros: this is the first line of all",
+    "hash": "SHA-256 of the bytes of this line without `hash` itself",
+}
 _SEALED = re.compile(rb',"prev":"([0-9a-f]{64})","hash":"([0-9a-f]{64})"\}')
 _SEAL_BYTES: Final = len(b',"prev":"","hash":""}') + 128
 _HASH_BYTES: Final = len(b',"hash":""}') + 64

@@ -52,7 +52,7 @@ async def http(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
 
 READS: dict[str, Any] = {
     "operations": OperationsView,
-    "tasks/t-1": TaskView,
+    "tasks/req-0000000012": TaskView,
     "reviews": list[ReviewView],
 }
 # method, path, further fields of the body, what reaches the service, the answer's model
@@ -108,7 +108,7 @@ CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, Any], Any]] = [
     ("DELETE", "exclusions/t:shop", {}, ("include", ("t:shop", "r", "ann")), IncludedView),
     ("PUT", "pauses/namespace:shop/orders", {}, ("pause_scope", ("namespace:shop/orders", None, "r", "ann")), None),
     ("DELETE", "pauses/broker:b-1:8080", {}, ("resume_scope", ("broker:b-1:8080", "r", "ann")), ResumedScopeView),
-    ("POST", "tasks/t-1/stop", {}, ("stop", ("t-1", "r", "ann")), Stopping),
+    ("POST", "tasks/req-0000000012/stop", {}, ("stop", ("req-0000000012", "r", "ann")), Stopping),
     ("POST", "reviews/feed/approve", {}, ("approve", ("feed", "r", "ann")), ReviewView),
     ("POST", "reviews/feed/discard", {}, ("discard", ("feed", "r", "ann")), ReviewView),
 ]

@@ -23,13 +23,13 @@ from bundlekeel.core.model.errors import (
     StoreError,
 )
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
+from bundlekeel.daemon.answers.journal import JournalRecord
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
     BrokerView,
     BundleView,
     Check,
     CycleVerdict,
-    JournalRecord,
     OverviewView,
     Place,
     Setting,
@@ -375,9 +375,9 @@ async def test_what_is_left_for_the_leader_says_where_to_follow_it(
 ) -> None:
     """A 202 has the address of its task; a plan that waits for a second person has no task yet."""
     who = {"reason": "test", "by": "ann"}
-    stopped = await http.post("/api/v1/tasks/t-1/stop", json=who)
-    assert (stopped.status_code, stopped.headers["location"]) == (202, "/api/v1/tasks/t-1")
-    assert (await http.get(stopped.headers["location"])).json()["task"] == "t-1"
+    stopped = await http.post("/api/v1/tasks/req-0000000012/stop", json=who)
+    assert (stopped.status_code, stopped.headers["location"]) == (202, "/api/v1/tasks/req-0000000012")
+    assert (await http.get(stopped.headers["location"])).json()["task"] == "req-0000000012"
     await http.post("/api/v1/plans", json={})
     done = await http.post(f"/api/v1/plans/{HASH}/execute", json=who)
     assert done.headers["location"] == f"/api/v1/tasks/{done.json()['task']}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import get_args
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from click.testing import Result
@@ -13,11 +14,12 @@ from typer.testing import CliRunner
 
 from bundlekeel.api.audit import Audit, AuditTrail
 from bundlekeel.cli.app import make_app
-from bundlekeel.cli.journal import JournalKind
 from bundlekeel.cli.units import age
+from bundlekeel.codec.chain import GENESIS, MEMBERS, seal
 from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.channel import FindingView
+from bundlekeel.daemon.answers.journal import FIELDS
 from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.sources.channel_watch import finding_record
@@ -25,15 +27,23 @@ from bundlekeel.settings.credentials import Principal
 from bundlekeel.settings.quotas import QuotaSettings
 from tests.support.fake_wiring import FakeWiring
 from tests.support.page_world import PageCluster, PageSidecar, Served
-from tests.support.world import EAGER
+from tests.support.world import BROKERS, EAGER
+from tests.unit.daemon.operations.test_reload import Running
+from tests.unit.daemon.quotas.test_native_faults import EVENTS, REFUSED, leader
 
 A, B = "broker-1.pulsar:8080", "broker-2.pulsar:8080"
 TOPIC = "persistent://shop/orders/stock"
-KINDS = get_args(JournalKind)
+KINDS = tuple(FIELDS)
 NEVER = ("--until", "2001-01-01")
 WHO = {"reason": "it is hot", "by": "ann"}
 JOURNALS = [["journal"], *(["journal", "--kind", kind] for kind in KINDS)]
 OTHERS = [["verdicts"], ["summary", "--since", "2000-01-01"]]
+
+
+class _Comparing(PageSidecar):
+    """With a strategy that plans along."""
+
+    settings: ClassVar = {"shadow.strategies": ["threshold"]}
 
 
 @dataclass(kw_only=True)
@@ -46,7 +56,7 @@ class Recorder(Served):
         limits = {"shop": {"members": ("t:shop",), "publish_messages": 30}}
         quotas = QuotaSettings.model_validate({"enforcer": "policies", "groups": limits})
         self.cluster = PageCluster(loads, {TOPIC: 90.0})
-        self.sidecar = PageSidecar(self.cluster, mode="act", params=EAGER, pace=0.0, quotas=quotas)
+        self.sidecar = _Comparing(self.cluster, mode="act", params=EAGER, pace=0.0, quotas=quotas)
         return self.sidecar.service
 
     async def _listen(self) -> None:
@@ -59,6 +69,8 @@ class Recorder(Served):
         await made.leadership.turn()
         await made.shared_state.refresh()
         await made.turn()
+        assert made.shadow_strategies is not None
+        await made.shadow_strategies.play()
         await made.calibration.check()
         await made.calibration.adopt(digest=None, force=True, **WHO)
         bundle = next(name for name in self.cluster.shares if name.startswith("shop/orders/"))
@@ -81,6 +93,8 @@ class Recorder(Served):
             remedy="unload it",
         )
         journal.append(finding_record("appeared", stuck.code, [stuck], now))
+        await made.quotas.remove("shop", **WHO)
+        await made.turn()
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +152,20 @@ def test_a_cycle_took_as_long_as_all_its_parts(recorder: Recorder) -> None:
     """The record has the seconds of each part and their total."""
     (cycle,) = json.loads(ask(recorder, "journal", "--kind", "cycle", "--limit", "1", "-o", "json").stdout)
     assert f" {age(cycle['seconds']['total'])} " in ask(recorder, "journal", "--kind", "cycle", "--limit", "1").stdout
+
+
+async def test_the_fields_of_each_kind_are_those_that_are_described(recorder: Recorder, tmp_path: Path) -> None:
+    """No record has another one, and each is of a record: what the reference lists is what there is."""
+    quotas = await leader()
+    quotas.quota_admin.refused[EVENTS] = REFUSED
+    await quotas.turn()
+    await quotas.service.requests.drain(BROKERS[0], dry_run=False, **WHO)
+    await quotas.turn()
+    settings = Running(tmp_path / "c.yaml")
+    await settings.read("strategy: [")
+    rows = json.loads(ask(recorder, "journal", "--limit", "10000", "-o", "json").stdout)
+    rows += [*quotas.journal.since(0), *settings.journal.since(0)]
+    written = {kind: {field for row in rows if row["kind"] == kind for field in row} for kind in KINDS}
+    assert written == {kind: {"kind", "wall_ms", "sentence", *fields} for kind, fields in FIELDS.items()}
+    line, _ = seal({"kind": "move"}, GENESIS, torn=1, lost=1)
+    assert [*json.loads(line)] == ["kind", *MEMBERS]

@@ -104,7 +104,7 @@ CHANGES: list[tuple[list[str], str, Any]] = [
     (["include", "n:shop/*"], "include", ("n:shop/*", "r", "ann")),
     (["pause", "--scope", "tenant:shop", "--for", "1h"], "pause_scope", ("tenant:shop", 3600.0, "r", "ann")),
     (["resume", "--scope", "tenant:shop"], "resume_scope", ("tenant:shop", "r", "ann")),
-    (["stop", "t-1"], "stop", ("t-1", "r", "ann")),
+    (["stop", "req-0000000012"], "stop", ("req-0000000012", "r", "ann")),
     (["review", "approve", HASH], "approve", (HASH, "r", "ann")),
     (["review", "discard", HASH], "discard", (HASH, "r", "ann")),
     (
@@ -236,7 +236,7 @@ def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(sidecar: 
     assert text.startswith("1 of 2 bundles of shop/orders to unload") and "82" in text
     assert "Pinned" in text and "dry run: nothing was done; --yes" in text
     result = sidecar.run("unload", "shop/orders", "--yes", "--wait", *WHO)
-    assert result.exit_code == 0 and "task t-1: done" in result.stdout
+    assert result.exit_code == 0 and "task req-0000000012: done" in result.stdout
     sidecar.service.requests.refused = Code.PINNED
     result = sidecar.run("unload", "shop/orders")
     assert result.exit_code == 4 and "refused" in result.stdout
@@ -245,7 +245,7 @@ def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(sidecar: 
 def test_waiting_for_a_task_and_for_a_second_person(sidecar: Sidecar) -> None:
     """--wait tells how the task ended; what is proposed has none yet."""
     result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", "--wait", *WHO)
-    assert result.exit_code == 0 and "task t-1: done" in result.stdout
+    assert result.exit_code == 0 and "task req-0000000012: done" in result.stdout
     sidecar.service.requests.review = HASH
     result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", "--wait", *WHO)
     assert result.exit_code == 0 and f"review approve {HASH}" in " ".join(result.stdout.split())
@@ -412,7 +412,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["drain", BROKERS[2], "--yes", "--wait", "--within", "1s", *WHO], None, 1, "not drained any more"),
     (["warm", BROKERS[0], "--yes", "--wait", "--within", "1s", *WHO], None, 3, "not done yet"),
     *(
-        ([*command, "--yes", "--wait", "--within", "1s", *WHO], never_ends, 3, "t-1 is still running")
+        ([*command, "--yes", "--wait", "--within", "1s", *WHO], never_ends, 3, "req-0000000012 is still running")
         for command in (["transfer", BUNDLE, "--to", BROKERS[2]], ["unload", "shop/orders"], ["split", BUNDLE])
     ),
 ]

@@ -13,14 +13,13 @@ from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import PAGED, Backend, before, page, reply
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
+from bundlekeel.daemon.answers.journal import JournalKind, JournalRecord
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
     BrokerView,
     BundleView,
     Check,
     CycleVerdict,
-    JournalKind,
-    JournalRecord,
     OverviewView,
     Place,
     Setting,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from bundlekeel.daemon.answers.channel import FindingView, UnitView
 from bundlekeel.daemon.answers.doc import (
@@ -23,13 +23,11 @@ from bundlekeel.daemon.answers.doc import (
     SinceMs,
     WallMs,
 )
+from bundlekeel.daemon.answers.journal import JournalRecord
 
 Mode = Literal["observe", "recommend", "act"]
 Role = Literal["leader", "follower", "bench"]
 Ownership = Literal["owned", "unowned", "unloading"]
-JournalKind = Literal[
-    "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"
-]
 CodeOrNull = Annotated[str | None, Doc("the code of what prevents it; null: nothing")]
 
 
@@ -342,34 +340,6 @@ class CodeView(Answer):
     code: CodeName
     explanation: Explanation
     detail: Detail = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalRecord:
-    """A line of the journal. Each kind has some of these fields, and further ones of its own."""
-
-    # As no `Answer`, also inside of one.
-    __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": False}
-
-    kind: Annotated[str, Doc("what it is about", grows=get_args(JournalKind))]
-    wall_ms: WallMs
-    sentence: Sentence = ""
-    reason: Reason = ""
-    by: By = ""
-    code: Annotated[str | None, Doc("a code of docs/reference/codes.md")] = None
-    bundle: Annotated[str, Doc("of a move or split")] = ""
-    source: Annotated[str, Doc("of a move: the broker it left")] = ""
-    destination: Annotated[str, Doc("of a move: the broker it was sent to")] = ""
-    landed_on: Annotated[str, Doc("of a move: the broker it came to")] = ""
-    outcome: Annotated[str, Doc("of a move, a split or an effect: how it ended")] = ""
-    started_ms: Annotated[int | None, Doc("of a move: when it began")] = None
-    planned: Annotated[int, Doc("of a cycle: how many moves it planned")] = 0
-    remedy: Annotated[str, Doc("of a finding: how to fix it")] = ""
-    effect: Annotated[str, Doc("of a move: helped, no_benefit or worse, once judged")] = ""
-    predicted: Annotated[Any, Doc("what was predicted: of a move by figure, of an effect the gain")] = None
-    realised: Annotated[float | None, Doc("of an effect: the gain, a ratio")] = None
-    predicted_gain: Annotated[float | None, Doc("of a move, once judged: a ratio")] = None
-    realised_gain: Annotated[float | None, Doc("of a move, once judged: a ratio")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,12 +49,15 @@ class MoveView(Answer):
     target_before: Annotated[float, Doc("score of the target before, a ratio")]
     target_after: Annotated[float, Doc("score of the target after, a ratio")]
     runner_up: Annotated[str, Doc("the next best target; empty: none")]
-    traffic: Annotated[list[float], Doc("msg/s in, msg/s out, bytes/s in, bytes/s out")]
+    traffic: Annotated[
+        list[float],
+        Doc("four rates: msg/s published, msg/s delivered, bytes/s published, bytes/s delivered, in this order"),
+    ]
     pressure: Annotated[
         list[float],
         Doc(
-            "what it uses of CPU (percent of a core), direct memory (MiB), bandwidth in and out (kbit/s), messages "
-            "(msg/s) and throughput (bytes/s), in this order"
+            "six figures of what it uses: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), "
+            "bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order"
         ),
     ]
     sentence: Sentence
