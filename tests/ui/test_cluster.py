@@ -101,7 +101,7 @@ def executed(page: Page, guarded: Guarded) -> None:
     page.get_by_label(re.compile("^Carry out")).fill("even it out")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
-    expect(task).to_contain_text("Asked by the-operator: even it out")
+    expect(task).to_contain_text(re.compile(r"Asked by the-operator at [\d:]{8} UTC: even it out"))
     expect(task.get_by_role("heading")).to_contain_text("done", timeout=180_000)
     said = re.search(r"(\d+) of (\d+) landed where asked", task.inner_text())
     assert said is not None and said[1] == said[2] != "0"

@@ -16,6 +16,7 @@ from bundlekeel.core.model.codes import EXPLANATIONS, Code, explain
 from bundlekeel.core.model.errors import Conflict, Forbidden
 from bundlekeel.daemon.answers.operations import OperationsView, ScopePauseView
 from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.daemon.answers.plans import RelocationView
 from tests.support.fake_places import BUNDLE, BUNDLES
 from tests.support.fake_requests import FakeWishes
 from tests.support.fake_service import BROKERS, NOW_MS
@@ -311,7 +312,7 @@ def test_what_the_api_refuses_is_said(served: ServedFake, tokens: Tokens, open_p
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name="Drain", exact=True).click()
     dialog = page.get_by_role("dialog", name=f"Drain {BROKERS[0]}")
-    expect(dialog.get_by_role("alert")).to_contain_text("Refused: no other broker takes bundles")
+    expect(dialog.get_by_role("alert")).to_contain_text("There is no dry run: no other broker takes bundles")
     expect(dialog.get_by_role("alert").get_by_role("listitem")).to_have_text(f"{BROKERS[1]} is cordoned")
     expect(dialog.get_by_role("button", name="Drain this broker")).to_be_disabled()
     del served.fake.fail["drain"]
@@ -386,6 +387,22 @@ def test_a_mode_that_carries_nothing_out(served: ServedFake, tokens: Tokens, ope
     page.keyboard.press("Escape")
     said.get_by_role("button", name="Cordon", exact=True).click()
     expect(page.get_by_role("button", name="Cordon this broker")).to_be_enabled()
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.2, "less than a second"), (36.0, r"about 36\ss")])
+def test_how_long_moves_take(served: ServedFake, tokens: Tokens, open_page: Open, seconds: float, said: str) -> None:
+    """Never 0 s."""
+
+    class Lasting(FakeWishes):
+        async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
+            """So long."""
+            return replace(await super().drain(broker, dry_run=dry_run, reason=reason, by=by), eta_seconds=seconds)
+
+    served.fake.requests = Lasting(served.fake._called)
+    page = open_page(served.url)
+    sign_in(page, tokens, "operator")
+    drawer(page, BROKERS[0]).get_by_role("button", name="Drain", exact=True).click()
+    expect(page.get_by_role("region", name="Dry run")).to_contain_text(re.compile(rf"The moves take {said}\."))
 
 
 def test_bars_say_what_was_asked_for(served: ServedFake, tokens: Tokens, open_page: Open, axe: str) -> None:

@@ -141,7 +141,7 @@ def test_an_operator_executes_and_watches(guarded: ServedSidecar, tokens: Tokens
     page.get_by_label(f"Carry out {asked} moves").fill("even it out before the sale")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
-    expect(task).to_contain_text("Asked by the-operator: even it out before the sale")
+    expect(task).to_contain_text(re.compile(r"Asked by the-operator at [\d:]{8} UTC: even it out before the sale"))
     expect(task).to_contain_text("running")
     expect(task.get_by_role("progressbar")).to_be_visible()
     expect(task).to_contain_text(f"{asked} of {asked} landed where asked", timeout=40_000)

@@ -115,6 +115,15 @@ def test_a_name_in_the_headline_is_not_broken(open_page: Open) -> None:
             assert verdict.evaluate(lines) == [["broker-0", 1]]
 
 
+def test_a_name_keeps_its_signs(open_page: Open) -> None:
+    """No line ends between a broker's name and the bracket before it or the comma behind it."""
+    with ServedFake() as served:
+        served.fake.change(mode="act", acting_obstacle="RecommendOnly", acting_detail=", ".join(BROKERS[:2]))
+        page = open_page(served.url)
+        names = page.locator(".head .notice", has_text="no plan is carried out").locator(".whole")
+        expect(names).to_have_text([f"({BROKERS[0]},", f"{BROKERS[1]})."])
+
+
 def test_a_panel_has_the_resources_of_its_broker(open_page: Open) -> None:
     """Which of them is the busiest; not those of extensible brokers, which report a score instead."""
     with ServedFake() as served:
@@ -300,6 +309,16 @@ def test_the_journal_is_searched(open_page: Open) -> None:
         assert {"quota", "settings"} <= set(
             page.get_by_label("Show").locator("option").evaluate_all("all => all.map(e => e.value)")
         )
+
+
+def test_thresholds_that_are_only_recommended_are_said_to_be(open_page: Open) -> None:
+    """They are not adopted; the line says what became of them."""
+    with ServedFake() as served:
+        told = {"kind": "adoption", "wall_ms": NOW_MS, "sentence": "avg_low_threshold_percent 15 -> 20"}
+        served.fake.records = [told | {"code": code} for code in ("ThresholdsRecommended", "ThresholdsAdopted")]
+        page = open_page(served.url)
+        view(page, "Journal")
+        expect(page.locator(".entry .tag")).to_have_text(["thresholds adopted", "thresholds recommended"])
 
 
 def test_quiet_cycles_are_one_line(open_page: Open) -> None:

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from bundlekeel.core.model.errors import Conflict, Forbidden
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import BrokerView, EndedView, State, TakeoverView
+from bundlekeel.daemon.answers.picture import BrokerView, EndedView, State, TakeoverView, VerdictView
 from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.service import PlanRequest, Service
 from bundlekeel.daemon.answers.summary import ALWAYS, Period
@@ -42,6 +42,7 @@ class StatesService(FakeService):
         self.empty = False
         self.unread: dict[str, Json] = {}
         self.records: list[Json] = []
+        self.planned: Json = {}
 
     def state(self) -> State:
         """With what is changed; the cycle is of now unless a test says otherwise."""
@@ -59,7 +60,7 @@ class StatesService(FakeService):
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
         """One that has not expired."""
-        return replace(await super().make_plan(request), expires_ms=4_000_000_000_000)
+        return replace(await super().make_plan(request), expires_ms=4_000_000_000_000, **self.planned)
 
     def change(self, **changed: Any) -> None:
         """As news."""
@@ -121,18 +122,40 @@ def test_what_stands_in_the_way_is_said(open_page: Open, name: str) -> None:
 
 
 TAKEN = TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=[], ended=None)
-ENDED = EndedView(by="ann", reason="x", wall_ms=NOW_MS, deadman=False)
+BY = "by ann since 01 Jan 00:00:00 UTC"
+ENDED = EndedView(by="the failsafe", reason="x", wall_ms=NOW_MS, deadman=False)
 TAKEOVERS: dict[str, tuple[Json, str]] = {
     "none": ({}, "Takeover none: the brokers shed by their own settings"),
-    "whole": ({"takeover": TAKEN}, "Takeover the whole cluster"),
-    "partial": ({"takeover": replace(TAKEN, namespaces=["a/b", "a/c"])}, "Takeover only a/b, a/c"),
-    "many": ({"takeover": replace(TAKEN, namespaces=["a/b"] * 5)}, "Takeover only a/b, a/b, a/b and 2 more"),
+    "whole": ({"takeover": TAKEN}, f"Takeover the whole cluster, {BY}"),
+    "partial": ({"takeover": replace(TAKEN, namespaces=["a/b", "a/c"])}, f"Takeover only a/b, a/c, {BY}"),
+    "many": ({"takeover": replace(TAKEN, namespaces=["a/b"] * 5)}, f"Takeover only a/b, a/b, a/b and 2 more, {BY}"),
     "ended": (
         {"takeover": replace(TAKEN, active=False, ended=ENDED)},
-        "Takeover ended: the brokers shed by their own settings",
+        "Takeover ended by the failsafe at 21 Sept 14:13:20 UTC: the brokers shed by their own settings",
     ),
     "not read": ({"takeover_known": False}, "Takeover not known yet"),
 }
+
+
+SHEDDING: dict[str, tuple[Json, bool]] = {
+    "recommend": ({"mode": "recommend"}, False),
+    "act": ({"mode": "act"}, True),
+    "taken over": ({"mode": "recommend", "takeover": TAKEN}, True),
+    "in part": ({"mode": "act", "takeover": replace(TAKEN, namespaces=["a/b"])}, False),
+}
+
+
+@pytest.mark.parametrize("name", SHEDDING)
+def test_own_shedding_is_told_where_it_is_not_wanted(open_page: Open, name: str) -> None:
+    """Before a takeover brokers are to shed by themselves, and under one in part they go on with the rest."""
+    changed, told = SHEDDING[name]
+    with ServedFake() as served:
+        served.fake.unread = {BROKERS[0]: {"sheds_itself": True}}
+        served.fake.change(**changed)
+        page = open_page(served.url)
+        bar = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").first
+        expect(bar).to_contain_text("to be relieved")
+        expect(bar.get_by_text("sheds by itself")).to_have_count(int(told))
 
 
 @pytest.mark.parametrize("name", TAKEOVERS)
@@ -151,7 +174,7 @@ def test_no_picture_yet(open_page: Open) -> None:
         served.fake.empty = True
         page = open_page(served.url)
         expect(page.locator("#verdict")).to_contain_text("There is no picture of the cluster yet.")
-        expect(page.get_by_text("No broker is known yet.")).to_be_visible()
+        expect(page.get_by_text("No broker is known yet. The view Doctor tests each connection.")).to_be_visible()
         served.fake.empty = False
         served.fake.change()
         expect(page.get_by_role("button", name=BROKERS[0])).to_be_visible()
@@ -177,9 +200,11 @@ def test_brokers_that_cannot_be_read(open_page: Open) -> None:
         served.fake.unread = {BROKERS[1]: silent}
         page = open_page(served.url)
         told = page.locator(".head .notice")
+        expect(told.last).to_contain_text("1 bundle on the way")
         expect(told.filter(has_text="no report that can be used")).to_contain_text(
             f"2 brokers have no report that can be used, and take part in no move: {BROKERS[1]}, broker-3.pulsar:8080."
         )
+        expect(told.locator(".whole").last).to_have_text("broker-3.pulsar:8080.")
         expect(told.filter(has_text="The last cycle ended")).to_contain_text(
             re.compile(r"at \d\d Sept \d\d:\d\d:\d\d UTC")
         )
@@ -212,6 +237,20 @@ def test_nothing_usable_is_said(open_page: Open) -> None:
         page.route("**/api/v1/state", lambda route: route.fulfill(json={"version": "9"}))
         served.fake.change()
         expect(page.get_by_role("alert")).to_contain_text("This page cannot show what the sidecar answers")
+
+
+@pytest.mark.parametrize("code", ["Balanced", "HitCount"])
+def test_an_empty_plan_says_so_once(open_page: Open, code: str) -> None:
+    """What helps against a waiting period has a box; that nothing moves is in the line above."""
+    with ServedFake() as served:
+        verdict = VerdictView(code=code, sentence="seen 2 times of 8")
+        served.fake.planned = {"moves": [], "splits": [], "verdict": verdict}
+        page = open_page(served.url)
+        view(page, "Plan")
+        page.get_by_role("button", name="Ask for a plan").click()
+        expect(page.locator(".planline")).to_contain_text("0 moves")
+        boxes = page.get_by_role("main").locator(".notice")
+        expect(boxes).to_have_count(int(code == "HitCount"))
 
 
 def test_findings_of_the_channel(open_page: Open) -> None:

@@ -3,9 +3,9 @@
 import { openPanel } from "./address";
 import type { OperationsView } from "./answers";
 import { useState } from "preact/hooks";
-import type { Broker, Overview, Load } from "./api";
+import type { Broker, Overview, Load, State } from "./api";
 import { Search } from "./parts";
-import { balanceOf, bundleParts, count, duration, moment, percent, rate, shortNames, words } from "./words";
+import { about, balanceOf, bundleParts, count, duration, moment, percent, rate, shortNames, words } from "./words";
 
 /** Namespaces that get a colour and a letter of their own; all others share one. */
 const NAMED = 7;
@@ -101,7 +101,7 @@ export function askedOf(broker: string, operations: OperationsView | null): Aske
       const moved = row.left ? `${row.moved} of ${count(row.moved + row.left, "bundle")} moved` : `${count(row.moved, "bundle")} moved`;
       const emptied = row.emptied_ms ? `since ${moment(row.emptied_ms)}, after ${duration((row.emptied_ms - row.since_ms) / 1000)}` : "";
       const blocked = Object.entries(row.blocked).map(([code, many]) => `${many} ${words(code)}`);
-      const ahead = row.eta_seconds !== null && row.left ? `about ${duration(row.eta_seconds)} to go` : "";
+      const ahead = row.eta_seconds !== null && row.left ? `${about(row.eta_seconds)} to go` : "";
       const held = operations.held && row.left ? `nothing is moved now: ${operations.held_explanation}` : "";
       const state = held ? "drain held" : row.state === "empty" ? "drained, empty" : row.state === "blocked" ? "drain blocked" : "draining";
       return {
@@ -127,11 +127,13 @@ export function askedOf(broker: string, operations: OperationsView | null): Aske
 }
 
 /** What is to be known of a broker beside its load: a sign and words, never the colour alone. */
-function remarks(row: Broker, operations: OperationsView | null, overloaded: number): [string, string][] {
+function remarks(row: Broker, operations: OperationsView | null, state: State): [string, string][] {
   const found = askedOf(row.broker, operations).map(({ sign, short }): [string, string] => [sign, short]);
-  if ((row.score_ratio ?? 0) > overloaded) found.push(["!", "overloaded"]);
+  // Before a takeover it is to shed, and under one in part it goes on with the rest.
+  const alone = state.takeover?.active ? !state.takeover.namespaces.length : state.mode === "act";
+  if ((row.score_ratio ?? 0) > state.overloaded_ratio) found.push(["!", "overloaded"]);
   else if (row.verdict?.code === "Overloaded") found.push(["▽", words(row.verdict.code)]);
-  if (row.sheds_itself) found.push(["!", "still sheds by itself"]);
+  if (row.sheds_itself && alone) found.push(["!", "sheds by itself"]);
   if (row.unsettled) found.push(["~", "settling after moves"]);
   if (row.preallocated?.length) found.push(["→", `${count(row.preallocated.length, "bundle")} on the way to it`]);
   if ((row.report_age_seconds ?? 0) > 900) found.push(["!", "its report is old"]);
@@ -152,8 +154,7 @@ export function BrokerBars(props: {
   brokers: Broker[];
   overview: Overview | null;
   operations: OperationsView | null;
-  /** The overload threshold. */
-  overloaded: number;
+  state: State;
 }) {
   const short = shortNames(props.brokers);
   const { usable, mean, busiest } = balanceOf(props.brokers);
@@ -188,7 +189,7 @@ export function BrokerBars(props: {
           const ratio = row.score_ratio ?? 0;
           const width = (100 * Math.min(ratio, end)) / end;
           const used = usual ? `${percent(ratio)} of capacity` : "load not known";
-          const said = remarks(row, props.operations, props.overloaded);
+          const said = remarks(row, props.operations, props.state);
           const label = [`${row.broker}: ${used}`, count(row.bundles ?? 0, "bundle"), ...said.map(([, text]) => text)].join(", ");
           return (
             <li key={row.broker} class={row === busiest ? "busiest" : ""}>

@@ -59,7 +59,8 @@ function TaskItem(props: { task: Shown; may: boolean }) {
       <p>
         {task.by && (
           <>
-            Asked by {task.by}: {task.reason}
+            Asked by {task.by}
+            {task.left_ms ? ` at ${moment(task.left_ms)}` : ""}: {task.reason}
           </>
         )}
       </p>

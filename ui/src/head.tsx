@@ -145,19 +145,13 @@ function Hindrances(props: { state: Answer<State>; hindered: string; brokers: Br
       {unread.length > 0 && (
         <Notice kind="warn">
           {count(unread.length, "broker has", "brokers have")} no report that can be used, and take{unread.length === 1 ? "s" : ""} part in no move:{" "}
-          {some(unread)}.
-        </Notice>
-      )}
-      {moving > 0 && (
-        <Notice kind="info">
-          {count(moving, "bundle")} on the way, or so fresh that reports do not show it yet: the load here counts {moving === 1 ? "it" : "them"} where{" "}
-          {moving === 1 ? "it goes" : "they go"}.
+          <Said text={`${some(unread)}.`} />
         </Notice>
       )}
       {/* What the settling waits for is told below, as it is now. */}
       {hindered && !(state.settling && state.cycle?.obstacle === "SettlingAfterOutage") && (
         <Notice kind="warn">
-          The mode is act, but no plan is carried out now: <Said text={hindered} />.
+          The mode is act, but no plan is carried out now: <Said text={`${hindered}.`} />
         </Notice>
       )}
       {state.takeover?.active && (state.mode !== "act" || paused) && (
@@ -174,6 +168,12 @@ function Hindrances(props: { state: Answer<State>; hindered: string; brokers: Br
       {props.connection !== "lost" && age > OLD_SECONDS && (
         <Notice kind="warn">
           The last cycle ended {duration(age)} ago, at {moment(state.cycle!.wall_ms)}: what you see may be out of date.
+        </Notice>
+      )}
+      {moving > 0 && (
+        <Notice kind="info">
+          {count(moving, "bundle")} on the way, or so fresh that reports do not show it yet: the load here counts {moving === 1 ? "it" : "them"} where{" "}
+          {moving === 1 ? "it goes" : "they go"}.
         </Notice>
       )}
     </>
@@ -199,12 +199,13 @@ function some(names: string[]): string {
   return names.slice(0, SHOWN_NAMES).join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
-/** Whether the brokers' own shedding is taken over, wholly or in part. */
+/** Whether the brokers' own shedding is taken over, wholly or in part, and by whom. */
 function takeover(state: State): string {
   const last = state.takeover;
   if (!state.takeover_known) return "not known yet";
-  if (!last?.active) return `${last ? "ended" : "none"}: the brokers shed by their own settings`;
-  return last.namespaces.length ? `only ${some(last.namespaces)}` : "the whole cluster";
+  const ended = last?.ended;
+  if (!last?.active) return `${ended ? `ended by ${ended.by} at ${moment(ended.wall_ms)}` : "none"}: the brokers shed by their own settings`;
+  return `${last.namespaces.length ? `only ${some(last.namespaces)}` : "the whole cluster"}, by ${last.by} since ${moment(last.wall_ms)}`;
 }
 
 /** Opens the panel of what is named: why it is where it is. */

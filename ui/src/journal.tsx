@@ -115,7 +115,7 @@ function Entry(props: { line: Line }) {
     <li class={`entry ${row.kind}`}>
       <time dateTime={new Date(row.wall_ms).toISOString()}>{dated(row.wall_ms)}</time>
       <div>
-        <span class="tag">{row.kind}</span> <Said text={said(row)} />
+        <span class="tag">{words((row.kind === "adoption" && row.code) || row.kind)}</span> <Said text={said(row)} />
         {more > 0 && (
           <span class="quiet">
             {" "}

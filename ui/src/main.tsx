@@ -50,7 +50,7 @@ function ViewLinks(props: { view: string }) {
   );
 }
 
-function ClusterView(props: { brokers: Answer<Broker[]>; overview: Answer<Overview>; overloaded: number }) {
+function ClusterView(props: { brokers: Answer<Broker[]>; overview: Answer<Overview>; state: State }) {
   const { overview } = props;
   const operations = useAnswer<OperationsView>("operations").data;
   const drawn = (props.brokers.data?.length ?? 0) > 0 && overview.data !== null;
@@ -59,11 +59,11 @@ function ClusterView(props: { brokers: Answer<Broker[]>; overview: Answer<Overvi
     if (drawn) requestAnimationFrame(() => performance.mark("bundlekeel-drawn"));
   }, [drawn]);
   return (
-    <Loaded answer={props.brokers} empty="No broker is known yet.">
+    <Loaded answer={props.brokers} empty="No broker is known yet. The view Doctor tests each connection.">
       {(rows) => (
         <div class="cluster">
           {overview.data && <Legend overview={overview.data} />}
-          <BrokerBars brokers={rows} overview={overview.data} operations={operations} overloaded={props.overloaded} />
+          <BrokerBars brokers={rows} overview={overview.data} operations={operations} state={props.state} />
         </div>
       )}
     </Loaded>
@@ -88,7 +88,7 @@ function Main(props: {
   if (view === "settings") return <SettingsView />;
   if (view === "doctor") return <DoctorView />;
   if (view === "api") return <ReferenceView />;
-  if (view === "cluster") return <ClusterView brokers={brokers} overview={props.overview} overloaded={state.overloaded_ratio} />;
+  if (view === "cluster") return <ClusterView brokers={brokers} overview={props.overview} state={state} />;
   return (
     <>
       <Notice kind="bad">This page has no view “{view}”. There are:</Notice>

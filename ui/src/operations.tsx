@@ -7,7 +7,7 @@ import { type Broker, type Move, Problem, type State, type WhoAmI, ask, part } f
 import { BundleName, askedOf } from "./bars";
 import { refresh, useAnswer, useClock } from "./live";
 import { Dialog, Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
-import { count, duration, moment, obstacle, percent, rate, sentence, words } from "./words";
+import { about, count, duration, moment, obstacle, percent, rate, sentence, words } from "./words";
 
 type Preview = RelocationView | ManualMoveView;
 /** Of a move: its task, or the review that it waits for. */
@@ -83,7 +83,7 @@ function Shown(props: { preview: Preview }) {
     <section class="preview" aria-label="Dry run">
       <p>
         <strong>Dry run.</strong> <Said text={sentence(preview.sentence)} />
-        {by.eta_seconds !== null && by.moves.length > 0 && ` The moves take about ${duration(by.eta_seconds)}.`}
+        {by.eta_seconds !== null && by.moves.length > 0 && ` The moves take ${about(by.eta_seconds)}.`}
         {"detail" in preview && preview.detail && ` ${sentence(preview.detail)}`}
       </p>
       {by.moves.length > 1 && (
@@ -156,7 +156,7 @@ function Standing(props: { state: State | null; moves: boolean }) {
       )}
       {props.moves && hindered && (
         <Notice kind="warn">
-          No plan is carried out now: <Said text={hindered} />.
+          No plan is carried out now: <Said text={`${hindered}.`} />
         </Notice>
       )}
       {props.moves && state.paused && <Notice kind="warn">Moving is paused: nothing moves until somebody resumes it.</Notice>}
@@ -217,7 +217,7 @@ export function OperationDialog(props: { operation: Operation; children?: Compon
             {operation.dry && !preview && !problem && <p class="waiting">Asking for a dry run …</p>}
             {problem && (
               <>
-                <ProblemNotice problem={problem} what="Refused:" />
+                <ProblemNotice problem={problem} what="There is no dry run:" />
                 <button type="button" onClick={() => setAsked(asked + 1)}>
                   Ask again
                 </button>

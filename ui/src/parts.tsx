@@ -10,9 +10,9 @@ import { clock, count, moment, sentence, typeset, words } from "./words";
 
 const SHOWN_REFUSALS = 100;
 
-/** A broker's name is not broken at its hyphens. */
+/** A line ends neither within a broker's name nor between it and the signs around it. */
 function unbroken(text: string) {
-  return text.split(/([\w-]+(?:\.[\w-]+)*:\d+)/).map((piece, place) => (place % 2 ? <span class="whole">{piece}</span> : piece));
+  return text.split(/(\(?[\w-]+(?:\.[\w-]+)*:\d+[).,:;]*)/).map((piece, place) => (place % 2 ? <span class="whole">{piece}</span> : piece));
 }
 
 /** A sentence of the sidecar; what stands between backticks in it is code. */

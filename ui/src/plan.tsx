@@ -9,7 +9,7 @@ import { refresh, useClock } from "./live";
 import { Notice, ProblemNotice, ReasonForm, Refusals, Said, mayNotChange } from "./parts";
 import { asked } from "./executions";
 import { planned } from "./why";
-import { clock, count, duration, rate, ratio, sentence } from "./words";
+import { about, clock, count, duration, rate, ratio, sentence } from "./words";
 
 /** The mean of what the strategy evens out, in the words of this page. */
 function mean(plan: Plan): string {
@@ -56,7 +56,6 @@ function Moves(props: { moves: Move[]; onWhy: (move: Move) => void }) {
 /** Why the button that carries a plan out is not there; "" when it is. */
 function hindrance(plan: Plan, state: State, who: WhoAmI | null): string {
   if (plan.what_if) return "This is a what-if: brokers or traffic in it are not as they are, so it cannot be carried out.";
-  if (!plan.moves.length && !plan.splits.length) return "There is nothing to carry out.";
   if (state.mode !== "act") return `The mode is ${state.mode}: nothing is carried out. An operator sets it to act in the settings file and with bundlekeel mode.`;
   if (state.paused) return "Moving is paused. Somebody has to resume it first.";
   return mayNotChange(who, "Carrying a plan out", "bundlekeel plan execute");
@@ -101,7 +100,7 @@ function Finished(props: { row: FinishView; mean: string }) {
   return (
     <p>
       {row.complete ? "When finished" : "Not finished by then"}: the busiest broker has <strong>{ratio(row.max_mean)}</strong> times the{" "}
-      {props.mean}, after {count(row.moves, "move")} in {count(row.cycles, "cycle")}, about {duration(row.seconds)}.
+      {props.mean}, after {count(row.moves, "move")} in {count(row.cycles, "cycle")}, {about(row.seconds)}.
     </p>
   );
 }
@@ -144,7 +143,7 @@ export function PlanResult(props: { plan: Plan; state: State; who: WhoAmI | null
         {plan.by_leader ? ", by the leader" : ", by this sidecar because the leader did not answer"}. Nothing was touched. The top of the page shows the last
         cycle's plan, which is another one{plan.request.ignore_hit_counts ? ": this one skips the waiting period" : ""}.
       </p>
-      <Execute plan={plan} state={props.state} who={props.who} />
+      {plan.moves.length + plan.splits.length > 0 && <Execute plan={plan} state={props.state} who={props.who} />}
       <h2>Moves</h2>
       {plan.moves.length ? <Moves moves={plan.moves} onWhy={(move) => openPanel("name", move.bundle)} /> : <p class="empty">No bundle moves.</p>}
       {plan.splits.length > 0 && (

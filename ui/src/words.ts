@@ -69,6 +69,11 @@ export function duration(seconds: number): string {
   return `${Math.round(seconds / 86_400)} days`;
 }
 
+/** How long something takes, as foreseen. */
+export function about(seconds: number): string {
+  return seconds < 1 ? "less than a second" : `about ${duration(seconds)}`;
+}
+
 /** `persistent`-less parts of a bundle's name: its namespace and its range. */
 export function bundleParts(bundle: string): [string, string] {
   const cut = bundle.lastIndexOf("/");

@@ -318,7 +318,7 @@ def _broker_state(row: BrokerView) -> Text:
     if row.requested:
         text.append(f" {_REQUESTED.get(row.requested, row.requested)}", style=_WARN)
     if row.sheds_itself:
-        text.append(" sheds itself", style=_WARN)
+        text.append(" sheds by itself", style=_WARN)
     return text.append(" unsettled", style=_DIM) if row.unsettled else text
 
 

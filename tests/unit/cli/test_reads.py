@@ -52,6 +52,14 @@ def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> No
     assert "by bob: release" in said(replace(taken, active=False, ended=ended))
 
 
+def test_brokers_that_shed_by_themselves_are_named(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of the web page."""
+    rows = [replace(row, sheds_itself=True) for row in sidecar.service.brokers()]
+    assert "sheds by itself" not in " ".join(sidecar.run("brokers").stdout.split())
+    monkeypatch.setattr(sidecar.service, "brokers", lambda: rows)
+    assert "sheds by itself" in " ".join(sidecar.run("brokers").stdout.split())
+
+
 def test_status_says_what_it_has_not_read_yet(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
     """Started while the metadata store is away, it knows neither a takeover nor moves, and claims nothing."""
     unread = replace(sidecar.service.state(), takeover=None, takeover_known=False, cycle=None)
