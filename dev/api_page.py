@@ -35,7 +35,8 @@ known are refused. Each route leads to its [example](api-examples.md) with curl 
 
 - **Who may**: while no authentication is configured, reads, `POST /plans` and `POST /assignments` need no credentials,
   and routes marked *socket* exist only on the unix socket (`api.socket`, mode 0600), their dry runs too: TCP has no
-  route that changes anything. With it `GET` needs role viewer, everything else operator, the mode admin.
+  route that changes anything. With it `GET` needs role viewer, everything else operator, the mode admin; a token is
+  sent as `Authorization: Bearer TOKEN`.
 - **Host** must be a loopback name, `api.host`, or listed in `api.allowed_hosts` (`*` for any, `.example.com` for a
   domain); else 421. Probes and metrics also answer to any IP address, because kubelet and Prometheus ask so.
 - **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
@@ -112,6 +113,7 @@ no such header. Other lists are whole, of what is kept: `/tasks` has the newest 
 newest 50, `/plans` those of the last 15 minutes.
 
 ```python
+# tcp: the client of the page of examples
 address = "/api/v1/bundles?limit=1000"
 while address:
     answer = tcp.get(address)
