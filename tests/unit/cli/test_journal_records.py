@@ -138,3 +138,9 @@ def test_a_cycle_took_as_long_as_all_its_parts(recorder: Recorder) -> None:
     """The record has the seconds of each part and their total."""
     (cycle,) = json.loads(ask(recorder, "journal", "--kind", "cycle", "--limit", "1", "-o", "json").stdout)
     assert f" {age(cycle['seconds']['total'])} " in ask(recorder, "journal", "--kind", "cycle", "--limit", "1").stdout
+
+
+def test_a_request_that_was_refused_is_named_once(recorder: Recorder) -> None:
+    """Its path is in a column of its own."""
+    shown = ask(recorder, "journal", "--kind", "audit").stdout
+    assert shown.count("/pause") == 1 and "answered 403" in shown
