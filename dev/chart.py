@@ -19,7 +19,7 @@ import yaml
 
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.settings.parameters import TOP_LEVEL
-from bundlekeel.settings.schema import PATTERN, parameter_allowed, rows
+from bundlekeel.settings.schema import OR_DURATION, PATTERN, parameter_allowed, rows
 from dev.gotools import HELM, ensure
 from dev.markdown import table
 
@@ -167,6 +167,7 @@ def values_schema() -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
+_DURATION = r"^\s*[0-9.]+\s*(ms|s|m|h|d)?\s*$"
 _NUMBER = re.compile(r"(whole )?number(?: (>=?) (-?[\d.]+))?(?: and)?(?: <= ([\d.]+))?")
 
 
@@ -179,13 +180,15 @@ def _value(allowed: str) -> dict[str, Any]:
     if len(words) > 1 and all(word.isidentifier() for word in words):
         return {"enum": words}
     if kind.startswith("duration like"):
-        return {"type": ["number", "string"], "pattern": r"^\s*[0-9.]+\s*(ms|s|m|h|d)?\s*$"}
+        return {"type": ["number", "string"], "pattern": _DURATION}
     if kind.startswith("list of "):
         return {"type": "array"}
-    if found := _NUMBER.fullmatch(kind):
+    if found := _NUMBER.fullmatch(kind.removesuffix(OR_DURATION)):
         whole, sign, low, high = found.groups()
         bounds = {"minimum" if sign == ">=" else "exclusiveMinimum": low, "maximum": high}
         made: dict[str, Any] = {"type": ["integer" if whole else "number", *null]}
+        if kind.endswith(OR_DURATION):
+            made = {"type": ["number", "string"], "pattern": _DURATION}
         return made | {name: float(limit) for name, limit in bounds.items() if limit is not None}
     return {}
 

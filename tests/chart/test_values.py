@@ -86,6 +86,12 @@ def test_refused(values: Values, named: str, tmp_path: Path) -> None:
     assert named in answer.stderr
 
 
+def test_seconds_may_be_durations(tmp_path: Path) -> None:
+    """The sidecar takes them by our names, so the schema does."""
+    for given, code in (("30m", 0), ("soon", 1)):
+        assert _template({"settings": {"parameters": {"cool_down_seconds": given}}}, tmp_path).returncode == code
+
+
 def test_every_value_is_in_the_schema() -> None:
     """A value that the schema does not know could not be set; one that only the schema knows would do nothing."""
 

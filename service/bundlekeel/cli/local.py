@@ -217,10 +217,14 @@ def _change(
     if not dry_run and not reason.strip():
         raise CliError("a reason is needed: --reason TEXT; only --dry-run needs none", USAGE)
 
+    told: list[str] = []
+
     def shown(dry: bool, form: Output) -> Json:
         with ProgressLine() as line:
             answer = change(dry, line.tell)
-        tell(answer, text_views.change, form)
+        new = [text for text in answer.get("warnings", ()) if text not in told]
+        tell(answer, lambda all_of_it, layout: text_views.change({**all_of_it, "warnings": new}, layout), form)
+        told.extend(new)
         return answer
 
     if not (dry_run or yes):

@@ -123,6 +123,8 @@ def _times(before: int) -> str:
 def _sentence(row: Json, *, below: bool) -> str:
     # Of a move that landed where it was to go the other columns say as much.
     text = "" if (row.get("kind"), row.get("outcome")) == ("move", "done") else str(row.get("sentence") or "")
+    if row.get("kind") == "audit":
+        text = text.replace(f" {row.get('what')} answered ", " answered ")
     return f"{text}\nby {row['by']}: {row.get('reason') or ''}".strip() if below and row.get("by") else text
 
 

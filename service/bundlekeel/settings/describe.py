@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from bundlekeel.core.guard.scope import is_glob
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
-from bundlekeel.core.model.uris import LOOPBACK
+from bundlekeel.core.model.uris import LOOPBACK, folder_named
 from bundlekeel.settings.load import LoadedSettings, spelled
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
@@ -137,7 +138,7 @@ def warnings_of(settings: Settings) -> list[str]:
 
 
 def folder_warnings(loaded: LoadedSettings) -> list[str]:
-    """One sentence for each file that the sidecar will write into a folder that is not there yet."""
+    """One sentence for each folder that is named and not there yet: of files that the sidecar writes, and of stores."""
     settings = loaded.settings
     written = {
         "journal.path": settings.journal.path,
@@ -153,6 +154,15 @@ def folder_warnings(loaded: LoadedSettings) -> list[str]:
         )
         for key, file in written.items()
         if (place := loaded.located(file)) is not None and not place.parent.is_dir()
+    ] + [
+        _warning(
+            key, uri, f"the folder {place} does not exist, so {maker} makes it if its user may", "a folder that exists"
+        )
+        for key, uri, maker in (
+            ("history.uri", settings.history.uri, "the sidecar"),
+            ("calibration.uri", settings.calibration.uri, "the recalibration"),
+        )
+        if uri and (folder := folder_named(uri)) and (place := loaded.located(Path(folder))) and not place.is_dir()
     ]
 
 

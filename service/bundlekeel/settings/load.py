@@ -135,7 +135,7 @@ def _elsewhere(path: tuple[str, ...]) -> str:
     if key in BY_NAME or key in BY_PULSAR_KEY:
         return "; it belongs below `parameters`"
     homes = [row.key for row in rows() if row.key.rpartition(".")[2] == key]
-    return f"; did you mean {homes[0]!r}?" if len(path) == len(homes) == 1 else ""
+    return f"; did you mean {' or '.join(map(repr, homes))}?" if homes and len(path) == 1 else ""
 
 
 def _relative(path: tuple[str, ...], field: str) -> tuple[str, ...]:
@@ -241,10 +241,10 @@ class LoadedSettings:
         for a file of API tokens with a line that is none."""
         found = [
             problem(
-                f"{place} is not a readable file",
+                f"{place} is not a readable file" if file.parts else "an empty text names no file",
                 path=tuple(key.split(".")),
                 origin=self.origins.get(key, ""),
-                value=str(file),
+                value=str(file) if file.parts else "",
                 allowed="a file that can be read here; where the sidecar runs on another host: --elsewhere",
             )
             for key, file in _named_files(self.settings.__dict__, "")

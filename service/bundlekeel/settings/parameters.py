@@ -206,9 +206,13 @@ def _in_our_unit(spec: ParameterSpec, key: str, value: object) -> object:
     return from_pulsar({key: value})[spec.name]
 
 
+def takes_durations(spec: ParameterSpec) -> bool:
+    """Whether it is given in seconds: by our name it may be written as everywhere else in the settings (`30m`)."""
+    return spec.unit.startswith("seconds")
+
+
 def _seconds(spec: ParameterSpec, value: object) -> object:
-    """Durations may be written as everywhere else in the settings (`30m`)."""
-    if not spec.unit.startswith("seconds") or not isinstance(value, str):
+    if not takes_durations(spec) or not isinstance(value, str):
         return value
     try:
         return parse_duration(value)

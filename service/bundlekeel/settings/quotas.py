@@ -17,6 +17,7 @@ _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
 _NUMBER_WORDS = AllowedWords("a number like 500")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SIZE_WORDS = AllowedWords("bytes like 500000, 500kB, 10MB or 1MiB")
+_GROUPS_WORDS = AllowedWords('mapping of groups by name, such as {acme: {members: ["t:acme"], publish_bytes: 10MB}}')
 _PREFIX = "quotas."
 
 
@@ -95,7 +96,9 @@ class QuotaSettings(Section):
         le=1000,
         description="topics of all groups with metrics of their own, those that lose most first",
     )
-    groups: dict[str, GroupSettings] = Field(default_factory=dict, description="the groups by name")
+    groups: Annotated[dict[str, GroupSettings], _GROUPS_WORDS] = Field(
+        default_factory=dict, description="the groups by name"
+    )
 
     @model_validator(mode="after")
     def _checked(self) -> QuotaSettings:

@@ -13,13 +13,15 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from bundlekeel.core.model.parameter_table import ParameterSpec
-from bundlekeel.core.model.parameters import PARAMETERS, choices, defaults
+from bundlekeel.core.model.parameters import PARAMETERS, choices, defaults, number_words
 from bundlekeel.settings.model import CapacitySettings, Settings
+from bundlekeel.settings.parameters import takes_durations
 from bundlekeel.settings.types import DURATION_WORDS, AllowedWords, format_duration
 
 HIDDEN: Final = "**********"
 # Stands for the pattern in the keys of `capacity.<pattern>.cores`.
 PATTERN: Final = "<pattern>"
+OR_DURATION: Final = ", or a duration like 30m"
 _MAPPINGS: Final = ("parameters", "capacity")
 SECRET_WORDS: Final = ("token", "secret", "password", "passwd", "credential")
 
@@ -127,10 +129,7 @@ def parameter_allowed(spec: ParameterSpec) -> str:
         return "true, false"
     if isinstance(default, tuple):
         return "list of names"
-    kind = "whole number" if isinstance(default, int) else "number"
-    low = "" if spec.minimum is None else f" >= {spec.minimum:g}"
-    high = "" if spec.maximum is None else f"{' and' if low else ''} <= {spec.maximum:g}"
-    return f"{kind}{low}{high}"
+    return number_words(spec) + (OR_DURATION if takes_durations(spec) else "")
 
 
 def pulsar_keys(key: str) -> tuple[str, ...]:

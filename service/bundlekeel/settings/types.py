@@ -20,6 +20,8 @@ _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0
 
 _HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,9})?"
 _STORE = re.compile(rf"(?:zk:)?{_HOST}(?:,{_HOST})*(?:/[^/\s]+)*")
+# Of the file systems of pyarrow.
+_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 _OTHER_STORES = ("etcd:", "oxia:", "rocksdb:", "memory:", "raft:")
 
 
@@ -116,6 +118,10 @@ def _listening(value: str) -> str:
 def _place(value: str) -> str:
     if fault := place_fault(value):
         raise InvalidSetting(fault, hidden=True)
+    scheme, mark, _ = value.partition("://")
+    if mark and scheme not in _SCHEMES and not scheme.startswith("fsspec+"):
+        what = f"the scheme {scheme!r} is not known{suggest(scheme, _SCHEMES)}"
+        raise InvalidSetting(what, allowed=f"a folder, or one of the schemes {', '.join(_SCHEMES)}")
     return value
 
 

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +75,20 @@ def test_it_goes_on_where_it_is_told_so(tmp_path: Path) -> None:
     assert run(FakeWiring(), tmp_path, "deadman", "--every", "0s").exit_code == 2
 
 
-def test_sigterm_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_between_two_looks() -> None:
     """It is how the program is stopped, and no failure."""
-
-    def end(seconds: float) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    monkeypatch.setattr("bundlekeel.cli.intervene.deadman.time.sleep", end)
-    wiring = FakeWiring()
-    wiring.deaths = [answer("alive")]
-    assert run(wiring, tmp_path, "deadman", "--every", "1h").exit_code == 0
+    code = (
+        "import signal, sys; from bundlekeel.cli.app import make_app\n"
+        "from tests.support.fake_wiring import FakeWiring\n"
+        "signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))\n"
+        f"wiring = FakeWiring(); wiring.deaths = [{answer('alive')}]\n"
+        "make_app(lambda: wiring)(['deadman', '--every', '1h'])"
+    )
+    with subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "alive: because\n"
+        time.sleep(0.3)  # it rests
+        process.terminate()
+        assert process.wait(10) == 0
 
 
 def test_sigterm_ends_every_command() -> None:

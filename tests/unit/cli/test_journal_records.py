@@ -169,3 +169,9 @@ async def test_the_fields_of_each_kind_are_those_that_are_described(recorder: Re
     assert written == {kind: {"kind", "wall_ms", "sentence", *fields} for kind, fields in FIELDS.items()}
     line, _ = seal({"kind": "move"}, GENESIS, torn=1, lost=1)
     assert [*json.loads(line)] == ["kind", *MEMBERS]
+
+
+def test_a_request_that_was_refused_is_named_once(recorder: Recorder) -> None:
+    """Its path is in a column of its own."""
+    shown = ask(recorder, "journal", "--kind", "audit").stdout
+    assert shown.count("/pause") == 1 and "answered 403" in shown

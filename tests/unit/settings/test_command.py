@@ -136,6 +136,8 @@ class TestCommand:
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
         (tmp_path / "token").write_text("x")
         assert "token_file" not in self.invoke("check", str(file)).stderr
+        file.write_text("metadata_store: zk:127.0.0.1:2181\nadmin: {token_file: ''}\n")
+        assert "admin.token_file = '': an empty text names no file (" in self.invoke("check", str(file)).stderr
 
     def test_secrets_that_are_on_another_host_are_not_asked_for(self, tmp_path: Path) -> None:
         """`--elsewhere`: a file whose password is in a folder of secrets there is right without it. What else is wrong
@@ -224,6 +226,16 @@ class TestCommand:
         assert (warned.exit_code, warned.stdout) == (0, "ok\n")
         said = f"warning: journal.path = 'nowhere/j.jsonl': the folder {tmp_path / 'nowhere'} does not exist"
         assert warned.stderr.startswith(said) and warned.stderr.count("\n") == 1
+        stores = f"history: {{uri: file://{tmp_path}/h}}\ncalibration: {{uri: cal}}\n"
+        file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\n{stores}")
+        told = self.invoke("check", str(file)).stderr.splitlines()
+        assert [line.partition(" does not exist")[0].partition(": the")[2] for line in told] == [
+            f" folder {tmp_path / 'h'}",
+            f" folder {tmp_path / 'cal'}",
+        ]
+        (tmp_path / "h").mkdir()
+        file.write_text("cluster: c\nmetadata_store: zk:127.0.0.1:2181\nhistory: {uri: h}\n")
+        assert self.invoke("check", str(file)).stderr == ""
         assert self.invoke("check", str(file), "--elsewhere").stderr == ""
 
     def test_a_sidecar_that_nobody_can_change_is_warned_of(self, tmp_path: Path) -> None:

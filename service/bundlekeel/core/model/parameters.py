@@ -299,10 +299,15 @@ def _refused(spec: ParameterSpec, value: object, why: str, allowed: str) -> Conf
     return ConfigError(f"{spec.name}: {value!r} {why}", field=spec.name, value=value, allowed=allowed)
 
 
+def number_words(spec: ParameterSpec) -> str:
+    """Kind and range of a parameter that is a number."""
+    kind = "whole number" if isinstance(defaults()[spec.name], int) else "number"
+    bounds = ((">=", spec.minimum), ("<=", spec.maximum))
+    return f"{kind} {' and '.join(f'{sign} {bound:g}' for sign, bound in bounds if bound is not None)}".rstrip()
+
+
 def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: bool) -> float | int:
-    low = "no lower limit" if spec.minimum is None else f">= {spec.minimum:g}"
-    high = "" if spec.maximum is None else f" and <= {spec.maximum:g}"
-    allowed = f"{'a whole number' if whole else 'a number'} {low}{high} ({spec.unit})"
+    allowed = f"a {number_words(spec)} ({spec.unit})"
     try:
         if isinstance(value, bool):
             raise TypeError

@@ -18,7 +18,7 @@ CREDENTIALS = "holds credentials, and addresses are shown: give them to the clie
 
 # What stands before an `@` there is the name of a container, a user or an account.
 _NAMED = ("abfs", "abfss", "gcs", "gs", "hdfs", "sftp", "wasb", "wasbs")
-_NO_PLACE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?!//)")
+_NO_PLACE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(:(?!//)|//)")
 # A secret may hold a slash, and is then no part of the authority any more; but it is no port.
 _NO_PORT = re.compile(r"[^/?#:@\[\]]+:(?!\d*(?:[/?#,]|$))")
 _SECRET_OPTION = re.compile(r"(?:^|_)(?:credentials?|key|password|secret|sig|signature|token)(?:_|$)")
