@@ -109,7 +109,7 @@ class SampleService(FakeService):
             CycleVerdict(cycle=4700 + index, wall_ms=NOW_MS + 10_000 * index, verdict=verdict, moves=0, refusals={})
             for index in range(12)
         ]
-        self.checks = list(at.checks)
+        self.checks = self.findings = list(at.checks)
 
     def state(self) -> State:
         """With what differs."""

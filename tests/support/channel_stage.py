@@ -43,6 +43,7 @@ class ChannelStage:
         self.modular = MemoryOwnership()
         self.telemetry = PrometheusTelemetry()
         self.lines: list[Mapping[str, Any]] = []
+        self.seated = True
         self.made: list[MemoryChannel] = []
         self.topic, self.store = self._memory("system_topic"), self._memory("metadata_store")
         self.channel = ChannelByVariant(
@@ -57,6 +58,7 @@ class ChannelStage:
             record=self.lines.append,
             telemetry=self.telemetry,
             clock=self.clock,
+            active=lambda: self.seated,
         )
         self.ownership = OwnershipByMode(self.modular, ChannelOwnership(self.channel, self.source), self.source)
         self.set_variant(TOPIC_CLASS)

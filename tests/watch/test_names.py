@@ -57,7 +57,7 @@ def test_loads_on_panels_are_those_of_the_leader(place: str, query: str) -> None
     leader alone sets stays as it was with a former leader."""
     loaded, led = (
         r"broker_(?!splits_itself)|load_spread|snapshot_age",
-        "drain_bundles|effect_|open_intents|quarantined_|quota_rates_",
+        "drain_bundles|effect_|live_load_|open_intents|quarantined_|quota_rates_|unreadable_",
     )
     # Whether a series was there some time ago is no load.
     loads = re.findall(rf"bundlekeel_(?:{loaded}|{led})\w*\{{[^}}]*\}}(?! offset)", query)

@@ -37,6 +37,8 @@ WITHOUT_OWNER = {"InFlightTooLong", "OwnerNotAlive", "SplitChildrenMissing", "Ta
 # They say whether an alert applies, or how severe it is.
 CONDITIONS = {"bundlekeel_mode_info", "bundlekeel_takeover_in_force"}
 CLUSTER = "{{ with $labels.cluster }}{{ . }}: {{ end }}"
+# Of the dashboard that an alert leads to.
+CHOSEN = "{{ with $labels.cluster }}?var-cluster={{ . }}{{ end }}"
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 
 
@@ -237,7 +239,9 @@ def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
         assert (
             rule["annotations"]["runbook_url"] == f"https://docs.example.com/operations/runbooks/{rule['alert']}.html"
         )
-        board = rule["annotations"]["dashboard_url"].removeprefix("https://grafana.example.com/d/")
+        board, _, _ = (
+            rule["annotations"]["dashboard_url"].removeprefix("https://grafana.example.com/d/").partition("{{")
+        )
         assert (ROOT / f"deploy/dashboards/{board}.json").is_file()
     back = re.sub(r"https://docs.example.com/operations/runbooks/(\w+)\.html", r"docs/operations/runbooks/\1.md", made)
     assert back.replace("https://grafana.example.com/", "") == text
@@ -245,8 +249,10 @@ def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_an_alert_leads_to_the_dashboard_that_shows_its_series(alert: dict[str, Any]) -> None:
-    """Every series of ours that its query comes from."""
-    board = alert["annotations"]["dashboard_url"].removeprefix("d/")
+    """Every series of ours that its query comes from, and the cluster is chosen there: that of Pulsar."""
+    link = alert["annotations"]["dashboard_url"]
+    board = link.removeprefix("d/").removesuffix(CHOSEN)
+    assert link.endswith(CHOSEN) == (alert["alert"] != "BundlekeelFailsafeFailed")
     shown = series(" ".join(query for place, query in panel_queries() if place.startswith(f"{board}/")))
     asked = {name for name in series(alert["expr"]) if name.startswith("bundlekeel_")}
     assert asked - CONDITIONS <= shown

@@ -85,6 +85,7 @@ class ChannelWatch:
         clock = self.clock
         while True:
             if not self.active():
+                self._forget("a sidecar without a seat does not follow it")
                 await clock.sleep(TICK_SECONDS)
                 continue
             before = clock.boot()
@@ -112,7 +113,7 @@ class ChannelWatch:
             await self.channel.follow(picture)
             self._mode, self._generations = picture.mode, (self._generations[0], picture.generation)
             if not channel_brokers(picture):
-                self._switched_off()
+                self._forget(f"the brokers run the {self._mode} load manager, which has no ownership channel")
                 return
             view = await self.channel.view()
             # Read after the channel: an owner in it that came just now is to be in the registry.
@@ -136,9 +137,9 @@ class ChannelWatch:
         stays = [row for row in self._found.values() if row.code != FindingCode.OWNER_UNREACHABLE]
         self._note([*stays, *self._unreachable.rows(picture, view.units, self.clock.wall_ms())])
 
-    def _switched_off(self) -> None:
+    def _forget(self, fault: str) -> None:
         self.view, self._found, self._watched_ms, self._disagrees_since = None, {}, 0, 0
-        self.fault = f"the brokers run the {self._mode} load manager, which has no ownership channel"
+        self.fault = fault
         for name, label in (("channel_bundles", "state"), ("channel_findings", "code"), ("channel_up", "variant")):
             self.telemetry.retain(name, label, set())
         self.telemetry.gauge("channel_in_flight_oldest_seconds", 0.0)

@@ -263,7 +263,8 @@ async def test_boundaries_tell_which_of_two_is_left_over() -> None:
 
 
 async def test_it_looks_by_itself() -> None:
-    """As a task: an event is seen soon, a deadline without event too, and the bench does not look."""
+    """As a task: an event is seen soon, a deadline without event too. On the bench it does not look, and nothing that
+    was found before goes on in metrics and answers."""
     stage = ChannelStage()
     task = asyncio.create_task(stage.watch.run())
     try:
@@ -284,6 +285,17 @@ async def test_it_looks_by_itself() -> None:
             return codes(stage.watch.findings()) == [("OwnerNotAlive", BUNDLE)]
 
         await eventually(found, within=30)
+        assert stage.metric("channel_up", variant="system_topic") == 1
+        stage.seated = False
+
+        async def forgotten() -> bool:
+            return stage.metric("channel_up", variant="system_topic") is None
+
+        await eventually(forgotten, within=30)
+        assert stage.metric("channel_findings", code="OwnerNotAlive") is None
+        assert not stage.watch.summary().up and "seat" in stage.watch.fault
+        stage.seated = True
+        await eventually(followed, within=30)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
