@@ -287,6 +287,8 @@ def test_thresholds_with_evidence(open_page: Open, tokens: Tokens) -> None:
         view(page, "Thresholds")
         expect(page.get_by_role("row", name="avg_low_threshold_percent")).to_contain_text("7.5")
         expect(page.get_by_role("row", name="Moves an hour")).to_contain_text("6.0 (5.4 to 6.6)")
+        expect(page.get_by_role("row", name="max/mean of score")).to_contain_text("1.120 (1.108 to 1.132)")
+        expect(page.get_by_text("max/mean of score 1.110 (promised at most 1.132)")).to_be_visible()
         expect(page.get_by_text("step too large")).to_be_visible()
         expect(page.get_by_text("If it does worse it is taken back by itself.")).to_be_visible()
         expect(page.get_by_role("button", name="Adopt")).to_have_count(0)

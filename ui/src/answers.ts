@@ -1614,11 +1614,11 @@ export interface TransportView {
 
 /** How adopted thresholds perform so far. */
 export interface TrialView {
-  /** with them, a ratio */
+  /** max/mean of score less 1, with them */
   imbalance: number | null;
-  /** before them, a ratio */
+  /** max/mean of score less 1, before them */
   imbalance_before: number | null;
-  /** a ratio; at most, by the proposal */
+  /** max/mean of score less 1, at most, by the proposal */
   imbalance_promised: number;
   /** an hour before them */
   moves_before: number | null;

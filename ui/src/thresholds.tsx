@@ -25,10 +25,15 @@ interface Proposal {
 /** The document is as the nightly job wrote it. */
 type Thresholds = Omit<ThresholdsView, "document"> & { document: Proposal | null };
 
+/** max/mean, of which the stored imbalance is the part above 1. */
+function level(imbalance: number): string {
+  return (1 + imbalance).toFixed(3);
+}
+
 const MEASURES: [string, string, (value: number) => string][] = [
-  ["imbalance", "Imbalance", (value) => percent(value, 1)],
+  ["imbalance", "max/mean of score", level],
   ["moves_per_hour", "Moves an hour", (value) => value.toFixed(1)],
-  ["thrash_per_day", "Moves taken back a day", (value) => value.toFixed(1)],
+  ["thrash_per_day", "Load of a broker up and down a day, % of the mean", (value) => value.toFixed(1)],
   ["overloaded_minutes_per_day", "Overloaded minutes a day", (value) => value.toFixed(1)],
 ];
 
@@ -59,7 +64,7 @@ function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
                 <th scope="row">{label}</th>
                 <td data-label="As it is: ">{cell(evidence.previous[key], shown)}</td>
                 <td data-label="As proposed: ">{cell(evidence.chosen[key], shown)}</td>
-                <td data-label="Difference: ">{cell(evidence.difference[key], shown)}</td>
+                <td data-label="Difference: ">{cell(evidence.difference[key], key === "imbalance" ? (value) => value.toFixed(3) : shown)}</td>
               </tr>
             ))}
           </tbody>
@@ -99,8 +104,8 @@ function InForce(props: { adopted: NonNullable<Thresholds["adopted"]>; may: bool
       </p>
       {trial && (
         <p>
-          {duration(trial.seconds)} of {duration(trial.needed_seconds)} seen. Imbalance {percent(trial.imbalance, 1)} (promised at
-          most {percent(trial.imbalance_promised, 1)}), {trial.moves_per_hour?.toFixed(1) ?? "unknown"} moves an hour (promised at
+          {duration(trial.seconds)} of {duration(trial.needed_seconds)} seen. max/mean of score {trial.imbalance === null ? "unknown" : level(trial.imbalance)} (promised at
+          most {level(trial.imbalance_promised)}), {trial.moves_per_hour?.toFixed(1) ?? "unknown"} moves an hour (promised at
           most {trial.moves_promised.toFixed(1)}). If it does worse it is taken back by itself.
         </p>
       )}

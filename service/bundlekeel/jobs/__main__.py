@@ -231,9 +231,8 @@ def _run(given: argparse.Namespace) -> int:
         watched(spark.sparkContext.statusTracker(), screen.show, SHOWN_SECONDS),
     ):
         found = recalibrated(spark, options, tell)
-    tell(found.reason)
-    for item in found.objections:
-        tell(f"the sidecars would not adopt it: {item.code.value}: {item.detail}")
+    for text in found.said:
+        tell(text)
     sys.stdout.write(f"{found.path}\n{found.report}\n")
     return WRITTEN
 

@@ -18,7 +18,7 @@ from bundlekeel.core.calibration import thresholds as core
 from bundlekeel.core.calibration.thresholds import RANGES, searched
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import figure, share
+from bundlekeel.core.model.text_format import figure
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 
 # Block number -> figures, of one candidate.
@@ -74,7 +74,7 @@ def _ratio(above: Floats, below: Floats, drawn: object) -> tuple[float, Floats]:
 class EvidenceInput:
     """Everything that goes into the document. `blocks`: candidate's key -> its figures on held-out days. `unbroken`:
     the same of one unbroken run over these days, of the present and the chosen one; empty where nothing changes.
-    `period_seconds`: between two plans."""
+    `reason`: what the chosen one brings, else why nothing changes. `period_seconds`: between two plans."""
 
     base: Parameters
     chosen: Candidate
@@ -111,7 +111,7 @@ def thresholds_of(given: EvidenceInput, *, pyspark: str) -> core.Thresholds:
         created_ms=given.created_ms,
         software=", ".join(f"{name} {release}" for name, release in _software(pyspark).items()),
         strategy=given.base.strategy,
-        parameters=_proposed(given, evidence),
+        parameters=_proposed(given),
         evidence=evidence,
         data=given.data,
         advice=given.advice,
@@ -124,10 +124,8 @@ def _software(pyspark: str) -> dict[str, str]:
     return {"bundlekeel": __version__, "python": python, "numpy": np.__version__, "pyspark": pyspark}
 
 
-def _proposed(given: EvidenceInput, evidence: core.Evidence) -> dict[str, core.Proposed]:
-    change, before, found = evidence.difference, evidence.previous, {}
-    imbalance = share(change.imbalance.mean, before.imbalance.mean)
-    gain = f"imbalance {imbalance}, moves {share(change.moves_per_hour.mean, before.moves_per_hour.mean)}"
+def _proposed(given: EvidenceInput) -> dict[str, core.Proposed]:
+    found: dict[str, core.Proposed] = {}
     for name in searched(given.base.strategy):
         now, limits = getattr(given.base, name), RANGES[name]
         looked_at = sorted({float(value) for value in (given.tried or {}).get(name, ())} - {float(now)})
@@ -140,7 +138,7 @@ def _proposed(given: EvidenceInput, evidence: core.Evidence) -> dict[str, core.P
         value = given.chosen.changes[name] if changed else now
         assert isinstance(value, int | float)
         if changed:
-            said = f"with the other changes: {gain}" if len(given.chosen.changes) > 1 else gain
+            said = f"with the other changes: {given.reason}" if len(given.chosen.changes) > 1 else given.reason
         else:
             said = unchanged_sentence(looked_at)
         found[name] = core.Proposed(

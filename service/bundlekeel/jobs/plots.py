@@ -17,7 +17,7 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One candidate: moves an hour and imbalance. `kind`: present, chosen, near (may be adopted) or far."""
+    """One candidate: moves an hour and max/mean. `kind`: present, chosen, near (may be adopted) or far."""
 
     x: float
     y: float
@@ -50,7 +50,7 @@ def _places(count: int, steps: int) -> list[int]:
 
 
 def candidate_plot(points: Sequence[Point]) -> str:
-    """Imbalance over moves; lower and further left is better."""
+    """max/mean over moves; lower and further left is better."""
     if not points:
         return ""
     x = _axis([point.x for point in points], LEFT, WIDTH - RIGHT)
@@ -61,8 +61,8 @@ def candidate_plot(points: Sequence[Point]) -> str:
         f'r="{6 if ranks[point.kind] > 1 else 3.5}"><title>{escape(point.label)}</title></circle>'
         for point in sorted(points, key=lambda point: ranks[point.kind])
     )
-    label = "imbalance over moves, one point a candidate"
-    return html.svg(_frame(x, y, "moves an hour", "imbalance") + dots, label, WIDTH, HEIGHT)
+    label = "max/mean over moves, one point a candidate"
+    return html.svg(_frame(x, y, "moves an hour", "max/mean of score (1 is even)") + dots, label, WIDTH, HEIGHT)
 
 
 def line_plot(labels: Sequence[str], rows: Sequence[tuple[str, str, Sequence[float]]], up: str) -> str:

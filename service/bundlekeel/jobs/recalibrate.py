@@ -30,7 +30,16 @@ from bundlekeel.jobs.options import Options, cluster_of, newest
 from bundlekeel.jobs.periods import HistoryPeriod
 from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.jobs.read import digests, of_days, part, periods
-from bundlekeel.jobs.report import MOST_ROWS, ReportInputs, blocks_shown, page, points_of
+from bundlekeel.jobs.report import (
+    MOST_ROWS,
+    ReportInputs,
+    blocks_shown,
+    clients_of,
+    headline,
+    how_to_adopt,
+    page,
+    points_of,
+)
 from bundlekeel.jobs.rules import JudgedDay, accept, as_long, at_once, judge, usual_interval
 from bundlekeel.jobs.selection import Selection, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
@@ -44,13 +53,14 @@ _AWAY = "bundlekeel.core.model.errors.StoreError"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalibrationResult:
-    """What came of a run. `objections`: why the sidecars would not adopt it by themselves."""
+    """What came of a run. `objections`: why the sidecars would not adopt it by themselves. `said`: the same for a
+    terminal, a line each."""
 
     thresholds: core.Thresholds
     path: str
     report: str
     objections: tuple[core.Objection, ...]
-    reason: str
+    said: tuple[str, ...]
 
 
 def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> RecalibrationResult:
@@ -327,6 +337,7 @@ def written(
     shown = replace(
         shown,
         points=points_of(told, chosen),
+        clients=clients_of(told),
         blocks=blocks_shown(told, chosen.labels),
         objections=objections,
         compared=options.adoption.interval_seconds > 0,
@@ -336,7 +347,15 @@ def written(
     text = json.dumps(document_of(document), indent=1, ensure_ascii=False) + "\n"
     path = place.write(f"{folder}/thresholds.json", text.encode())
     return RecalibrationResult(
-        thresholds=document, path=path, report=report, objections=objections, reason=chosen.choice.reason
+        thresholds=document,
+        path=path,
+        report=report,
+        objections=objections,
+        said=(
+            ". ".join(headline(document, objections, shown.reason)),
+            *(f"{item.code.value}: {item.detail}" for item in objections),
+            *((how_to_adopt(document, objections),) if document.values != document.previous else ()),
+        ),
     )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
 from bundlekeel.core.calibration.thresholds import (
+    MEASURES,
     OVERRIDABLE,
+    TITLES,
     BootstrapInterval,
     HeldOutMeasures,
     Objection,
@@ -26,22 +29,23 @@ from bundlekeel.sim import page as html
 from bundlekeel.sim.backtest import CandidateMeasures
 
 MOST_ROWS: Final = 60
-_TITLES: Final = {
-    "imbalance": ("imbalance", "time mean of the largest broker score over the mean score, less 1"),
-    "moves_per_hour": ("moves an hour", "by the balancer, whole cluster"),
-    "thrash_per_day": ("thrash a day", "how far loads went up and down beyond their trend, % of the mean, per broker"),
-    "overloaded_minutes_per_day": ("overloaded minutes a day", "minutes with any broker above 85 %"),
+_MEANING: Final = {
+    "imbalance": "the busiest broker over the mean; 1 is even",
+    "moves_per_hour": "by the balancer, whole cluster",
+    "thrash_per_day": "a broker's load up and down beyond its trend, % of the mean",
+    "overloaded_minutes_per_day": "any broker above 85%",
 }
 _HOW_TO_READ: Final = (
     "How to read this: recorded days were planned again with other thresholds. Most days were searched for better "
     "ones; the others, the held-out days, were kept apart to see whether what was found holds there too. A threshold "
-    "is proposed only if it does, and only one night's reach from where it is. “Imbalance” says how far the busiest "
-    "broker is above the mean (0 is even); the two figures below another one are the interval in which it lies. "
-    "Evidence and candidates are of this planning; “Days” says what the balancer did then, at its own interval."
+    "is proposed only if it does, and only one night's reach from where it is. “max/mean” is the score of the busiest "
+    "broker over the mean of all, averaged over time (1.00 is even); how much it changes is said in percent of its "
+    "part above 1. The two figures below another one are the interval in which it lies. Evidence and candidates are "
+    "of this planning; “Days” says what the balancer did then, at its own interval."
 )
 _NOT_IN_FORCE: Final = (
-    "Nothing on this page is in force before it is adopted: <code>bundlekeel thresholds diff</code> shows what would "
-    "change"
+    "Nothing on this page is in force before it is adopted; <code>bundlekeel thresholds diff</code> shows it beside "
+    "what is in force."
 )
 _NOT_COMPARED: Final = (
     " Whether it is of the sidecars' cluster, and whether they plan so often, was not compared, as the job was run "
@@ -51,9 +55,10 @@ _NOT_COMPARED: Final = (
 _WORSE: Final = frozenset({Code.NOT_BETTER, Code.WORSE_UNBROKEN})
 _STYLE: Final = """
 body { max-width: 1120px; }
+.state { color: inherit; font-size: 17px; }
 svg + :is(p, .scroll), .scroll + p { margin-top: 14px; }
 .warning { color: var(--c4); }
-th, td.number { white-space: nowrap; } td.number small { white-space: normal; }
+th, td.number { white-space: nowrap; }
 .far { fill: var(--soft); background: var(--soft); } .near { fill: var(--c0); background: var(--c0); }
 :is(.far, .near) { opacity: .7; }
 circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
@@ -76,9 +81,9 @@ _UNITS: Final = {"cpu": "% of a core", "direct_memory": "MiB", "bandwidth_in": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInputs:
-    """What the page shows beside the document. `blocks`: labels, imbalance before and after. `capacity`: rows of
+    """What the page shows beside the document. `blocks`: labels, max/mean before and after. `capacity`: rows of
     `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`.
-    `compared`: with the cluster and the interval of sidecars."""
+    `compared`: with the cluster and the interval of sidecars. `clients`: moved an hour, by column of the evidence."""
 
     judged: Sequence[JudgedDay] = ()
     points: Sequence[Point] = ()
@@ -89,22 +94,25 @@ class ReportInputs:
     objections: Sequence[Objection] = ()
     reason: str = ""
     compared: bool = True
+    clients: Mapping[str, str] = field(default_factory=dict)
 
 
 def page(document: Thresholds, shown: ReportInputs) -> str:
     """The whole document."""
-    changed = sum(row.value != row.previous for row in document.parameters.values())
-    days = document.data.days
+    (state, said), days = headline(document, shown.objections, shown.reason), document.data.days
+    changed = document.values != document.previous
+    colour = "" if not changed else "warning" if shown.objections else "good"
     parts = [
         f"<p>Cluster {escape(document.cluster or '(not named)')}, made {_when(document.created_ms)} by "
         f"{escape(document.software)}.</p>",
-        f"<p>{_state(changed, shown)}. Strategy {escape(document.strategy)}; "
+        f'<p class="state"><b class="{colour}">{escape(state)}.</b> {escape(said)}.</p>',
+        *((_how_to_adopt(document, shown), _objections(document, shown)) if changed else ()),
+        f"<p>Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded.</p>",
         f"<p>{_HOW_TO_READ}</p>",
-        *((_how_to_adopt(document, shown), _objections(document, shown)) if changed else ()),
         _parameters(document),
-        _evidence(document),
+        _evidence(document, shown.clients),
         _candidates(shown),
         _quality(shown.judged),
         _week(shown.week),
@@ -123,28 +131,54 @@ def _section(title: str, about: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2><p>{escape(about)}</p>{body}</section>" if body else ""
 
 
-def _state(changed: int, shown: ReportInputs) -> str:
-    """What comes of the run, and what it is worth."""
-    reason = escape(shown.reason)
-    if not changed or not shown.objections:
-        state = f'<b class="good">{numbered(changed, "threshold")} to change' if changed else "<b>nothing to change"
-        return f"{state}</b>: {reason}" if reason else f"{state}</b>"
-    codes = ", ".join(dict.fromkeys(item.code.value for item in shown.objections))
-    they = "it is" if changed == 1 else "they are"
-    state = f'<b class="warning">{numbered(changed, "threshold")} found, not adoptable as {they}: {codes}</b>'
-    return f"{state} ({reason})" if reason else state
+def headline(document: Thresholds, objections: Sequence[Objection], reason: str) -> tuple[str, str]:
+    """What comes of the run, and what it rests on; the terminal says the same."""
+    changes = ", ".join(
+        f"{name} {figure(row.previous)} -> {figure(row.value)}"
+        for name, row in sorted(document.parameters.items())
+        if row.value != row.previous
+    )
+    if not changes:
+        return "Nothing to change", f"The thresholds in force stay: {reason or 'they are the best that was found'}"
+    state, codes = "Proposed", ", ".join(dict.fromkeys(item.code.value for item in objections))
+    if objections:
+        state = "Not to be adopted" if refused(objections) else "Found, and not adopted by the sidecars as it is"
+        state += f" ({codes})"
+    held = numbered(len(document.evidence.held_out), "day")
+    return f"{state}: {changes}", f"On {held} that the search did not see: {reason}"
+
+
+def refused(objections: Sequence[Objection]) -> str:
+    """Why nobody can adopt it, or should; empty: a person may."""
+    codes = dict.fromkeys(item.code for item in objections)
+    if not OVERRIDABLE.issuperset(codes):
+        return "It cannot be adopted, not with `--force` either."
+    if worse := ", ".join(code.value for code in codes if code in _WORSE):
+        return f"Do not adopt it ({worse}): on the held-out days it was worse than what is in force, or not better."
+    return ""
+
+
+def how_to_adopt(document: Thresholds, objections: Sequence[Objection]) -> str:
+    """The command, or why there is none."""
+    if why := refused(objections):
+        return why
+    # As the sidecars read it: a whole number may be written as 20 or 20.0.
+    digest = digest_of(thresholds_of(document_of(document)))
+    command = f'--reason "..." --digest {digest}`'
+    if objections:
+        return f"If you want to try it in spite of that: `bundlekeel thresholds adopt --force {command}"
+    return f"To adopt it: `bundlekeel thresholds adopt {command}"
 
 
 def _how_to_adopt(document: Thresholds, shown: ReportInputs) -> str:
-    """The commands; that which adopts against objections comes after these."""
-    how = "" if shown.objections else f", and {_adopt(document)} adopts it"
-    return f"<p>{_NOT_IN_FORCE}{how}.{'' if shown.compared else _NOT_COMPARED}</p>"
+    """The command; that which adopts against objections comes after these."""
+    how = "" if shown.objections else f"{_coded(how_to_adopt(document, ()))}. "
+    return f"<p>{how}{_NOT_IN_FORCE}{'' if shown.compared else _NOT_COMPARED}</p>"
 
 
-def _adopt(document: Thresholds, force: str = "") -> str:
-    # As the sidecars read it: a whole number may be written as 20 or 20.0.
-    digest = digest_of(thresholds_of(document_of(document)))
-    return f'<code>bundlekeel thresholds adopt {force}--reason "..." --digest {digest}</code>'
+def _coded(text: str) -> str:
+    """Plain text as HTML, what stands between backticks as code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
 
 
 def _objections(document: Thresholds, shown: ReportInputs) -> str:
@@ -161,14 +195,8 @@ def _objections(document: Thresholds, shown: ReportInputs) -> str:
         "The sidecars do not adopt this document by themselves, for these reasons. A person can adopt it in spite of "
         "those of which the last column says “yes”, if there are no others."
     )
-    codes = dict.fromkeys(item.code for item in shown.objections)
-    if not OVERRIDABLE.issuperset(codes):
-        how = "It cannot be adopted, not with <code>--force</code> either."
-    elif worse := ", ".join(code.value for code in codes if code in _WORSE):
-        how = f"Do not adopt it ({worse}): on the held-out days it was worse than what is in force, or not better."
-    else:
-        how = f"If you want to try it in spite of that: {_adopt(document, '--force ')}"
     table = html.table(("code", "reason", "--force helps"), rows)
+    how = _coded(how_to_adopt(document, shown.objections))
     return _section("What speaks against it", about, f"{table}<p>{how}</p>" if table else "")
 
 
@@ -187,33 +215,44 @@ def _parameters(document: Thresholds) -> str:
     return _section("Thresholds", about, html.table(("parameter", "in force", "proposed", "range", "evidence"), rows))
 
 
-def _evidence(document: Thresholds) -> str:
+def _evidence(document: Thresholds, clients: Mapping[str, str]) -> str:
     evidence = document.evidence
-    columns: dict[str, HeldOutMeasures] = {"in force": evidence.previous, "proposed": evidence.chosen}
-    columns |= {"difference": evidence.difference}
+    columns: dict[str, HeldOutMeasures] = {"in force": evidence.previous}
+    if document.values != document.previous:
+        columns |= {"proposed": evidence.chosen, "difference": evidence.difference}
     if evidence.unbroken is not None:
         columns |= {"in force, unbroken": evidence.unbroken.previous, "proposed, unbroken": evidence.unbroken.chosen}
     columns |= evidence.strategies
     rows = [
-        [f'<span title="{escape(_TITLES[name][1])}">{escape(_TITLES[name][0])}</span>']
+        [f"{TITLES[name]}<br><small>{escape(_MEANING[name])}</small>"]
         + [
-            _interval(getattr(measures, name), getattr(evidence.previous, name) if title == "difference" else None)
+            _interval(
+                getattr(measures, name), getattr(evidence.previous, name) if title == "difference" else None, name
+            )
             for title, measures in columns.items()
         ]
-        for name in (item.name for item in fields(HeldOutMeasures))
+        for name in MEASURES
     ]
+    if clients:
+        moved = "clients moved an hour<br><small>producers and consumers of the bundles that moved</small>"
+        rows.insert(2, [moved, *(clients.get(title, "") for title in columns)])
     about = (
         f"On {numbered(len(evidence.held_out), 'day')} that the search did not see ({', '.join(evidence.held_out)}). "
         f"Planned again each {figure(evidence.period_seconds)} s. What is found holds for balancers that plan so "
         f"often. Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; each block begins where "
-        "bundles were recorded to be, and its warm-up is not counted. Unbroken: one run over all of these days."
+        "bundles were recorded to be, and its warm-up is not counted. Unbroken: one run over all of these days. "
+        "Columns behind these are other strategies at their best, to compare."
     )
     return _section("Evidence", about, html.table(("", *columns), rows))
 
 
-def _interval(value: BootstrapInterval, before: BootstrapInterval | None) -> str:
+def _interval(value: BootstrapInterval, before: BootstrapInterval | None, name: str) -> str:
     """`before`: of a difference, to say it in percent, too."""
-    mean, low, high = (figure(item, 3) for item in (value.mean, value.low, value.high))
+    found = (value.mean, value.low, value.high)
+    if name == "imbalance":
+        mean, low, high = (f"{item:+z.3f}" if before is not None else f"{1 + item:.3f}" for item in found)
+    else:
+        mean, low, high = (figure(item, 3) for item in found)
     part = f" ({share(value.mean, before.mean)})" if before is not None else ""
     # One run is one sample, without an interval.
     return f"{mean}{part}" if low == high else f"{mean}{part}<br><small>{low} to {high}</small>"
@@ -230,10 +269,10 @@ def _candidates(shown: ReportInputs) -> str:
         '<span><i class="near"></i>within one night\'s reach</span>'
         '<span><i class="far"></i>other</span></p>'
     )
-    body = candidate_plot(shown.points) + line_plot(labels, rows, "imbalance")
+    body = candidate_plot(shown.points) + line_plot(labels, rows, TITLES["imbalance"])
     about = (
-        "Every candidate on the held-out days (further down: better balance, further left: fewer moves), then the "
-        "imbalance block by block."
+        "Every candidate (a set of thresholds that was tried) on the held-out days: further down is better balance, "
+        "further left fewer moves. Below it max/mean block by block."
     )
     return _section("Candidates", about, key + body + _better(shown) if body else "")
 
@@ -251,13 +290,13 @@ def _better(shown: ReportInputs) -> str:
     )
     compared = "proposed" if proposed.kind == "chosen" else "in force"
     return (
-        f"<p>The plot has {numbered(len(rows), 'candidate')} with less imbalance than what is {compared} "
-        f"({figure(proposed.y)}) and with no more moves. Why not proposed:</p><ul>{listed}</ul>"
+        f"<p>The plot has {numbered(len(rows), 'candidate')} with a lower max/mean than what is {compared} "
+        f"({proposed.y:.4f}) and with no more moves. Why not proposed:</p><ul>{listed}</ul>"
     )
 
 
 def _why_not(point: Point, reason: str) -> str:
-    if point.label.rpartition(": imbalance")[0] in reason:
+    if point.label.rpartition(": max/mean")[0] in reason:
         return "the one that these days were to confirm, and they did not, as the top of this page says"
     return _WHY_NOT[point.kind]
 
@@ -271,13 +310,13 @@ def _quality(judged: Sequence[JudgedDay]) -> str:
             f"{item.day.coverage:.1%}",
             figure(item.day.cycles),
             f"{item.day.longest_gap_minutes:.0f}",
-            figure(item.day.imbalance, 3),
+            f"{1 + item.day.imbalance:.3f}",
             figure(item.day.moves),
             escape("; ".join(item.reasons)),
         ]
         for item in judged[-MOST_ROWS:]
     ]
-    heads = ("day", "verdict", "recorded", "cycles", "longest gap (min)", "imbalance", "moves", "")
+    heads = ("day", "verdict", "recorded", "cycles", "longest gap (min)", "max/mean", "moves", "")
     about = (
         "What is recorded, and whether it was used. Moves are those that the balancer made then, with the thresholds "
         "and at the interval of that time; “Evidence” has other figures because the days were planned again."
@@ -311,8 +350,8 @@ def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
     traffic = ("namespace", "MB/s", "highest hour", "volatility", "growth a day")
     about = (
         f"At most {MOST_ROWS}, those with the most traffic. Highest hour: MB/s. Volatility: standard deviation of the "
-        "hours over their mean. Moves: changes of owner that were seen within an hour, those after a broker stopped "
-        "too, so the sum is not that of Days."
+        "hours over their mean. Moves: changes of owner between two pictures of one hour, those after a broker "
+        "stopped too, so the sum is not that of Days. Clients: producers and consumers."
     )
     return _section("Namespaces", about, html.table((*traffic, "clients", "moves a day", "clients moved a day"), rows))
 
@@ -355,7 +394,7 @@ _MOST = 600
 
 
 def points_of(told: EvidenceInput, chosen: Selection) -> list[Point]:
-    """Every candidate on the held-out days: moves an hour and imbalance."""
+    """Every candidate on the held-out days: moves an hour and max/mean."""
     found = []
     for key, blocks in told.blocks.items():
         whole = CandidateMeasures.sum(blocks.values())
@@ -365,18 +404,31 @@ def points_of(told: EvidenceInput, chosen: Selection) -> list[Point]:
         kind = "present" if key == told.present.key else "chosen" if key == told.chosen.key else kind
         name = chosen.tried.candidates[key].name
         moves = whole.moves_per_day / 24
-        label = f"{name}: imbalance {figure(whole.imbalance)}, {figure(moves, 3)} moves an hour"
-        found.append(Point(x=moves, y=whole.imbalance, kind=kind, label=label))
+        label = f"{name}: max/mean {1 + whole.imbalance:.4f}, {figure(moves, 3)} moves an hour"
+        found.append(Point(x=moves, y=1 + whole.imbalance, kind=kind, label=label))
     ranked = sorted(found, key=lambda point: (point.kind == "far", point.y))
     return ranked[:_MOST]
 
 
+def clients_of(told: EvidenceInput) -> dict[str, str]:
+    """Producers and consumers that moved in an hour, by column of the evidence."""
+    chosen = {"in force": told.present.key, "proposed": told.chosen.key}
+    whole = {**chosen, **told.strategies}
+    sums = {title: CandidateMeasures.sum(told.blocks[key].values()) for title, key in whole.items()}
+    sums |= {f"{title}, unbroken": told.unbroken[key] for title, key in chosen.items() if key in told.unbroken}
+    moved = {title: found.per_day(found.moved_sessions) / 24 for title, found in sums.items()}
+    less = moved["proposed"] - moved["in force"]
+    return {title: figure(value, 3) for title, value in moved.items()} | {
+        "difference": f"{figure(less, 3)} ({share(less, moved['in force'])})"
+    }
+
+
 def blocks_shown(told: EvidenceInput, labels: Sequence[str]) -> tuple[Sequence[str], Sequence[float], Sequence[float]]:
-    """Labels, and the imbalance block by block of what is in force and of what is proposed."""
+    """Labels, and max/mean block by block of what is in force and of what is proposed."""
     before, after = told.blocks[told.present.key], told.blocks[told.chosen.key]
     numbers = sorted(set(before) & set(after))
     return (
         [labels[place] if place < len(labels) else "" for place in range(len(numbers))],
-        [before[number].imbalance for number in numbers],
-        [after[number].imbalance for number in numbers],
+        [1 + before[number].imbalance for number in numbers],
+        [1 + after[number].imbalance for number in numbers],
     )

@@ -12,8 +12,8 @@ from bundlekeel.core.calibration.thresholds import EQUAL, RANGES, searched, step
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import figure
-from bundlekeel.sim.backtest import Candidate, CandidateMeasures
-from bundlekeel.sim.backtest.choice import Choice, choose
+from bundlekeel.sim.backtest import Candidate
+from bundlekeel.sim.backtest.choice import Choice, choose, gain
 from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, ranked
 
 
@@ -145,9 +145,4 @@ def _elsewhere(
     best = choose(tried, base, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
     if best.candidate.key in near.candidates or best.chosen.moves >= choice.chosen.moves:
         return []
-    told = f"imbalance {best.present.imbalance:.3f} -> {best.chosen.imbalance:.3f}, {_moves(best.present, best.chosen)}"
-    return [f"{best.candidate.name}: {told} on held-out days"]
-
-
-def _moves(before: CandidateMeasures, after: CandidateMeasures) -> str:
-    return f"moves a day {before.moves_per_day:.1f} -> {after.moves_per_day:.1f}"
+    return [f"{best.candidate.name}: {gain(best.present, best.chosen)}, on the held-out days"]

@@ -41,8 +41,8 @@ svg text { fill: var(--soft); font: 13px system-ui, sans-serif; }
   .scroll :is(table, tbody, tr, td) { display: block; }
   .scroll tr:first-child { display: none; }
   .scroll tr { border-bottom: 1px solid var(--grid); padding: 6px 0; }
-  .scroll td { border: 0; padding: 1px 0 1px 10em; display: flow-root; text-align: left; overflow-wrap: anywhere; }
-  .scroll td::before { content: attr(data-head); color: var(--soft); float: left; width: 9.5em; margin-left: -10em; }
+  .scroll td { border: 0; padding: 1px 0 1px 11em; display: flow-root; text-align: left; overflow-wrap: anywhere; }
+  .scroll td::before { content: attr(data-head); color: var(--soft); float: left; width: 10.5em; margin-left: -11em; }
   .scroll td[data-head=""] { padding-left: 0; font-weight: 600; } .scroll td:empty { display: none; }
 }
 .key { max-width: none; } .key :is(span, i) { display: inline-block; } .key span { margin-right: 18px; }

@@ -232,5 +232,5 @@ def test_the_sentence_has_the_figures() -> None:
     """For the journal."""
     found = judged(ADOPTED, seen(0.1, 4), seen(0.2, 40))
     assert found is not None
-    for part in ("imbalance 20.0%", "predicted at most 12.0%", "before: 10.0%", "40.0 moves an hour", "4.0"):
+    for part in ("max/mean 1.200", "predicted at most 1.120", "before: 1.100", "40.0 moves an hour", "4.0"):
         assert part in found.sentence

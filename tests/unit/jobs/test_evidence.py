@@ -15,9 +15,10 @@ from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.text_format import share
 from bundlekeel.jobs.__main__ import main, parser
-from bundlekeel.jobs.evidence import EvidenceInput, measures_of, share, thresholds_of
-from bundlekeel.jobs.report import ReportInputs, blocks_shown, page, points_of
+from bundlekeel.jobs.evidence import EvidenceInput, measures_of, thresholds_of
+from bundlekeel.jobs.report import ReportInputs, blocks_shown, clients_of, page, points_of
 from bundlekeel.jobs.rules import DayFigures, JudgedDay
 from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
@@ -32,7 +33,12 @@ HELD = DAYS[-4:]
 def figures(imbalance: float, moves: float) -> CandidateMeasures:
     """Six hours with these figures."""
     return CandidateMeasures(
-        seconds=21_600, weighted=21_600 * imbalance, moves=moves, thrash=moves, overloaded_minutes=1
+        seconds=21_600,
+        weighted=21_600 * imbalance,
+        moves=moves,
+        moved_sessions=90 * moves,
+        thrash=moves,
+        overloaded_minutes=1,
     )
 
 
@@ -130,7 +136,7 @@ def test_other_changes_are_named_where_there_are_some() -> None:
     """A reader of one change alone would look for them."""
     low, both = "avg_low_threshold_percent", Candidate(name="both", changes=LAZY.changes | {"avg_hit_count_low": 9})
     alone = thresholds_of(told(), pyspark="4.3.0").parameters[low].evidence
-    assert alone == "imbalance +0.0%, moves -60.0%"
+    assert alone == "moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200 (part above 1: +0.0%)"
     given = replace(told(), chosen=both, blocks=told().blocks | {both.key: told().blocks[LAZY.key]}, unbroken={})
     found = thresholds_of(given, pyspark="4.3.0").parameters[low].evidence
     assert found == f"with the other changes: {alone}"
@@ -169,6 +175,7 @@ def test_the_page_stands_alone() -> None:
         week=[float(hour) for hour in range(168)],
         spaces=[space],
         reason=given.reason,
+        clients=clients_of(given),
     )
     document = thresholds_of(given, pyspark="4.3.0")
     text = page(document, shown)
@@ -178,8 +185,9 @@ def test_the_page_stands_alone() -> None:
         *("Thresholds", "Evidence", "Candidates", "Days", "The week", "Namespaces", "Capacity", "Advice"),
     ]
     assert text.count("<svg") == 4
-    assert re.search(r"1 threshold to change</b>: imbalance \+0\.0%, moves -60\.0%, on 4 held-out blocks\. ", text)
-    assert not re.search(r"\d %(?! of a core)", text.partition("<body>")[2].replace("above 85 %", "")), "one form"
+    told_of = "On 4 days that the search did not see: moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200"
+    assert f"Proposed: avg_low_threshold_percent 15 -> 22.5.</b> {told_of}" in text.replace("&gt;", ">")
+    assert not re.search(r"\d %(?! of a core)", text.partition("<body>")[2]), "one form"
     assert "<p>Cluster (not named), made 20" in text
     assert (
         'class="number" data-head="limit">800 % of a core<' in text
@@ -198,7 +206,8 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
     proposal = thresholds_of(told(), pyspark="4.3.0")
     rows = {name: replace(row, value=row.previous) for name, row in proposal.parameters.items()}
     text = page(replace(proposal, parameters=rows), ReportInputs())
-    assert "nothing to change" in text and "thresholds adopt" not in text
+    assert '<b class="">Nothing to change.</b> The thresholds in force stay: ' in text
+    assert "thresholds adopt" not in text and '"proposed, unbroken"' in text and 'data-head="difference"' not in text
     assert "thresholds adopt" in page(proposal, ReportInputs())
     assert ["was not compared" in page(proposal, ReportInputs(compared=known)) for known in (True, False)] == [0, 1]
 
@@ -231,12 +240,42 @@ def test_the_head_says_first_that_sidecars_refuse() -> None:
     proposal = thresholds_of(told(), pyspark="4.3.0")
     codes = (Code.TOO_OLD, Code.TOO_OLD, Code.OTHER_INTERVAL)
     text = page(proposal, ReportInputs(objections=[replace(OLD, code=code) for code in codes], reason="moves -60.0%"))
-    state = "1 threshold found, not adoptable as it is: TooOld, OtherInterval"
-    assert f'<p><b class="warning">{state}</b> (moves -60.0%). Strategy' in text
+    state = (
+        "Found, and not adopted by the sidecars as it is (TooOld, OtherInterval): avg_low_threshold_percent 15 -> 22.5"
+    )
+    assert f'<b class="warning">{state}.</b> On 4 days that' in text.replace("&gt;", ">")
     assert 'class="good"' not in text.partition("<section>")[0]
     first = proposal.parameters["avg_low_threshold_percent"]
     two = replace(proposal, parameters=proposal.parameters | {"split_hot_share": replace(first, value=0.5)})
-    assert "2 thresholds found, not adoptable as they are: TooOld<" in page(two, ReportInputs(objections=[OLD]))
+    text = page(two, ReportInputs(objections=[replace(OLD, code=Code.IMPLAUSIBLE)]))
+    assert "Not to be adopted (Implausible): avg_low_threshold_percent 15 -> 22.5, split_hot_share " in text.replace(
+        "&gt;", ">"
+    )
+
+
+def test_the_busiest_broker_is_compared_as_everywhere() -> None:
+    """max/mean is 1 where brokers are even, in every figure of the page; the document stores what lies above 1."""
+    given = told()
+    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=4.0)
+    judged = [JudgedDay(day=DayFigures(date=DAYS[0], imbalance=0.25), verdict="good")]
+    shown = ReportInputs(judged=judged, points=points_of(given, made), blocks=blocks_shown(given, HELD * 4))
+    document = thresholds_of(given, pyspark="4.3.0")
+    text = page(document, shown)
+    assert document.evidence.previous.imbalance.mean == pytest.approx(0.2)
+    assert 'data-head="max/mean">1.250<' in text and 'data-head="in force">1.200<' in text
+    assert "lazy: max/mean 1.2000, 1.33 moves an hour" in text and ">max/mean of score (1 is even)<" in text
+    assert (
+        'data-head="difference">+0.000 (+0.0%)<' in text and "imbalance" not in text.lower() and "0.2</td>" not in text
+    )
+
+
+def test_the_cost_in_clients_is_shown() -> None:
+    """Producers and consumers that moves disconnect, beside the moves: 90 a move here."""
+    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(clients=clients_of(told())))
+    row = text.partition("clients moved an hour<")[2].partition("</tr>")[0]
+    found = dict(re.findall(r'data-head="([^"]*)">([^<]*)<', row))
+    assert (found["in force"], found["proposed"], found["difference"]) == ("300", "120", "-180 (-60.0%)")
+    assert (found["proposed, unbroken"], found["threshold"]) == ("120", "60")
 
 
 def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:

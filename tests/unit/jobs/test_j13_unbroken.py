@@ -137,7 +137,7 @@ class TestRefusal:
         found = checked(thresholds_of(with_unbroken(before, after)), Parameters(), AdoptionRules(), NOW_MS)
         assert [item.code for item in found] == ([] if good else [Code.WORSE_UNBROKEN])
         if not good:
-            assert f"{before:.4g} -> {after:.4g}" in found[0].detail
+            assert f"max/mean {1 + before:.3f} -> {1 + after:.3f} " in found[0].detail
             assert found[0].field == "evidence.unbroken"
 
     @pytest.mark.parametrize("value", [..., None])
@@ -163,7 +163,7 @@ class TestRefusal:
         found = checked(made, Parameters(), AdoptionRules(), NOW_MS)
         shown = page(made, ReportInputs(objections=found))
         assert "in force, unbroken" in shown and "proposed, unbroken" in shown
-        assert "WorseUnbroken" in shown and "0.122" in shown
+        assert "WorseUnbroken" in shown and "1.122" in shown
 
     def test_j13_one_course_has_no_interval(self) -> None:
         """Low and high are the mean, and the report shows that alone."""

@@ -41,21 +41,21 @@ def test_blocks_of_a_day_share_its_date() -> None:
 
 
 def test_better_points_are_explained() -> None:
-    """Those with less imbalance and no more moves than what stays in force: the one that was not confirmed, others."""
+    """Those with a lower max/mean and no more moves than what is in force: the one not confirmed, others."""
     points = [
-        plots.Point(x=2.0, y=0.1, kind="present", label="as it is: imbalance 0.1"),
-        plots.Point(x=1.0, y=0.05, kind="near", label="avg: low 17.5: imbalance 0.05"),
-        plots.Point(x=1.5, y=0.06, kind="near", label="avg: low 20: imbalance 0.06"),
-        plots.Point(x=3.0, y=0.01, kind="near", label="avg: low 5: imbalance 0.01"),
+        plots.Point(x=2.0, y=1.1, kind="present", label="as it is: max/mean 1.100"),
+        plots.Point(x=1.0, y=1.05, kind="near", label="avg: low 17.5: max/mean 1.05"),
+        plots.Point(x=1.5, y=1.06, kind="near", label="avg: low 20: max/mean 1.06"),
+        plots.Point(x=3.0, y=1.01, kind="near", label="avg: low 5: max/mean 1.01"),
     ]
     told = report._better(
         report.ReportInputs(points=points, reason="not confirmed: avg: low 17.5: 0.55 times the moves")
     )
     assert told.startswith(
-        "<p>The plot has 2 candidates with less imbalance than what is in force (0.1) and with no more moves."
+        "<p>The plot has 2 candidates with a lower max/mean than what is in force (1.1000) and with no more moves."
     )
-    assert "17.5: imbalance 0.05: the one that these days were to confirm" in told
-    assert "20: imbalance 0.06: the days of the search led to another one" in told and "low 5" not in told
+    assert "17.5: max/mean 1.05: the one that these days were to confirm" in told
+    assert "20: max/mean 1.06: the days of the search led to another one" in told and "low 5" not in told
 
 
 def test_axes_have_a_scale_and_a_title() -> None:
@@ -63,14 +63,14 @@ def test_axes_have_a_scale_and_a_title() -> None:
     points = [plots.Point(x=x, y=y, kind="far", label="") for x, y in ((0.0, 0.0762), (2e7, 0.0846))]
     drawn = plots.candidate_plot(points)
     assert len(re.findall(r'<line class="grid"', drawn)) >= 2
-    (title,) = re.findall(r'y="(\d+)">imbalance<', drawn)
+    (title,) = re.findall(r'y="(\d+)">max/mean of score', drawn)
     assert int(title) < plots.TOP
     assert "e+" not in drawn
 
 
 def test_points_look_as_the_legend_says() -> None:
     """With colour and opacity of the same rule; opaque enough to be seen on a dark page."""
-    shown = report.ReportInputs(points=[plots.Point(x=1.0, y=0.1, kind=kind, label="") for kind in ("near", "far")])
+    shown = report.ReportInputs(points=[plots.Point(x=1.0, y=1.1, kind=kind, label="") for kind in ("near", "far")])
     text = report._candidates(shown)
     for kind in ("near", "far"):
         assert f'<i class="{kind}">' in text and f'<circle class="{kind}"' in text

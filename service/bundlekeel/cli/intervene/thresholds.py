@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -13,6 +13,7 @@ from bundlekeel.cli import text_views, units
 from bundlekeel.cli.output import TableLayout, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
+from bundlekeel.core.calibration.thresholds import TITLES
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import AdoptedView, AdoptionView, ChangeView, ThresholdsView
@@ -106,15 +107,17 @@ def _measures(evidence: Json, layout: TableLayout) -> RenderableType:
     gap = "\n" if layout.stacked else " "
     unbroken = evidence.get("unbroken") or {}
     for name in evidence.get("chosen") or {}:
-        cells = [_interval((evidence.get(kind) or {}).get(name), gap) for kind in ("previous", "chosen", "difference")]
+        shown = _level if name == "imbalance" else _number
+        cells = [_interval((evidence.get(kind) or {}).get(name), gap, shown) for kind in ("previous", "chosen")]
+        cells.append(_interval((evidence.get("difference") or {}).get(name), gap, _number))
         ends = [((unbroken.get(kind) or {}).get(name) or {}).get("mean") for kind in ("previous", "chosen")]
-        cells.append(" → ".join(f"{end:.4g}" for end in ends if end is not None) or units.DASH)
-        made.add_row(name.replace("_", " "), *cells)
+        cells.append(" → ".join(shown(end) for end in ends if end is not None) or units.DASH)
+        made.add_row(TITLES.get(name, name), *cells)
     return made
 
 
-def _interval(found: Json | None, gap: str) -> str:
-    return f"{found['mean']:.4g}{gap}[{found['low']:.4g}, {found['high']:.4g}]" if found else units.DASH
+def _interval(found: Json | None, gap: str, shown: Callable[[float], str]) -> str:
+    return f"{shown(found['mean'])}{gap}[{shown(found['low'])}, {shown(found['high'])}]" if found else units.DASH
 
 
 def _adopted(row: AdoptedView) -> list[RenderableType]:
@@ -128,13 +131,18 @@ def _adopted(row: AdoptedView) -> list[RenderableType]:
     ]
     if trial := row.trial:
         said = (
-            f"  on trial {units.age(trial.seconds)} of {units.age(trial.needed_seconds)}: imbalance "
-            f"{units.share(trial.imbalance)} (promised {units.share(trial.imbalance_promised)}, "
-            f"before {units.share(trial.imbalance_before)}), moves an hour {_number(trial.moves_per_hour)} "
-            f"(promised {_number(trial.moves_promised)}, before {_number(trial.moves_before)})"
+            f"  on trial {units.age(trial.seconds)} of {units.age(trial.needed_seconds)}: {TITLES['imbalance']} "
+            f"{_level(trial.imbalance)} (promised at most {_level(trial.imbalance_promised)}, "
+            f"before {_level(trial.imbalance_before)}), moves an hour {_number(trial.moves_per_hour)} "
+            f"(promised at most {_number(trial.moves_promised)}, before {_number(trial.moves_before)})"
         )
         parts.append(Text(said, style="yellow"))
     return parts
+
+
+def _level(imbalance: float | None) -> str:
+    """max/mean, of which the stored imbalance is the part above 1."""
+    return units.DASH if imbalance is None else f"{1 + imbalance:.3f}"
 
 
 def _number(value: float | None) -> str:

@@ -241,18 +241,15 @@ def judged(adopted: Adopted, before: TimeStretch, after: TimeStretch) -> Adoptio
         return AdoptionVerdict(worse=True, sentence=f"worse than the evidence predicted: {'; '.join(found)}")
     if after.seconds < needed:
         return None
-    text = f"imbalance {after.imbalance:.1%}, {after.moves_per_hour:.1f} moves an hour"
+    text = f"max/mean {1 + after.imbalance:.3f}, {after.moves_per_hour:.1f} moves an hour"
     return AdoptionVerdict(worse=False, sentence=f"as the evidence predicted: {text}")
 
 
 def _imbalance(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable: bool) -> Iterable[str]:
     if after.imbalance <= adopted.imbalance_high or (comparable and after.imbalance <= (1 + EQUAL) * before.imbalance):
         return
-    yield f"imbalance {after.imbalance:.1%}, predicted at most {adopted.imbalance_high:.1%}{_was(before, comparable)}"
-
-
-def _was(before: TimeStretch, comparable: bool) -> str:
-    return f", before: {before.imbalance:.1%}" if comparable else ""
+    was = f", before: {1 + before.imbalance:.3f}" if comparable else ""
+    yield f"max/mean {1 + after.imbalance:.3f}, predicted at most {1 + adopted.imbalance_high:.3f}{was}"
 
 
 def _moves(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable: bool) -> Iterable[str]:

@@ -15,6 +15,7 @@ from typing import Final
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters, defaults
+from bundlekeel.core.model.text_format import max_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +157,13 @@ class HeldOutMeasures:
 
 
 MEASURES: Final = tuple(row.name for row in fields(HeldOutMeasures))
+# As people read them. The imbalance is stored as max/mean - 1, and shown as max/mean.
+TITLES: Final = {
+    "imbalance": "max/mean of score",
+    "moves_per_hour": "moves an hour",
+    "thrash_per_day": "thrash a day",
+    "overloaded_minutes_per_day": "overloaded minutes a day",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,12 +421,14 @@ def _not_better(evidence: Evidence) -> list[Objection]:
             mean = max(mean, evidence.chosen.imbalance.mean - before.mean)
         certain = name == "imbalance" or apart.low > 0
         if certain and mean > EQUAL * before.mean + 1e-12:
-            worse.append(f"{name} {before.mean:.4g} -> {before.mean + mean:.4g}")
+            after = before.mean + mean
+            minutes = f"{TITLES[name]} {before.mean:.4g} -> {after:.4g}"
+            worse.append(max_mean(before.mean, after) if name == "imbalance" else minutes)
     if worse:
         return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=f"worse: {', '.join(worse)}")]
     gains = (evidence.difference.imbalance, evidence.difference.moves_per_hour)
     if all(item.high >= 0 for item in (*gains, evidence.difference.overloaded_minutes_per_day)):
-        detail = "neither imbalance, moves nor overload is significantly lower: each interval reaches 0"
+        detail = "neither max/mean, moves nor overload is significantly lower: each interval reaches 0"
         return [Objection(code=Code.NOT_BETTER, field="evidence.difference", detail=detail)]
     return []
 
@@ -432,7 +442,7 @@ def _worse_unbroken(found: Unbroken | None) -> list[Objection]:
     before, after = found.previous.imbalance.mean, found.chosen.imbalance.mean
     if after <= before * (1 + EQUAL) + 1e-12:
         return []
-    detail = f"imbalance {before:.4g} -> {after:.4g} in an unbroken run; at most {EQUAL:.0%} more is allowed"
+    detail = f"{max_mean(before, after)} in one unbroken run over the held-out days; at most +{EQUAL:.0%} is allowed"
     return [Objection(code=Code.WORSE_UNBROKEN, field=where, detail=detail)]
 
 

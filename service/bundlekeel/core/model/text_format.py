@@ -57,6 +57,11 @@ def share(change: float, before: float) -> str:
     return f"{change / before:+z.1%}"
 
 
+def max_mean(before: float, after: float) -> str:
+    """`max/mean 1.080 -> 1.077 (part above 1: -4.5%)` of two imbalances, which are stored as max/mean - 1."""
+    return f"max/mean {1 + before:.3f} -> {1 + after:.3f} (part above 1: {share(after - before, before)})"
+
+
 def figure(value: float, digits: int = 4) -> str:
     """A number without an exponent: `12,300,000`, `0.0123`; at most so many significant digits where it is below 1,000,
     and `0` below a millionth."""

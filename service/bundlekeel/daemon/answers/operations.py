@@ -195,9 +195,9 @@ class TrialView(Answer):
 
     seconds: Annotated[float, Doc("how long they have been observed")]
     needed_seconds: Annotated[float, Doc("how long they have to be")]
-    imbalance: Annotated[float | None, Doc("with them, a ratio")]
-    imbalance_promised: Annotated[float, Doc("a ratio; at most, by the proposal")]
-    imbalance_before: Annotated[float | None, Doc("before them, a ratio")]
+    imbalance: Annotated[float | None, Doc("max/mean of score less 1, with them")]
+    imbalance_promised: Annotated[float, Doc("max/mean of score less 1, at most, by the proposal")]
+    imbalance_before: Annotated[float | None, Doc("max/mean of score less 1, before them")]
     moves_per_hour: Annotated[float | None, Doc("moves an hour with the adopted thresholds")]
     moves_promised: Annotated[float, Doc("an hour at most, by the proposal")]
     moves_before: Annotated[float | None, Doc("an hour before them")]

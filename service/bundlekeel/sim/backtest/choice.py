@@ -11,7 +11,7 @@ import numpy as np
 from bundlekeel.core.calibration.thresholds import RANGES, steps_between
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import share
+from bundlekeel.core.model.text_format import figure, max_mean, share
 from bundlekeel.sim.backtest.intervals import SAME, Interval, PairedDifference, chance, compared
 from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.search import PAIRS, TriedCandidates, changes_to, overloaded, strategy_of, total, worse
@@ -79,15 +79,25 @@ def choose(
     then, now = total(before, blocks), total(after, blocks)
     why = worse(then, now, tolerance) or _no_gain(between.moves)
     if why:
-        return _unchanged(tried, blocks, f"not confirmed on {len(blocks)} held-out blocks: {candidate.name}: {why}")
+        return _unchanged(
+            tried,
+            blocks,
+            f"the best of the search was not confirmed on {len(blocks)} held-out blocks: {candidate.name}: {why}",
+        )
     return Choice(
         candidate=candidate,
-        reason=f"imbalance {share(now.imbalance - then.imbalance, then.imbalance)}, "
-        f"moves {share(now.moves - then.moves, then.moves)}, on {len(blocks)} held-out blocks",
+        reason=gain(then, now),
         present=then,
         chosen=now,
         between=between,
     )
+
+
+def gain(before: CandidateMeasures, after: CandidateMeasures) -> str:
+    """What other settings bring, in words."""
+    then, now = before.moves_per_day / 24, after.moves_per_day / 24
+    moves = f"moves an hour {figure(then, 3)} -> {figure(now, 3)} ({share(now - then, then)})"
+    return f"{moves}, {max_mean(before.imbalance, after.imbalance)}"
 
 
 def _likely_best(

@@ -17,6 +17,7 @@ import numpy as np
 from bundlekeel.core.calibration.thresholds import RANGES, searched, stepped, steps_between
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, defaults
+from bundlekeel.core.model.text_format import max_mean
 from bundlekeel.sim.backtest.intervals import DUST, chance
 from bundlekeel.sim.backtest.measures import ByBlock, Candidate, CandidateMeasures, Value
 
@@ -256,7 +257,7 @@ def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float)
     """In what it is worse than before by more than `tolerance`, a share of what it was; empty: in nothing. Minutes of
     overload may also be more by one picture a day: less than that no back-test tells from chance."""
     if after.imbalance > before.imbalance * (1 + tolerance) + DUST:
-        return f"imbalance {after.imbalance:.4g}, before {before.imbalance:.4g}"
+        return max_mean(before.imbalance, after.imbalance)
     return overloaded(before, after, tolerance)
 
 
@@ -265,7 +266,7 @@ def overloaded(before: CandidateMeasures, after: CandidateMeasures, tolerance: f
     then, now = (found.per_day(found.overloaded_minutes) for found in (before, after))
     picture = before.seconds / before.periods / 60 if before.periods else 0.0
     if now > then + max(tolerance * then, picture) + DUST:
-        return f"minutes overloaded {now:.4g}, before {then:.4g}"
+        return f"overloaded minutes a day {then:.4g} -> {now:.4g}"
     return ""
 
 

@@ -150,7 +150,7 @@ async def test_worse_than_promised_is_reverted_by_itself() -> None:
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted", "reverted", "refused"]
     reverted = sidecar.journal.tail(10, kind="adoption")[1]
-    assert "imbalance 30.0%" in reverted["sentence"] and "before: 10.0%" in reverted["sentence"]
+    assert "max/mean 1.300" in reverted["sentence"] and "before: 1.100" in reverted["sentence"]
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 15.0
     await sidecar.calibration.check()
