@@ -1,7 +1,7 @@
 """Made-up history: days of a cluster with seasons, growth, noise and spikes, in exactly the recorded schema.
 
 `python -m dev.history_worlds --days N --brokers B --bundles M --seed S --uri URI [--cluster NAME] [--flicker F]
-[--parameter NAME=VALUE] [--poison KIND]`
+[--parameter NAME=VALUE] [--recent] [--poison KIND]`
 
 The same world comes as dense arrays (`dense`), without files, or as files (`write`): a balancer with the world's own
 parameters runs through it, and what it saw and did is recorded by the real adapters, one file an hour as after
@@ -11,6 +11,7 @@ compaction. Everything follows from the seed. `POISONS` are what tests feed to t
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -159,6 +160,7 @@ def main() -> None:
     """Write a world."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=14)
+    parser.add_argument("--recent", action="store_true", help="the last days up to midnight, UTC; else days of 2023")
     parser.add_argument("--brokers", type=int, default=10)
     parser.add_argument("--bundles", type=int, default=200, help="of the whole cluster")
     parser.add_argument("--seed", type=int, default=1)
@@ -171,9 +173,11 @@ def main() -> None:
     given = parser.parse_args()
     wanted = (item.split("=", 1) for item in given.parameter)
     changed: dict[str, Any] = {name: coerce(name, value) for name, value in wanted}
+    midnight_ms = int(time.time() // DAY_S - given.days) * DAY_S * 1000
     world = World(
         seed=given.seed,
         days=given.days,
+        start_ms=midnight_ms if given.recent else World().start_ms,
         brokers=given.brokers,
         bundles=given.bundles,
         period_seconds=given.period,
