@@ -32,6 +32,7 @@ from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.picture import AssignmentView, DroppedView, Place, StepView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.sources.policies import PolicyCache
+from bundlekeel.daemon.state.takeover_record import EXCLUDED, name_set
 from bundlekeel.ports import Metadata, Owner, Ownership
 
 # Of one topic, looked at for one answer; the count is whatever the metadata store says.
@@ -259,10 +260,11 @@ async def assignments(
         raise ConfigError(f"these are {len(rows)} bundles", field="names", value=len(rows), allowed=allowed)
     cycle_state, params = cycle.cycle_state, cycle.params
     asked = AssignmentInput(
-        draft=Draft(snapshot, cycle_state.ledger, params, cycle_state.memory.turn, cycle_state.memory.idle),
+        draft=Draft(snapshot, cycle_state.ledger, params, idle=cycle_state.memory.idle),
         ledger=cycle_state.ledger,
         policies=await policies.read((*snapshot.bundles.namespaces, *(namespace_of(row.bundle) for row in rows))),
         placement=params.placement,
+        in_turn=name_set(cycle.config.adoptable().get(EXCLUDED, "")),
     )
     return [_answer(row, asked) for row in rows]
 
@@ -303,4 +305,4 @@ def _sentence(made: Assignment) -> str:
         return f"no broker: {EXPLANATIONS[made.code]}"
     if made.preallocated:
         return f"{made.chosen}, which it is on its way to already"
-    return f"{made.chosen}, by {made.placement} among {len(made.candidates)}"
+    return f"{made.chosen or 'any of the candidates'}, by {made.placement} among {len(made.candidates)}"
