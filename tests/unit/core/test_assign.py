@@ -285,13 +285,13 @@ def test_a_bundle_on_its_way_gets_the_same_answer_again() -> None:
     [
         ("least_resource_usage", B[1]),
         ("least_long_term_message_rate", B[0]),
-        ("round_robin", ""),
+        ("round_robin", B[0]),
         ("avg", B[2]),
         ("somebody_elses", B[1]),
     ],
 )
 def test_placements(placement: str, chosen: str) -> None:
-    """Each chooses by its own figure, but in turn any may be next; one we do not know falls back to the least usage."""
+    """Each chooses by its own figure; one we do not know falls back to the least usage."""
     seen = [
         report(B[0], {bundle_name(1): 0.1}, cpu=0.6),
         report(B[1], {bundle_name(2): 0.3}, cpu=0.2),

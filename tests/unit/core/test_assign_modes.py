@@ -201,7 +201,7 @@ def test_only_modular_brokers_choose_once_more(mode: str, chosen: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "placement", "chosen"), [("modular", "round_robin", ""), ("extensible", "least_resource_usage", B[2])]
+    ("mode", "placement", "chosen"), [("modular", "round_robin", B[0]), ("extensible", "least_resource_usage", B[2])]
 )
 def test_the_placement_of_extensible_brokers_is_not_configurable(mode: str, placement: str, chosen: str) -> None:
     """They take LeastResourceUsageWithWeight whatever loadBalancerLoadPlacementStrategy says."""

@@ -48,8 +48,8 @@ class AssignmentStep:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """The answer: `chosen` is the preallocated broker, else what the placement takes from the last step's candidates,
-    or "": where `round_robin` may take any of several, else with the `code` that says why there is none. `candidates`
-    are those the placement chooses from."""
+    or "": where brokers place in turn and may take any of several, else with the `code` that says why there is none.
+    `candidates` are those the placement chooses from."""
 
     bundle: str
     steps: tuple[AssignmentStep, ...]
@@ -107,7 +107,8 @@ class _Run:
         self.extensible = self.snapshot.mode == "extensible"
         # `createBrokerSelectionStrategy` knows one class, whatever loadBalancerLoadPlacementStrategy says.
         self.placement = "least_resource_usage" if self.extensible else asked.placement
-        if self.namespace in asked.in_turn:
+        self.in_turn = self.namespace in asked.in_turn
+        if self.in_turn:
             self.placement = "round_robin"
         self.left: Bools = np.ones(len(self.ids), dtype=bool)
         self.policy: Bools = self.left
@@ -281,15 +282,17 @@ class _Run:
             self.left = self.left | self.policy
             self.steps.append(AssignmentStep(name="overload recheck", candidates=self.names(self.left), note=note))
             chosen = self._best()
-        many = self.placement == "round_robin" and np.count_nonzero(self.left) > 1
+        many = self.in_turn and np.count_nonzero(self.left) > 1
         return "" if many else self.ids[chosen], None
 
     def _best(self) -> int:
         """The first choice of the placement; the busiest where any may be next, as it decides on the overload recheck.
         What an unowned bundle will carry is not known and counts as nothing."""
         draft, rows = self.draft, np.flatnonzero(self.left)
-        if self.placement == "round_robin":
+        if self.in_turn:
             return int(rows[np.argmax(draft.score[rows])])
+        if self.placement == "round_robin":
+            return int(rows[int(np.searchsorted(rows, draft.turn)) % len(rows)])
         if self.placement == "avg":
             return int(rows[zlib.crc32(self.bundle.encode()) % len(rows)])
         if self.placement == "least_long_term_message_rate":
