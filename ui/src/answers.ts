@@ -38,7 +38,7 @@ export interface AssignmentView {
   bundle: string;
   /** brokers that were left to choose from */
   candidates: (string)[];
-  /** where it would be placed */
+  /** where it would be placed; null: any of the candidates (`round_robin`), or none (`code`) */
   chosen: string | null;
   /** why no broker is chosen */
   code: string | null;

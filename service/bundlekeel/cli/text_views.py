@@ -286,7 +286,7 @@ def assignments(rows: Sequence[AssignmentView], layout: TableLayout) -> Renderab
     parts: list[RenderableType] = []
     for row in rows:
         parts += [*([Text()] if parts else []), _head(row), _steps(row, layout)]
-        style = "green" if row.chosen else "red"
+        style = "red" if row.code else "green"
         end = Text(f"preallocated: {row.preallocated or 'no'}").append("   chosen: ")
         parts.append(end.append(row.sentence, style=style))
     codes = sorted({item.code for row in rows for step in row.steps for item in step.dropped})

@@ -36,12 +36,15 @@ def ask(
     placement: str = "least_resource_usage",
     policies: Policies | None = None,
     mode: str = "modular",
+    in_turn: frozenset[str] = frozenset(),
     **params: Any,
 ) -> Assignment:
     """One run of the pipeline of this load manager."""
     books = ledger or Ledger()
     draft = Draft(snapshot(reports, excluded=excluded, mode=mode), books, Parameters(**params))
-    question = AssignmentInput(draft=draft, ledger=books, policies=policies or Policies(), placement=placement)
+    question = AssignmentInput(
+        draft=draft, ledger=books, policies=policies or Policies(), placement=placement, in_turn=in_turn
+    )
     return assign(question, bundle, non_persistent=non_persistent)
 
 

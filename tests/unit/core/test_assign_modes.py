@@ -210,6 +210,35 @@ def test_the_placement_of_extensible_brokers_is_not_configurable(mode: str, plac
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("in_turn", "placement", "chosen"), [("t/new", "round_robin", ""), ("t/n", "least_resource_usage", B[2])]
+)
+def test_bundles_that_brokers_do_not_shed_are_placed_in_turn(
+    mode: str, in_turn: str, placement: str, chosen: str
+) -> None:
+    """Those of loadBalancerSheddingExcludedNamespaces: any candidate may be next, in both load managers."""
+    seen = brokers(b1={"cpu": 0.5}, b2={"cpu": 0.4}, b3={"cpu": 0.3})
+    made = ask(mode, seen, in_turn=frozenset({in_turn}))
+    assert (made.placement, made.chosen, made.candidates, made.code) == (placement, chosen, B, None)
+
+
+@pytest.mark.parametrize(("mode", "left"), [("modular", B), ("extensible", B[:2])])
+def test_in_turn_the_busiest_candidate_may_be_next(mode: str, left: tuple[str, ...]) -> None:
+    """It is overloaded: then modular brokers choose once more, among all candidates of the policies."""
+    seen = brokers(b1={"cpu": 0.9, "version": "4.2.5"}, b2={"version": "4.2.5"}, b3={"version": "4.2.4"})
+    made = ask(mode, seen, policies=Policies(prefer_later_versions=True), in_turn=frozenset({"t/new"}))
+    assert (made.chosen, made.candidates) == ("", left)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_in_turn_the_only_candidate_is_next(mode: str) -> None:
+    """Then there is no turn to know."""
+    policies = Policies(isolation=(replace(GOLD, primary=("b2",), min_limit=1),))
+    made = ask(mode, brokers(), policies=policies, in_turn=frozenset({"t/new"}))
+    assert (made.placement, made.chosen) == ("round_robin", B[1])
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_what_cannot_be_read_chooses_nobody(mode: str) -> None:
     """In either pipeline, whatever step meets it."""
     made = ask(mode, brokers(), policies=Policies(unreadable=frozenset({"t/new"})))

@@ -19,6 +19,7 @@ from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
 from bundlekeel.core.channel.findings import FindingCode
+from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.model.errors import NotificationError
 from bundlekeel.daemon.records.notifications import (
     BACKOFF,
@@ -109,6 +110,13 @@ def cycle(**changes: Any) -> dict[str, Any]:
 def test_what_is_told_of_a_record(record: dict[str, Any], told: list[tuple[str, str, str]]) -> None:
     """Work, stops, findings and adoptions; never each move, never a follower's cycle."""
     assert teller(notices(), record) == told
+
+
+def test_an_external_move_names_both_brokers() -> None:
+    """Of the record as the leader writes it."""
+    move = ExternalMove(bundle="t/ns/0x0_0x1", source="b1", target="b2", at_ms=1)
+    (notice,) = notices().of(move.record())
+    assert notice.details == {"bundle": "t/ns/0x0_0x1", "source": "b1", "destination": "b2"}
 
 
 def test_findings_are_told_once_by_the_leader() -> None:

@@ -48,7 +48,8 @@ class AssignmentStep:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """The answer: `chosen` is the preallocated broker, else what the placement takes from the last step's candidates,
-    or "" with the `code` that says why there is none. `candidates` are those the placement chose from."""
+    or "": where brokers place in turn and may take any of several, else with the `code` that says why there is none.
+    `candidates` are those the placement chooses from."""
 
     bundle: str
     steps: tuple[AssignmentStep, ...]
@@ -62,12 +63,14 @@ class Assignment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentInput:
     """What the pipeline looks at besides the bundle. `draft` holds the predicted load, `ledger` the preallocated
-    bundles: those that are on their way. `placement` is that of modular brokers; extensible ones have but one."""
+    bundles: those that are on their way. `placement` is that of modular brokers; extensible ones have but one.
+    `in_turn`: namespaces that brokers place in turn instead (loadBalancerSheddingExcludedNamespaces)."""
 
     draft: Draft
     ledger: Ledger = field(default_factory=Ledger)
     policies: Policies = field(default_factory=Policies)
     placement: str = "least_resource_usage"
+    in_turn: frozenset[str] = frozenset()
 
 
 def assign(asked: AssignmentInput, bundle: str, *, non_persistent: bool = False) -> Assignment:
@@ -104,6 +107,9 @@ class _Run:
         self.extensible = self.snapshot.mode == "extensible"
         # `createBrokerSelectionStrategy` knows one class, whatever loadBalancerLoadPlacementStrategy says.
         self.placement = "least_resource_usage" if self.extensible else asked.placement
+        self.in_turn = self.namespace in asked.in_turn
+        if self.in_turn:
+            self.placement = "round_robin"
         self.left: Bools = np.ones(len(self.ids), dtype=bool)
         self.policy: Bools = self.left
         self.steps: list[AssignmentStep] = []
@@ -276,11 +282,15 @@ class _Run:
             self.left = self.left | self.policy
             self.steps.append(AssignmentStep(name="overload recheck", candidates=self.names(self.left), note=note))
             chosen = self._best()
-        return self.ids[chosen], None
+        many = self.in_turn and np.count_nonzero(self.left) > 1
+        return "" if many else self.ids[chosen], None
 
     def _best(self) -> int:
-        """The first choice of the placement. What an unowned bundle will carry is not known and counts as nothing."""
+        """The first choice of the placement; the busiest where any may be next, as it decides on the overload recheck.
+        What an unowned bundle will carry is not known and counts as nothing."""
         draft, rows = self.draft, np.flatnonzero(self.left)
+        if self.in_turn:
+            return int(rows[np.argmax(draft.score[rows])])
         if self.placement == "round_robin":
             return int(rows[int(np.searchsorted(rows, draft.turn)) % len(rows)])
         if self.placement == "avg":

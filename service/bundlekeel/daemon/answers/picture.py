@@ -432,7 +432,9 @@ class AssignmentView(Answer):
     owner: Annotated[str | None, Doc("the broker that owns it now")]
     state: Annotated[Ownership, Doc("whether a broker owns it now")]
     preallocated: Annotated[str | None, Doc("the broker it is on its way to")]
-    chosen: Annotated[str | None, Doc("where it would be placed")]
+    chosen: Annotated[
+        str | None, Doc("where it would be placed; null: any of the candidates (`round_robin`), or none (`code`)")
+    ]
     placement: Annotated[str, Doc("the placement, which decides")]
     candidates: Annotated[list[str], Doc("brokers that were left to choose from")]
     code: Annotated[str | None, Doc("why no broker is chosen")]

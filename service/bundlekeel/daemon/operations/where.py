@@ -32,6 +32,7 @@ from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.picture import AssignmentView, DroppedView, Place, StepView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.sources.policies import PolicyCache
+from bundlekeel.daemon.state.takeover_record import EXCLUDED, name_set
 from bundlekeel.ports import Metadata, Owner, Ownership
 
 # Of one topic, looked at for one answer; the count is whatever the metadata store says.
@@ -263,6 +264,7 @@ async def assignments(
         ledger=cycle_state.ledger,
         policies=await policies.read((*snapshot.bundles.namespaces, *(namespace_of(row.bundle) for row in rows))),
         placement=params.placement,
+        in_turn=name_set(cycle.config.adoptable().get(EXCLUDED, "")),
     )
     return [_answer(row, asked) for row in rows]
 
@@ -303,4 +305,4 @@ def _sentence(made: Assignment) -> str:
         return f"no broker: {EXPLANATIONS[made.code]}"
     if made.preallocated:
         return f"{made.chosen}, which it is on its way to already"
-    return f"{made.chosen}, by {made.placement} among {len(made.candidates)}"
+    return f"{made.chosen or 'any of the candidates'}, by {made.placement} among {len(made.candidates)}"

@@ -197,7 +197,9 @@ class NotificationTexts:
             return self._finding(record) if self._leads() else []
         if kind == "external_move":
             text = str(record.get("sentence", ""))
-            return [self._made("findings", "warning", "ExternalMove", text, record, ("bundle", "source", "target"))]
+            return [
+                self._made("findings", "warning", "ExternalMove", text, record, ("bundle", "source", "destination"))
+            ]
         if kind == "adoption":
             reason = str(record.get("code") or "ThresholdsAdopted")
             severity: Severity = "warning" if record.get("reverted") else "info"

@@ -188,6 +188,22 @@ async def test_assignments_follow_the_brokers_load_manager() -> None:
     ]
 
 
+@pytest.mark.parametrize("mode", ["modular", "extensible"])
+async def test_assignments_of_a_partial_takeover(mode: str) -> None:
+    """Brokers place the bundles of namespaces that they do not shed in turn: no broker can be named."""
+    cluster = FakeCluster()
+    cluster.source.mode = mode
+    cluster.metadata.bundle_boundaries |= {"t/new": QUARTERS, "t/other": QUARTERS}
+    for values in cluster.model.static.values():
+        values["loadBalancerSheddingExcludedNamespaces"] = "[t/new, x/y]"
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
+    await sidecar.cycle.turn()
+    ours, other = await asked(sidecar, "t/new/0x00000000_0x40000000", "t/other/0x00000000_0x40000000")
+    assert (ours.placement, ours.chosen, ours.code, ours.candidates) == ("round_robin", None, None, list(BROKERS))
+    assert ours.sentence == "any of the candidates, by round_robin among 3"
+    assert (other.placement, other.chosen in BROKERS) == ("least_resource_usage", True)
+
+
 async def test_assignments_of_a_group_nobody_has_loaded() -> None:
     """The group of the asked namespace counts, though no report names it."""
     cluster = FakeCluster()
