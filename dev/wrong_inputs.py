@@ -44,6 +44,7 @@ SETTINGS: Final = {
     "A strategy, misspelt": f"{_STORE}strategy: deviaton\n",
     "A duration with an unknown unit": f"{_STORE}cycle: {{interval: 5 minutes}}\n",
     "A number out of its range": f"{_STORE}parameters: {{max_unload_ratio: 3}}\n",
+    "A ratio where percent are meant: a warning": f"{_STORE}parameters: {{overloaded_threshold_percent: 0.85}}\n",
     "A parameter twice, by two of its names": (
         f"{_STORE}parameters:\n  threshold_percent: 10\n  loadBalancerBrokerThresholdShedderPercentage: 12\n"
     ),
