@@ -87,6 +87,7 @@ COMMANDS: Final = {
     "No sidecar is running": (("pause", "--reason", "upgrade", "--socket", "nowhere.sock"), ""),
     "A folder of history that does not exist": (("history", "check", "--history", "nowhere"), ""),
     "An unknown command": (("statsu",), ""),
+    "An unknown option": (("transfer", "--force"), ""),
     "A text where a number belongs": (("journal", "--limit", "many"), ""),
     "An impossible address": (("status", "--url", "http://127.0.0.1:99999"), ""),
     "Options that contradict each other": (("plan", "--ignore-hit-counts", "--keep-hit-counts"), ""),
