@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
-from bundlekeel.settings.parameters import TOP_LEVEL
-from bundlekeel.settings.schema import OR_DURATION, PATTERN, parameter_allowed, rows
+from bundlekeel.settings.parameters import OR_DURATION, TOP_LEVEL
+from bundlekeel.settings.schema import PATTERN, parameter_allowed, rows
 from dev.gotools import HELM, ensure
 from dev.markdown import table
 

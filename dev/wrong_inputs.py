@@ -43,7 +43,9 @@ SETTINGS: Final = {
     "An unknown strategy": f"{_STORE}strategy: averages\n",
     "A strategy, misspelt": f"{_STORE}strategy: deviaton\n",
     "A duration with an unknown unit": f"{_STORE}cycle: {{interval: 5 minutes}}\n",
+    "The same for a parameter": f"{_STORE}parameters: {{cool_down_seconds: 30mm}}\n",
     "A number out of its range": f"{_STORE}parameters: {{max_unload_ratio: 3}}\n",
+    "A ratio where percent are meant: a warning": f"{_STORE}parameters: {{overloaded_threshold_percent: 0.85}}\n",
     "A parameter twice, by two of its names": (
         f"{_STORE}parameters:\n  threshold_percent: 10\n  loadBalancerBrokerThresholdShedderPercentage: 12\n"
     ),
@@ -57,6 +59,7 @@ SETTINGS: Final = {
     "An address where a host belongs": f"{_STORE}api: {{allowed_hosts: ['http://keel.example.com']}}\n",
     "A number where a text belongs": "cluster: 12\nmetadata_store: zk:127.0.0.1:2181/pulsar\n",
     "A store without its scheme's form": "metadata_store: zookeeper://somewhere\n",
+    "A blank in the addresses of a store": "metadata_store: zk:zk-1:2181, zk-2:2181\n",
     "A port that is not a number": f"{_STORE}api: {{port: eighty}}\n",
     "A port that does not exist": "cluster: pulsar-1\nmetadata_store: zk:127.0.0.1:21811111/pulsar\n",
     "No address to listen on": f"{_STORE}api: {{host: ''}}\n",
@@ -69,6 +72,9 @@ SETTINGS: Final = {
     "Prometheus as the source, and no address of it": f"{_STORE}counters: {{source: prometheus}}\n",
     "A token file that does not exist": f"{_STORE}admin: {{token_file: /nowhere/token}}\n",
     "Two mistakes at once": f"{_STORE}mode: acts\ncycle: {{interval: soon}}\n",
+    "A star without quotes": f"{_STORE}capacity:\n  *: {{nic_gbps: 10}}\n",
+    "A colon without a blank": f"mode:act\n{_STORE}",
+    "A tab": f"{_STORE}cycle:\n\tinterval: 5s\n",
     "Text that is not YAML": "metadata_store: [zk\n",
 }
 # What is wrong -> the arguments and what is on standard input.
@@ -81,6 +87,7 @@ COMMANDS: Final = {
     "No sidecar is running": (("pause", "--reason", "upgrade", "--socket", "nowhere.sock"), ""),
     "A folder of history that does not exist": (("history", "check", "--history", "nowhere"), ""),
     "An unknown command": (("statsu",), ""),
+    "An unknown option": (("transfer", "--force"), ""),
     "A text where a number belongs": (("journal", "--limit", "many"), ""),
     "An impossible address": (("status", "--url", "http://127.0.0.1:99999"), ""),
     "Options that contradict each other": (("plan", "--ignore-hit-counts", "--keep-hit-counts"), ""),

@@ -102,6 +102,14 @@ class _Flags:
                 # The last one counts where an option is given twice.
                 error.message = "".join(f"{value!r}: " for value in values[-1:]) + f"expected {wanted}"
             raise
+        except Exception as error:
+            # An unknown option: the parser finds others alike by their two dashes.
+            if near := getattr(error, "possibilities", None):
+                from bundlekeel.core.model.text_format import suggest  # noqa: PLC0415 - it imports numpy
+
+                named = error.option_name.lstrip("-")  # type: ignore[attr-defined]
+                error.possibilities = [name for name in near if suggest(named, [name.lstrip("-")])]  # type: ignore[attr-defined]
+            raise
         return parsed
 
     def get_params(self, ctx: Any) -> list[Any]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bundlekeel.core.guard.scope import is_glob
-from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS
+from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS, defaults
 from bundlekeel.core.model.uris import LOOPBACK, folder_named
 from bundlekeel.settings.load import LoadedSettings, spelled
-from bundlekeel.settings.model import Settings
+from bundlekeel.settings.model import FAILSAFE_AFTER, FAILSAFE_CYCLES, Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
 from bundlekeel.settings.schema import by_key, parameter_allowed, plain, pulsar_keys, rows
 from bundlekeel.settings.types import format_duration
@@ -133,7 +133,10 @@ _AVG = "avg"
 
 def warnings_of(settings: Settings) -> list[str]:
     """Settings that are valid but probably not meant, one sentence each: reported by `config check`, never refused."""
-    rules = (_of_cluster, _of_strategy, _without_effect, _contradictions, _of_brokers, _of_windows, _of_security)
+    rules = (
+        *(_of_cluster, _of_strategy, _without_effect, _of_percent, _contradictions, _beside_others),
+        *(_of_brokers, _of_windows, _of_security),
+    )
     return [text for rule in rules for text in rule(settings)]
 
 
@@ -225,9 +228,49 @@ def _of_strategy(settings: Settings) -> list[str]:
         low, high = given.avg_low_threshold_percent, f"{given.avg_high_threshold_percent:g}"
         what = f"above avg_high_threshold_percent ({high}), which then has no effect"
         return [_warning("parameters.avg_low_threshold_percent", low, what, f"at most {high}")]
+    if compat == "none" and given.avg_hit_count_low < given.avg_hit_count_high:
+        what = f"below avg_hit_count_high ({given.avg_hit_count_high}), which then has no effect"
+        better = f"at least {given.avg_hit_count_high}"
+        return [_warning("parameters.avg_hit_count_low", given.avg_hit_count_low, what, better)]
     if settings.strategy == "deviation" and compat != "none":
         return [_warning("compat", compat, "Pulsar ships no class for strategy deviation: it changes nothing", "none")]
     return []
+
+
+def _of_percent(settings: Settings) -> list[str]:
+    """A ratio where percent are meant. A small default, as of `avg_low_floor_percent`, leaves room for less."""
+    usual: Json = defaults()
+    return [
+        _warning(
+            f"parameters.{name}", value, f"is in {unit}, so less than 1 %: {BY_NAME[name].why}", f"{value * 100:g}"
+        )
+        for name, value in settings.parameters.items()
+        if (unit := BY_NAME[name].unit).startswith("percent") and 0 < value < min(1, usual[name] / 10)
+    ]
+
+
+def _beside_others(settings: Settings) -> list[str]:
+    """Values that are refused elsewhere, or have no effect, because of another."""
+    found, interval, source = [], settings.cycle.interval, settings.counters.source
+    if FAILSAFE_CYCLES * interval > FAILSAFE_AFTER:
+        after, longest = format_duration(FAILSAFE_AFTER), format_duration(FAILSAFE_AFTER / FAILSAFE_CYCLES)
+        what = (
+            f"{FAILSAFE_CYCLES} cycles take longer than {after}, so the failsafe refuses its default, `--after {after}`"
+        )
+        found.append(
+            _warning("cycle.interval", format_duration(interval), what, f"at most {longest}, or a longer --after")
+        )
+    if settings.prometheus.url is not None and source != "prometheus":
+        what = f"has no effect while counters.source is {source}"
+        found.append(_warning("prometheus.url", settings.prometheus.url, what, "counters.source: prometheus"))
+    if settings.strategy in settings.shadow.strategies:
+        what = f"{settings.strategy} is the strategy in force, and would be compared with itself"
+        found.append(_warning("shadow.strategies", None, what, "other strategies"))
+    uri = settings.history.uri
+    if uri is not None and folder_named(uri) and Path(folder_named(uri)) == settings.history.wal:
+        what = "the same folder as history.wal, which each sidecar needs for itself"
+        found.append(_warning("history.uri", uri, what, "a folder for all sidecars"))
+    return found
 
 
 def _contradictions(settings: Settings) -> list[str]:
@@ -269,8 +312,11 @@ def _of_brokers(settings: Settings) -> list[str]:
 
 def _of_windows(settings: Settings) -> list[str]:
     """Times at which nothing is relieved. With windows of `nothing` alone, everything is allowed outside of them."""
-    opening = [window for window in settings.windows if window.allow != "nothing"]
-    if not opening or any(window.cron.split() == ["*"] * 5 for window in opening):
+    always = {window.allow for window in settings.windows if window.cron.split() == ["*"] * 5}
+    if "nothing" in always:
+        what = "one of allow: nothing is always open, so nothing moves by itself"
+        return [_warning("windows", None, what, "mode recommend, or a window that ends")]
+    if always or all(window.allow == "nothing" for window in settings.windows):
         return []
     what = "outside of them nothing relieves an overloaded broker, once the shedding is taken over"
     return [_warning("windows", None, what, 'add {cron: "* * * * *", minutes: 1, allow: overload}')]

@@ -30,6 +30,14 @@ _VALUE_LIMIT = 80
 _SECTION: Final = "this is a section: give its keys"
 _KINDS: Final = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false"}
 _AT_THE_TOP: Final = "; it belongs at the top"
+# The usual slips, by a part of what the parser says of them.
+_SLIPS: Final = {
+    "alias": ' (put * in quotes: "*")',
+    r"'\t'": " (write blanks in place of the tab)",
+    "expected ':'": " (a blank belongs after each colon, also in the line before)",
+    "mapping values": " (here or in the line before: a blank belongs after each colon, the keys of a section are "
+    "indented alike, and a value with a colon needs quotes)",
+}
 _YAML_WORDS = "; YAML reads off, no, on and yes without quotes as false and true"
 
 
@@ -189,7 +197,8 @@ def read_mapping(text: str, *, origin: str) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise _refuse(f"{place}{error.problem or error.context}", origin) from None
+        remedies = [text for part, text in _SLIPS.items() if part in f"{error.context} {error.problem}"]
+        raise _refuse(f"{place}{error.problem or error.context}{''.join(remedies)}", origin) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise _refuse(f"not YAML: {error}", origin) from None
     if value is None:

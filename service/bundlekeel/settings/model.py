@@ -51,6 +51,10 @@ from bundlekeel.settings.types import (
 
 # Heartbeats that fit into a session: one may be late and one may be lost before leadership is.
 HEARTBEATS_PER_SESSION = 3
+# After this time without a completed cycle the failsafe acts, unless it is told another one.
+FAILSAFE_AFTER = 600.0
+# Cycles that must fit into it: a leader that is a little slow is not dead.
+FAILSAFE_CYCLES = 3
 
 
 class StoreSettings(StoreSecuritySettings):
@@ -125,7 +129,10 @@ class CycleSettings(Section):
     """When a cycle runs."""
 
     interval: Duration = Field(
-        default=10.0, ge=0.1, description="a cycle also runs when fresh reports arrive; each ends in one sentence"
+        default=10.0,
+        ge=0.1,
+        description="a cycle also runs when fresh reports arrive; each ends in one sentence. `--after` of the "
+        "failsafe (10m) must be at least three times as long",
     )
 
 

@@ -58,6 +58,8 @@ _NAMES: Final[Mapping[str, tuple[str, bool, str]]] = {
 # No key of ours has a capital letter.
 _BROKERS_SPELLING = re.compile(r"[a-z]+[A-Z]\w*")
 
+OR_DURATION: Final = ", or a duration like 30m"
+
 # These have a place of their own at the top of the settings; `parameters` accepts them as well.
 TOP_LEVEL = ("strategy", "placement", "compat")
 
@@ -109,7 +111,8 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], lis
                 found[spec.name] = GivenParameter(key, ours)
         except ConfigError as error:
             text = str(error) if error.field.startswith("parameters.") else "not allowed"
-            problems.append(ConfigError(text, field=f"parameters.{key}", value=value, allowed=error.allowed))
+            more = OR_DURATION if error.allowed and key in BY_NAME and takes_durations(BY_NAME[key]) else ""
+            problems.append(ConfigError(text, field=f"parameters.{key}", value=value, allowed=error.allowed + more))
     return found, problems
 
 

@@ -75,7 +75,11 @@ class QuotaSettings(Section):
         default=0.10, ge=0.06, le=1, description="how far above its demand a topic may grow before it is limited"
     )
     overcommit: float = Field(
-        default=0.1, ge=0, le=0.1, description="part of `room` that does not count; sums may exceed limits by it"
+        default=0.1,
+        ge=0,
+        le=0.1,
+        description="how much of `room` is added to the limit instead of taken from it; the sum of shares may exceed "
+        "the limit by as much",
     )
     floor: float = Field(
         default=0.05, ge=0, le=0.5, description="part of the limit that idle topics together get in addition, to start"

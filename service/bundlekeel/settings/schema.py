@@ -15,13 +15,12 @@ from pydantic.fields import FieldInfo
 from bundlekeel.core.model.parameter_table import ParameterSpec
 from bundlekeel.core.model.parameters import PARAMETERS, choices, defaults, number_words
 from bundlekeel.settings.model import CapacitySettings, Settings
-from bundlekeel.settings.parameters import takes_durations
+from bundlekeel.settings.parameters import OR_DURATION, takes_durations
 from bundlekeel.settings.types import DURATION_WORDS, AllowedWords, format_duration
 
 HIDDEN: Final = "**********"
 # Stands for the pattern in the keys of `capacity.<pattern>.cores`.
 PATTERN: Final = "<pattern>"
-OR_DURATION: Final = ", or a duration like 30m"
 _MAPPINGS: Final = ("parameters", "capacity")
 SECRET_WORDS: Final = ("token", "secret", "password", "passwd", "credential")
 

@@ -94,7 +94,9 @@ def _store_address(value: str) -> str:
     if "@" in value:
         raise InvalidSetting("holds credentials; give store.sasl_username and store.sasl_password", hidden=True)
     if _STORE.fullmatch(value) is None or not (value.startswith("zk:") or ":" in value):
-        raise InvalidSetting("not an address of a metadata store")
+        ends = "; it ends with a slash" if value.endswith("/") else ""
+        cause = "; it contains a blank" if re.search(r"\s", value) else ends
+        raise InvalidSetting(f"not an address of a metadata store{cause}")
     check_ports(value.partition("/")[0])
     return value if value.startswith("zk:") else f"zk:{value}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
@@ -31,3 +33,17 @@ def test_a_broker_or_namespace_that_is_not_there_is_no_empty_channel(sidecar: Si
     assert "no namespace" not in sidecar.run("channel", "--namespace", "shop/orders").stderr
     assert "shop/nowhere does not exist" in sidecar.run("channel", "--namespace", "shop/nowhere").stderr
     assert "--state = 'foo': must be" in sidecar.run("channel", "--state", "foo").stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (("transfer", "--force"), ""),
+        (("pin", "--until", "1h"), ""),
+        (("pause", "--resaon", "x"), " (Possible options: --reason)"),
+    ],
+)
+def test_an_unknown_option_suggests_what_is_near(sidecar: Sidecar, given: tuple[str, ...], hint: str) -> None:
+    """The two dashes alone are no likeness."""
+    told = " ".join(sidecar.run(*given, to="none").stderr.replace("│", " ").split())
+    assert f"No such option: {given[1]}{hint} ╰" in told

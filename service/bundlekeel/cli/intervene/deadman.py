@@ -21,9 +21,9 @@ from bundlekeel.core.model.errors import BundlekeelError
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.operations.failsafe import CONFIRM_SECONDS
 from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.model import FAILSAFE_AFTER, FAILSAFE_CYCLES
+from bundlekeel.settings.types import format_duration
 
-# A leader that is a little slow is not dead.
-CYCLES = 3
 GOOD = ("alive", "not_taken_over")
 
 
@@ -36,7 +36,7 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         after: Annotated[
             str,
             typer.Option("--after", metavar="DURATION", help="Restore when no cycle was completed for this long."),
-        ] = "10m",
+        ] = format_duration(FAILSAFE_AFTER),
         confirm: Annotated[
             str,
             typer.Option("--confirm", metavar="DURATION", help="Watch so long before restoring: clocks may be wrong."),
@@ -72,9 +72,9 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
 
 
 def _limit(settings: LoadedSettings, after: str) -> float:
-    limit, least = seconds_of("--after", after), CYCLES * settings.settings.cycle.interval
+    limit, least = seconds_of("--after", after), FAILSAFE_CYCLES * settings.settings.cycle.interval
     if limit < least:
-        raise CliError(f"--after {after}: shorter than {CYCLES} cycles ({least:g} s)", USAGE)
+        raise CliError(f"--after {after}: shorter than {FAILSAFE_CYCLES} cycles ({least:g} s)", USAGE)
     return limit
 
 

@@ -1,0 +1,115 @@
+"""Settings that are valid and hardly meant: one sentence each, with what would be better."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bundlekeel.settings.describe import warnings_of
+from bundlekeel.settings.load import load_settings
+
+OF_POINTS = "is in percent points, so less than 1 %"
+
+
+def warned(given: dict[str, Any]) -> list[str]:
+    """What is said of these settings of an otherwise good file."""
+    return warnings_of(load_settings(None, {"cluster": "c", **given}, environ={}).settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        (
+            "overloaded_threshold_percent",
+            0.85,
+            "= 0.85: is in percent, so less than 1 %: above this a broker takes no bundle (better: 85)",
+        ),
+        ("loadBalancerBrokerOverloadedThresholdPercentage", 0.07, " = 0.07: is in percent,"),
+        ("threshold_percent", 0.1, f"= 0.1: {OF_POINTS}: a broker this far above the average sheds (better: 10)"),
+        ("avg_low_threshold_percent", 0.15, f"= 0.15: {OF_POINTS}"),
+        ("avg_low_floor_percent", 0.02, f"= 0.02: {OF_POINTS}"),
+        ("overloaded_threshold_percent", 1, ""),
+        ("overloaded_threshold_percent", 0, ""),
+        ("avg_low_floor_percent", 0.5, ""),
+        ("history_weight", 0.85, ""),
+    ],
+)
+def test_a_ratio_where_percent_are_meant(name: str, value: float, said: str) -> None:
+    """It is in range, and stops every move or makes a strategy far too eager. A low floor can be meant."""
+    told = warned({"parameters": {name: value}})
+    assert len(told) == bool(said) and said in "".join(told)
+
+
+def test_a_cycle_that_the_failsafe_as_shipped_refuses() -> None:
+    """Three cycles must fit into the `--after` of the units."""
+    unit = Path(__file__).parents[3] / "deploy/systemd/bundlekeel-deadman.service"
+    after = re.search(r"deadman --after (\d+)m ", unit.read_text())
+    assert after is not None
+    longest = int(after[1]) * 60 / 3
+    assert warned({"cycle.interval": longest}) == []
+    assert warned({"cycle.interval": longest + 1}) == [
+        "cycle.interval = '201s': 3 cycles take longer than 10m, so the failsafe refuses its default, `--after 10m` "
+        "(better: at most 200s, or a longer --after)"
+    ]
+
+
+@pytest.mark.parametrize("more", [[], [{"cron": "0 9 * * 1-5", "minutes": 480}]])
+def test_a_freeze_without_an_end(more: list[dict[str, Any]]) -> None:
+    """It wins over all other windows; there is nothing to say of those."""
+    assert warned({"windows": [*more, {"cron": "*  * * * *", "minutes": 1, "allow": "nothing"}]}) == [
+        "windows: one of allow: nothing is always open, so nothing moves by itself "
+        "(better: mode recommend, or a window that ends)"
+    ]
+
+
+@pytest.mark.parametrize("source", ["brokers", "off", "prometheus"])
+def test_a_prometheus_that_nobody_asks(source: str) -> None:
+    """Its address alone does not make it the source."""
+    told = warned({"counters.source": source, "prometheus.url": "http://p:9090"})
+    said = (
+        "prometheus.url = 'http://p:9090': has no effect while counters.source is "
+        f"{source} (better: counters.source: prometheus)"
+    )
+    assert told == ([] if source == "prometheus" else [said])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "compat", "said"),
+    [
+        (
+            1,
+            5,
+            "none",
+            [
+                "parameters.avg_hit_count_low = 1: below avg_hit_count_high (5), which then has no effect "
+                "(better: at least 5)"
+            ],
+        ),
+        (5, 5, "none", []),
+        (1, 5, "4.2", []),
+    ],
+)
+def test_hit_counts_of_which_one_is_useless(low: int, high: int, compat: str, said: list[str]) -> None:
+    """Every hit of a large difference is one of any difference, too."""
+    counts = {"avg_hit_count_low": low, "avg_hit_count_high": high}
+    assert warned({"compat": compat, "strategy": "avg", "placement": "avg", "parameters": counts}) == said
+
+
+@pytest.mark.parametrize(("strategies", "said"), [(["avg", "threshold"], 1), (["threshold"], 0)])
+def test_a_shadow_of_the_strategy_in_force(strategies: list[str], said: int) -> None:
+    """It is compared with itself."""
+    assert warned({"strategy": "avg", "shadow.strategies": strategies}) == said * [
+        "shadow.strategies: avg is the strategy in force, and would be compared with itself (better: other strategies)"
+    ]
+
+
+@pytest.mark.parametrize(("uri", "wal", "said"), [("h", "./h/", 1), ("file:///h", "/h", 1), ("h", "w", 0)])
+def test_history_in_the_folder_of_what_is_not_published(uri: str, wal: str, said: int) -> None:
+    """The one is of all sidecars, the other of one of them, which locks it."""
+    assert warned({"history": {"uri": uri, "wal": wal}}) == said * [
+        f"history.uri = '{uri}': the same folder as history.wal, which each sidecar needs for itself "
+        "(better: a folder for all sidecars)"
+    ]
