@@ -89,6 +89,20 @@ def test_a_time_without_a_zone_is_local(folder: Path, monkeypatch: pytest.Monkey
     time.tzset()
 
 
+@pytest.mark.parametrize("word", ["1m", "today", "yesterday", "2023-11-14 22:00:25 UTC"])
+def test_a_time_is_named_as_with_since(folder: Path, word: str) -> None:
+    """So long ago, a day, a time as tables show it: to `history show`, `history export` and `replay` alike."""
+    for number, days in enumerate((3, 1)):
+        at_ms = int(1000 * (time.time() - 86_400 * days))
+        late = records_of(sequence(1, 14, start_ms=at_ms), epoch=3 + number, first=9 + number)
+        ParquetStore(folder).publish(3 + number, 1, late)
+    wanted = {"1m": 10, "today": 10, "yesterday": 9}.get(word, 3)
+    assert answer(folder, "history", "show", word)["cycle"] == wanted
+    exported = run("history", "export", word, "--history", str(folder))
+    assert json.loads(exported.stdout)["summary"]["cycle"] == wanted
+    assert answer(folder, "replay", word)["same"] == 1
+
+
 def test_an_empty_history_is_said_once(tmp_path: Path) -> None:
     """Not that a cycle is missing in it, and no table of nothing. It names the place, which may be the wrong one."""
     shown = run("history", "show", "1", "--history", str(tmp_path))
@@ -108,7 +122,7 @@ def test_an_empty_history_is_said_once(tmp_path: Path) -> None:
         ("7:1", 1, "7:1 is not in the history"),
         ("2020-01-01", 1, "2020-01-01 is not in the history"),
         ("0001-01-01", 2, "is neither a cycle (812)"),
-        ("yesterday", 2, "is neither a cycle (812)"),
+        ("yesterdays", 2, "is neither a cycle (812)"),
         ("9" * 5000, 2, "is neither a cycle (812)"),
         ("\u0663", 2, "is neither a cycle (812)"),
     ],
