@@ -134,9 +134,10 @@ class HistoryCommands:
     ) -> None:
         """Plan recorded cycles again. Exit code 1 when a plan is not the recorded one."""
         wanted = None if cycle == "all" else _wanted(cycle)
-        answer = reading.replayed(self._store(config, uri), wanted)
+        store = self._store(config, uri)
+        answer = reading.replayed(store, wanted)
         if not answer["cycles"] and not answer["unreadable"]:
-            raise HistoryError("there is no history yet")
+            raise HistoryError(reading.nothing(store.place))
         tell(answer, _replayed, output)
         if not answer["ok"]:
             raise typer.Exit(BAD_NEWS)
