@@ -74,10 +74,10 @@ def test_published_and_compacted_history_replays(seed: int, cuts: list[int]) -> 
         store = ParquetStore(Path(folder))
         for seq, (start, end) in enumerate(pairwise(edges), 1):
             store.publish(3, seq, records[start:end])
-        before = replayed(store, "all")
+        before = replayed(store)
         tidy_store(store, START_MS + 3 * HOUR_MS, None)
         assert len(in_force(store.files())) == len(store.files()) == 2
-        after = replayed(store, "all")
+        after = replayed(store)
         assert check(store)["ok"]
     assert before == after
     assert (before["ok"], before["same"], before["cycles"]) == (True, 12, 12)

@@ -197,9 +197,10 @@ class FakeWishes:
         if verb == "split":
             return replace(answer, children=_children(bundle))
         made = move("by hand", bundle, _known(to) if to else _others(source)[-1])
+        why = f"; refused: {EXPLANATIONS[self.refused]}" if self.refused else ""
         return replace(
             answer,
-            sentence=f"{bundle} moves with its 3 known topics",
+            sentence=f"{bundle} moves with its 3 known topics{why}",
             target=made.target,
             move=None if self.refused else made,
             candidates=[

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 from bundlekeel import __version__
 from bundlekeel.cli.examples import examples_of
@@ -135,7 +136,14 @@ class _Command(_Flags, TyperCommand):
 
 
 class _Group(_Flags, TyperGroup):
-    pass
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A command that is not there is told the nearest ones, or all."""
+        try:
+            return super().resolve_command(ctx, args)
+        except TyperException as error:
+            if error.message == f"No such command {args[0]!r}.":
+                error.message += f" Commands: {', '.join(self.list_commands(ctx))}."
+            raise
 
 
 def _plain(app: typer.Typer) -> None:

@@ -102,10 +102,11 @@ def findings(rows: Sequence[FindingView], layout: TableLayout) -> RenderableType
         return Text("nothing wrong", style="green")
     now = time.time()
     if layout.stacked:
-        made = table("finding", ">since", ">deadline", "detail, remedy", lines=True)
+        made = table("finding", "detail, remedy", lines=True)
         for row in rows:
-            name = Text(row.code, style="red").append(f"\n{row.bundle}", style="not red")
-            made.add_row(name, *_times(row, now), f"{row.detail}\n→ {row.remedy}")
+            since, deadline = _times(row, now)
+            below = f"\n{row.bundle}\nsince {since}\ndeadline {deadline}"
+            made.add_row(Text(row.code, style="red").append(below, style="not red"), f"{row.detail}\n→ {row.remedy}")
         return made
     made = table("finding", "bundle", ">since", ">deadline", "detail", "remedy")
     for row in rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,6 +18,7 @@ import typer
 import yaml
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -185,9 +187,33 @@ def none_of(what: str, remedy: str) -> Text:
     return Text(f"no {what}: {remedy}")
 
 
+class _Table(Table):
+    """A name that is too long for its column is broken after one of `/_.-` where it has one."""
+
+    def add_row(self, *cells: Any, **more: Any) -> None:
+        super().add_row(*(_Cell(Text(cell) if isinstance(cell, str) else cell) for cell in cells), **more)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    text: Text
+
+    def __rich_measure__(self, screen: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(screen, options, self.text)
+
+    def __rich_console__(self, screen: Console, options: ConsoleOptions) -> RenderResult:
+        cuts, plain, width = [], self.text.plain, options.max_width
+        for word in re.finditer(r"^ *\S+|\S+", plain, re.MULTILINE):
+            at = word.start()
+            while word.end() - at > width:
+                at += max((mark.end() for mark in re.finditer(r"[/_.-]", plain[at : at + width])), default=width)
+                cuts.append(at)
+        yield Text("\n").join(self.text.divide(cuts)) if cuts else self.text
+
+
 def table(*columns: str, title: str = "", caption: str = "", lines: bool = False) -> Table:
     """A plain table. A column that starts with `>` is right-aligned and never wrapped; `lines` sets tall rows apart."""
-    made = Table(
+    made = _Table(
         box=None,
         padding=(0, 1, 1 if lines else 0, 1),
         pad_edge=False,

@@ -143,8 +143,9 @@ def period(since: str | None, until: str | None) -> dict[str, int | None]:
     """The query of a span of time, in ms; None for what is not given. CliError when it is not a time, or the span ends
     before it begins."""
     now = dt.datetime.now().astimezone()
+    allowed = "a duration such as 24h or 90m (so long ago), today, yesterday, or a local time such as 2026-11-22T18:05"
     begin, end = (
-        None if text is None else int(_moment(option, text, now).timestamp() * 1000)
+        None if text is None else moment_ms(text, now, f"{option} {text!r}: expected {allowed}")
         for option, text in (("--since", since), ("--until", until))
     )
     if begin is not None and begin > now.timestamp() * 1000:
@@ -161,20 +162,24 @@ def records_of(span: Mapping[str, int | None]) -> int:
     return 10_000 if any(span.values()) else 20
 
 
-def _moment(option: str, text: str, now: dt.datetime) -> dt.datetime:
-    given = text.strip().lower()
+def moment_ms(text: str, now: dt.datetime, wrong: str) -> int:
+    """A time as people write it: so long ago, a day, or a time, local unless it names a zone. CliError: `wrong`."""
+    return int(_moment(text.strip(), now, wrong).timestamp() * 1000)
+
+
+def _moment(text: str, now: dt.datetime, wrong: str) -> dt.datetime:
+    given = text.lower()
     if given in ("today", "yesterday"):
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         return midnight - dt.timedelta(days=1 if given == "yesterday" else 0)
     with suppress(ValueError, OverflowError):
         return now - dt.timedelta(seconds=parse_duration(given))
     with suppress(ValueError, OverflowError):
-        return _printed(text.strip(), now)
+        return _printed(text, now)
     try:
-        return dt.datetime.fromisoformat(text.strip()).astimezone()
+        return dt.datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
-        allowed = "a duration such as 24h or 90m (so long ago), today, yesterday, or a local time"
-        raise CliError(f"{option} {text!r}: expected {allowed} such as 2026-11-22T18:05", USAGE) from None
+        raise CliError(wrong, USAGE) from None
 
 
 def _printed(text: str, now: dt.datetime) -> dt.datetime:

@@ -434,13 +434,13 @@ def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
     """A row a topic, partition or bundle; `unowned` is an answer, not a reason to assign it."""
     topics = any(row.topic for row in rows)
     if layout.stacked:
-        made = table("topic, bundle" if topics else "bundle", "hash", "state", "broker", lines=layout.wide)
+        # A name is of use in one piece: what the columns say stands below it.
+        texts = []
         for row in rows:
-            name = f"{row.topic}\n  {row.bundle}" if row.topic else row.bundle
-            urls = [row.service_url, row.web_url if layout.wide else ""]
-            place = "\n  ".join([row.broker or units.DASH, *filter(None, urls)])
-            made.add_row(name, row.hash or "", _place(row, "\n"), place)
-        return made
+            name = f"{row.topic}\n  {row.bundle}, hash {row.hash}" if row.topic else row.bundle
+            lines = [name, row.broker, row.service_url, row.web_url if layout.wide else ""]
+            texts.append(Text("\n  ").join([*map(Text, filter(None, lines)), _place(row, "\n  ")]))
+        return Group(*texts)
     first = ["topic", "hash"] if topics else []
     listener = next((f" ({row.listener})" for row in rows if row.listener), "")
     made = table(*first, "bundle", "state", "broker", f"service URL{listener}", *(["web URL"] if layout.wide else []))

@@ -98,7 +98,7 @@ def drawn(made: object, width: int = 300) -> str:
 @pytest.mark.parametrize("width", [80, 120, 200])
 @pytest.mark.parametrize("wide", [False, True])
 def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
-    """No line is longer than the terminal, and nothing is cut off."""
+    """No line is longer than the terminal, nothing is cut off, and the bundle of a finding stands in one piece."""
     service = sidecar.service
     answer = channel.ChannelListing(
         channel=service.channel(), findings=service.channel_findings(), bundles=service.channel_bundles()
@@ -106,6 +106,7 @@ def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
     text = drawn(channel.draw(answer, TableLayout(wide, width)), width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
+    assert all(row.bundle in text for row in answer.findings)
 
 
 def test_nothing_wrong_and_nothing_known() -> None:

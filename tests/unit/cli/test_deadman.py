@@ -75,20 +75,24 @@ def test_it_goes_on_where_it_is_told_so(tmp_path: Path) -> None:
     assert run(FakeWiring(), tmp_path, "deadman", "--every", "0s").exit_code == 2
 
 
-def test_sigterm_between_two_looks() -> None:
-    """It is how the program is stopped, and no failure."""
+@pytest.mark.parametrize("during", ["look", "rest"])
+def test_sigterm_ends_it_after_the_look(during: str) -> None:
+    """It is how the program is stopped, and no failure. A look may be writing."""
     code = (
-        "import signal, sys; from bundlekeel.cli.app import make_app\n"
+        "import signal, sys, time; from bundlekeel.cli.app import make_app\n"
         "from tests.support.fake_wiring import FakeWiring\n"
+        "class Slow(FakeWiring):\n"
+        "    def deadman(self, *args, **more):\n"
+        "        print('looks'); time.sleep(1); return super().deadman(*args, **more)\n"
         "signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))\n"
-        f"wiring = FakeWiring(); wiring.deaths = [{answer('alive')}]\n"
+        f"wiring = Slow(); wiring.deaths = [{answer('alive')}]\n"
         "make_app(lambda: wiring)(['deadman', '--every', '1h'])"
     )
     with subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "alive: because\n"
-        time.sleep(0.3)  # it rests
+        assert process.stdout is not None and process.stdout.readline() == "looks\n"
+        time.sleep(0.3 if during == "look" else 1.3)
         process.terminate()
-        assert process.wait(10) == 0
+        assert (process.wait(10), process.stdout.read()) == (0, "alive: because\n")
 
 
 def test_sigterm_ends_every_command() -> None:

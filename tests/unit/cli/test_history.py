@@ -89,11 +89,26 @@ def test_a_time_without_a_zone_is_local(folder: Path, monkeypatch: pytest.Monkey
     time.tzset()
 
 
+@pytest.mark.parametrize("word", ["1m", "today", "yesterday", "2023-11-14 22:00:25 UTC"])
+def test_a_time_is_named_as_with_since(folder: Path, word: str) -> None:
+    """So long ago, a day, a time as tables show it: to `history show`, `history export` and `replay` alike."""
+    for number, days in enumerate((3, 1)):
+        at_ms = int(1000 * (time.time() - 86_400 * days))
+        late = records_of(sequence(1, 14, start_ms=at_ms), epoch=3 + number, first=9 + number)
+        ParquetStore(folder).publish(3 + number, 1, late)
+    wanted = {"1m": 10, "today": 10, "yesterday": 9}.get(word, 3)
+    assert answer(folder, "history", "show", word)["cycle"] == wanted
+    exported = run("history", "export", word, "--history", str(folder))
+    assert json.loads(exported.stdout)["summary"]["cycle"] == wanted
+    assert answer(folder, "replay", word)["same"] == 1
+
+
 def test_an_empty_history_is_said_once(tmp_path: Path) -> None:
     """Not that a cycle is missing in it, and no table of nothing. It names the place, which may be the wrong one."""
     shown = run("history", "show", "1", "--history", str(tmp_path))
     listed = run("history", "ls", "--history", str(tmp_path))
-    for result in (shown, listed):
+    replayed = run("replay", "all", "--history", str(tmp_path))
+    for result in (shown, listed, replayed):
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr == (
             f"error: nothing is recorded in {tmp_path} yet; name another place with history.uri or --history\n"
@@ -108,7 +123,7 @@ def test_an_empty_history_is_said_once(tmp_path: Path) -> None:
         ("7:1", 1, "7:1 is not in the history"),
         ("2020-01-01", 1, "2020-01-01 is not in the history"),
         ("0001-01-01", 2, "is neither a cycle (812)"),
-        ("yesterday", 2, "is neither a cycle (812)"),
+        ("yesterdays", 2, "is neither a cycle (812)"),
         ("9" * 5000, 2, "is neither a cycle (812)"),
         ("\u0663", 2, "is neither a cycle (812)"),
     ],
@@ -240,7 +255,7 @@ def test_without_a_store_it_says_so(folder: Path, tmp_path: Path) -> None:
     result = run("history", "ls")
     assert (result.exit_code, "history.uri is not set" in result.stderr) == (2, True)
     empty = run("replay", "all", "--history", str(tmp_path))
-    assert (empty.exit_code, "there is no history yet" in empty.stderr) == (1, True)
+    assert (empty.exit_code, "nothing is recorded in" in empty.stderr) == (1, True)
     strange = run("history", "ls", "--history", "ftp://somewhere/else")
     assert (strange.exit_code, "cannot be opened" in strange.stderr) == (3, True)
     for wrong in ("s3:/bucket/keel", f"file:{folder}", ""):

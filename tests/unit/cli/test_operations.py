@@ -208,6 +208,7 @@ def test_what_a_code_means_is_told_once(sidecar: Sidecar) -> None:
     sidecar.service.requests.refused = Code.POLICY_FORBIDS
     text = " ".join(sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], *WHO).stdout.split())
     assert text.count(Code.POLICY_FORBIDS.explanation) == 1 and text.count("PolicyForbids") == 2
+    assert "known topics PolicyForbids: " in text
 
 
 def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from bundlekeel.cli.exit_codes import CliError
-from bundlekeel.cli.output import decoded
+from bundlekeel.cli.output import decoded, table
 from bundlekeel.daemon.answers.picture import BrokerView, EndedView, MemberView, TakeoverView
 from tests.support.fake_places import BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
 __all__ = ["served", "sidecar"]
+
+
+def test_a_name_that_is_too_long_for_its_column_is_broken_between_its_parts() -> None:
+    """After one of `/_.-`; a name without one anywhere. Words are kept whole."""
+    made, file = table("name", ">score", "note"), io.StringIO()
+    made.add_row("persistent://shop/orders/line-items", "1", "owned by broker-0.pulsar.example:8080 now")
+    made.add_row(Text("a" * 20), "2", "")
+    Console(width=40, file=file).print(made)
+    assert [line.rstrip() for line in file.getvalue().splitlines()] == [
+        "name             score  note",
+        "persistent://        1  owned by",
+        "shop/orders/            broker-0.pulsar.",
+        "line-items              example:8080 now",
+        "aaaaaaaaaaaaaaa      2",
+        "aaaaa",
+    ]
+
+
+def test_a_topic_stands_in_one_piece_at_80_columns(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bundle, state and addresses stand below it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = sidecar.run("where", "persistent://shop/orders/created", to="none").stdout.splitlines()
+    assert lines[0] == "persistent://shop/orders/created-partition-0"
+    assert lines[1:5] == [
+        f"  {BUNDLE}, hash 0x1a2b3c4d",
+        "  broker-0.pulsar:8080",
+        "  pulsar://broker-0.pulsar:6650",
+        "  owned",
+    ]
 
 
 def test_status_says_what_exactly_stops_the_leader(sidecar: Sidecar) -> None:

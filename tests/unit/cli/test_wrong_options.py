@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
+from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.errors import ConfigError, NotFound
+from tests.support.fake_wiring import FakeWiring
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
 __all__ = ["served", "sidecar"]
@@ -47,3 +50,18 @@ def test_an_unknown_option_suggests_what_is_near(sidecar: Sidecar, given: tuple[
     """The two dashes alone are no likeness."""
     told = " ".join(sidecar.run(*given, to="none").stderr.replace("│", " ").split())
     assert f"No such option: {given[1]}{hint} ╰" in told
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("token create", "No such command 'create'. Commands: new."),
+        ("history display", "No such command 'display'. Commands: ls, show, check, export."),
+        ("quota lst", "Did you mean 'ls', 'set'?"),
+        ("jurnal", "Did you mean 'journal'?"),
+    ],
+)
+def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: str, says: str) -> None:
+    """Of a group as of the program."""
+    told = CliRunner().invoke(make_app(FakeWiring), command.split(), env={"COLUMNS": "100"})
+    assert told.exit_code == 2 and says in told.stderr

@@ -79,7 +79,7 @@ class TestHistory:
         later = published(tmp_path, "east", epoch=2, hour=1)
         assert clusters_of(store, store.files()) == {"east": [later]}
         assert cluster_of(options(tmp_path), newest(options(tmp_path))) == "east"
-        found, again = check(store), replayed(store, "all")
+        found, again = check(store), replayed(store)
         assert found["ok"] and not found["mixed"]
         assert again["ok"] and again["cycles"] == 6
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -52,10 +53,10 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     ) -> None:
         """Restore what `takeover` found when no sidecar has completed a cycle for too long. Needs no running sidecar.
 
-        Looks once and ends, for a CronJob or a timer; with --every it runs until SIGTERM, and ends with 0. Exit codes:
-        0 alive, or nothing is taken over; 1 dead: `state` of -o json is `restored`, `incomplete` (not on every broker:
-        run it again) or, of a dry run, `dead`; 3 the store, its documents or the brokers could not be read, and nothing
-        was done.
+        Looks once and ends, for a CronJob or a timer; with --every it runs until SIGTERM. It ends with 0 then, after a
+        look that is under way. Exit codes: 0 alive, or nothing is taken over; 1 dead: `state` of -o json is `restored`,
+        `incomplete` (not on every broker: run it again) or, of a dry run, `dead`; 3 the store, its documents or the
+        brokers could not be read, and nothing was done.
         """
         settings = load_settings(config)
         limit, watch = _limit(settings, after), seconds_of("--confirm", confirm, least=0)
@@ -79,26 +80,29 @@ def _limit(settings: LoadedSettings, after: str) -> float:
 
 
 def _for_ever(look: Callable[[], Json], pause: float, output: Output) -> None:
-    """Look again and again. A read error is printed on stderr, and the next look tries again."""
+    """Look again and again. A read error is printed on stderr, and the next look tries again. SIGTERM is how the
+    program is stopped: exit code 0, as of a sidecar, after a look that is under way, as it may be writing."""
     said = ""
-    while True:
-        try:
-            answer = look()
-            if answer["state"] != said:
-                said = answer["state"]
-                tell(answer, story, output)
-        except BundlekeelError as error:
-            said = ""
-            typer.echo(f"error: {as_cli_error(error)}", err=True)
-        _rest(pause)
-
-
-def _rest(seconds: float) -> None:
-    """Sleep. SIGTERM meanwhile is how the program is stopped: exit code 0, as of a sidecar."""
+    asked: list[int] = []
     try:
-        time.sleep(seconds)
+        while True:
+            before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+            try:
+                answer = look()
+                if answer["state"] != said:
+                    said = answer["state"]
+                    tell(answer, story, output)
+            except BundlekeelError as error:
+                said = ""
+                typer.echo(f"error: {as_cli_error(error)}", err=True)
+            finally:
+                signal.signal(signal.SIGTERM, before)
+            if asked:
+                break
+            time.sleep(pause)
     except SystemExit:
-        raise typer.Exit(OK) from None
+        pass
+    raise typer.Exit(OK)
 
 
 def story(answer: Json, layout: TableLayout) -> RenderableType:

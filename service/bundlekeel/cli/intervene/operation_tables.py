@@ -62,7 +62,8 @@ def manual_move(
     answer: ManualMoveView, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
 ) -> RenderableType:
     """The bundle first, then the move or its children, what every other broker says, and what to do next."""
-    parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
+    # A refusal has a line of its own, with its code.
+    parts: list[RenderableType] = [Text(answer.sentence.partition("; refused: ")[0], style="bold")]
     if answer.move:
         parts.append(Text(answer.move.sentence))
     parts += map(_refusal, answer.refusals)

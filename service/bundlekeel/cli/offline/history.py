@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import re
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
@@ -16,7 +18,7 @@ from bundlekeel.cli import units
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, TableLayout, table, tell
 from bundlekeel.cli.run import ConfigOption
-from bundlekeel.cli.session import OutputOption, SinceOption, UntilOption, period
+from bundlekeel.cli.session import OutputOption, SinceOption, UntilOption, moment_ms, period
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError
@@ -33,10 +35,12 @@ StoreOption = Annotated[
 ]
 CycleArgument = Annotated[
     str,
-    typer.Argument(metavar="CYCLE", help="A cycle (812), epoch and cycle (3:812), or a local time (2026-11-21T18:05)."),
+    typer.Argument(
+        metavar="CYCLE",
+        help="A cycle (812), epoch and cycle (3:812), or a time: 24h (ago), yesterday, 2026-11-21T18:05 (local).",
+    ),
 ]
-
-
+_WRONG = "is neither a cycle (812), nor epoch and cycle (3:812), nor a time (24h, yesterday, 2026-11-21T18:05)"
 _BY_MOVES = f"recorded before schema {HASHES_DECISIONS}: compared by moves and splits, not by hash"
 
 
@@ -78,7 +82,7 @@ class HistoryCommands:
         output: OutputOption = Output.TABLE,
     ) -> None:
         """Show what one cycle saw, decided and did. For a time: the last cycle before it."""
-        answer = reading.summary(reading.find(self._store(config, uri), cycle))
+        answer = reading.summary(reading.find(self._store(config, uri), _wanted(cycle)))
         tell(answer, _cycle, output)
 
     @guarded
@@ -111,7 +115,7 @@ class HistoryCommands:
         config: ConfigOption = None,
     ) -> None:
         """Write all inputs of one cycle's plan as JSON: brokers, bundles, memory, ledger, guard, parameters."""
-        text = json.dumps(reading.exported(reading.find(self._store(config, uri), cycle)), ensure_ascii=False)
+        text = json.dumps(reading.exported(reading.find(self._store(config, uri), _wanted(cycle))), ensure_ascii=False)
         if file is None:
             typer.echo(text)
             return
@@ -129,9 +133,11 @@ class HistoryCommands:
         output: OutputOption = Output.TABLE,
     ) -> None:
         """Plan recorded cycles again. Exit code 1 when a plan is not the recorded one."""
-        answer = reading.replayed(self._store(config, uri), cycle)
+        wanted = None if cycle == "all" else _wanted(cycle)
+        store = self._store(config, uri)
+        answer = reading.replayed(store, wanted)
         if not answer["cycles"] and not answer["unreadable"]:
-            raise HistoryError("there is no history yet")
+            raise HistoryError(reading.nothing(store.place))
         tell(answer, _replayed, output)
         if not answer["ok"]:
             raise typer.Exit(BAD_NEWS)
@@ -147,6 +153,13 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         group.command()(command)
     app.add_typer(group, name="history")
     app.command()(commands.replay)
+
+
+def _wanted(text: str) -> reading.Wanted:
+    if found := re.fullmatch(r"(?:([0-9]{1,18}):)?([0-9]{1,18})", text):
+        return reading.Wanted(text, int(found[2]), int(found[1]) if found[1] else None)
+    now = dt.datetime.now().astimezone()
+    return reading.Wanted(text, at_ms=moment_ms(text, now, f"{text!r} {_WRONG}"))
 
 
 def _listing(rows: list[Json], layout: TableLayout) -> RenderableType:

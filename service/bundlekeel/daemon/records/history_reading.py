@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from typing import Any
 
 from bundlekeel.core.history.record import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
 from bundlekeel.core.history.replay import RebuiltCycle, rebuilt, replay
-from bundlekeel.core.model.errors import ConfigError, HistoryError, NotFound, StoreError
+from bundlekeel.core.model.errors import HistoryError, NotFound, StoreError
 from bundlekeel.ports.history import HistoryFile, HistoryStore, clusters_of, in_force, mixed
 
 Json = dict[str, Any]
 
-_NAMES = "a cycle (812), epoch and cycle (3:812), or a time (2026-11-21T18:05, local unless it names a zone)"
-_WRONG = "is neither a cycle (812), nor epoch and cycle (3:812), nor a time (2026-11-21T18:05)"
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A cycle as a person named it (`text`): by its number, with or without an epoch, or by a time."""
+
+    text: str
+    cycle: int = -1
+    epoch: int | None = None
+    at_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -78,9 +83,9 @@ def nothing(place: str) -> str:
     return f"nothing is recorded in {place} yet; name another place with history.uri or --history"
 
 
-def find(store: HistoryStore, name: str) -> RebuiltCycle:
-    """The cycle of that name, rebuilt; the last one up to a time. NotFound, HistoryError, ConfigError (no name)."""
-    epoch, cycle, at_ms = _parsed(name)
+def find(store: HistoryStore, wanted: Wanted) -> RebuiltCycle:
+    """The cycle of that name, rebuilt; the last one up to a time. NotFound, HistoryError."""
+    epoch, cycle, at_ms = wanted.epoch, wanted.cycle, wanted.at_ms
     files = in_force(store.files())
     if not files:
         raise NotFound(nothing(store.place))
@@ -88,10 +93,10 @@ def find(store: HistoryStore, name: str) -> RebuiltCycle:
         home = _last_before(store, files, at_ms)
     else:
         # The newest first: a cycle that two leaders began belongs to the later one unless the epoch says so.
-        wanted = [file for file in files if epoch is None or file.epoch == epoch]
-        home = next((file for file in reversed(wanted) if _holds(store, file, cycle)), None)
+        of_epoch = [file for file in files if epoch is None or file.epoch == epoch]
+        home = next((file for file in reversed(of_epoch) if _holds(store, file, cycle)), None)
     if home is None:
-        raise NotFound(f"{name} is not in the history")
+        raise NotFound(f"{wanted.text} is not in the history")
     around = [
         file
         for file in files
@@ -102,19 +107,10 @@ def find(store: HistoryStore, name: str) -> RebuiltCycle:
         if item.record.cycle == cycle or (at_ms is not None and item.record.wall_ms <= at_ms):
             best = item
     if best is None:
-        raise NotFound(f"{name} is not in the history")
+        raise NotFound(f"{wanted.text} is not in the history")
     if best.frame is None:
         raise HistoryError(f"cycle {best.record.cycle} of epoch {best.record.epoch} cannot be rebuilt: {best.why}")
     return best
-
-
-def _parsed(name: str) -> tuple[int | None, int, int | None]:
-    if found := re.fullmatch(r"(?:([0-9]{1,18}):)?([0-9]{1,18})", name):
-        return int(found[1]) if found[1] else None, int(found[2]), None
-    try:
-        return None, -1, int(datetime.fromisoformat(name).astimezone().timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise ConfigError(f"{name!r} {_WRONG}", field="CYCLE", value=name, allowed=_NAMES) from None
 
 
 def _holds(store: HistoryStore, file: HistoryFile, cycle: int) -> bool:
@@ -256,8 +252,8 @@ class _Found:
         self.last = record
 
 
-def replayed(store: HistoryStore, name: str) -> Json:
-    """Plan the cycle of that name, or `all`, again.
+def replayed(store: HistoryStore, wanted: Wanted | None = None) -> Json:
+    """Plan the cycle of that name, or all, again.
 
     {ok, cycles, same, moved, by_moves, different: [{epoch, cycle, recorded, hash, by_moves, software, why}],
     unreadable: [...]}; `moved`: cycles whose plan moves something; `by_moves`: those recorded before schema 2, which
@@ -265,7 +261,7 @@ def replayed(store: HistoryStore, name: str) -> Json:
     """
     reading = HistoryReading(store)
     items: Iterator[RebuiltCycle] = (
-        rebuilt(reading.records(in_force(store.files()))) if name == "all" else iter((find(store, name),))
+        rebuilt(reading.records(in_force(store.files()))) if wanted is None else iter((find(store, wanted),))
     )
     count = same = moved = by_moves = 0
     different: list[Json] = []

@@ -39,7 +39,7 @@ def test_an_hour_is_put_together_only_when_it_is_over() -> None:
     assert tidy_store(store, OVER_MS, None).merged == 3
     assert [file.name for file in store.files()] == ["1-1-3.parquet"]
     assert tidy_store(store, OVER_MS, None).merged == 0
-    assert replayed(store, "all")["same"] == 6
+    assert replayed(store)["same"] == 6
 
 
 def test_a_segment_that_comes_late_is_not_stood_for() -> None:
@@ -52,7 +52,7 @@ def test_a_segment_that_comes_late_is_not_stood_for() -> None:
     assert len(in_force(store.files())) == 3
     tidy_store(store, OVER_MS, None)
     assert [file.name for file in store.files()] == ["1-1-5.parquet"]
-    assert replayed(store, "all")["same"] == 10
+    assert replayed(store)["same"] == 10
 
 
 def test_a_crash_between_writing_and_deleting_doubles_nothing() -> None:
@@ -77,7 +77,7 @@ def test_a_torn_large_file_does_not_take_its_parts_along(tmp_path: Path) -> None
     done = tidy_store(store, OVER_MS, None)
     assert (done.aside, done.merged) == ([f"_aside/{made.path}"], 3)
     assert (tmp_path / "_aside" / made.path).is_file()
-    assert replayed(store, "all")["same"] == 6
+    assert replayed(store)["same"] == 6
 
 
 def test_a_torn_minute_costs_its_hour_no_more_than_itself(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_publication_that_was_torn_is_written_again(tmp_path: Path) -> None:
     path.write_bytes(whole[:50])
     assert store.publish(1, 1, records) == file
     assert (tmp_path / "_aside" / file.path).read_bytes() == whole[:50]
-    assert replayed(store, "all")["same"] == 2
+    assert replayed(store)["same"] == 2
 
 
 def by_a_newer_release(path: Path, columns: Callable[[pa.Table], pa.Table], **more: Any) -> bytes:
@@ -196,7 +196,7 @@ def test_foreign_columns_do_not_end_the_housekeeping(tmp_path: Path) -> None:
         store.publish(1, seq, later[2 * seq - 8 : 2 * seq - 6])
     done = tidy_store(store, OVER_MS + HOUR_MS, None)
     assert (done.merged, done.aside) == (2, [])
-    assert replayed(store, "all")["same"] == 10
+    assert replayed(store)["same"] == 10
 
 
 class Kept(MemoryStore):

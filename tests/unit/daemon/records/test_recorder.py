@@ -161,7 +161,7 @@ async def test_a_leader_change_leaves_no_gap_and_no_double(tmp_path: Path) -> No
         await again.until(lambda: again.wal.closed() == [])
     found = check(store)
     assert (found["ok"], found["cycles"], found["gaps"], found["doubles"]) == (True, 12, [], [])
-    assert replayed(store, "all")["same"] == 12
+    assert replayed(store)["same"] == 12
 
 
 async def test_a_slow_disk_never_holds_up_a_cycle_and_what_is_dropped_is_said() -> None:
