@@ -173,6 +173,9 @@ def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
     if known is None or known - since > _LATE_MS:
         yield ["known", f"since {units.moment(known)}: nothing is recorded before" if known else "nothing"]
     yield ["cycles", str(answer.cycles)]
+    if answer.followed:
+        told = "`moves` has what the leader did; ask the leader for its reasons (`bundlekeel status` names it)"
+        yield ["as a follower", f"{answer.followed} of {numbered(answer.cycles, 'cycle')}: {told}"]
     if answer.recommended:
         most = numbered(answer.recommended_moves, "move")
         yield ["recommended", f"moves in {numbered(answer.recommended, 'cycle')}, {most} at most in one"]
