@@ -254,6 +254,8 @@ def change(answer: Json, _: TableLayout) -> RenderableType:
 
 def uninstalled(answer: Json, layout: TableLayout) -> RenderableType:
     """What was deleted, or would be, by its first name; with `-o wide` each node."""
+    if not answer["nodes"]:
+        return Text(f"nothing is there: {answer['root']} does not exist")
     names = answer["nodes"] if layout.wide else Counter(name.partition("/")[0] for name in answer["nodes"])
     verb = "deleted" if answer["done"] else "would be deleted"
     after = "; files and settings of hosts stay" if answer["done"] else ""
