@@ -67,7 +67,7 @@ def test_status_says_what_it_has_not_read_yet(sidecar: Sidecar, monkeypatch: pyt
     unread = replace(sidecar.service.state(), takeover=None, takeover_known=False, cycle=None)
     monkeypatch.setattr(sidecar.service, "state", lambda: unread)
     said = " ".join(sidecar.run("status").stdout.split())
-    assert "takeover not known yet" in said and "moves open not known yet" in said
+    assert "takeover not known yet" in said and "ledger not known yet" in said
 
 
 def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:
