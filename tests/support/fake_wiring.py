@@ -19,6 +19,7 @@ class FakeWiring:
         self.verified = True
         self.deaths: list[Json | Exception] = []
         self.namespaces: tuple[str, ...] = ()
+        self.nodes = ["state/ledger", "state", "epoch"]
 
     def run_daemon(self, settings: Any) -> int:
         """Ends at once."""
@@ -42,9 +43,9 @@ class FakeWiring:
         return {"brokers": [{"broker": BROKERS[0], "before": False, "after": True, "ok": True, "detail": ""}]}
 
     def uninstall(self, settings: Any, *, dry_run: bool) -> list[str]:
-        """Three nodes."""
+        """The nodes set."""
         self.calls.append(("uninstall", dry_run))
-        return ["state/ledger", "state", "epoch"]
+        return self.nodes
 
     def deadman(self, settings: Any, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
         """The next of the answers set; an error is raised."""

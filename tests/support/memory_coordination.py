@@ -31,7 +31,7 @@ class MemoryStore:
     """Nodes by relative path, and the sessions of all sidecars. `writes` counts changes that took effect."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, _Node] = {_EPOCH: _Node(b"{}")}
+        self.nodes: dict[str, _Node] = {}
         self.writes = 0
         self.frozen = False
         self._clients: list[MemoryCoordination] = []
@@ -181,7 +181,7 @@ class MemoryCoordination:
             return None
         if node is not None:
             self.store._put(_LEADER, None)
-        term = self.store.nodes[_EPOCH]
+        term = self.store.nodes.setdefault(_EPOCH, _Node(b"{}"))
         term.version += 1
         winner = replace(member, epoch=term.version)
         self.store._put(_LEADER, _Node(_encode(winner), owner=self._session))
@@ -222,7 +222,7 @@ class MemoryCoordination:
         for change in changes:
             _check_path(change.path)
         await self._enter()
-        if self.store.nodes[_EPOCH].version != epoch:
+        if self.store.nodes.setdefault(_EPOCH, _Node(b"{}")).version != epoch:
             raise LeadershipLost(f"epoch {epoch} is over")
         before = {path: replace(node) for path, node in self.store.nodes.items()}
         try:
@@ -255,7 +255,7 @@ class MemoryCoordination:
         if set(paths) != set(self.store.nodes):
             raise StaleWrite("other nodes are there")
         for path in paths:
-            self.store._put(path, _Node(b"{}") if path == _EPOCH else None)
+            self.store._put(path, None)
 
     async def wait_changed(self, timeout: float) -> bool:
         with contextlib.suppress(TimeoutError):

@@ -1464,6 +1464,8 @@ export interface SummaryView {
   cycles: number;
   /** moves by what they did: helped, no_benefit, worse */
   effects: Record<string, number>;
+  /** of these, those in which another sidecar led; its own summary has their reasons */
+  followed: number;
   /** how much the more loaded broker went down by these on average, a ratio */
   gain: number | null;
   /** the oldest record in it: nothing is known before; null: none at all */

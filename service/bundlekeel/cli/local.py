@@ -188,7 +188,7 @@ def _register_uninstall(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         """Delete what sidecars keep in the metadata store. Refused while one runs, and before `handback`."""
         settings = load_settings(config)
         root, nodes = settings.settings.root_path, wiring().uninstall(settings, dry_run=True)
-        if not dry_run:
+        if nodes and not dry_run:
             if not yes and not _confirmed(f"Delete {numbered(len(nodes), 'node')} below {root}?"):
                 raise CliError("nothing was deleted; in scripts confirm with --yes", REFUSED)
             nodes = wiring().uninstall(settings, dry_run=False)

@@ -118,7 +118,7 @@ def _summary(state: State, answer: Status) -> Table:
         grid.add_row("settling", Text(state.settling.sentence, style=_WARN))
     grid.add_row("last cycle", _cycle(state.cycle))
     grid.add_row("imbalance", _imbalance(state.imbalance, answer.brokers))
-    grid.add_row("moves open", _open_moves(state))
+    grid.add_row("ledger", _ledger(state))
     if state.intents:
         grid.add_row("intents", Text(f"of an earlier leader, open: {', '.join(state.intents)}", style=_WARN))
     grid.add_row("ready", _ready(answer))
@@ -205,11 +205,12 @@ def _imbalance(values: ImbalanceView, brokers: Sequence[BrokerView]) -> str:
     return f"max/mean {score} by score, {size} by throughput (1.00 is even)"
 
 
-def _open_moves(state: State) -> str:
+def _ledger(state: State) -> str:
     if state.cycle is None:
         return "not known yet"
     ledger, unsettled = state.ledger, ", ".join(state.ledger.unsettled)
-    return f"{ledger.entries} in the ledger{f', unsettled: {unsettled}' if unsettled else ''}"
+    moves = f"{numbered(ledger.entries, 'move')} not in the brokers' loads yet"
+    return f"{moves}{f', unsettled: {unsettled}' if unsettled else ''}"
 
 
 def _ready(answer: Status) -> Text:

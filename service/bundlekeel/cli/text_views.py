@@ -173,6 +173,9 @@ def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
     if known is None or known - since > _LATE_MS:
         yield ["known", f"since {units.moment(known)}: nothing is recorded before" if known else "nothing"]
     yield ["cycles", str(answer.cycles)]
+    if answer.followed:
+        told = "`moves` has what the leader did; ask the leader for its reasons (`bundlekeel status` names it)"
+        yield ["as a follower", f"{answer.followed} of {numbered(answer.cycles, 'cycle')}: {told}"]
     if answer.recommended:
         most = numbered(answer.recommended_moves, "move")
         yield ["recommended", f"moves in {numbered(answer.recommended, 'cycle')}, {most} at most in one"]
@@ -251,6 +254,8 @@ def change(answer: Json, _: TableLayout) -> RenderableType:
 
 def uninstalled(answer: Json, layout: TableLayout) -> RenderableType:
     """What was deleted, or would be, by its first name; with `-o wide` each node."""
+    if not answer["nodes"]:
+        return Text(f"nothing is there: {answer['root']} does not exist")
     names = answer["nodes"] if layout.wide else Counter(name.partition("/")[0] for name in answer["nodes"])
     verb = "deleted" if answer["done"] else "would be deleted"
     after = "; files and settings of hosts stay" if answer["done"] else ""

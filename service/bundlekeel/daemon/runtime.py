@@ -242,7 +242,8 @@ class Runtime:
             self._store_warned_at = None
         elif self._store_warned_at is None or now - self._store_warned_at >= _STORE_WARNING_SECONDS:
             self._store_warned_at = now
-            _log.warning("the metadata store does not answer; waiting, nothing is done meanwhile")
+            told = "the metadata store does not answer; waiting, nothing is done meanwhile"
+            _log.warning(told, error=self._parts.coordination.obstacle)
 
     async def _executions(self) -> None:
         """Carry out operators' requests, in a task of its own: a long execution must not hold up the housekeeping."""

@@ -217,6 +217,7 @@ class BalancerService:
         """Why a bundle, topic or broker is where it is, and what would change it."""
         given = why.WhyInput(
             cycle=self._p.cycle,
+            last=self._last_cycle(),
             metadata=self._p.metadata,
             ownership=self._p.ownership,
             records=self._moves(),

@@ -21,7 +21,9 @@ def summary(
     """`records`: of this sidecar's journal; `moves`, `effects`: of all sidecars."""
     records, moves, effects = period.of(records), period.of(moves), period.of(effects)
     cycles = [record for record in records if record.get("kind") == "cycle"]
-    idle = [int(record["planned"]) for record in cycles if record.get("planned") and not record.get("acted")]
+    # A follower does not know whether the leader carried its plan out.
+    decided = [record for record in cycles if record.get("obstacle") != Code.NOT_LEADER]
+    idle = [int(record["planned"]) for record in decided if record.get("planned") and not record.get("acted")]
     outcomes = Counter(str(move.get("outcome")) for move in moves)
     words: Counter[str] = Counter()
     for effect in effects:
@@ -34,12 +36,13 @@ def summary(
         known_since_ms=min(known, default=None),
         sentence=_sentence(outcomes, words, spells, idle),
         cycles=len(cycles),
+        followed=len(cycles) - len(decided),
         recommended=len(idle),
         recommended_moves=max(idle, default=0),
         moves=dict(outcomes),
         effects=dict(words),
         gain=sum(float(effect["realised"]) for effect in effects) / len(effects) if effects else None,
-        obstacles=_counted([{str(record["obstacle"]): 0} for record in cycles if record.get("obstacle")]),
+        obstacles=_counted([{str(record["obstacle"]): 0} for record in decided if record.get("obstacle")]),
         refusals=_counted([record.get("refused") or {} for record in cycles]),
         overloads=spells[:_SPELLS],
         people=[_person(record) for record in records if record.get("kind") == "request"],

@@ -16,7 +16,7 @@ from bundlekeel.core.model.text_format import clock_text, numbered, unknown_brok
 from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import CodeView, WhyView
+from bundlekeel.daemon.answers.picture import CodeView, CycleView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES, lasts
 from bundlekeel.daemon.listings import obstacles
@@ -51,11 +51,10 @@ _ACTIONS: dict[Code, str] = {
     Code.PUT_ASIDE: "turn the brokers' own shedding off again: `bundlekeel takeover`",
     Code.OUTSIDE_WINDOW: "wait for the window, or move bundles by hand: `bundlekeel transfer`",
     Code.SETTLING_AFTER_OUTAGE: "wait until the brokers have settled",
+    Code.NOT_LEADER: "the leader carries it out: `bundlekeel status` names it",
 }
-# Told otherwise: each pause with its end, and who leads (the leader's answer has what holds it back).
-_NOT_CLOSED = (Code.PAUSED, Code.NOT_LEADER)
 # They prevent only what is planned.
-_SHOWING = (Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY)
+_SHOWING = (Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.NOT_LEADER)
 _EVERYTHING = "everything"
 _WAIT = "nothing to do: it is planned anew with every cycle"
 # When a code ends, where no time is known. What is not here ends when the load changes.
@@ -79,9 +78,11 @@ _NEXT_CYCLE = CYCLE_BUDGETS | {Code.ANTI_AFFINITY, Code.ADAPTIVE_RATE, Code.BUDG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyInput:
-    """What the answer is made from. `records`: of moves, oldest first; `interval_seconds`: between two cycles."""
+    """What the answer is made from. `last`: the leader's last cycle, this sidecar's own while that is not known;
+    `records`: of moves, oldest first; `interval_seconds`: between two cycles."""
 
     cycle: Cycle
+    last: CycleView | None
     metadata: Metadata
     ownership: Ownership
     records: list[Json]
@@ -362,13 +363,15 @@ def _paused(snapshot: Snapshot, given: WhyInput, *, bundle: str = "", broker: st
 def _closed(given: WhyInput, planned: Sequence[Move | Split]) -> list[CodeView]:
     """What keeps the last plan of the whole cluster from being carried out: a window, an outage, the mode. What was
     planned for a drain or a warm waits for no window."""
-    found = given.cycle.report.obstacle if given.cycle.report else None
-    if found is None or found.code in _NOT_CLOSED or (found.code in _SHOWING and not planned):
+    code = given.last.obstacle if given.last else None
+    # Pauses are told one by one, each with its end.
+    if code not in EXPLANATIONS or code == Code.PAUSED or (code in _SHOWING and not planned):
         return []
     requested = [item for item in planned if isinstance(item, Move) and item.rule in RULES]
-    if found.code == Code.OUTSIDE_WINDOW and planned and len(requested) == len(planned):
+    if code == Code.OUTSIDE_WINDOW and planned and len(requested) == len(planned):
         return []
-    return [_code(found.code, found.detail)]
+    own = given.cycle.report.obstacle if given.cycle.report else None
+    return [_code(Code(code), own.detail if own and own.code == code else "")]
 
 
 def _code(code: Code, detail: str) -> CodeView:

@@ -269,7 +269,7 @@ class Coordination(Protocol):
         """Create `path` + a sequence number (a request left for the leader); returns the full relative path."""
 
     async def paths(self) -> list[str]:
-        """Every node below the root, those below others first."""
+        """Every node below the root, those below others first; empty where there is no root. Nothing is made."""
 
     async def erase(self, paths: Sequence[str]) -> None:
         """Delete these nodes, all that there are, and the root with them; all or none. StaleWrite when they are not all

@@ -380,6 +380,20 @@ class CoordinationContract:
             await world.thaw()
         await lead(a, "a")
 
+    async def test_looking_makes_nothing(self, world: World) -> None:
+        """Where no sidecar ran there is nothing, also after others looked; nor is there anything once it is erased."""
+        a, b = await world.join(), await world.join()
+        for _ in range(2):
+            assert await a.paths() == []
+            assert (await a.members(), await a.leader(), await a.read("desired/x")) == ([], None, None)
+            assert await a.read_tree("desired") == []
+            await asyncio.sleep(0.2)
+        await b.take_seat(member("b"), seats=3)
+        assert "seats/0" in await a.paths()
+        await b.close()
+        await a.erase(await a.paths())
+        assert await a.paths() == []
+
     async def test_all_is_erased_or_nothing(self, world: World) -> None:
         """Nothing is lost when something was written after the paths were asked for; afterwards all begins anew."""
         a, b = await world.join(), await world.join()

@@ -163,6 +163,15 @@ def test_uninstall_counts_and_asks_first(wiring: FakeWiring) -> None:
     assert yes.stdout.endswith("deleted: 3 nodes of /bundlekeel/standalone; files and settings of hosts stay\n")
 
 
+def test_uninstall_of_nothing_says_so(wiring: FakeWiring) -> None:
+    """Once all is deleted, or under a cluster's name that was mistyped; nothing is asked."""
+    wiring.nodes = []
+    for how in (["--dry-run"], ["--yes"], []):
+        said = invoke(wiring, "uninstall", *how)
+        assert (said.exit_code, said.stdout) == (0, "nothing is there: /bundlekeel/standalone does not exist\n")
+    assert ("uninstall", False) not in wiring.calls
+
+
 def test_decide_reads_a_file_or_standard_input(wiring: FakeWiring) -> None:
     """A line in, a line out; a missing file is wrong usage."""
     lines = '{"reset":{}}\n{"brokers":{}}\nnonsense\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from dataclasses import replace
@@ -15,6 +16,7 @@ from rich.text import Text
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import decoded, table
 from bundlekeel.daemon.answers.picture import BrokerView, EndedView, MemberView, TakeoverView
+from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 from tests.support.fake_places import BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
@@ -97,7 +99,7 @@ def test_status_says_what_it_has_not_read_yet(sidecar: Sidecar, monkeypatch: pyt
     unread = replace(sidecar.service.state(), takeover=None, takeover_known=False, cycle=None)
     monkeypatch.setattr(sidecar.service, "state", lambda: unread)
     said = " ".join(sidecar.run("status").stdout.split())
-    assert "takeover not known yet" in said and "moves open not known yet" in said
+    assert "takeover not known yet" in said and "ledger not known yet" in said
 
 
 def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:
@@ -184,3 +186,16 @@ def test_an_empty_name_is_wrong_usage(sidecar: Sidecar, command: list[str]) -> N
     """A variable of a shell that is not set: the path would be another, which no sidecar has."""
     told = sidecar.run(*command)
     assert told.exit_code == 2 and "a name is empty" in told.stderr and sidecar.service.calls == []
+
+
+def test_summary_says_how_often_the_sidecar_followed(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whom to ask for the reasons of these cycles; of a sidecar that led all the time nothing."""
+    answer = asyncio.run(sidecar.service.summary(ALWAYS))
+    assert "as a follower" not in sidecar.run("summary").stdout
+
+    async def followed(_: Period) -> SummaryView:
+        return replace(answer, cycles=915, followed=775)
+
+    monkeypatch.setattr(sidecar.service, "summary", followed)
+    said = " ".join(sidecar.run("summary").stdout.split())
+    assert "as a follower 775 of 915 cycles: " in said and "(`bundlekeel status` names it)" in said

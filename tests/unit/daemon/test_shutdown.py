@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 
 from bundlekeel.core.model.errors import AdminTimeout, StoreError, WrongCluster
 from bundlekeel.daemon.runtime import STOP_SECONDS, Background, Runtime
 from tests.support.memory_admin import Fault
+from tests.support.memory_coordination import MemoryCoordination
 from tests.support.virtual_time import LoopClock, run_virtually
 from tests.support.world import FakeCluster, FakeSidecar
 
@@ -129,6 +131,32 @@ def stopped(step: Step) -> tuple[int, float, list[str]]:
         return code, loop.time() - 3.0, called
 
     return run_virtually(main())
+
+
+def test_why_the_store_was_never_reached_is_in_the_log() -> None:
+    """Once a minute, as another reason may come."""
+
+    class Away(MemoryCoordination):
+        """Never connects."""
+
+        obstacle = "authentication failed"
+
+        async def start(self) -> None:
+            """Nothing."""
+
+    class Sidecar(FakeSidecar):
+        def connect(self) -> MemoryCoordination:
+            return Away(self.cluster.store)
+
+    async def main() -> None:
+        runtime = Runtime(Sidecar(FakeCluster(clock=LoopClock()))._runtime_parts())
+        asyncio.get_running_loop().call_later(70.0, runtime.request_stop)
+        await runtime.run([])
+
+    with structlog.testing.capture_logs() as logs:
+        run_virtually(main())
+    told = [line for line in logs if line["event"].startswith("the metadata store does not answer")]
+    assert [line["error"] for line in told] == ["authentication failed"] * 2
 
 
 def test_what_is_reported_during_a_turn_begins_the_next_one() -> None:

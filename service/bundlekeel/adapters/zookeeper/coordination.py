@@ -14,7 +14,6 @@ node alone would not fence: made anew, it starts at version 0 again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,6 @@ from functools import partial
 import msgspec
 
 from bundlekeel.adapters.zookeeper.client import (
-    Connection,
     NodeExists,
     NodeMissing,
     Stat,
@@ -70,7 +68,6 @@ class ZkCoordination:
             ),
             followed=path(DESIRED),
         )
-        self._preparation: asyncio.Task[None] | None = None
 
     # --- the session ---------------------------------------------------------------------------------------
 
@@ -90,19 +87,12 @@ class ZkCoordination:
         return self._client.negotiated_seconds
 
     async def start(self) -> None:
-        """Connect in the background and make our root once connected; never raises for an unreachable store."""
-        self._client.add_listener(self._on_connection)
+        """Connect in the background; never raises for an unreachable store. The first write makes our root."""
         self._client.start()
-        if self._client.connected:
-            self._on_connection("connected")
 
     async def close(self) -> None:
         """Close the session: seat and leadership go with it."""
-        self._client.remove_listener(self._on_connection)
         self._watches.close()
-        if self._preparation is not None:
-            self._preparation.cancel()
-            await asyncio.gather(self._preparation, return_exceptions=True)
         await self._client.close()
 
     # --- seats ---------------------------------------------------------------------------------------------
@@ -260,8 +250,6 @@ class ZkCoordination:
 
     async def paths(self) -> list[str]:
         """Every node below the root, those below others first; not one moment's view. StoreError."""
-        # The folders that a start makes are there then, and none comes in between.
-        await self._layout.ensure()
         await self._client.sync(self._layout.root)
         found, level = list[str](), [self._layout.root]
         while level:
@@ -289,15 +277,6 @@ class ZkCoordination:
         return await self._watches.wait(timeout)
 
     # --- inside --------------------------------------------------------------------------------------------
-
-    def _on_connection(self, connection: Connection) -> None:
-        if connection == "connected" and (self._preparation is None or self._preparation.done()):
-            self._preparation = asyncio.create_task(self._prepare(), name="zookeeper-root")
-
-    async def _prepare(self) -> None:
-        # Every write makes sure of the root again, so a failure here only postpones it.
-        with contextlib.suppress(StoreError):
-            await self._layout.ensure()
 
     async def _create(self, path: str, data: bytes, *, sequence: bool = False) -> str:
         await self._layout.ensure_parents([path])

@@ -70,6 +70,7 @@ class SummaryView(Answer):
     known_since_ms: Annotated[int | None, Doc("the oldest record in it: nothing is known before; null: none at all")]
     sentence: Sentence
     cycles: Annotated[int, Doc("cycles of this sidecar")]
+    followed: Annotated[int, Doc("of these, those in which another sidecar led; its own summary has their reasons")] = 0
     recommended: Annotated[int, Doc("cycles whose plan moves something, and that were not carried out")]
     recommended_moves: Annotated[int, Doc("moves at most in one of these")]
     moves: Annotated[dict[str, int], Doc("how many moves, by outcome")]

@@ -24,7 +24,7 @@ from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired
-from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of
+from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of, put_aside
 from bundlekeel.ports import Clock, RawClusterView
 
 # Load managers that are acted on; the others (Simple, Noop) are observed.
@@ -223,10 +223,8 @@ class Gate:
 
         That the brokers shed again would stop us too (SHEDDING), but not where they did not shed before.
         """
-        record = self.shared.takeover
-        if record is None or record.active or record.ended is None or not record.ended.deadman:
-            return None
-        return Obstacle(code=Code.PUT_ASIDE, detail=f"{record.ended.by}: {record.ended.reason}")
+        ended = put_aside(self.shared.takeover)
+        return Obstacle(code=Code.PUT_ASIDE, detail=f"{ended.by}: {ended.reason}") if ended is not None else None
 
     def _load(self, _question: GateQuestion) -> Obstacle | None:
         """A plan by the traffic of idle brokers alone would be a wrong one; in a moment there is a better one."""

@@ -32,18 +32,25 @@ from bundlekeel.core.model.load import (
 )
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
-from bundlekeel.core.model.text_format import numbered, some
+from bundlekeel.core.model.text_format import clock_text, numbered, some
 from bundlekeel.core.model.uris import LOOPBACK
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
 from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check, live_loads_check
-from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, read_record, unknown_namespaces
+from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, unknown_namespaces
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of
+from bundlekeel.daemon.state.takeover_record import (
+    TAKEOVER,
+    TakeoverRecord,
+    decode_takeover,
+    left_to_us,
+    namespaces_of,
+    put_aside,
+)
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, RawClusterView
 from bundlekeel.settings.parameters import STOCK
 
@@ -99,7 +106,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     checks += [] if context.live is None else [live_loads_check(context.live)]
     record = await _takeover(context)
     checks += [*await _acting(context, record), _load_manager(picture)]
-    checks += [_shedding(context, picture, namespaces_of(record))]
+    checks += [_shedding(context, picture, record)]
     checks += [_splitting(context, picture, record), await _leader(context)]
     checks += _load_topics(picture, tables)
     if context.channel is not None:
@@ -343,17 +350,17 @@ def _load_topics(picture: RawClusterView, tables: LoadTables) -> list[Check]:
 
 
 async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
-    """The takeover in force, as far as it can be read."""
+    """The last takeover, in force or ended, as far as it can be read."""
     try:
-        found = await read_record(context.coordination)
+        document = await context.coordination.read(TAKEOVER)
+        return decode_takeover(document.data) if document is not None else None
     except (StoreError, CodecError):
         return None
-    return found[0] if found is not None else None
 
 
 async def _acting(context: DoctorContext, record: TakeoverRecord | None) -> list[Check]:
     """Of a takeover in force, whether a sidecar balances what the brokers leave alone."""
-    if record is None:
+    if record is None or not record.active:
         return []
     scope = f" for {some(record.namespaces)}" if record.namespaces else ""
     why, told = await nobody_balances(context.coordination), f"in force{scope}, by {record.by}"
@@ -375,23 +382,21 @@ def _off(name: str, asked: Mapping[str, bool | None]) -> Check:
     return Check.passed(name, "off on every broker")
 
 
-def _shedding(context: DoctorContext, picture: RawClusterView, partial_takeover: tuple[str, ...]) -> Check:
+def _shedding(context: DoctorContext, picture: RawClusterView, record: TakeoverRecord | None) -> Check:
+    partial_takeover, aside = namespaces_of(record), put_aside(record)
     asked = {broker: context.config.sheds(broker) for broker in sorted(picture.endpoints)}
     on = [broker for broker, sheds in asked.items() if sheds]
     if not on:
         return _off("brokers' own shedding", asked)
     if all(left_to_us(context.config.values(broker), partial_takeover) for broker in on):
         return Check.passed("brokers' own shedding", f"on, but leaves {', '.join(partial_takeover)} to us")
-    until = "" if context.mode == "act" else f", as it should be in mode {context.mode}"
-    return Check(
-        name="brokers' own shedding",
-        ok=context.mode != "act",
-        detail=f"on at {some(on)}{until}",
-        fix="run `bundlekeel takeover`: in mode `act` nothing moves until these brokers stop shedding"
-        if context.mode == "act"
-        else "",
-        severity="error" if context.mode == "act" else "warning",
-    )
+    detail = f"on at {some(on)}"
+    if context.mode != "act":
+        return Check.passed("brokers' own shedding", f"{detail}, as it should be in mode {context.mode}")
+    fix = "run `bundlekeel takeover`: in mode `act` nothing moves until these brokers stop shedding"
+    if aside is not None:
+        fix += f"; the failsafe returned their shedding at {clock_text(aside.wall_ms)}: `bundlekeel status` says why"
+    return Check.failed("brokers' own shedding", detail, fix)
 
 
 def _splitting(context: DoctorContext, picture: RawClusterView, record: TakeoverRecord | None) -> Check:

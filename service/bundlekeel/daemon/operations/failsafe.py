@@ -208,7 +208,7 @@ def _completed(activity: ClusterActivity) -> str:
 def _why(activity: ClusterActivity) -> str:
     if not activity.completed_ms:
         return f"no cycle was ever completed, and the takeover was {_ago(activity.takeover_seconds)}"
-    said = f" (the last cycle: {activity.verdict})" if activity.verdict else ""
+    said = f" (the last cycle: {activity.verdict.rstrip('.')})" if activity.verdict else ""
     ahead = -activity.cycle_seconds
     if ahead > 0:
         return f"no cycle is completed any more, and the last one's clock was {ahead:.0f} s ahead{said}"

@@ -433,9 +433,10 @@ def _report_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
 def _partial_takeover_warnings(namespaces: Sequence[str]) -> list[str]:
     if not namespaces:
         return []
+    names = ", ".join(namespaces)
     return [
-        f"the takeover is of {', '.join(namespaces)} only; the brokers shed everything else, and place new bundles "
-        "there in turn (RoundRobinBrokerSelector) instead of by load"
+        f"the takeover is of {names} only: the brokers go on shedding all other bundles, and they place new bundles of "
+        f"{names} in turn (RoundRobinBrokerSelector) instead of by load"
     ]
 
 

@@ -10,9 +10,9 @@ from bundlekeel.ports import Coordination
 
 
 async def uninstall(coordination: Coordination, *, dry_run: bool) -> list[str]:
-    """The nodes that were deleted, or with `dry_run` would be, below the root. Conflict while a sidecar runs, and while
-    the brokers still have settings or rates of ours: only the shared state knows what was there before. CodecError,
-    StoreError."""
+    """The nodes that were deleted, or with `dry_run` would be, below the root; none where there is no root. Conflict
+    while a sidecar runs, and while the brokers still have settings or rates of ours: only the shared state knows what
+    was there before. CodecError, StoreError."""
     paths = await coordination.paths()
     running = {member.id for member in await coordination.members()}
     if leader := await coordination.leader():
@@ -24,7 +24,7 @@ async def uninstall(coordination: Coordination, *, dry_run: bool) -> list[str]:
     owned, kept = await OwnedLimits(coordination).load()
     if count := len(owned) + len(kept):
         raise Conflict(f"{numbered(count, 'rate')} of quota groups would stay: run `bundlekeel handback` first")
-    if not dry_run:
+    if paths and not dry_run:
         try:
             await coordination.erase(paths)
         except StaleWrite as error:

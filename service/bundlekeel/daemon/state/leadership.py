@@ -120,7 +120,8 @@ class Leadership:
                 await self._follow()
         except StoreError as error:
             fault = str(error)
-        if fault and fault != self.fault:
+        # 0 seconds: the first connection is still being made.
+        if fault and fault != self.fault and self._coordination.session_seconds:
             _log.warning("leadership turn failed", error=fault)
         self.fault = fault
         if self.epoch is not None and not self.leading:

@@ -164,6 +164,12 @@ def namespaces_of(record: TakeoverRecord | None) -> tuple[str, ...]:
     return record.namespaces if record is not None and record.active else ()
 
 
+def put_aside(record: TakeoverRecord | None) -> TakeoverEnd | None:
+    """How the failsafe ended the last takeover; None when it did not."""
+    ended = record.ended if record is not None and not record.active else None
+    return ended if ended is not None and ended.deadman else None
+
+
 def left_to_us(values: Mapping[str, str] | None, namespaces: tuple[str, ...]) -> bool:
     """Whether a broker that runs with these settings leaves all these namespaces alone (PIP-380)."""
     return bool(namespaces) and values is not None and name_set(values.get(EXCLUDED, "")) >= set(namespaces)

@@ -43,6 +43,19 @@ def test_a_day_in_figures() -> None:
     )
 
 
+def test_what_the_leader_carries_out_is_not_told_as_left_undone() -> None:
+    """Of the cycles in which another sidecar led it is said only how many they are."""
+    records = [
+        cycle(10, planned=2, obstacle="RecommendOnly"),
+        cycle(20, planned=4, obstacle="NotLeader"),
+        cycle(30, obstacle="NotLeader"),
+    ]
+    found = summary(Period(since_ms=5), 50, records, [], [])
+    assert (found.cycles, found.followed, found.recommended, found.recommended_moves) == (3, 2, 1, 2)
+    assert [(item.code, item.cycles) for item in found.obstacles] == [("RecommendOnly", 1)]
+    assert "1 cycle recommended moves that were not carried out" in found.sentence
+
+
 def test_of_nothing_nothing_is_claimed() -> None:
     """A sidecar that has just started says that it knows nothing of yesterday."""
     found = summary(Period(since_ms=5, until_ms=6), 50, [cycle(10)], [], [])

@@ -108,3 +108,35 @@ async def test_why_tells_what_holds_a_bundle_beside_its_cool_down() -> None:
     told = await sidecar.service.why(bundle)
     assert [item.code for item in told.codes] == ["CoolDown", "PolicyForbids"]
     assert "policy" in told.what_would_change_it
+
+
+@pytest.mark.parametrize("name", [BROKERS[0], "bundle"])
+async def test_a_follower_tells_what_holds_the_leader_back(name: str) -> None:
+    """Its code and action, as the leader published them; before that, who carries the plan out."""
+    cluster = FakeCluster(shedding=True)
+    leader, other = [await FakeSidecar(cluster, which).lead() for which in "ab"]
+    await other.cycle.turn()
+    assert other.cycle.report is not None and other.cycle.report.plan is not None
+    name = other.cycle.report.plan.moves[0].bundle if name == "bundle" else name
+    early = await other.service.why(name)
+    assert early.what_would_change_it == "the leader carries it out: `bundlekeel status` names it"
+    assert "NotLeader" in [item.code for item in early.codes]
+    await leader.cycle.turn()
+    await other.shared_state.refresh()
+    for sidecar in (leader, other):
+        told = await sidecar.service.why(name)
+        assert told.what_would_change_it == "turn the brokers' own shedding off: `bundlekeel takeover`"
+        assert [item.code for item in told.codes if item.code in ("BrokersShedThemselves", "NotLeader")] == [
+            "BrokersShedThemselves"
+        ]
+
+
+async def test_a_lower_mode_of_a_follower_holds_nothing_back() -> None:
+    """The leader acts: nothing is said of the mode of the sidecar that was asked."""
+    cluster = FakeCluster()
+    leader, other = await FakeSidecar(cluster).lead(), await FakeSidecar(cluster, "b", mode="recommend").lead()
+    await other.cycle.turn()
+    await leader.cycle.turn()
+    await other.shared_state.refresh()
+    told = await other.service.why(BROKERS[0])
+    assert "RecommendOnly" not in [item.code for item in told.codes]

@@ -17,6 +17,7 @@ from bundlekeel.daemon.state.takeover_record import (
     FAILSAFE,
     SPLITTING,
     TAKEOVER,
+    TakeoverEnd,
     TakeoverRecord,
     encode_look,
 )
@@ -372,6 +373,20 @@ async def test_shedding_that_leaves_the_partial_takeover_alone_is_fine() -> None
     cluster.model.dynamic[EXCLUDED] = "t/ns"
     found = named(await examine(sidecar.doctor_context()), "brokers' own shedding")
     assert found.ok and "leaves t/ns to us" in found.detail
+
+
+async def test_shedding_that_the_failsafe_returned_is_told_as_such() -> None:
+    """Not only to take over: first somebody has to find out why it did."""
+    sidecar = await FakeSidecar(FakeCluster(shedding=True)).lead()
+    ended = TakeoverEnd(by="deadman", reason="r", wall_ms=1_790_000_000_000, deadman=True)
+    record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={}, runtime={}, active=False, ended=ended)
+    assert "failsafe" not in named(await examine(sidecar.doctor_context()), "brokers' own shedding").fix
+    await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
+    found = {item.name: item for item in await examine(sidecar.doctor_context())}
+    assert found["brokers' own shedding"].fix.endswith(
+        "; the failsafe returned their shedding at 2026-09-21 14:13:20 UTC: `bundlekeel status` says why"
+    )
+    assert "takeover" not in found
 
 
 @pytest.mark.parametrize("mode", ["recommend", "act"])

@@ -200,6 +200,7 @@ async def test_all_sidecars_dead_and_restored_exactly() -> None:
     assert [row.broker_id for row in found.result.brokers if row.verified] == list(BROKERS)
     assert cluster.model.dynamic == {}
     assert "no cycle was completed for" in found.sentence and "3 brokers" in found.sentence
+    assert ".)" not in found.sentence
     view = found.view()
     assert view["takeover"]["by"] == "ann" and view["age_seconds"] > AFTER
     assert (await watchman.judge()).state == "not_taken_over"

@@ -337,7 +337,10 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
     assert {(row.detail, row.values[SHEDDING]) for row in shown.brokers} == {("would leave t/ns to us", "true")}
     taken = await takeover(context, split=False, reason="try it", by="ann", namespaces=NAMES)
     assert shown.warnings == taken.warnings
-    assert taken.complete and "the takeover is of t/ns only" in taken.warnings[0]
+    assert taken.complete and taken.warnings[0] == (
+        "the takeover is of t/ns only: the brokers go on shedding all other bundles, and they place new bundles of "
+        "t/ns in turn (RoundRobinBrokerSelector) instead of by load"
+    )
     assert SHEDDING not in cluster.model.dynamic
     assert name_set(cluster.model.dynamic[EXCLUDED]) == {"t/ns"} | ({"x/y"} if before == "x/y" else set())
     found = await read_record(context.coordination)

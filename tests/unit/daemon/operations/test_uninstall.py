@@ -38,7 +38,9 @@ async def test_it_deletes_all_once_nothing_is_needed() -> None:
     assert {"takeover", "epoch"} < set(found)
     assert await mine.paths() == found
     assert await uninstall(mine, dry_run=False) == found
-    assert await mine.paths() == ["epoch"]
+    assert await mine.paths() == []
+    for dry_run in (True, False):
+        assert await uninstall(mine, dry_run=dry_run) == []
 
 
 class Overtaken(MemoryCoordination):

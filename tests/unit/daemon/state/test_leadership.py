@@ -145,6 +145,21 @@ async def test_why_nobody_can_lead_is_said_once_and_kept_for_readyz() -> None:
     assert sidecar.leadership.leading and not sidecar.leadership.fault
 
 
+async def test_before_the_first_connection_nothing_is_warned_of() -> None:
+    """A start takes a second: the store is not away. Its readiness says what is awaited."""
+    sidecar = FakeSidecar(FakeCluster())
+    with structlog.testing.capture_logs() as logs:
+        await sidecar.leadership.turn()
+        assert "not connected" in sidecar.leadership.fault
+        await sidecar.coordination.start()
+        await sidecar.leadership.turn()
+    assert [line["event"] for line in logs] == ["leadership won"]
+    sidecar.cluster.store.suspend(sidecar.coordination)
+    with structlog.testing.capture_logs() as logs:
+        await sidecar.leadership.turn()
+    assert [line["event"] for line in logs] == ["leadership turn failed"]
+
+
 class Place:
     """One sidecar's leadership: session 10 s, margin a tenth, a turn a second."""
 
