@@ -33,7 +33,7 @@ from bundlekeel.daemon.answers.picture import (
     VerdictView,
     WhyView,
 )
-from bundlekeel.daemon.answers.quotas import GroupDetailView
+from bundlekeel.daemon.answers.quotas import GroupDetailView, QuotasView, TopicView, TransportView
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, live_loads_check
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, preview
@@ -67,8 +67,8 @@ _TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], en
 @dataclass(frozen=True, kw_only=True)
 class Situation:
     """What differs from the fake service. `state`: fields of it. `verdict`: of the last cycles. `checks`: of `doctor`
-    and the probes. `why`: of a broker, its verdict and what would change it; `codes`: with these. `topic`: of the
-    topic in a quota group."""
+    and the probes. `why`: of a broker, its verdict and what would change it; `codes`: with these. `quotas`, `group`,
+    `topic`: of the answer about quotas, its group and the topic in it."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
     verdict: tuple[Code, str] = (Code.HIT_COUNT, "2 brokers differ by up to 72.0% (>= 6.1%); seen in 1 of 8 reports")
@@ -80,20 +80,27 @@ class Situation:
     brokers: Callable[[list[BrokerView]], list[BrokerView]] = lambda rows: rows[:3]
     failsafe: Json = field(default_factory=dict)
     blocked: Mapping[str, int] = field(default_factory=dict)
+    quotas: Mapping[str, Any] = field(default_factory=dict)
+    group: Mapping[str, Any] = field(default_factory=dict)
     topic: Mapping[str, Any] = field(default_factory=dict)
 
 
 class SampleQuotas(FakeQuotas):
-    """With a topic of such a situation."""
+    """In such a situation."""
 
     def __init__(self, at: Situation) -> None:
         super().__init__(lambda *_: None)
         self._at = at
 
-    async def group(self, name: str) -> GroupDetailView:
-        """With what differs of its topic."""
-        made = await super().group(name)
-        return replace(made, rows=[replace(row, **self._at.topic) for row in made.rows])
+    def _group(self) -> GroupDetailView:
+        return replace(super()._group(), **self._at.group)
+
+    def _topic(self) -> TopicView:
+        return replace(super()._topic(), **self._at.topic)
+
+    async def view(self) -> QuotasView:
+        """With what differs."""
+        return replace(await super().view(), **self._at.quotas)
 
 
 class SampleService(FakeService):
@@ -387,6 +394,10 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "settings refused": Situation(records=(_BAD_SETTINGS,)),
     "unreadable": Situation(checks=(*_STORE_ANSWERS, _UNREADABLE)),
     "skewed": Situation(topic={"usage": rates(14.0, 1e6, 28.0, 1e6), "loss": rates(30.0, 0.0)}),
+    "quota exceeded": Situation(
+        quotas={"problems": [], "left": {}, "transport": TransportView(state="ok", detail="", since_ms=0, fault="")},
+        group={"usage": rates(660.0, 9.5e6), "used_ratio": rates(1.32, 0.95), "defects": []},
+    ),
     "second balancer": Situation(state=_stopped(Code.SECOND_BALANCER, f"undone: {BUNDLE}; resting until 14:45:10Z")),
     "no store": Situation(checks=(_NO_STORE,)),
     "not acting": Situation(

@@ -26,6 +26,7 @@ from bundlekeel.daemon.answers.quotas import (
     WrittenRate,
 )
 from bundlekeel.daemon.answers.service import QuotasService
+from bundlekeel.daemon.quotas.service import sentence_of, topic_why
 
 NOW_MS = 1_790_000_000_000
 TOPIC = "persistent://acme/orders/new"
@@ -100,12 +101,12 @@ class FakeQuotas:
     async def view(self) -> QuotasView:
         """One group."""
         self._called("quotas", None)
-        return QuotasView(
+        shown = QuotasView(
             enforcer="policies",
             mode="recommend",
             acting=False,
             obstacle=Code.RECOMMEND_ONLY.value,
-            sentence="1 quota group, topics are held back in 1; nothing is written",
+            sentence="",
             wall_ms=None if self.unseen else NOW_MS,
             cycle_seconds=10.0,
             problems=["quotas.groups.acme.members = 't:nobody': unknown tenant"],
@@ -115,11 +116,15 @@ class FakeQuotas:
             transport=TransportView(state="down", detail="not allowed", since_ms=0, fault=""),
             groups=[msgspec.convert(asdict(self._group()), GroupView)],
         )
+        return replace(shown, sentence=sentence_of(shown))
 
     async def group(self, name: str) -> GroupDetailView:
         """With one topic."""
         self._called("quota", name)
-        row = TopicView(
+        return replace(self._group(), name=name, rows=[self._topic()])
+
+    def _topic(self) -> TopicView:
+        return TopicView(
             topic=TOPIC,
             brokers=["b1:8080", "b2:8080"],
             partitions=4,
@@ -132,19 +137,12 @@ class FakeQuotas:
             change={"publish": WrittenRate(messages=11, bytes=500_000), "dispatch": None},
             codes=[Code.BUDGET_OF_RATES.value],
         )
-        return replace(self._group(), name=name, rows=[row])
 
     async def why(self, name: str, *, here: bool = False) -> QuotaWhyView:
-        """Of a topic, or of a group by one of its topics."""
+        """Of a topic, or of a group by its topic."""
         self._called("why_quota", (name, here))
-        code = Code.BUDGET_OF_RATES
-        return QuotaWhyView(
-            name=name,
-            kind="topic" if "://" in name else "group",
-            group="acme",
-            sentences=["40 messages/s published in 4 partitions, share 44"],
-            codes=[CodeView(code=code.value, explanation=EXPLANATIONS[code])],
-        )
+        kind = "topic" if "://" in name else "group"
+        return replace(topic_why(name, "acme", asdict(self._topic())), kind=kind)
 
     async def put(self, group: QuotaGroup, *, reason: str, by: str) -> GroupSetView:
         self._called("set_quota", (group, reason, by))

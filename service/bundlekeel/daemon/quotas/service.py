@@ -63,6 +63,11 @@ class QuotaService:
         seen = {row["name"]: row for row in report.get("groups", ())}
         enforcer, left = self._p.settings.enforcer, report.get("left", {})
         obstacle = report.get("obstacle") or (Code.QUOTAS_OFF.value if enforcer == "off" else None)
+        explanations = {code: text for code in (obstacle or "", *left) if (text := explain(code))}
+        takeover = self._p.shared_state.takeover
+        if obstacle == Code.PUT_ASIDE and takeover is not None and takeover.ended is not None:
+            by = takeover.ended.by
+            explanations[obstacle] = f"handed back by {by}; no rate is set before the next `bundlekeel takeover`"
         shown = QuotasView(
             enforcer=enforcer,
             mode=mode_in_force(self._p.ceiling, self._p.shared_state.desired),
@@ -74,11 +79,11 @@ class QuotaService:
             problems=list(dict.fromkeys([*map(str, found.problems), *report.get("problems", ())])),
             writes=msgspec.convert(report.get("writes") or {}, WritesView),
             left=left,
-            explanations={code: text for code in (obstacle or "", *left) if (text := explain(code))},
+            explanations=explanations,
             transport=msgspec.convert(report.get("transport") or {}, TransportView),
             groups=[self._row(group, found, seen.get(group.name), GroupView) for group in found.groups],
         )
-        return replace(shown, sentence=_sentence(shown))
+        return replace(shown, sentence=sentence_of(shown))
 
     async def group(self, name: str) -> GroupDetailView:
         """One group with its busiest topics."""
@@ -106,12 +111,12 @@ class QuotaService:
         if live and seen is not None:
             known = topic_row(seen, topic, self.quotas.rates.rate_of)
             if known is not None:
-                return _topic_why(topic, *known)
+                return topic_why(topic, *known)
             raise NotFound(f"no broker reported {topic} in a group; {_names(self._declared())}")
         for group in (await self._report()).get("groups", ()):
             for row in group["rows"]:
                 if row["topic"] == topic:
-                    return _topic_why(topic, group["name"], row)
+                    return topic_why(topic, group["name"], row)
         raise NotFound(
             f"no group is known to limit {topic}, or it is not among the busiest of its group (the leader, which knows "
             f"all topics, did not answer); {_names(self._declared())}"
@@ -261,7 +266,8 @@ def _names(found: DeclaredGroups) -> str:
     return f"groups: {names}" if names else "there are no groups"
 
 
-def _sentence(shown: QuotasView) -> str:
+def sentence_of(shown: QuotasView) -> str:
+    """What is in force, and why nothing is written, if so."""
     groups, writes = shown.groups, shown.writes
     if not groups:
         held = writes.held
@@ -271,7 +277,7 @@ def _sentence(shown: QuotasView) -> str:
     tight = [row for row in groups if row.held_back]
     said = f"{_many(groups)}, topics are held back in {len(tight)}"
     if shown.obstacle is not None:
-        why = shown.explanations.get(shown.obstacle, shown.obstacle)
+        why = f"{shown.obstacle}: {shown.explanations.get(shown.obstacle, '')}"
         return f"{said}; nothing is written ({why}), {writes.planned} changes would be"
     written = (
         f"{writes.written} of {numbered(writes.planned, 'change')} written" if writes.planned else "nothing to write"
@@ -323,7 +329,8 @@ def _topic_text(row: TopicView) -> list[str]:
     return said
 
 
-def _topic_why(topic: str, group: str, row: Json) -> QuotaWhyView:
+def topic_why(topic: str, group: str, row: Json) -> QuotaWhyView:
+    """Why a topic of a group passes what it passes."""
     told = msgspec.convert(row, TopicView)
     return _answer(topic, "topic", group, _topic_text(told), told.codes)
 

@@ -52,6 +52,7 @@ async def test_recommended_is_only_shown() -> None:
     assert group.usage.publish_messages == pytest.approx(sidecar.quota_cluster.total(), rel=1e-3)
     assert group.shares.publish_messages <= LIMIT + 1 and group.topics == 16
     assert view.writes.planned == 16 and view.writes.written == 0
+    assert "nothing is written (RecommendOnly: mode is `recommend`" in view.sentence
     assert "16 changes would be" in view.sentence
     assert not sidecar.quota_cluster.model.quotas.rates
     assert {call[0] for call in sidecar.quota_admin.calls} <= {"topic_rates", "namespace_rates"}

@@ -159,7 +159,10 @@ class TestWhatWasThere:
             return
         await sidecar.turn(3)
         assert not sidecar.quota_cluster.model.quotas.rates
-        assert (await sidecar.quotas.view()).obstacle == Code.PUT_ASIDE.value
+        view = await sidecar.quotas.view()
+        assert view.obstacle == Code.PUT_ASIDE.value
+        said = "handed back by ann; no rate is set before the next `bundlekeel takeover`"
+        assert view.explanations == {"PutAside": said} and f"nothing is written (PutAside: {said})" in view.sentence
         (told,) = sidecar.journal.tail(10, kind="request")
         assert told["by"] == "ann" and "quotas" in told["sentence"] and "takeover" in told["sentence"]
 
