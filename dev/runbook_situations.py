@@ -303,6 +303,11 @@ _NO_STORE: Final = Check.failed(
     "check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
 )
 _NO_PICTURE: Final = Check.failed("metadata store", f"{STORE} does not answer", f"check that {STORE} is reachable")
+_NO_POLICIES: Final = Check.failed(
+    "policies",
+    "could not be read: there is no /admin/clusters/local in the configuration store: it is not the brokers'",
+    "check `configuration_store` in the settings; nothing moves until then",
+)
 _LATE: Final = Check.failed(
     "cycles", "last one ended 605 s ago", "restart this sidecar; its intents are settled by the next leader"
 )
@@ -392,6 +397,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "alone": Situation(state={"members": []}),
     "restart needed": Situation(records=(_RESTART_NEEDED,)),
     "settings refused": Situation(records=(_BAD_SETTINGS,)),
+    "policies": Situation(checks=(*_STORE_ANSWERS, _NO_POLICIES)),
     "unreadable": Situation(checks=(*_STORE_ANSWERS, _UNREADABLE)),
     "skewed": Situation(topic={"usage": rates(14.0, 1e6, 28.0, 1e6), "loss": rates(30.0, 0.0)}),
     "quota exceeded": Situation(

@@ -68,6 +68,7 @@ METRICS: tuple[Metric, ...] = (
         "Bundles that others moved; undone: back where they were.",
         ("false", "true"),
     ),
+    Metric("broker_sheds_itself", "gauge", ("broker",), "1: the broker's own shedding is on, 0: it is off."),
     Metric("broker_splits_itself", "gauge", ("broker",), "1: the broker's own automatic split is on, 0: it is off."),
     Metric("splits_taken_over", "gauge", (), "1: a takeover in force turned the brokers' own splits off."),
     Metric("splits_total", "counter", ("outcome", "rule"), "Splits: done, unknown, refused, by the rule that asked."),

@@ -162,7 +162,7 @@ def _register_handback(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         dry_run: DryRunOption = False,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Undo `takeover`: restore the brokers' own shedding as it was.
+        """Undo `takeover`: restore the brokers' own shedding as it was. Also give back the rates that quota groups set.
 
         Exit code 1 when a broker is not as wanted. Without a takeover nothing is restored, and a broker that does not
         shed is not as wanted; of a dry run, one that cannot be asked.

@@ -175,6 +175,7 @@ class Code(StrEnum):
     BUDGET_OF_RATES = "BudgetOfRates", "this cycle wrote as many rates as it may; this one comes later"
     RATE_NOT_REACHED = "RateNotReached", "the cycle had no time left for this rate; it comes first in the next cycle"
     RATE_NOT_READ = "RateNotRead", "the rate in force for the topic has not been read"
+    RATE_NOT_WRITTEN = "RateNotWritten", "a broker refused what was to be set, or did not answer; it is tried again"
     TOPIC_ABSENT = "TopicAbsent", "no broker serves the topic now; its rate stays as it is"
     QUOTAS_OFF = "QuotasOff", "quotas.enforcer is off: groups are only shown"
     USAGE_NOT_EXCHANGED = "UsageNotExchanged", "`resourceUsageTransportClassName` is off: each broker allows the limit"

@@ -141,10 +141,12 @@ class SplitWatch:
     def look(self, picture: RawClusterView, takeover: TakeoverRecord | None) -> None:
         """Compare what the brokers run with, as last read, with what was taken over. Never raises."""
         known = {broker: self._config.splits(broker) for broker in picture.endpoints}
-        for broker, on in known.items():
-            if on is not None:
-                self._telemetry.gauge("broker_splits_itself", float(on), broker=broker)
-        self._telemetry.retain("broker_splits_itself", "broker", set(picture.endpoints))
+        shedding = {broker: self._config.sheds(broker) for broker in picture.endpoints}
+        for name, found in (("broker_splits_itself", known), ("broker_sheds_itself", shedding)):
+            for broker, on in found.items():
+                if on is not None:
+                    self._telemetry.gauge(name, float(on), broker=broker)
+            self._telemetry.retain(name, "broker", set(picture.endpoints))
         wrong = turned_off(takeover)
         self._telemetry.gauge("splits_taken_over", float(wrong))
         # A broker that did not answer is taken to run with what it ran with before.

@@ -294,7 +294,8 @@ class Quotas:
         written = await self.rates.carry_out(plan, epoch, seconds) if may else RateWriteResult()
         self._begun.append((now, written.begun))
         late = (SkippedPolicy(change.place, NOT_REACHED) for change in written.late)
-        outcome = _Outcome(plan=replace(plan, left=(*plan.left, *late)), written=written)
+        failed = (SkippedPolicy(change.place, Code.RATE_NOT_WRITTEN) for change, _ in written.failed)
+        outcome = _Outcome(plan=replace(plan, left=(*plan.left, *late, *failed)), written=written)
         if enforcer == "native" or self.native.kept:
             wanted = membership if enforcer == "native" else Membership()
             outcome.native = await self.native.plan(wanted, seconds)
@@ -328,6 +329,7 @@ class Quotas:
         problems += outcome.problems
         problems += [f"{name} did not report its usage: {why}" for name, why in sorted(survey.unresponsive.items())]
         left = [item.why for item in outcome.plan.left if isinstance(item.why, Code)] + outcome.attached.left
+        left += [Code.RATE_NOT_WRITTEN] * len(outcome.attached.failed)
         self.report = {
             "enforcer": p.settings.enforcer,
             "acting": obstacle is None and p.settings.enforcer != "off" and not self.handed_back,

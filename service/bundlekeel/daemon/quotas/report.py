@@ -32,6 +32,10 @@ _LEAST_BROKERS: Final = 10
 _ALL_BROKERS: Final = 10_000
 MOST_CHANGES: Final = 100
 _TOPIC_GAUGES: Final = ("quota_topic_usage", "quota_topic_limit", "quota_topic_share", "quota_topic_loss")
+_GROUP_GAUGES: Final = (
+    *("quota_limit", "quota_usage", "quota_share", "quota_used_ratio", "quota_skew_loss"),
+    *("quota_topics", "quota_held_back_topics"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,8 +249,9 @@ def add_held_back(rows: Sequence[Json], before: Json | None, seconds: float) -> 
 
 
 def publish(telemetry: Telemetry, rows: Sequence[Json], seconds: float) -> None:
-    """Metrics of the groups; `seconds` since the last time."""
-    names = {row["name"] for row in rows}
+    """Metrics of the groups; `seconds` since the last time. All are set anew, as groups, limits and topics change."""
+    for name in (*_GROUP_GAUGES, *_TOPIC_GAUGES):
+        telemetry.retain(name, "group", set())
     for row in rows:
         group = row["name"]
         for kind in KINDS:
@@ -260,25 +265,17 @@ def publish(telemetry: Telemetry, rows: Sequence[Json], seconds: float) -> None:
         telemetry.gauge("quota_topics", float(row["topics"]), group=group)
         telemetry.gauge("quota_held_back_topics", float(row["held_back"]), group=group)
         telemetry.count("quota_held_back_seconds_total", row["held_back"] * seconds, group=group)
-    for name in ("quota_limit", "quota_usage", "quota_share", "quota_used_ratio", "quota_skew_loss"):
-        telemetry.retain(name, "group", names)
-    telemetry.retain("quota_topics", "group", names)
-    telemetry.retain("quota_held_back_topics", "group", names)
-    for name in _TOPIC_GAUGES:
-        telemetry.retain(name, "group", names)
 
 
 def publish_topics(telemetry: Telemetry, seen: QuotaCycleReport, most: int, rate_of: Callable[[Key], Rates]) -> None:
-    """Metrics of `most` topics of all groups together: those that lose most of their group's limit, then those that are
-    held back, then those that pass most; a broker has too many topics for a series each."""
-    shown: set[str] = set()
+    """After `publish`: metrics of `most` topics of all groups together: those that lose most of their group's limit,
+    then those that are held back, then those that pass most; a broker has too many topics for a series each."""
     if most and len(seen.claims.keys):
         claims, limits, lost = seen.claims, seen.membership.limits()[seen.claims.group], losses(seen)
         held = (claims.throttled & np.isfinite(limits)).any(axis=1)
         order = np.lexsort((-(claims.usage / limits).max(axis=1), ~held, -(lost / limits).max(axis=1)))
         for row in order[:most].tolist():
             group, topic = key = claims.keys[row]
-            shown.add(topic)
             place = _find(seen.shares.keys, key)
             share = seen.shares.share[place] if place is not None else np.full(len(KINDS), np.inf)
             rates = np.array(rate_of(key)) * claims.partitions[row]
@@ -286,5 +283,3 @@ def publish_topics(telemetry: Telemetry, seen: QuotaCycleReport, most: int, rate
                 figures = (claims.usage[row], rates, share, lost[row])
                 for name, values in zip(_TOPIC_GAUGES, figures, strict=True):
                     telemetry.gauge(name, float(values[column]), group=group, topic=topic, kind=KINDS[column])
-    for name in _TOPIC_GAUGES:
-        telemetry.retain(name, "topic", shown)

@@ -36,6 +36,7 @@ async def test_a_broker_that_splits_again_is_told_once_and_when_it_is_over() -> 
     """Only once it lasts; the metric says it at once."""
     sidecar = await taken_over(**{SPLITTING: None})
     assert sidecar.metric("broker_splits_itself").count(" 0.0") == 3
+    assert sidecar.metric("broker_sheds_itself").count(" 0.0") == 3
     assert sidecar.metric("splits_taken_over").endswith(" 1.0")
     model = sidecar.cluster.model
     model.stubborn.add(B2)

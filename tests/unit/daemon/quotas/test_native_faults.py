@@ -128,6 +128,7 @@ async def test_a_refused_namespace_keeps_no_other_one() -> None:
     view = await sidecar.quotas.view()
     assert view.writes == WritesView(written=2, planned=3, failed=1, held=1)
     assert view.problems == [f"{EVENTS}: 409 concurrent modification"]
+    assert view.left == {"RateNotWritten": 1}
     assert 'outcome="written"} 2.0' in sidecar.metric("quota_writes_total")
     assert 'outcome="failed"} 1.0' in sidecar.metric("quota_writes_total")
     (record,) = sidecar.told("resource_groups")
@@ -257,7 +258,8 @@ async def test_the_budget_of_writes() -> None:
     await sidecar.cycles(1)
     view = await sidecar.quotas.view()
     assert len(sidecar.quota_admin.begun()) == 7 and view.writes.planned == 33
-    assert view.left == {Code.BUDGET_OF_RATES.value: 25} and "25 still to come" in view.sentence
+    assert view.left == {Code.BUDGET_OF_RATES.value: 25, Code.RATE_NOT_WRITTEN.value: 6}
+    assert "25 still to come" in view.sentence
     await sidecar.cycles(4)
     assert len(attached) == 23 and len(sidecar.quota_admin.begun()) == 39
     lease.cancel()

@@ -309,3 +309,17 @@ async def test_a_follower_shows_the_same() -> None:
     assert not follower.shared_state.leading and not follower.quota_admin.calls
     assert (await follower.quotas.view()).groups == (await leader.quotas.view()).groups
     assert (await follower.quotas.why("acme")).sentences == (await leader.quotas.why("acme")).sentences
+
+
+async def test_rates_that_a_broker_refuses_are_left_until_they_are_written() -> None:
+    """Counted by code in `quota ls`, the metric and at the topics; gone once they are taken."""
+    sidecar = await leading()
+    sidecar.quota_admin.fail("set_topic_rate", *[AdminTimeout("no answer")] * 2)
+    await sidecar.turn()
+    view = await sidecar.quotas.view()
+    assert (view.left, view.writes.failed) == ({"RateNotWritten": 2}, 2)
+    assert 'code="RateNotWritten"} 2.0' in sidecar.metric("quota_rates_left")
+    rows = (await sidecar.quotas.group("acme")).rows
+    assert sum(row.codes == ["RateNotWritten"] for row in rows) == 2
+    await sidecar.turn(2)
+    assert (await sidecar.quotas.view()).left == {}

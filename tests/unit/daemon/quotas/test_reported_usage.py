@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.model.errors import NotFound, StoreError
+from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.daemon.quotas.report import MOST_TOPICS
 from bundlekeel.daemon.quotas.service import QuotaService
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
@@ -122,6 +123,7 @@ async def test_the_busiest_are_explained_alike() -> None:
 
 SKEWED = "persistent://acme/events/t0"
 NAMES = ("quota_topic_usage", "quota_topic_limit", "quota_topic_share", "quota_topic_loss")
+OF_GROUPS = ("quota_limit", "quota_usage", "quota_share", "quota_used_ratio", "quota_skew_loss")
 
 
 async def skewed_world(topic_metrics: int = 20) -> QuotaSidecar:
@@ -176,3 +178,14 @@ async def test_no_metrics_of_topics_without_a_leader() -> None:
     await sidecar.leadership.stop()
     await sidecar.quotas.quotas.step()
     assert [figures(sidecar, name) for name in NAMES] == [{}] * 4
+
+
+async def test_no_metrics_of_what_a_group_no_longer_limits() -> None:
+    """Else its alert would last for ever: of the group and of its topics."""
+    sidecar = await skewed_world()
+    assert all('kind="publish_messages"' in sidecar.metric(name) for name in (*NAMES, *OF_GROUPS))
+    group = QuotaGroup(name="acme", members=("t:acme",), limits=QuotaLimits(publish_bytes=1e9))
+    await sidecar.quotas.put(group, reason="r", by="ann")
+    await sidecar.turn()
+    for name in (*NAMES, *OF_GROUPS):
+        assert set(re.findall(r'kind="(\w+)"', sidecar.metric(name))) == {"publish_bytes"}, name
