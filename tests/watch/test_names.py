@@ -116,6 +116,9 @@ def test_inhibitions_of_the_docs_name_what_exists() -> None:
     assert pairs == [
         ("BundlekeelNoLeader", "BundlekeelStoreUnavailable"),
         ("BundlekeelStoppedByItself", "BundlekeelTakenOverNotActing"),
+        ("BundlekeelChannelNotFollowed", "BundlekeelStoppedByItself"),
+        ("BundlekeelTakenOverNotActing", "BundlekeelPausedLong"),
+        ("BundlekeelCannotDecide", "BundlekeelBrokersExcluded"),
     ]
 
 
