@@ -40,6 +40,7 @@ from bundlekeel.settings.types import (
     Listed,
     Listening,
     NeededStoreAddress,
+    Off,
     Placement,
     Section,
     Shown,
@@ -326,7 +327,7 @@ class Settings(Section):
     mode: Literal["observe", "recommend", "act"] = Field(
         default="recommend", description="observe and recommend change nothing, act carries plans out; also a ceiling"
     )
-    review: Literal["off", "required"] = Field(
+    review: Annotated[Literal["off", "required"], Off] = Field(
         default="off",
         description="required: plans and moves by hand (transfer, unload, split) wait until another person approves"
         " them; drain, warm, thresholds, quotas, mode and takeover act at once",

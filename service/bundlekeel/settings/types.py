@@ -162,6 +162,8 @@ def _one_of(parameter: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+# YAML reads an unquoted off as false.
+Off = BeforeValidator(lambda value: "off" if value is False else value)
 DURATION_WORDS = AllowedWords("duration like 10s, 500ms or 1m")
 
 Duration = Annotated[float, BeforeValidator(_duration), DURATION_WORDS]
