@@ -365,7 +365,9 @@ class Settings(Section):
         default_factory=dict, description="strategy and guard parameters, by our names or Pulsar's keys"
     )
     capacity: dict[str, CapacitySettings] = Field(
-        default_factory=dict, description="limits by broker id, glob or /regular expression/"
+        default_factory=dict,
+        description="limits by broker id, glob or /regular expression/. One entry counts for a broker, whole; entries "
+        "do not add up: its exact id, else the first glob, else the first regular expression, else `*`",
     )
     windows: Windows = Field(
         default=(),
