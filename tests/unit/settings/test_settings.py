@@ -256,6 +256,11 @@ class TestRefusals:
             ("metadata_store: etcd:h:1", "metadata_store", "etcd is not supported by this release"),
             ("metadata_store: 'zk:a:1, b:1'", "metadata_store", "store; it contains a blank (allowed: ZooK"),
             ("metadata_store: 'zk:a:1/x/'", "metadata_store", "store; it ends with a slash (allowed: ZooK"),
+            (
+                "configuration_store: zk:a:2181/p,b:2181/p",
+                "configuration_store",
+                "= 'zk:a:2181/p,b:2181/p': the chroot stands once, after the last host (allowed: ZooKeeper in",
+            ),
             ("metadata_store: 'zk:'", "metadata_store", "zk:host1:2181,host2:2181/chroot"),
             ("configuration_store: 'a b'", "configuration_store", "or null"),
             ("admin: {read_timeout: 500ms}", "admin.read_timeout", ">= 1s"),
