@@ -325,7 +325,9 @@ class Settings(Section):
         description="the brokers' clusterName: under any other name the sidecar does not start",
     )
     mode: Literal["observe", "recommend", "act"] = Field(
-        default="recommend", description="observe and recommend change nothing, act carries plans out; also a ceiling"
+        default="recommend",
+        description="observe and recommend change nothing, act carries plans out; `bundlekeel mode` can lower it at "
+        "run time and never raise it above this",
     )
     review: Annotated[Literal["off", "required"], Off] = Field(
         default="off",
@@ -352,14 +354,17 @@ class Settings(Section):
     )
     compat: Compat = Field(
         default="none",
-        description="none: the corrected strategies; a release of Pulsar: what its own class does, defects included",
+        description="none: the corrected strategies; a release of Pulsar: what its own class does, defects included, "
+        "and Pulsar's defaults for what is not set: strategy `threshold`, placement `least_long_term_message_rate`",
     )
     force_mixed: bool = Field(
         default=False,
         description="act although brokers run different load managers: among those of the class that started last",
     )
     adopt_broker_settings: bool = Field(
-        default=False, description="use the brokers' parameters; values set here take precedence"
+        default=False,
+        description="use the brokers' strategy, placement and parameters (brokers of stock settings: `threshold`, not "
+        "`avg`); values set here take precedence",
     )
     parameters: dict[str, Any] = Field(
         default_factory=dict, description="strategy and guard parameters, by our names or Pulsar's keys"
@@ -371,8 +376,8 @@ class Settings(Section):
     )
     windows: Windows = Field(
         default=(),
-        description="maintenance windows; outside of them only moves that a person asked for, so keep one for "
-        "overload; none: at any time",
+        description="when bundles may move by themselves; outside of them only moves that a person asked for are made. "
+        "With none they may at any time. Keep one with `allow: overload` that is always open",
     )
     rate: RateSettings = RateSettings()
     cycle: CycleSettings = CycleSettings()

@@ -172,8 +172,9 @@ class HistorySettings(Section):
 
 
 class CountersSettings(Section):
-    """The counters of brokers' topics, read beside their reports: those are up to two minutes old, these tell what is
-    carried now. The leader alone reads them."""
+    """The counters of brokers' topics, read beside their reports: those are of the last two minutes when they are
+    written, and are written anew only when a load changed by 10 %, else after 15 minutes; these tell what is carried
+    now. The leader alone reads them."""
 
     source: Annotated[Literal["brokers", "prometheus", "off"], Off] = Field(
         default="brokers",
