@@ -142,7 +142,8 @@ class ExtensibleSettings(Section):
 
     bundles: Literal["all", "top"] = Field(
         default="all",
-        description="all: every bundle, asked of each broker over REST; top: only the ten or so each broker publishes",
+        description="all: every bundle, asked of each broker over REST; top: only the ten or so each broker publishes, "
+        "which are none of a partial takeover",
     )
     stats_interval: Duration = Field(
         default=5.0,
