@@ -186,6 +186,18 @@ class TestRefusals:
         [
             ("cycle: {intervall: 3}", "cycle.intervall", "unknown key; did you mean 'interval'?"),
             ("Mode: act", "Mode", "did you mean 'mode'?"),
+            ("cycle.interval: 20s", "cycle.interval", "unknown key; it belongs below `cycle`, as `interval`"),
+            ("parameters: {cool_down_minutes: 30}", "parameters.cool_down_minutes", "; cool_down_seconds takes 30m"),
+            (
+                "parameters: {loadBalancerAutoBundleSplitEnabled: false}",
+                "parameters.loadBalancerAutoBundleSplitEnabled",
+                "`bundlekeel takeover --split off` turns it off; that of Bundlekeel is `split_enabled`",
+            ),
+            (
+                "parameters: {loadBalancerSheddingIntervalMinutes: 1}",
+                "parameters.loadBalancerSheddingIntervalMinutes",
+                "unknown parameter; a setting of the brokers, not of Bundlekeel, whose own is `cycle.interval` (",
+            ),
             ("history: {url: /x}", "history.url", "did you mean 'uri'?"),
             ("max_moves_per_hour: 20", "max_moves_per_hour", "unknown key; it belongs below `parameters`"),
             ("maxUnloadPercentage: 20", "maxUnloadPercentage", "unknown key; it belongs below `parameters`"),
