@@ -436,7 +436,7 @@ class Settings(Section):
             raise InvalidSetting(
                 "a leader would lose its session between two heartbeats",
                 field="leadership.heartbeat",
-                allowed=f"at most {longest:g}s, a third of store.session_timeout",
+                allowed=f"at most {int(longest * 100) / 100:g}s, a third of store.session_timeout",
             )
         return self
 

@@ -316,7 +316,7 @@ class TestRefusals:
                 "AvgShedder",
             ),
             ("strategy: avg\nparameters: {strategy: avg}", "parameters.strategy", "the same as strategy"),
-            ("leadership: {heartbeat: 4s}", "leadership.heartbeat", "a third of store.session_timeout"),
+            ("leadership: {heartbeat: 4s}", "leadership.heartbeat", "at most 3.33s, a third of store.session_timeout"),
             ("member_id: a/b", "member_id", "without /"),
             ("cluster: 12", "cluster", "YAML reads this as a number; put it in quotes"),
             ("windows: [{cron: 0 2 * * *, minutes: -1}]", "windows.0.minutes", "(allowed: whole number >= 1 and <="),
