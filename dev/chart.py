@@ -178,7 +178,7 @@ def _value(allowed: str) -> dict[str, Any]:
     if words == ["true", "false"]:
         return {"type": "boolean"}
     if len(words) > 1 and all(word.isidentifier() for word in words):
-        return {"enum": words}
+        return {"enum": [*words, *([False] if "off" in words else [])]}  # YAML reads an unquoted off as false
     if kind.startswith("duration like"):
         return {"type": ["number", "string"], "pattern": _DURATION}
     if kind.startswith("list of "):

@@ -60,6 +60,7 @@ SETTINGS: Final = {
     "A number where a text belongs": "cluster: 12\nmetadata_store: zk:127.0.0.1:2181/pulsar\n",
     "A store without its scheme's form": "metadata_store: zookeeper://somewhere\n",
     "A blank in the addresses of a store": "metadata_store: zk:zk-1:2181, zk-2:2181\n",
+    "The chroot after each host": "cluster: pulsar-1\nmetadata_store: zk:zk-1:2181/pulsar,zk-2:2181/pulsar\n",
     "A port that is not a number": f"{_STORE}api: {{port: eighty}}\n",
     "A port that does not exist": "cluster: pulsar-1\nmetadata_store: zk:127.0.0.1:21811111/pulsar\n",
     "No address to listen on": f"{_STORE}api: {{host: ''}}\n",

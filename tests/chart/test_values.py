@@ -249,7 +249,7 @@ def test_hosts_of_the_settings_are_added_to_those_of_the_chart(tmp_path: Path) -
             monitoring={"podMonitor": {"enabled": True}},
         ),
         {"serviceAccount": {"create": False, "name": "mine"}, "kubernetesEvents": {"enabled": True}},
-        {"settings": {"compat": 4.2, "counters": {"source": "off"}, "cycle": {"interval": "500ms"}}},
+        {"settings": {"compat": 4.2, "counters": {"source": "off"}, "review": False, "cycle": {"interval": "500ms"}}},
         {
             "settings": {
                 "parameters": {"maxUnloadPercentage": "0.3", "avg_hit_count_high": 2},

@@ -129,13 +129,17 @@ def _row(key: str, value: object, origin: str, unit: str, why: str) -> Json:
 
 
 _AVG = "avg"
+# In Gbit/s.
+_FASTEST_NIC = 800
+# Pulsar's namespaceBundleUnloadingTimeoutMs, in seconds.
+_UNLOADING = 60
 
 
 def warnings_of(settings: Settings) -> list[str]:
     """Settings that are valid but probably not meant, one sentence each: reported by `config check`, never refused."""
     rules = (
-        *(_of_cluster, _of_strategy, _without_effect, _of_percent, _contradictions, _beside_others),
-        *(_of_brokers, _of_windows, _of_security),
+        *(_of_cluster, _of_strategy, _without_effect, _of_percent, _of_units, _contradictions),
+        *(_beside_others, _of_brokers, _of_windows, _of_security),
     )
     return [text for rule in rules for text in rule(settings)]
 
@@ -247,6 +251,30 @@ def _of_percent(settings: Settings) -> list[str]:
         for name, value in settings.parameters.items()
         if (unit := BY_NAME[name].unit).startswith("percent") and 0 < value < min(1, usual[name] / 10)
     ]
+
+
+def _of_units(settings: Settings) -> list[str]:
+    """Values in range that are probably of another unit, or with which work in progress counts as failed."""
+    params, store, read = to_parameters(settings).values, settings.store, settings.admin.read_timeout
+    found = [
+        _warning(f"capacity.{pattern}.nic_gbps", given, "is in Gbit/s, each way", f"{given / 1000:g}")
+        for pattern, limits in settings.capacity.items()
+        if (given := limits.nic_gbps) is not None and given > _FASTEST_NIC
+    ]
+    if (given := params.transfer_target_std) > 1:
+        what = "is a ratio, scores are 0 to 1"
+        found.append(_warning("parameters.transfer_target_std", given, what, f"{given / 100:g}"))
+    if params.history_weight == 1:
+        what = "the smoothed score never changes"
+        found.append(_warning("parameters.history_weight", params.history_weight, what, "0.9"))
+    if read < _UNLOADING:
+        what = f"an unload takes up to {_UNLOADING:g}s at the brokers, slower ones count as unknown"
+        found.append(_warning("admin.read_timeout", format_duration(read), what, "90s"))
+    if store.call_timeout > store.session_timeout:
+        session = format_duration(store.session_timeout)
+        what = f"longer than store.session_timeout ({session}), after which leadership is lost"
+        found.append(_warning("store.call_timeout", format_duration(store.call_timeout), what, "3s"))
+    return found
 
 
 def _beside_others(settings: Settings) -> list[str]:

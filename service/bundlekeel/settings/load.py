@@ -142,6 +142,9 @@ def _elsewhere(path: tuple[str, ...]) -> str:
         return _AT_THE_TOP
     if key in BY_NAME or key in BY_PULSAR_KEY:
         return "; it belongs below `parameters`"
+    if key in by_key():
+        section, _, name = key.rpartition(".")
+        return f"; it belongs below `{section}`, as `{name}`"
     homes = [row.key for row in rows() if row.key.rpartition(".")[2] == key]
     return f"; did you mean {' or '.join(map(repr, homes))}?" if homes and len(path) == 1 else ""
 

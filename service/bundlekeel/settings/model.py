@@ -40,6 +40,7 @@ from bundlekeel.settings.types import (
     Listed,
     Listening,
     NeededStoreAddress,
+    Off,
     Placement,
     Section,
     Shown,
@@ -141,7 +142,8 @@ class ExtensibleSettings(Section):
 
     bundles: Literal["all", "top"] = Field(
         default="all",
-        description="all: every bundle, asked of each broker over REST; top: only the ten or so each broker publishes",
+        description="all: every bundle, asked of each broker over REST; top: only the ten or so each broker publishes, "
+        "which are none of a partial takeover",
     )
     stats_interval: Duration = Field(
         default=5.0,
@@ -324,9 +326,11 @@ class Settings(Section):
         description="the brokers' clusterName: under any other name the sidecar does not start",
     )
     mode: Literal["observe", "recommend", "act"] = Field(
-        default="recommend", description="observe and recommend change nothing, act carries plans out; also a ceiling"
+        default="recommend",
+        description="observe and recommend change nothing, act carries plans out; `bundlekeel mode` can lower it at "
+        "run time and never raise it above this",
     )
-    review: Literal["off", "required"] = Field(
+    review: Annotated[Literal["off", "required"], Off] = Field(
         default="off",
         description="required: plans and moves by hand (transfer, unload, split) wait until another person approves"
         " them; drain, warm, thresholds, quotas, mode and takeover act at once",
@@ -351,25 +355,30 @@ class Settings(Section):
     )
     compat: Compat = Field(
         default="none",
-        description="none: the corrected strategies; a release of Pulsar: what its own class does, defects included",
+        description="none: the corrected strategies; a release of Pulsar: what its own class does, defects included, "
+        "and Pulsar's defaults for what is not set: strategy `threshold`, placement `least_long_term_message_rate`",
     )
     force_mixed: bool = Field(
         default=False,
         description="act although brokers run different load managers: among those of the class that started last",
     )
     adopt_broker_settings: bool = Field(
-        default=False, description="use the brokers' parameters; values set here take precedence"
+        default=False,
+        description="use the brokers' strategy, placement and parameters (brokers of stock settings: `threshold`, not "
+        "`avg`); values set here take precedence",
     )
     parameters: dict[str, Any] = Field(
         default_factory=dict, description="strategy and guard parameters, by our names or Pulsar's keys"
     )
     capacity: dict[str, CapacitySettings] = Field(
-        default_factory=dict, description="limits by broker id, glob or /regular expression/"
+        default_factory=dict,
+        description="limits by broker id, glob or /regular expression/. One entry counts for a broker, whole; entries "
+        "do not add up: its exact id, else the first glob, else the first regular expression, else `*`",
     )
     windows: Windows = Field(
         default=(),
-        description="maintenance windows; outside of them only moves that a person asked for, so keep one for "
-        "overload; none: at any time",
+        description="when bundles may move by themselves; outside of them only moves that a person asked for are made. "
+        "With none they may at any time. Keep one with `allow: overload` that is always open",
     )
     rate: RateSettings = RateSettings()
     cycle: CycleSettings = CycleSettings()
@@ -427,7 +436,7 @@ class Settings(Section):
             raise InvalidSetting(
                 "a leader would lose its session between two heartbeats",
                 field="leadership.heartbeat",
-                allowed=f"at most {longest:g}s, a third of store.session_timeout",
+                allowed=f"at most {int(longest * 100) / 100:g}s, a third of store.session_timeout",
             )
         return self
 

@@ -60,6 +60,16 @@ _BROKERS_SPELLING = re.compile(r"[a-z]+[A-Z]\w*")
 
 OR_DURATION: Final = ", or a duration like 30m"
 
+_THEIRS: Final = "; a setting of the brokers, not of Bundlekeel"
+# Keys that are near to another one, and mean something else.
+_REMEDIES: Final = {
+    "loadBalancerSheddingEnabled": f"{_THEIRS}: `bundlekeel takeover` turns it off, `handback` restores it",
+    "loadBalancerSheddingIntervalMinutes": f"{_THEIRS}, whose own is `cycle.interval`",
+    "loadBalancerAutoBundleSplitEnabled": f"{_THEIRS}: `bundlekeel takeover --split off` turns it off; that of "
+    "Bundlekeel is `split_enabled`",
+    "cool_down_minutes": "; cool_down_seconds takes 30m",
+}
+
 # These have a place of their own at the top of the settings; `parameters` accepts them as well.
 TOP_LEVEL = ("strategy", "placement", "compat")
 
@@ -151,16 +161,14 @@ def _with_defaults(release: str, found: Mapping[str, object]) -> dict[str, objec
 
 def remedy(key: str, known: Iterable[str]) -> str:
     """What to do about an unknown key: the nearest; of one in the spelling of broker.conf also where it belongs."""
-    if key == "loadBalancerSheddingEnabled":
-        return (
-            "; a setting of the brokers, not of Bundlekeel: `bundlekeel takeover` turns it off, `handback` restores it"
-        )
+    if key in _REMEDIES:
+        return _REMEDIES[key]
     near = suggest(key, known)
     if _BROKERS_SPELLING.fullmatch(key) is None:
         return near
     if near:
         return f"{near} Other keys of broker.conf are not read here"
-    return "; a setting of the brokers, not of Bundlekeel: it belongs in broker.conf, which is not read here"
+    return f"{_THEIRS}: it belongs in broker.conf, which is not read here"
 
 
 def _adopt(spec: ParameterSpec, adopted: Mapping[str, str], values: dict[str, object], sources: dict[str, str]) -> None:

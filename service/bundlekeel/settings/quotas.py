@@ -11,7 +11,7 @@ from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.quotas.enforce import WriteBudget
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits, Rates, check_groups, check_least
 from bundlekeel.core.quotas.shares import ShareTuning
-from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Section
+from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Off, Section
 
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
 _NUMBER_WORDS = AllowedWords("a number like 500")
@@ -57,7 +57,7 @@ class GroupSettings(Section):
 class QuotaSettings(Section):
     """Limits of tenants and namespaces that hold over all brokers (PIP-82)."""
 
-    enforcer: Literal["off", "native", "policies"] = Field(
+    enforcer: Annotated[Literal["off", "native", "policies"], Off] = Field(
         default="off",
         description="off: only shown; native: Pulsar's ResourceGroups as declared; policies: topic rates of each topic",
     )

@@ -17,6 +17,7 @@ from bundlekeel.settings.types import (
     Http,
     InvalidSetting,
     Listed,
+    Off,
     Place,
     Section,
     Shown,
@@ -129,7 +130,7 @@ class NotifySettings(Section):
     webhooks: Annotated[tuple[WebhookSettings, ...], WEBHOOKS_WORDS] = Field(
         default=(), description="receivers of JSON over HTTP; the address of each is a secret"
     )
-    kubernetes: Literal["off", "auto"] = Field(
+    kubernetes: Annotated[Literal["off", "auto"], Off] = Field(
         default="off", description="auto: events of this pod as well, when it has a service account token"
     )
 
@@ -171,10 +172,11 @@ class HistorySettings(Section):
 
 
 class CountersSettings(Section):
-    """The counters of brokers' topics, read beside their reports: those are up to two minutes old, these tell what is
-    carried now. The leader alone reads them."""
+    """The counters of brokers' topics, read beside their reports: those are of the last two minutes when they are
+    written, and are written anew only when a load changed by 10 %, else after 15 minutes; these tell what is carried
+    now. The leader alone reads them."""
 
-    source: Literal["brokers", "prometheus", "off"] = Field(
+    source: Annotated[Literal["brokers", "prometheus", "off"], Off] = Field(
         default="brokers",
         description="brokers: the page that Prometheus scrapes (`/metrics/`) of each broker; prometheus: what your"
         " Prometheus scraped (`prometheus.url`); off: reports only",
@@ -230,7 +232,7 @@ class PrometheusSettings(Section):
 class CalibrationSettings(Section):
     """Thresholds that the nightly job proposes: whether they are looked at, and when they may come into force."""
 
-    mode: Literal["off", "recommend", "adopt"] = Field(
+    mode: Annotated[Literal["off", "recommend", "adopt"], Off] = Field(
         default="off",
         description="off: not read; recommend: shown, a person adopts it; adopt: comes into force automatically",
     )

@@ -97,7 +97,10 @@ def _store_address(value: str) -> str:
         ends = "; it ends with a slash" if value.endswith("/") else ""
         cause = "; it contains a blank" if re.search(r"\s", value) else ends
         raise InvalidSetting(f"not an address of a metadata store{cause}")
-    check_ports(value.partition("/")[0])
+    hosts, _, chroot = value.partition("/")
+    if "," in chroot:
+        raise InvalidSetting("the chroot stands once, after the last host")
+    check_ports(hosts)
     return value if value.startswith("zk:") else f"zk:{value}"
 
 
@@ -162,6 +165,8 @@ def _one_of(parameter: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+# YAML reads an unquoted off as false.
+Off = BeforeValidator(lambda value: "off" if value is False else value)
 DURATION_WORDS = AllowedWords("duration like 10s, 500ms or 1m")
 
 Duration = Annotated[float, BeforeValidator(_duration), DURATION_WORDS]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,6 +20,7 @@ from bundlekeel.settings.schema import children, rows
 from dev import docs
 
 EXAMPLE = docs.ROOT / "config/bundlekeel.example.yaml"
+BLOCK = re.compile(r"^(?P<indent> *)```yaml\n(?P<text>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL)
 # A commented item of a list or mapping, below the line that it stands for.
 ITEM = r"^(?P<indent> *)(?P<line>{name}: .*)\n(?P=indent)# {name}:  # instead of .*\n(?P<item>((?P=indent)#   .*\n)+)"
 
@@ -68,6 +72,24 @@ def test_the_item_of_a_list_or_mapping_can_be_uncommented(key: str) -> None:
         tree = tree[part]
     (item,) = tree if isinstance(tree, list) else tree.values()
     assert set(item) == set(children((*key.split("."), "0"))) - {"url"}
+
+
+def _settings_blocks() -> Iterator[Any]:
+    """The blocks of settings that a reader may copy: those of the page of wrong ones are refused."""
+    for page in [docs.ROOT / "README.md", *sorted((docs.ROOT / "docs").rglob("*.md"))]:
+        for number, found in enumerate(BLOCK.finditer(page.read_text()) if page.name != "wrong-inputs.md" else ()):
+            text = textwrap.dedent(found["text"])
+            if set(yaml.safe_load(text)) <= set(Settings.model_fields):
+                yield pytest.param(text, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize("text", list(_settings_blocks()))
+def test_each_block_of_settings_can_be_copied(text: str, tmp_path: Path) -> None:
+    """As it stands, with the secret that its comment names."""
+    file = tmp_path / "bundlekeel.yaml"
+    file.write_text(text)
+    secrets = re.findall(r"in secrets: (\w+)", text)
+    load_settings(file, environ={f"BUNDLEKEEL__{name.upper()}": "s" for name in secrets})
 
 
 def test_what_has_to_be_set_stands_first() -> None:

@@ -131,3 +131,24 @@ async def test_on_is_wired(tmp_path: Path) -> None:
     assert [row.parameter for row in view.changes] == ["avg_low_threshold_percent"]
     await built.calibration.close()
     await built.shadow_strategies.close()
+
+
+@pytest.mark.parametrize(
+    "key", ["review", "quotas.enforcer", "calibration.mode", "counters.source", "notify.kubernetes"]
+)
+def test_off_needs_no_quotes_where_it_is_allowed(key: str, tmp_path: Path) -> None:
+    """YAML reads it as false. `on` is a word of none of them."""
+    section, _, name = key.rpartition(".")
+    file = tmp_path / "bundlekeel.yaml"
+
+    def write(word: str) -> None:
+        file.write_text(f"{section}: {{{name}: {word}}}" if section else f"{name}: {word}")
+
+    write("off")
+    value: Any = load_settings(file, environ={}).settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    assert value == "off"
+    write("on")
+    with pytest.raises(ConfigError, match=rf"{key} = true: not allowed; YAML reads off"):
+        load_settings(file, environ={})

@@ -186,6 +186,18 @@ class TestRefusals:
         [
             ("cycle: {intervall: 3}", "cycle.intervall", "unknown key; did you mean 'interval'?"),
             ("Mode: act", "Mode", "did you mean 'mode'?"),
+            ("cycle.interval: 20s", "cycle.interval", "unknown key; it belongs below `cycle`, as `interval`"),
+            ("parameters: {cool_down_minutes: 30}", "parameters.cool_down_minutes", "; cool_down_seconds takes 30m"),
+            (
+                "parameters: {loadBalancerAutoBundleSplitEnabled: false}",
+                "parameters.loadBalancerAutoBundleSplitEnabled",
+                "`bundlekeel takeover --split off` turns it off; that of Bundlekeel is `split_enabled`",
+            ),
+            (
+                "parameters: {loadBalancerSheddingIntervalMinutes: 1}",
+                "parameters.loadBalancerSheddingIntervalMinutes",
+                "unknown parameter; a setting of the brokers, not of Bundlekeel, whose own is `cycle.interval` (",
+            ),
             ("history: {url: /x}", "history.url", "did you mean 'uri'?"),
             ("max_moves_per_hour: 20", "max_moves_per_hour", "unknown key; it belongs below `parameters`"),
             ("maxUnloadPercentage: 20", "maxUnloadPercentage", "unknown key; it belongs below `parameters`"),
@@ -256,6 +268,11 @@ class TestRefusals:
             ("metadata_store: etcd:h:1", "metadata_store", "etcd is not supported by this release"),
             ("metadata_store: 'zk:a:1, b:1'", "metadata_store", "store; it contains a blank (allowed: ZooK"),
             ("metadata_store: 'zk:a:1/x/'", "metadata_store", "store; it ends with a slash (allowed: ZooK"),
+            (
+                "configuration_store: zk:a:2181/p,b:2181/p",
+                "configuration_store",
+                "= 'zk:a:2181/p,b:2181/p': the chroot stands once, after the last host (allowed: ZooKeeper in",
+            ),
             ("metadata_store: 'zk:'", "metadata_store", "zk:host1:2181,host2:2181/chroot"),
             ("configuration_store: 'a b'", "configuration_store", "or null"),
             ("admin: {read_timeout: 500ms}", "admin.read_timeout", ">= 1s"),
@@ -299,7 +316,7 @@ class TestRefusals:
                 "AvgShedder",
             ),
             ("strategy: avg\nparameters: {strategy: avg}", "parameters.strategy", "the same as strategy"),
-            ("leadership: {heartbeat: 4s}", "leadership.heartbeat", "a third of store.session_timeout"),
+            ("leadership: {heartbeat: 4s}", "leadership.heartbeat", "at most 3.33s, a third of store.session_timeout"),
             ("member_id: a/b", "member_id", "without /"),
             ("cluster: 12", "cluster", "YAML reads this as a number; put it in quotes"),
             ("windows: [{cron: 0 2 * * *, minutes: -1}]", "windows.0.minutes", "(allowed: whole number >= 1 and <="),
@@ -529,6 +546,19 @@ class TestCapacity:
         assert match_capacity(overrides, "b2:8080") is overrides[1]
         assert match_capacity(overrides[:1], "b2:8080") is overrides[0]
         assert match_capacity(overrides, "c:1") is None
+
+    def test_capacity_of_all_others(self, tmp_path: Path) -> None:
+        """The example of the page of capacities: `*` counts where no other entry does, wherever it stands."""
+        page = (Path(__file__).parents[3] / "docs/concepts/capacity.md").read_text()
+        example = page.partition("```yaml\n")[2].partition("```")[0]
+        overrides = load(tmp_path, example).settings.capacity_overrides
+        ids = ("broker-1.pulsar:8080", "broker-3.pulsar:8080", "10.0.7.4:8080")
+        for order in (overrides, overrides[::-1]):
+            assert [found.pattern for name in ids if (found := match_capacity(order, name))] == [
+                "*",
+                "broker-3.*:8080",
+                r"/10\.0\.7\..*/",
+            ]
 
 
 class TestDurations:

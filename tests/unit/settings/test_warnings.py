@@ -43,6 +43,43 @@ def test_a_ratio_where_percent_are_meant(name: str, value: float, said: str) -> 
     assert len(told) == bool(said) and said in "".join(told)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"capacity": {"b*": {"nic_gbps": 10_000}}},
+            "capacity.b*.nic_gbps = 10000.0: is in Gbit/s, each way (better: 10)",
+        ),
+        ({"capacity": {"b*": {"nic_gbps": 800}}}, None),
+        (
+            {"parameters": {"transfer_target_std": 25}},
+            "parameters.transfer_target_std = 25.0: is a ratio, scores are 0 to 1 (better: 0.25)",
+        ),
+        ({"parameters": {"transfer_target_std": 1}}, None),
+        (
+            {"parameters": {"history_weight": 1}},
+            "parameters.history_weight = 1.0: the smoothed score never changes (better: 0.9)",
+        ),
+        ({"parameters": {"history_weight": 0.99}}, None),
+        (
+            {"admin.read_timeout": "59s"},
+            "admin.read_timeout = '59s': an unload takes up to 60s at the brokers, slower ones count as unknown "
+            "(better: 90s)",
+        ),
+        ({"admin.read_timeout": "60s"}, None),
+        (
+            {"store.call_timeout": "11s"},
+            "store.call_timeout = '11s': longer than store.session_timeout (10s), after which leadership is lost "
+            "(better: 3s)",
+        ),
+        ({"store.call_timeout": "10s"}, None),
+    ],
+)
+def test_a_wrong_unit(given: dict[str, Any], said: str | None) -> None:
+    """It is in range, and makes a limit or a strategy useless, or work look like failure."""
+    assert warned(given) == ([] if said is None else [said])
+
+
 def test_a_cycle_that_the_failsafe_as_shipped_refuses() -> None:
     """Three cycles must fit into the `--after` of the units."""
     unit = Path(__file__).parents[3] / "deploy/systemd/bundlekeel-deadman.service"

@@ -166,11 +166,11 @@ class CapacityOverride:
 
 
 def match_capacity(overrides: Sequence[CapacityOverride], broker_id: str) -> CapacityOverride | None:
-    """The override of a broker: an exact id beats a glob, a glob beats a regular expression; first match wins."""
+    """The one override of a broker: its exact id, else the first glob, else the first regular expression, else `*`."""
     exact = [item for item in overrides if item.pattern == broker_id]
     globs = [item for item in overrides if not _is_regex(item.pattern) and fnmatchcase(broker_id, item.pattern)]
     regexes = [item for item in overrides if _is_regex(item.pattern) and re.fullmatch(item.pattern[1:-1], broker_id)]
-    return next(iter(exact + globs + regexes), None)
+    return min(exact + globs + regexes, key=lambda item: item.pattern == "*", default=None)
 
 
 def _is_regex(pattern: str) -> bool:

@@ -192,7 +192,7 @@ class StrategyParameters:
         unit="ratio",
         maximum=1.0,
         used_by="avg",
-        why="largest share of a pair's difference that one plan moves; 0.5 equalises it",
+        why="largest share of a pair's difference that one plan moves; 0.5 equalises it (compat: 0.2)",
     )
     # uniform
     uniform_max_unload_ratio: float = parameter(
@@ -373,7 +373,7 @@ class StrategyParameters:
         unit="percent points",
         maximum=100.0,
         used_by="least_resource_usage, compat only",
-        why="a target is preferred when this far below the average",
+        why="with compat: a target is preferred when this far below the average",
         instead="nothing: the least loaded broker that may take the bundle is preferred",
     )
     max_topics_per_broker: int = parameter(
@@ -437,7 +437,8 @@ class StrategyParameters:
         pulsar_keys=("loadBalancerReportUpdateThresholdPercentage",),
         unit="percent points",
         used_by="ledger",
-        why="a broker reports when its usage changed by more than this since its last report",
+        why="a broker reports when its usage (points), messages, bytes or number of bundles (percent) changed by more "
+        "than this since its last report",
     )
     report_min_interval_seconds: float = parameter(
         5.0,
