@@ -80,8 +80,13 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
 
 - **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
   a `task`, too.
-- **A task** is `waiting` until the leader takes it, then `running`; it ends as `done`, `failed` (`detail` and
-  `difference` say why) or `stopped`. Ask every few seconds. After 10 minutes of waiting it is not begun any more.
+- **A task** is `waiting` until the leader takes it, then `running`. Ask every few seconds. After 10 minutes of waiting
+  it is not begun any more. It ends as
+  - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves` says
+    by its `outcome` what became of it. Only `done` and `released` did as asked.
+  - `failed`: nothing was done, or it ended before all was begun. `detail`, `difference` and the `code` of each of
+    `moves` say why.
+  - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
 - **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
   answer's `review`), with its `task` once a second person has approved it.
 - **Drains and warms** have no task: `GET /operations` says how far they are. A drained broker is kept empty

@@ -1526,7 +1526,7 @@ export interface TaskView {
   moves: (OutcomeView)[];
   /** why, in the words of who asked */
   reason: string;
-  /** waiting: for the leader */
+  /** waiting: for the leader; done: carried out, the `outcome` of each of `moves` says whether it landed; failed: nothing landed, or not all was begun */
   state: "waiting" | "running" | "done" | "failed" | "stopped";
   /** the id of the task */
   task: string;

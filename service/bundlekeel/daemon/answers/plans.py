@@ -198,7 +198,14 @@ class TaskView(Answer):
 
     task: Annotated[str, Doc("the id of the task")]
     hash: Hash = ""
-    state: Annotated[str, Doc("waiting: for the leader", of=("waiting", "running", "done", "failed", "stopped"))]
+    state: Annotated[
+        str,
+        Doc(
+            "waiting: for the leader; done: carried out, the `outcome` of each of `moves` says whether it landed; "
+            "failed: nothing landed, or not all was begun",
+            of=("waiting", "running", "done", "failed", "stopped"),
+        ),
+    ]
     kind: TaskKind = "plan"
     reason: Reason = ""
     by: By = ""
