@@ -131,8 +131,10 @@ while address:
 - `since_ms` and `until_ms` are inclusive: a record of that very millisecond is in the answer. The next page of
   `/journal` begins at the oldest record of this one, so records of that millisecond come twice. A page of one
   millisecond is followed by what is before it: take a `limit` above the records of a millisecond.
-- Without `since_ms` and `until_ms`, `/verdicts` and `/journal` know the newest 2,000 records of all kinds; with one of
-  them they read the journal's files (the newest 32 MiB), as their next pages do.
+- Moves are the newest 10,000 of all sidecars and effects the newest 200, whatever time is asked for: an answer without
+  `Link` has all that is kept. Of all other kinds, `/verdicts` and `/journal` know the newest 2,000 records without
+  `since_ms` and `until_ms`. With one of them they read the journal's files (the newest 32 MiB), as their next pages do.
+  What is older is in the files alone (`journal.path` and its rotated ones).
 - A time that is not set (an end that a person sets, something that has not happened yet) is null or 0, as its field
   says; treat both as none.
 
