@@ -652,7 +652,7 @@ export interface ManualMoveView {
   name: string;
   /** whether it moves although it moved lately */
   override_cool_down: boolean;
-  /** why it is not carried out; empty: it may be */
+  /** why the bundle or its brokers do not allow it; mode and pauses: `acting_obstacle` of /state */
   refusals: (RefusalView)[];
   /** the review it waits for */
   review: string | null;

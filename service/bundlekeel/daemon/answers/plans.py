@@ -268,7 +268,10 @@ class ManualMoveView(Answer):
     bundle: Bundle
     source: Annotated[str, Doc("the broker that owns it")]
     hash: Hash
-    refusals: Annotated[list[RefusalView], Doc("why it is not carried out; empty: it may be")]
+    refusals: Annotated[
+        list[RefusalView],
+        Doc("why the bundle or its brokers do not allow it; mode and pauses: `acting_obstacle` of /state"),
+    ]
     sentence: Sentence
     target: Annotated[str | None, Doc("the broker it goes to; null of a split, or when it stays")] = None
     move: Annotated[MoveView | None, Doc("the move; null of a split, or when it stays")] = None
