@@ -47,6 +47,9 @@ known are refused. Each route leads to its [example](api-examples.md) with curl 
 - **`DELETE`** takes its `reason` as a parameter of the query or, like the others, in a body, which some clients and
   proxies do not pass on. With a body the query's is not read.
 - **Paths** with control characters are refused (400).
+- **HEAD and OPTIONS** are not answered (405), by the probes and `/metrics` neither: probe with GET.
+- **`by`** in a body says who asks, on the unix socket; with `api.auth` it is the name of the credentials. `DELETE`
+  takes it in a body only, not in its query.
 - **Events**: `/events` sends the event `change` with marks as JSON, at the beginning and when one of them differs, the
   comment `: still here` after {HEARTBEAT_SECONDS:.0f} s without a change, and the event `end` before the stream ends:
   ask again then.
@@ -67,8 +70,9 @@ strategy, a member of a quota group) comes alone.
 Answers to such requests: [wrong inputs](wrong-inputs.md#http-api)."""
 
 _REQUESTS = """\
-A dry run says what would be done, and has a `hash` of it. Then the same is asked for with a `reason`, and the leader
-carries it out as a task:
+A dry run says what would be done. Then the same is asked for with a `reason`, and the leader carries it out as a task.
+A plan has a `hash`, and exactly that plan is carried out. A move by hand is planned anew with `execute`: the answer
+says where to, and its `hash` finds it in `/tasks`. A drain or a warm has no `hash`.
 
 ```sh
 ask() { curl -sS --unix-socket bundlekeel.sock -H Content-Type:application/json "$@"; }
@@ -79,9 +83,16 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
 ```
 
 - **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
-  a `task`, too.
-- **A task** is `waiting` until the leader takes it, then `running`; it ends as `done`, `failed` (`detail` and
-  `difference` say why) or `stopped`. Ask every few seconds. After 10 minutes of waiting it is not begun any more.
+  a `task`, too. A dry run answers 200 also when it is refused: look at `refusals` (with `execute` that is a 409). It
+  does not look at the mode and at pauses: with `execute` they are looked at first (403). Before, `acting_obstacle` of
+  the leader's `GET /state` has the code of what keeps it from moving anything.
+- **A task** is `waiting` until the leader takes it, then `running`. Ask every few seconds. After 10 minutes of waiting
+  it is not begun any more. It ends as
+  - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves` says
+    by its `outcome` what became of it. Only `done` and `released` did as asked.
+  - `failed`: nothing was done, or it ended before all was begun. `detail`, `difference` and the `code` of each of
+    `moves` say why.
+  - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
 - **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
   answer's `review`), with its `task` once a second person has approved it.
 - **Drains and warms** have no task: `GET /operations` says how far they are. A drained broker is kept empty
@@ -89,7 +100,8 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
 - **200 and 202**: `execute` of a plan and `stop` answer 202, with the task's address as `Location`. All other changes
   answer 200. 200 does not say that a move is done: what has a `task` is left for the leader, as with 202.
 
-When an answer is lost (504, a broken connection), the request may have been carried out, or not:
+When an answer is lost (504, 500, a broken connection, and of a change also 503 `store-unavailable`, because its write
+may have arrived), the request may have been carried out, or not. With any other 503 nothing was begun.
 
 - **Changes nothing**: every `GET`, `POST /plans`, `POST /assignments`.
 - **May be sent again**: every `PUT`, `drain`, `warm`, `cordon`, `pause`, `resume`. The same holds then, with the newer
@@ -126,8 +138,16 @@ while address:
 - `since_ms` and `until_ms` are inclusive: a record of that very millisecond is in the answer. The next page of
   `/journal` begins at the oldest record of this one, so records of that millisecond come twice. A page of one
   millisecond is followed by what is before it: take a `limit` above the records of a millisecond.
-- Without `since_ms` and `until_ms`, `/verdicts` and `/journal` know the newest 2,000 records of all kinds; with one of
-  them they read the journal's files (the newest 32 MiB), as their next pages do.
+- Moves are the newest 10,000 of all sidecars and effects the newest 200, whatever time is asked for: an answer without
+  `Link` has all that is kept. Of all other kinds, `/verdicts` and `/journal` know the newest 2,000 records without
+  `since_ms` and `until_ms`. With one of them they read the journal's files (the newest 32 MiB), as their next pages do.
+  What is older is in the files alone (`journal.path` and its rotated ones).
+- **To follow the journal**: ask the leader every few seconds with `since_ms` = the newest `wall_ms` you have, less 10
+  minutes, follow the pages, and drop the records you have: compare a move or split by `intent` (empty when it was never
+  begun: then by `bundle`, `cycle` and `wall_ms`), a cycle by `cycle` and `wall_ms`, any other by the whole record. The
+  order in which records appear is not that of their times: a cycle is written after its moves. A move comes again with
+  its `effect` once that is known. Other sidecars show a move only after they have read the shared state.
+- Answers are not compressed. 100,000 rows of `/bundles` are about 60 MB.
 - A time that is not set (an end that a person sets, something that has not happened yet) is null or 0, as its field
   says; treat both as none.
 
@@ -139,9 +159,10 @@ detail or address. **-1**: no number where 0 is one: `seat` and `epoch` of a sid
 
 _RECORDS = """\
 `/journal` and the `history` of a `why` have records: objects with the fields of their `kind`. Each has `kind`,
-`wall_ms` (when it happened; of a move and a split: when it ended) and `sentence` (the same in words, for people: do not
-parse it). The other fields are always there, unless the table says "only" or "not". Later releases may have further
-kinds and fields: ignore those you do not know. Codes are those of [Codes](codes.md) where nothing else is said.
+`wall_ms` (when it happened; of a move and a split: when it ended; of a cycle: the time of its picture) and `sentence`
+(the same in words, for people: do not parse it). The other fields are always there, unless the table says "only" or
+"not". Later releases may have further kinds and fields: ignore those you do not know. Codes are those of
+[Codes](codes.md) where nothing else is said.
 
 Moves and effects are those of all sidecars, all other kinds those of the sidecar that is asked: ask each of them for
 the whole (`members` of `GET /state` has their addresses)."""

@@ -32,6 +32,7 @@ from bundlekeel.daemon.answers.plans import (
     ChildView,
     ManualMoveView,
     NamespaceUnloadView,
+    OutcomeView,
     RelocationView,
     ReviewView,
     Stopping,
@@ -253,8 +254,17 @@ class FakeWishes:
         self._called("task", task)
         if task != "req-0000000012":
             raise NotFound(f"no task {task}")
+        stayed = OutcomeView(bundle=BUNDLE, outcome="landed_elsewhere", landed_on=BROKERS[0], code=Code.STILL_AT_SOURCE)
         return TaskView(
-            task=task, hash="5f0c3a1be2d4977a", state="running", reason="even it out", by="ann", left_ms=NOW_MS
+            task=task,
+            hash="5f0c3a1be2d4977a",
+            state="failed",
+            kind="transfer",
+            reason="even it out",
+            by="ann",
+            left_ms=NOW_MS,
+            detail="0 of 1 landed where asked",
+            moves=[stayed],
         )
 
     async def stop(self, task: str, *, reason: str, by: str) -> Stopping:

@@ -231,6 +231,7 @@ class FakeService(FakeChannel, FakeOverview):
         self.paused: PauseView | None = None
         self.mode: Mode = "recommend"
         self.task_state = "done"
+        self.other_moves: list[OutcomeView] = []
         self.mode_ceiling: Mode = "act"
         self.checks = [Check(name=name, ok=True, detail="fine") for name in ("store", "picture")]
         self.findings = [
@@ -433,7 +434,7 @@ class FakeService(FakeChannel, FakeOverview):
                 by="ann",
                 left_ms=NOW_MS,
                 detail="1 of 1 landed",
-                moves=[landed],
+                moves=[landed, *self.other_moves],
             )
         ]
 

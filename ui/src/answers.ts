@@ -652,7 +652,7 @@ export interface ManualMoveView {
   name: string;
   /** whether it moves although it moved lately */
   override_cool_down: boolean;
-  /** why it is not carried out; empty: it may be */
+  /** why the bundle or its brokers do not allow it; mode and pauses: `acting_obstacle` of /state */
   refusals: (RefusalView)[];
   /** the review it waits for */
   review: string | null;
@@ -1528,7 +1528,7 @@ export interface TaskView {
   moves: (OutcomeView)[];
   /** why, in the words of who asked */
   reason: string;
-  /** waiting: for the leader */
+  /** waiting: for the leader; done: carried out, the `outcome` of each of `moves` says whether it landed; failed: nothing landed, or not all was begun */
   state: "waiting" | "running" | "done" | "failed" | "stopped";
   /** the id of the task */
   task: string;

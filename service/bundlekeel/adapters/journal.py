@@ -24,6 +24,8 @@ _KEPT_IN_MEMORY = 2_000
 _READ_BACK_BYTES = 4 * 1024 * 1024
 # What people ask for may lie further back: two days of cycles of usual size.
 _READ_SINCE_BYTES = 32 * 1024 * 1024
+# A cycle is written after what came during it, with the time of its picture, which is older: by the longest cycle.
+_LATE_MS = 10 * 60 * 1000
 
 
 class FileJournal:
@@ -96,8 +98,9 @@ class FileJournal:
     def since(self, wall_ms: int) -> list[dict[str, Any]]:
         """Records from then on, oldest first: of memory, else of the file and the one before it. Reads files."""
         recent = list(self._recent)
-        if self._path is None or (recent and _at(recent[0]) < wall_ms):
-            return [record for record in recent if _at(record) >= wall_ms]
+        newer = [record for record in recent if _at(record) >= wall_ms]
+        if self._path is None or (recent and _at(recent[0]) < wall_ms - _LATE_MS):
+            return newer
         found: list[dict[str, Any]] = []
         left = _READ_SINCE_BYTES
         for path in (self._path, self._path.with_name(f"{self._path.name}.1")):
@@ -107,10 +110,11 @@ class FileJournal:
                 record = _record_in(line)
                 if record is None:
                     continue
-                if _at(record) < wall_ms:
+                if _at(record) < wall_ms - _LATE_MS:
                     return found[::-1]
-                found.append(record)
-        return found[::-1] or recent
+                if _at(record) >= wall_ms:
+                    found.append(record)
+        return found[::-1] or newer
 
     def close(self) -> None:
         """Flush to the disk and close; a second call does nothing."""

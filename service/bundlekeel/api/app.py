@@ -155,9 +155,15 @@ class _App(FastAPI):
                 "TaskAddress": TASK_ADDRESS,
             }
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
+            document = json.loads(json.dumps(document), object_hook=_of_64_bits)
             _with_examples(document)
             self.openapi_schema = document
         return self.openapi_schema
+
+
+def _of_64_bits(item: dict[str, Any]) -> dict[str, Any]:
+    """A schema, or any other object of the document. Times in ms do not fit in the 32 bits that clients take else."""
+    return item | {"format": "int64"} if item.get("type") == "integer" else item
 
 
 def _with_examples(document: dict[str, Any]) -> None:

@@ -51,7 +51,8 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
     (400, "not-an-object"): "the body is not a JSON object in UTF-8",
     (400, "wrong-path"): "the path holds a control character or a line separator",
     (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
-    (403, "forbidden"): "not allowed in this mode, or above the ceiling of the settings file",
+    (403, "forbidden"): "not allowed in this mode, while paused, above the ceiling of the settings file, of a "
+    "what-if plan, or of one's own proposal",
     (403, "role"): "the role is too low",
     (403, "wrong-origin"): "the request comes from a page of another server",
     (404, "no-route"): "no such route, or none at this address: `detail` names the path",
@@ -74,9 +75,10 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
         503,
         "no-picture",
     ): "the cluster is not known yet, or this sidecar has no seat; `Retry-After` says when to try again",
-    (503, "store-unavailable"): "the metadata store does not answer; `Retry-After` says when to try again",
+    (503, "store-unavailable"): "the metadata store does not answer; `Retry-After` says when to try again, "
+    "a change by the rules of [lost answers](#from-a-dry-run-to-the-end)",
     (503, "too-busy"): "too many requests at once; `Retry-After` says when to try again",
-    (503, "too-many-streams"): "too many streams of events are open",
+    (503, "too-many-streams"): "too many streams of events are open; `Retry-After` says when to try again",
     (504, "timeout"): "no answer in time",
 }
 

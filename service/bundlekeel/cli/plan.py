@@ -159,8 +159,7 @@ def execute(
         return
     ended = finished(session.client, submitted.task, submitted.moves, time.monotonic() + limit)
     session.tell(ended, text_views.pairs)
-    if (task := decoded(TaskView, ended)).state == "failed":
-        raise typer.Exit(failed(task))
+    exit_unless_done(decoded(TaskView, ended))
 
 
 def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
@@ -180,9 +179,13 @@ def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
             time.sleep(0.5)
 
 
-def failed(task: TaskView) -> int:
-    """The exit code of a task that is not done: refused when nothing of it was begun."""
-    return BAD_NEWS if task.moves else REFUSED
+def exit_unless_done(task: TaskView) -> None:
+    """CliError with the bundles that did not move as asked; refused when nothing was begun."""
+    if rows := [row for row in task.moves if row.outcome not in ("done", "released")]:
+        lines = "".join(f"\n  - {row.bundle}: {row.outcome} ({row.code})" for row in rows)
+        raise CliError(f"{len(rows)} of {numbered(len(task.moves), 'bundle')} did not move as asked:{lines}", BAD_NEWS)
+    if task.state != "done":
+        raise typer.Exit(BAD_NEWS if task.moves else REFUSED)
 
 
 def _render(session: Session) -> Render:

@@ -19,7 +19,7 @@ from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.operations import ExclusionView, OperationsView, PinView
 from bundlekeel.daemon.answers.picture import TakeoverView
-from bundlekeel.daemon.answers.plans import ReviewView
+from bundlekeel.daemon.answers.plans import OutcomeView, ReviewView
 from tests.support.fake_places import NOW_MS, refusal
 from tests.support.fake_service import BROKERS, HASH, FakeService
 from tests.unit.cli.test_channel import drawn
@@ -250,6 +250,22 @@ def test_waiting_for_a_task_and_for_a_second_person(sidecar: Sidecar) -> None:
     sidecar.service.requests.review = HASH
     result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", "--wait", *WHO)
     assert result.exit_code == 0 and f"review approve {HASH}" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize("state", ["failed", "done"])
+@pytest.mark.parametrize(
+    "command",
+    [["transfer", BUNDLE, "--to", BROKERS[2], "--yes"], ["unload", "shop/orders", "--yes"], ["plan", "execute", HASH]],
+    ids=lambda item: item[0],
+)
+def test_a_bundle_that_did_not_move_as_asked_is_named(sidecar: Sidecar, command: list[str], state: str) -> None:
+    """Exit code 1, also when other bundles of the task moved; it was 0, and a script restarted the broker."""
+    sidecar.run("plan")
+    row = OutcomeView(bundle=BUNDLE, outcome="landed_elsewhere", landed_on=BROKERS[0], code=Code.STILL_AT_SOURCE)
+    sidecar.service.task_state, sidecar.service.other_moves = state, [row]
+    result = sidecar.run(*command, "--wait", *WHO)
+    assert (result.exit_code, state in result.stdout) == (1, True)
+    assert f"1 of 2 bundles did not move as asked:\n  - {BUNDLE}: landed_elsewhere (StillAtSource)" in result.stderr
 
 
 def test_drain_waits_until_the_broker_is_empty(sidecar: Sidecar) -> None:

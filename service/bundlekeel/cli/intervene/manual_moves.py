@@ -13,7 +13,7 @@ from bundlekeel.cli.client import path_part
 from bundlekeel.cli.exit_codes import REFUSED, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import decoded
-from bundlekeel.cli.plan import WithinOption, failed, finished
+from bundlekeel.cli.plan import WithinOption, exit_unless_done, finished
 from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, connected_once, seconds_of
 from bundlekeel.core.model.names import names_namespace
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
@@ -133,8 +133,8 @@ def _do(
     session.tell(answer, lambda _, layout: draw(ended, session.state, layout))
     if found.dry_run and hopeless:
         raise typer.Exit(REFUSED)
-    if ended and ended.state != "done":
-        raise typer.Exit(failed(ended))
+    if ended:
+        exit_unless_done(ended)
 
 
 def register(app: typer.Typer) -> None:

@@ -198,7 +198,14 @@ class TaskView(Answer):
 
     task: Annotated[str, Doc("the id of the task")]
     hash: Hash = ""
-    state: Annotated[str, Doc("waiting: for the leader", of=("waiting", "running", "done", "failed", "stopped"))]
+    state: Annotated[
+        str,
+        Doc(
+            "waiting: for the leader; done: carried out, the `outcome` of each of `moves` says whether it landed; "
+            "failed: nothing landed, or not all was begun",
+            of=("waiting", "running", "done", "failed", "stopped"),
+        ),
+    ]
     kind: TaskKind = "plan"
     reason: Reason = ""
     by: By = ""
@@ -261,7 +268,10 @@ class ManualMoveView(Answer):
     bundle: Bundle
     source: Annotated[str, Doc("the broker that owns it")]
     hash: Hash
-    refusals: Annotated[list[RefusalView], Doc("why it is not carried out; empty: it may be")]
+    refusals: Annotated[
+        list[RefusalView],
+        Doc("why the bundle or its brokers do not allow it; mode and pauses: `acting_obstacle` of /state"),
+    ]
     sentence: Sentence
     target: Annotated[str | None, Doc("the broker it goes to; null of a split, or when it stays")] = None
     move: Annotated[MoveView | None, Doc("the move; null of a split, or when it stays")] = None

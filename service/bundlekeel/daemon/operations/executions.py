@@ -132,15 +132,17 @@ class Executions:
         stopped = any(outcome.code == Code.STOPPED for outcome in outcomes)
         splits = [] if stopped else splits
         task.update(
-            state="stopped" if stopped else "running" if splits else "done",
+            state="stopped" if stopped else "running" if splits else "done" if landed or not outcomes else "failed",
             detail=f"{landed} of {len(outcomes)} landed where asked" if outcomes or not splits else "",
             moves=[_row(outcome) for outcome in outcomes],
         )
         if splits:
-            await self._split_too(task, body, splits)
+            await self._split_too(task, body, splits, landed=landed)
 
-    async def _split_too(self, task: dict[str, Any], body: Mapping[str, Any], splits: Sequence[Split]) -> None:
-        """The splits of a plan, after its moves."""
+    async def _split_too(
+        self, task: dict[str, Any], body: Mapping[str, Any], splits: Sequence[Split], *, landed: int
+    ) -> None:
+        """The splits of a plan, after its moves, of which `landed` landed where asked."""
         done, failed, before = 0, list[str](), f"{task['detail']}; " if task["detail"] else ""
         for split in splits:
             try:
@@ -156,7 +158,7 @@ class Executions:
                 task.update(state="stopped")
                 break
         if task["state"] == "running":
-            task.update(state="done" if done or task["moves"] else "failed")
+            task.update(state="done" if done or landed else "failed")
         task.update(detail="; ".join([f"{before}{done} of {len(splits)} split", *failed]))
 
     async def _split_of_plan(self, task: dict[str, Any], body: Mapping[str, Any], split: Split) -> Split:
@@ -282,7 +284,10 @@ class _Unload:
     @property
     def landed(self) -> int:
         """How many bundles have left their brokers."""
-        return sum(row["outcome"] in ("done", "landed_elsewhere", "released") for row in self.task["moves"])
+        return sum(
+            row["outcome"] in ("done", "landed_elsewhere", "released") and row["code"] != Code.STILL_AT_SOURCE
+            for row in self.task["moves"]
+        )
 
     @property
     def progress(self) -> str:

@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.core.model.errors import ConfigError, Conflict, NotFound
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import AdminUnauthorized, ConfigError, Conflict, NotFound
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.splitting.algorithms import SplitOptions
 from bundlekeel.daemon.state.documents import OperatorRequest, Pause
 from tests.support.builders import bundle_name
+from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 B1, B2, B3 = BROKERS
@@ -56,6 +58,27 @@ async def test_a_transfer_says_what_would_move_and_does_exactly_that() -> None:
     assert record["cycle"] == task["task"]
     (entry,) = sidecar.cycle.cycle_state.ledger.entries
     assert (entry.bundle, entry.target, entry.traffic[2] > 0) == (BUNDLE, B3, True)
+
+
+@pytest.mark.parametrize(
+    ("taker", "outcome", "code"),
+    [
+        (B2, "landed_elsewhere", Code.LANDED_ELSEWHERE),
+        (B1, "landed_elsewhere", Code.STILL_AT_SOURCE),
+        (None, "refused", Code.ADMIN_UNAUTHORIZED),
+    ],
+)
+async def test_a_move_that_did_not_land_ends_as_failed(taker: str | None, outcome: str, code: Code) -> None:
+    """It ended as `done`, and a script then restarted the broker that still had the bundle."""
+    sidecar = await seeing()
+    _, operator_request = await sidecar.manual_moves.move(BUNDLE, B3)
+    if taker is None:
+        sidecar.admin.fail("unload", *[Fault(error=AdminUnauthorized("401"))] * 20)
+    else:
+        sidecar.cluster.model.after_unload = lambda bundle: sidecar.cluster.model.own(bundle, taker)
+    task = await carried_out(sidecar, operator_request)
+    assert (task["state"], task["detail"]) == ("failed", "0 of 1 landed where asked")
+    assert [(row["outcome"], row["code"]) for row in task["moves"]] == [(outcome, code)]
 
 
 async def test_a_topic_names_its_bundle_first() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.core.model.codes import explain
+from bundlekeel.core.model.codes import Code, explain
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.daemon import listings
 from bundlekeel.daemon.answers.plans import Stopping
@@ -401,6 +401,21 @@ async def test_a_stopped_task_begins_no_further_move() -> None:
     assert sidecar.executor.request is None
     with pytest.raises(Conflict, match="stopped already"):
         await service.stop(task, **WHO)
+
+
+@pytest.mark.parametrize(("stays", "state"), [(1, "done"), (99, "failed")])
+async def test_a_plan_fails_when_none_of_its_moves_landed(stays: int, state: str) -> None:
+    """The first, or each, is back at its source: the rows of `moves` say which."""
+    sidecar = await uneven()
+    _, body = await plan_of_three(sidecar)
+    sources = {bundle: source for bundle, source, _ in body["moves"][:stays]}
+    model = sidecar.cluster.model
+    model.after_unload = lambda bundle: model.own(bundle, sources[bundle]) if bundle in sources else None
+    task = await sidecar.shared_state.leave_request(body)
+    await sidecar.executions.serve()
+    found = await sidecar.service.requests.task(task)
+    assert found.state == state
+    assert {row.bundle for row in found.moves if row.code == Code.STILL_AT_SOURCE} == set(sources)
 
 
 async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:

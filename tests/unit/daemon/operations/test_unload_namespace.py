@@ -86,6 +86,18 @@ async def test_unload_of_a_namespace_goes_on_cycle_by_cycle() -> None:
     assert len(sidecar.moves()) == 5
 
 
+async def test_a_bundle_that_is_back_at_its_broker_has_not_left_it() -> None:
+    """It counted as one that left."""
+    sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=10))
+    before, model = sidecar.cluster.owners(), sidecar.cluster.model
+    model.after_unload = lambda bundle: model.own(bundle, before[bundle])
+    task = await asked(sidecar)
+    await sidecar.executions.serve()
+    found = shown(sidecar, task)
+    assert {row["code"] for row in found["moves"]} == {Code.STILL_AT_SOURCE}
+    assert (found["state"], found["detail"]) == ("failed", "0 of 5 left their brokers")
+
+
 async def test_many_bundles_that_go_the_other_way_are_no_swap() -> None:
     """Two brokers: what leaves each comes to the other, and each bundle counts by itself. Admitted as one swap, which
     is whole or not at all, they fitted no cycle, for ever."""

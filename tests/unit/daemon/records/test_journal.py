@@ -228,3 +228,13 @@ def test_records_of_a_time_are_read_from_the_files_where_memory_does_not_go_back
     in_memory.append({"kind": "cycle", "wall_ms": 5})
     assert in_memory.since(1) == [{"kind": "cycle", "wall_ms": 5}]
     assert in_memory.since(6) == []
+
+
+def test_a_cycle_that_was_written_late_hides_nothing_that_came_during_it(tmp_path: Path) -> None:
+    """It has the time of its picture. Reading the files ended there; what came during that cycle was left out."""
+    written, _ = journal(tmp_path / "journal.jsonl")
+    times = [800_010, 799_990, *range(800_020, 802_020)]
+    for wall_ms in times:
+        written.append({"kind": "cycle", "wall_ms": wall_ms})
+    assert [record["wall_ms"] for record in written.since(800_000)] == [800_010, *times[2:]]
+    assert written.since(900_000) == []
