@@ -139,9 +139,7 @@ class _ManualDraft:
         if self._stopped is not None:
             refusal = self._stopped._replace(bundle=bundle, broker=source)
             return ManualPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates))
-        code, detail = self._bound(row)
-        if code is None and target == source:
-            code = Code.SAME_BROKER
+        code, detail = (Code.SAME_BROKER, "") if target == source else self._bound(row)
         fitting = [item for item in candidates if item.code is None and target in ("", item.broker)]
         if code is None and not fitting:
             named = next((item.code for item in candidates if item.broker == target), None)
