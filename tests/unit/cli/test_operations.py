@@ -439,3 +439,20 @@ async def test_bundles_that_stay_for_one_reason_are_listed_below_it() -> None:
         "Pinned",
     ]
     assert "    b1 (until 9:01)" in [line.rstrip() for line in lines] and "    b3" in [line.rstrip() for line in lines]
+
+
+@pytest.mark.parametrize("command", ["set acme --member t:acme --limit publish_bytes=10MB", "rm acme", "reset acme"])
+def test_a_change_of_a_group_warns_where_nothing_is_enforced(sidecar: Sidecar, command: str) -> None:
+    """Here by the mode. The answer itself is of the group as it was stored, so the warning is on stderr."""
+    result = sidecar.run("quota", *command.split(), *WHO)
+    assert result.exit_code == 0 and "warning" not in result.stdout
+    told = f"warning: no rate changes at the brokers (RecommendOnly: {explain(Code.RECOMMEND_ONLY)})"
+    assert result.stderr.startswith(told) and "docs/operations/quotas.md" in result.stderr
+    sidecar.service.quotas.obstacle = None
+    assert sidecar.run("quota", *command.split(), *WHO).stderr == ""
+
+
+def test_a_group_that_was_set_shows_its_limits_as_ls_does(sidecar: Sidecar) -> None:
+    """With units; kinds without a limit are left out."""
+    said = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *WHO).stdout
+    assert said.splitlines()[-1].split() == ["limits", "publish_bytes=10", "MB/s"]
