@@ -212,10 +212,10 @@ def test_what_a_code_means_is_told_once(sidecar: Sidecar) -> None:
 
 
 def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:
-    """Of a bundle that moved lately; a split has no such option."""
+    """Of a bundle that moved lately; a split has no such option. Another obstacle may show then: no promise."""
     sidecar.service.requests.refused = Code.COOL_DOWN
     for command in DRY[:2]:
-        assert "refused; --override-cool-down allows it" in sidecar.run(*command, *WHO).stdout
+        assert "refused; --override-cool-down lifts that" in sidecar.run(*command, *WHO).stdout
     assert "--override-cool-down" not in sidecar.run("split", BUNDLE, *WHO).stdout
 
 
@@ -456,3 +456,11 @@ def test_a_group_that_was_set_shows_its_limits_as_ls_does(sidecar: Sidecar) -> N
     """With units; kinds without a limit are left out."""
     said = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *WHO).stdout
     assert said.splitlines()[-1].split() == ["limits", "publish_bytes=10", "MB/s"]
+
+
+def test_a_refusal_says_each_reason_once(sidecar: Sidecar) -> None:
+    """A reason that the sentence has already is not listed below it; others are."""
+    said = "not carried out: Pinned: until noon"
+    sidecar.service.fail["manual_move"] = Conflict(said, difference=["Pinned: until noon", "b-1 is gone"])
+    result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", *WHO)
+    assert result.stderr.splitlines() == [f"error: {said}", "  - b-1 is gone"]

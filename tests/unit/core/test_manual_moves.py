@@ -109,5 +109,7 @@ def test_the_budget_of_the_hour_holds(override: bool) -> None:
 def test_a_move_to_its_own_broker_is_refused_as_that_during_the_cool_down_too() -> None:
     """No option allows it, so none is offered: the way back and the cool-down are not the reason."""
     guard = GuardState(recent={BUNDLE: RecentMove(at_ms=NOW_MS - 1000, source=B1)})
-    assert code_of(asked(B2, guard=guard)) is Code.COOL_DOWN
+    resting = asked(B2, guard=guard, params={"cool_down_seconds": 60})
+    assert code_of(resting) is Code.COOL_DOWN
+    assert resting.refusal is not None and resting.refusal.detail == f"until {clock_text(NOW_MS + 59_000)}"
     assert code_of(asked(B0, guard=guard)) is Code.SAME_BROKER

@@ -166,7 +166,7 @@ class _ManualDraft:
         moved = guard.recent.get(name)
         until = moved.at_ms + rest_ms(guard, self._given.params, name) if moved is not None else 0
         if not self._override and until > snapshot.wall_ms:
-            return Code.COOL_DOWN, f"{(until - snapshot.wall_ms) / 1000:.0f} s left"
+            return Code.COOL_DOWN, f"until {clock_text(until)}"
         if not self._override and name in self._unsettled:
             return Code.UNSETTLED, "its last move does not show in both reports yet"
         return None, ""
