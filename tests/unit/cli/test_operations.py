@@ -464,3 +464,9 @@ def test_a_refusal_says_each_reason_once(sidecar: Sidecar) -> None:
     sidecar.service.fail["manual_move"] = Conflict(said, difference=["Pinned: until noon", "b-1 is gone"])
     result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", *WHO)
     assert result.stderr.splitlines() == [f"error: {said}", "  - b-1 is gone"]
+
+
+def test_what_unpin_ended(sidecar: Sidecar) -> None:
+    """As `uncordon` says it."""
+    said = sidecar.run("unpin", BUNDLE, *WHO).stdout
+    assert [line.split() for line in said.splitlines()] == [["bundle", BUNDLE], ["ended", "pin"]]

@@ -209,3 +209,12 @@ def test_summary_says_whose_people_it_lists(sidecar: Sidecar) -> None:
     said = " ".join(sidecar.run("summary").stdout.split())
     assert "asked of this sidecar, and takeovers; ask each of the others, too: what is still in force is in" in said
     assert "`bundlekeel operations`" in said
+
+
+def test_what_to_run_is_not_followed_by_what_stops_it(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of brokers behind a command would read as its arguments."""
+    code, names = "BrokersShedThemselves", "b-1:8080, b-2:8080"
+    stopped = replace(sidecar.service.state(), mode="act", acting_obstacle=code, acting_detail=names)
+    monkeypatch.setattr(sidecar.service, "state", lambda: stopped)
+    said = " ".join(sidecar.run("status").stdout.split())
+    assert "the brokers shed load themselves: b-1:8080, b-2:8080; run `bundlekeel takeover`)" in said
