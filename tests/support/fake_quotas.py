@@ -60,11 +60,12 @@ def _told() -> list[ReportedUsageView]:
 
 
 class FakeQuotas:
-    """Implements `QuotasService`. `unseen`: the leader has not looked yet."""
+    """Implements `QuotasService`. `unseen`: the leader has not looked yet. `obstacle`: why nothing is written."""
 
     def __init__(self, called: Callable[[str, Any], None]) -> None:
         self._called = called
         self.unseen = False
+        self.obstacle: str | None = Code.RECOMMEND_ONLY.value
 
     def _group(self) -> GroupDetailView:
         declared = GroupDetailView(
@@ -105,7 +106,7 @@ class FakeQuotas:
             enforcer="policies",
             mode="recommend",
             acting=False,
-            obstacle=Code.RECOMMEND_ONLY.value,
+            obstacle=self.obstacle,
             sentence="",
             wall_ms=None if self.unseen else NOW_MS,
             cycle_seconds=10.0,

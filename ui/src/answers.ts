@@ -1476,7 +1476,7 @@ export interface SummaryView {
   obstacles: (RefusalSummary)[];
   /** times in which a broker had too much load, the longest first */
   overloads: (SpellView)[];
-  /** what people did, oldest first */
+  /** what people asked of this sidecar, and takeovers, oldest first */
   people: (PersonView)[];
   /** cycles whose plan moves something, and that were not carried out */
   recommended: number;
@@ -1484,7 +1484,7 @@ export interface SummaryView {
   recommended_moves: number;
   /** why bundles did not move, the most frequent first */
   refusals: (RefusalSummary)[];
-  /** requests of people that were refused */
+  /** requests to this sidecar that were refused */
   refused_requests: number;
   /** the same as a sentence */
   sentence: string;

@@ -260,7 +260,7 @@ class Client:
         if told.get("allowed") and told["allowed"] not in detail:
             detail += f" (allowed: {told['allowed']})"
         code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)
-        return CliError("\n".join([detail, *(f"  - {item}" for item in difference)]), code)
+        return CliError("\n".join([detail, *(f"  - {item}" for item in difference if item not in detail)]), code)
 
 
 def _shown(answer: httpx.Response) -> Any:

@@ -241,6 +241,8 @@ def _confirmed(question: str) -> bool:
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:
+        # The input ended behind the question.
+        typer.echo(err=True)
         return False
 
 

@@ -14,11 +14,12 @@ from rich.text import Text
 from bundlekeel.cli import text_views, units
 from bundlekeel.cli.client import path_part
 from bundlekeel.cli.exit_codes import USAGE, CliError
-from bundlekeel.cli.output import TableLayout, table, typed
+from bundlekeel.cli.output import TableLayout, decoded, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.quotas.groups import KINDS
+from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView
 from bundlekeel.daemon.answers.quotas import (
     GroupDetailView,
@@ -80,21 +81,35 @@ def set_(
 ) -> None:
     """Create or change a group; it overrides the one of the settings file. Kinds of rate not named have no limit."""
     body = {"members": member, "reason": reason, "by": by or login()} | _limits(limit)
-    session.tell(session.client.send("PUT", f"quotas/{path_part(name)}", body), text_views.pairs)
+    _change(session, "PUT", path_part(name), body)
 
 
 @connected_once
 def rm(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """Remove a group; its topics get back the rates that they had before."""
     body = {"reason": reason, "by": by or login()}
-    session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}", body), text_views.pairs)
+    _change(session, "DELETE", path_part(name), body)
 
 
 @connected_once
 def reset(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """Undo `quota set` and `quota rm` for a group of the settings file: the file holds again."""
     body = {"reason": reason, "by": by or login()}
-    session.tell(session.client.send("DELETE", f"quotas/{path_part(name)}/override", body), text_views.pairs)
+    _change(session, "DELETE", f"{path_part(name)}/override", body)
+
+
+def _change(session: Session, method: str, path: str, body: Json) -> None:
+    """Change a group and show it; a warning where that changes no rate at the brokers, and why."""
+    session.tell(session.client.send(method, f"quotas/{path}", body), _changed)
+    now = decoded(QuotasView, session.client.get("quotas"))
+    if now.obstacle is not None:
+        why = f"{now.obstacle}: {now.explanations.get(now.obstacle, '')}"
+        typer.echo(f"warning: no rate changes at the brokers ({why}); see docs/operations/quotas.md", err=True)
+
+
+def _changed(answer: Json, layout: TableLayout) -> RenderableType:
+    limits = {kind: _form(kind)(rate) for kind, rate in (answer.get("limits") or {}).items() if rate is not None}
+    return text_views.pairs(answer | ({"limits": limits} if limits else {}), layout)
 
 
 def _limits(texts: Sequence[str]) -> dict[str, float]:

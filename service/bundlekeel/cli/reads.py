@@ -109,7 +109,7 @@ def verdicts(session: Session, limit: LimitOption = None, since: SinceOption = N
 
 @connected
 def summary(session: Session, since: SinceOption = "24h", until: UntilOption = None) -> None:
-    """Sum up what happened: moves and their effect, refusals by code, overloads, what people did."""
+    """Sum up what happened: moves and their effect, refusals by code, overloads, what people asked of this sidecar."""
     span = period(since, until)
     session.show(lambda client: client.get("summary", **span), typed(SummaryView, text_views.summary))
 

@@ -151,7 +151,8 @@ def mode(state: State) -> Text:
             return text.append(f", acting: yes, by {state.leader.id}", style=_GOOD)
     if code and _is_over(code, state):
         return text.append(f", decided anew with the next cycle (the last one had {code})", style=_DIM)
-    why = f" ({code}: {explain(code)}{f': {detail}' if detail else ''})" if code else ""
+    said, end, remedy = explain(code or "").partition("; ")
+    why = f" ({code}: {said}{f': {detail}' if detail else ''}{end}{remedy})" if code else ""
     return text.append(f", not acting{why}", style=_DIM)
 
 

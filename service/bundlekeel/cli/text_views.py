@@ -25,6 +25,10 @@ from bundlekeel.daemon.answers.summary import RefusalSummary, SummaryView
 _INDENT = (0, 0, 0, 2)
 # Records that begin this much later than was asked for leave something out.
 _LATE_MS = 60_000
+_ASKED_HERE = (
+    "asked of this sidecar, and takeovers; ask each of the others, too: "
+    "what is still in force is in `bundlekeel operations`"
+)
 # As many candidates are named; more are counted.
 _NAMED = 4
 _NOTHING = Text("no records: nothing of this kind was recorded at that time")
@@ -156,7 +160,7 @@ def _what(row: Json, layout: TableLayout) -> str:
 
 
 def summary(answer: SummaryView, _: TableLayout) -> RenderableType:
-    """The sentence, then figures, the longest overloads, and what people did."""
+    """The sentence, then figures, the longest overloads, and what people asked of this sidecar."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -174,8 +178,12 @@ def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
         yield ["known", f"since {units.moment(known)}: nothing is recorded before" if known else "nothing"]
     yield ["cycles", str(answer.cycles)]
     if answer.followed:
-        told = "`moves` has what the leader did; ask the leader for its reasons (`bundlekeel status` names it)"
-        yield ["as a follower", f"{answer.followed} of {numbered(answer.cycles, 'cycle')}: {told}"]
+        told = (
+            "its reasons are in the summary of the sidecar that led then "
+            "(`bundlekeel status` names the one that leads now)"
+        )
+        what = f"{answer.followed} of {numbered(answer.cycles, 'cycle')}: `moves` has what the leader of that time did"
+        yield ["as a follower", f"{what}; {told}"]
     if answer.recommended:
         most = numbered(answer.recommended_moves, "move")
         yield ["recommended", f"moves in {numbered(answer.recommended, 'cycle')}, {most} at most in one"]
@@ -188,7 +196,8 @@ def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
     yield ["not moved", *map(_met, answer.refusals)]
     lasted = [(row, units.age((row.until_ms - row.since_ms) / 1000)) for row in answer.overloads]
     yield ["overloads", *(f"{units.moment(row.since_ms)}, {time}: {row.sentence}" for row, time in lasted)]
-    yield ["people", *(f"{units.moment(row.wall_ms)}, {row.by}: {row.what} ({row.reason})" for row in answer.people)]
+    people = [f"{units.moment(row.wall_ms)}, {row.by}: {row.what} ({row.reason})" for row in answer.people]
+    yield ["people", *people, _ASKED_HERE]
     if answer.refused_requests:
         yield ["refused", f"{numbered(answer.refused_requests, 'request')}; see `bundlekeel journal --kind audit`"]
 

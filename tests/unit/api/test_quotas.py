@@ -129,15 +129,15 @@ SET = ["set", "acme", "--member", "t:acme", "--member", "n:b/c*"]
 
 def test_changes(sidecar: Sidecar) -> None:
     """They reach the service; over TCP without credentials they are refused with the way out."""
-    who = ["--reason", "r", "--by", "ann"]
+    who, looked = ["--reason", "r", "--by", "ann"], ("quotas", None)
     limits = ["--limit", "publish_messages=500", "--limit", "publish_bytes=10MB"]
     result = sidecar.run("quota", *SET, *limits, *who)
     assert result.exit_code == 0, result.output
-    assert sidecar.service.calls[-1] == ("set_quota", (GROUP, "r", "ann"))
+    assert sidecar.service.calls[-2:] == [("set_quota", (GROUP, "r", "ann")), looked]
     assert sidecar.run("quota", "rm", "acme", *who).exit_code == 0
-    assert sidecar.service.calls[-1] == ("remove_quota", ("acme", "r", "ann"))
+    assert sidecar.service.calls[-2:] == [("remove_quota", ("acme", "r", "ann")), looked]
     assert sidecar.run("quota", "reset", "acme", *who).exit_code == 0
-    assert sidecar.service.calls[-1] == ("reset_quota", ("acme", "r", "ann"))
+    assert sidecar.service.calls[-2:] == [("reset_quota", ("acme", "r", "ann")), looked]
     refused = sidecar.run("quota", "rm", "acme", *who, to="url")
     assert refused.exit_code == 4 and "unix socket" in refused.stderr
 

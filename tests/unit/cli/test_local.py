@@ -111,7 +111,8 @@ def test_takeover_asks_first(wiring: FakeWiring) -> None:
     no = invoke(wiring, "takeover", "--reason", "r", "--by", "ann", typed="n\n")
     assert no.exit_code == 4 and "nothing was changed" in no.stderr
     assert wiring.calls == [("takeover", ("brokers", "r", "ann", True))]
-    assert invoke(wiring, "takeover", "--reason", "r", "--by", "ann", typed="").exit_code == 4
+    ended = invoke(wiring, "takeover", "--reason", "r", "--by", "ann", typed="")
+    assert ended.exit_code == 4 and "[y/N]:\nerror: nothing was changed" in ended.stderr
     wiring.calls.clear()
     yes = invoke(wiring, "takeover", "--reason", "r", "--by", "ann", "--split", "off", typed="y\n")
     assert yes.exit_code == 0 and yes.stdout.count("placement is random") == 1
@@ -315,3 +316,8 @@ def test_the_interval_has_a_unit() -> None:
 def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:
     """docs/reference/cli.md is what the code says."""
     assert (pytestconfig.rootpath / "docs" / "reference" / "cli.md").read_text(encoding="utf-8") == cli_page()
+
+
+def test_the_list_of_commands_names_config_init(wiring: FakeWiring) -> None:
+    """The same help says to begin with it."""
+    assert "Write (`init`), check and show settings; list the parameters." in invoke(wiring, "--help").stdout

@@ -212,10 +212,10 @@ def test_what_a_code_means_is_told_once(sidecar: Sidecar) -> None:
 
 
 def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:
-    """Of a bundle that moved lately; a split has no such option."""
+    """Of a bundle that moved lately; a split has no such option. Another obstacle may show then: no promise."""
     sidecar.service.requests.refused = Code.COOL_DOWN
     for command in DRY[:2]:
-        assert "refused; --override-cool-down allows it" in sidecar.run(*command, *WHO).stdout
+        assert "refused; --override-cool-down lifts that" in sidecar.run(*command, *WHO).stdout
     assert "--override-cool-down" not in sidecar.run("split", BUNDLE, *WHO).stdout
 
 
@@ -455,3 +455,34 @@ async def test_bundles_that_stay_for_one_reason_are_listed_below_it() -> None:
         "Pinned",
     ]
     assert "    b1 (until 9:01)" in [line.rstrip() for line in lines] and "    b3" in [line.rstrip() for line in lines]
+
+
+@pytest.mark.parametrize("command", ["set acme --member t:acme --limit publish_bytes=10MB", "rm acme", "reset acme"])
+def test_a_change_of_a_group_warns_where_nothing_is_enforced(sidecar: Sidecar, command: str) -> None:
+    """Here by the mode. The answer itself is of the group as it was stored, so the warning is on stderr."""
+    result = sidecar.run("quota", *command.split(), *WHO)
+    assert result.exit_code == 0 and "warning" not in result.stdout
+    told = f"warning: no rate changes at the brokers (RecommendOnly: {explain(Code.RECOMMEND_ONLY)})"
+    assert result.stderr.startswith(told) and "docs/operations/quotas.md" in result.stderr
+    sidecar.service.quotas.obstacle = None
+    assert sidecar.run("quota", *command.split(), *WHO).stderr == ""
+
+
+def test_a_group_that_was_set_shows_its_limits_as_ls_does(sidecar: Sidecar) -> None:
+    """With units; kinds without a limit are left out."""
+    said = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *WHO).stdout
+    assert said.splitlines()[-1].split() == ["limits", "publish_bytes=10", "MB/s"]
+
+
+def test_a_refusal_says_each_reason_once(sidecar: Sidecar) -> None:
+    """A reason that the sentence has already is not listed below it; others are."""
+    said = "not carried out: Pinned: until noon"
+    sidecar.service.fail["manual_move"] = Conflict(said, difference=["Pinned: until noon", "b-1 is gone"])
+    result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", *WHO)
+    assert result.stderr.splitlines() == [f"error: {said}", "  - b-1 is gone"]
+
+
+def test_what_unpin_ended(sidecar: Sidecar) -> None:
+    """As `uncordon` says it."""
+    said = sidecar.run("unpin", BUNDLE, *WHO).stdout
+    assert [line.split() for line in said.splitlines()] == [["bundle", BUNDLE], ["ended", "pin"]]

@@ -189,7 +189,7 @@ def test_an_empty_name_is_wrong_usage(sidecar: Sidecar, command: list[str]) -> N
 
 
 def test_summary_says_how_often_the_sidecar_followed(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And whom to ask for the reasons of these cycles; of a sidecar that led all the time nothing."""
+    """And where the reasons of these cycles are, also if it leads now; of a sidecar that led all the time nothing."""
     answer = asyncio.run(sidecar.service.summary(ALWAYS))
     assert "as a follower" not in sidecar.run("summary").stdout
 
@@ -198,4 +198,23 @@ def test_summary_says_how_often_the_sidecar_followed(sidecar: Sidecar, monkeypat
 
     monkeypatch.setattr(sidecar.service, "summary", followed)
     said = " ".join(sidecar.run("summary").stdout.split())
-    assert "as a follower 775 of 915 cycles: " in said and "(`bundlekeel status` names it)" in said
+    assert (
+        "as a follower 775 of 915 cycles: `moves` has what the leader of that time did; its reasons are in the" in said
+    )
+    assert "summary of the sidecar that led then (`bundlekeel status` names the one that leads now)" in said
+
+
+def test_summary_says_whose_people_it_lists(sidecar: Sidecar) -> None:
+    """What was asked of other sidecars is in their journals alone, also where this list is empty."""
+    said = " ".join(sidecar.run("summary").stdout.split())
+    assert "asked of this sidecar, and takeovers; ask each of the others, too: what is still in force is in" in said
+    assert "`bundlekeel operations`" in said
+
+
+def test_what_to_run_is_not_followed_by_what_stops_it(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of brokers behind a command would read as its arguments."""
+    code, names = "BrokersShedThemselves", "b-1:8080, b-2:8080"
+    stopped = replace(sidecar.service.state(), mode="act", acting_obstacle=code, acting_detail=names)
+    monkeypatch.setattr(sidecar.service, "state", lambda: stopped)
+    said = " ".join(sidecar.run("status").stdout.split())
+    assert "the brokers shed load themselves: b-1:8080, b-2:8080; run `bundlekeel takeover`)" in said

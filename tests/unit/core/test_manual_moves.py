@@ -104,3 +104,12 @@ def test_the_budget_of_the_hour_holds(override: bool) -> None:
     free = GuardState(quarantined={(B0, B2): NOW_MS + 1000}, rate=0, relief_until=NOW_MS + 1000)
     none = {"max_moves_per_cycle": 0, "max_moves_per_source": 0, "max_moves_per_target": 0}
     assert asked(B2, guard=free, params=none).move is not None
+
+
+def test_a_move_to_its_own_broker_is_refused_as_that_during_the_cool_down_too() -> None:
+    """No option allows it, so none is offered: the way back and the cool-down are not the reason."""
+    guard = GuardState(recent={BUNDLE: RecentMove(at_ms=NOW_MS - 1000, source=B1)})
+    resting = asked(B2, guard=guard, params={"cool_down_seconds": 60})
+    assert code_of(resting) is Code.COOL_DOWN
+    assert resting.refusal is not None and resting.refusal.detail == f"until {clock_text(NOW_MS + 59_000)}"
+    assert code_of(asked(B0, guard=guard)) is Code.SAME_BROKER

@@ -161,7 +161,8 @@ async def list_journal(
 
 @router.get("/summary", response_model=SummaryView, tags=["reasons"])
 async def get_summary(service: Backend, since_ms: SinceMs = 0, until_ms: UntilMs = 0) -> Response:
-    """What happened in that time, in figures: moves and what they did, refusals, overloads, what people did."""
+    """What happened in that time, in figures: moves and what they did, refusals, overloads, what people asked of this
+    sidecar."""
     return reply(await service.summary(Period(since_ms=since_ms, until_ms=until_ms)))
 
 

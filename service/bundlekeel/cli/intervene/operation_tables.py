@@ -118,7 +118,7 @@ def _next(
     if not blocked:
         return Text(_dry_run(state), style="dim")
     allowed = overridable({item.code for item in answer.refusals}) and answer.kind != "split"
-    return Text(f"refused{'; --override-cool-down allows it' if allowed else ''}", style="red")
+    return Text(f"refused{'; --override-cool-down lifts that' if allowed else ''}", style="red")
 
 
 def relocation(answer: RelocationView, ended: str, state: Callable[[], State], layout: TableLayout) -> RenderableType:

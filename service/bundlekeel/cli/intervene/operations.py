@@ -257,7 +257,8 @@ def pin(
 @connected_once
 def unpin(session: Session, bundle: BundleArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """End the pin of a bundle, or of the bundle of a topic."""
-    _tell(session, "DELETE", f"pins/{path_part(bundle)}", reason, by)
+    answer = session.client.send("DELETE", f"pins/{path_part(bundle)}", {"reason": reason, "by": by or login()})
+    session.tell(answer, lambda told, layout: text_views.pairs({**told, "ended": "pin"}, layout))
 
 
 @connected_once

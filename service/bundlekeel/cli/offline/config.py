@@ -37,7 +37,7 @@ _COMMENTS = {
 TABLES = (Output.TABLE, Output.WIDE)
 
 
-config_app = typer.Typer(no_args_is_help=True, help="Check settings, show what is in effect, list the parameters.")
+config_app = typer.Typer(no_args_is_help=True, help="Write (`init`), check and show settings; list the parameters.")
 
 
 ElsewhereOption = Annotated[

@@ -139,9 +139,7 @@ class _ManualDraft:
         if self._stopped is not None:
             refusal = self._stopped._replace(bundle=bundle, broker=source)
             return ManualPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates))
-        code, detail = self._bound(row)
-        if code is None and target == source:
-            code = Code.SAME_BROKER
+        code, detail = (Code.SAME_BROKER, "") if target == source else self._bound(row)
         fitting = [item for item in candidates if item.code is None and target in ("", item.broker)]
         if code is None and not fitting:
             named = next((item.code for item in candidates if item.broker == target), None)
@@ -168,7 +166,7 @@ class _ManualDraft:
         moved = guard.recent.get(name)
         until = moved.at_ms + rest_ms(guard, self._given.params, name) if moved is not None else 0
         if not self._override and until > snapshot.wall_ms:
-            return Code.COOL_DOWN, f"{(until - snapshot.wall_ms) / 1000:.0f} s left"
+            return Code.COOL_DOWN, f"until {clock_text(until)}"
         if not self._override and name in self._unsettled:
             return Code.UNSETTLED, "its last move does not show in both reports yet"
         return None, ""

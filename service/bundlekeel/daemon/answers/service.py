@@ -260,7 +260,8 @@ class Service(Protocol):
         """The newest of that time, newest last, each a `JournalRecord` and what its kind has beside it."""
 
     async def summary(self, period: Period) -> SummaryView:
-        """What happened in that time, in figures: moves and what they did, refusals, overloads, what people did."""
+        """What happened in that time, in figures: moves and what they did, refusals, overloads, what people asked of
+        this sidecar."""
 
     def settings(self) -> list[Setting]:
         """The settings in effect, secrets hidden."""

@@ -79,5 +79,5 @@ class SummaryView(Answer):
     obstacles: Annotated[list[RefusalSummary], Doc("why plans were not carried out, the most frequent first")]
     refusals: Annotated[list[RefusalSummary], Doc("why bundles did not move, the most frequent first")]
     overloads: Annotated[list[SpellView], Doc("times in which a broker had too much load, the longest first")]
-    people: Annotated[list[PersonView], Doc("what people did, oldest first")]
-    refused_requests: Annotated[int, Doc("requests of people that were refused")]
+    people: Annotated[list[PersonView], Doc("what people asked of this sidecar, and takeovers, oldest first")]
+    refused_requests: Annotated[int, Doc("requests to this sidecar that were refused")]

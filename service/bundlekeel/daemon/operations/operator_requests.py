@@ -310,7 +310,7 @@ class OperatorRequests:
             said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
             codes = {item.code for item in answer.refusals}
             allowed = verb != "split" and overridable(codes)
-            way = "; override_cool_down (--override-cool-down) allows it" if allowed else ""
+            way = "; --override-cool-down lifts that" if allowed else ""
             raise Conflict(f"not carried out: {'; '.join(said)}{way}", code=reason_of(codes), difference=said)
         left = await self.review_store.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
