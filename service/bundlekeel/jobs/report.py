@@ -20,7 +20,7 @@ from bundlekeel.core.calibration.thresholds import (
 )
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.text_format import figure, numbered, share
+from bundlekeel.core.model.text_format import figure, gain, numbered, share
 from bundlekeel.jobs.evidence import EvidenceInput
 from bundlekeel.jobs.plots import Point, candidate_plot, day_bars, line_plot, week_map
 from bundlekeel.jobs.rules import JudgedDay
@@ -144,8 +144,14 @@ def headline(document: Thresholds, objections: Sequence[Objection], reason: str)
     if objections:
         state = "Not to be adopted" if refused(objections) else "Found, and not adopted by the sidecars as it is"
         state += f" ({codes})"
-    held = numbered(len(document.evidence.held_out), "day")
-    return f"{state}: {changes}", f"On {held} that the search did not see: {reason}"
+    held, ran = numbered(len(document.evidence.held_out), "day"), ""
+    if alone := document.evidence.unbroken:
+        moves, imbalance = (
+            (getattr(alone.previous, name).mean, getattr(alone.chosen, name).mean)
+            for name in ("moves_per_hour", "imbalance")
+        )
+        ran = f". In one unbroken run over them: {gain(moves, imbalance)}"
+    return f"{state}: {changes}", f"On {held} that the search did not see: {reason}{ran}"
 
 
 def refused(objections: Sequence[Objection]) -> str:

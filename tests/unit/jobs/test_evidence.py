@@ -18,7 +18,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import share
 from bundlekeel.jobs.__main__ import main, parser
 from bundlekeel.jobs.evidence import EvidenceInput, measures_of, thresholds_of
-from bundlekeel.jobs.report import ReportInputs, blocks_shown, clients_of, page, points_of
+from bundlekeel.jobs.report import ReportInputs, blocks_shown, clients_of, headline, page, points_of
 from bundlekeel.jobs.rules import DayFigures, JudgedDay
 from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
@@ -251,6 +251,13 @@ def test_the_head_says_first_that_sidecars_refuse() -> None:
     assert "Not to be adopted (Implausible): avg_low_threshold_percent 15 -> 22.5, split_hot_share " in text.replace(
         "&gt;", ">"
     )
+
+
+def test_the_head_has_the_figures_of_the_unbroken_run() -> None:
+    """Blocks cannot show balance that is lost slowly, so that a gain in them alone may be none."""
+    text = headline(thresholds_of(told(), pyspark="4.3.0"), (), "moves -60.0%")[1]
+    said = "On 4 days that the search did not see: moves -60.0%. In one unbroken run over them: "
+    assert text == f"{said}moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200 (part above 1: +0.0%)"
 
 
 def test_the_busiest_broker_is_compared_as_everywhere() -> None:
