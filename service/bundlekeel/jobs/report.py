@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
+from bundlekeel.core.calibration.adoption import WAY_BACK
 from bundlekeel.core.calibration.thresholds import (
     MEASURES,
     OVERRIDABLE,
@@ -165,12 +166,12 @@ def refused(objections: Sequence[Objection]) -> str:
 
 
 def how_to_adopt(document: Thresholds, objections: Sequence[Objection]) -> str:
-    """The command, or why there is none."""
+    """The command and the way back, or why there is none."""
     if why := refused(objections):
         return why
     # As the sidecars read it: a whole number may be written as 20 or 20.0.
     digest = digest_of(thresholds_of(document_of(document)))
-    command = f'--reason "..." --digest {digest}`'
+    command = f'--reason "..." --digest {digest}`. {WAY_BACK}'
     if objections:
         return f"If you want to try it in spite of that: `bundlekeel thresholds adopt --force {command}"
     return f"To adopt it: `bundlekeel thresholds adopt {command}"

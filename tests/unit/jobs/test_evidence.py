@@ -18,7 +18,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import share
 from bundlekeel.jobs.__main__ import main, parser
 from bundlekeel.jobs.evidence import EvidenceInput, measures_of, thresholds_of
-from bundlekeel.jobs.report import ReportInputs, blocks_shown, clients_of, headline, page, points_of
+from bundlekeel.jobs.report import ReportInputs, blocks_shown, clients_of, headline, how_to_adopt, page, points_of
 from bundlekeel.jobs.rules import DayFigures, JudgedDay
 from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
@@ -208,6 +208,7 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
     text = page(replace(proposal, parameters=rows), ReportInputs())
     assert '<b class="">Nothing to change.</b> The thresholds in force stay: ' in text
     assert "thresholds adopt" not in text and '"proposed, unbroken"' in text and 'data-head="difference"' not in text
+    assert "thresholds revert" not in text
     assert "thresholds adopt" in page(proposal, ReportInputs())
     assert ["was not compared" in page(proposal, ReportInputs(compared=known)) for known in (True, False)] == [0, 1]
 
@@ -215,14 +216,26 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
 OLD = Objection(code=Code.TOO_OLD, field="data.until_ms", detail="5 days old")
 
 
+@pytest.mark.parametrize("objections", [(), (OLD,)])
+def test_the_way_back_is_told_with_the_command(objections: Sequence[Objection]) -> None:
+    """Who decides reads that it is watched, and how to undo it; the terminal says the same."""
+    proposal = thresholds_of(told(), pyspark="4.3.0")
+    text = page(proposal, ReportInputs(objections=objections))
+    _, _, after = text.partition("bundlekeel thresholds adopt")
+    assert "<code>calibration.trial</code>" in after and "reverted automatically if balance or moves" in after
+    assert '<code>bundlekeel thresholds revert --reason "..."</code>' in after
+    assert "`bundlekeel thresholds revert --reason" in how_to_adopt(proposal, objections)
+
+
 def test_objections_say_whether_force_helps() -> None:
-    """Where it does, the command that has it is the last of their section; where it does not, there is no command."""
+    """Where it does, the command that has it ends their section; where it does not, there is no command."""
     proposal = thresholds_of(told(), pyspark="4.3.0")
     text = page(proposal, ReportInputs(objections=[OLD]))
     head, _, section = text.partition("<h2>What speaks against it</h2>")
     assert "thresholds diff" in head and "thresholds adopt" not in head
     command = 'bundlekeel thresholds adopt --force --reason "..." --digest [0-9a-f]{16}</code>'
-    assert re.search(f"{command}[^<]*</p></section>", section.partition("<h2>")[0])
+    back = '[.] Once adopted.*<code>bundlekeel thresholds revert --reason "..."</code></p></section>'
+    assert re.search(f"{command}{back}", section.partition("<h2>")[0])
     both = page(proposal, ReportInputs(objections=[OLD, replace(OLD, code=Code.IMPLAUSIBLE)]))
     assert re.findall('data-head="--force helps">([a-z]+)<', both) == ["yes", "no"]
     assert "thresholds diff" in both and "thresholds adopt" not in both
