@@ -21,6 +21,7 @@ from bundlekeel.core.calibration.thresholds import (
 )
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import BY_NAME
 from bundlekeel.core.model.text_format import figure, gain, numbered, share
 from bundlekeel.jobs.evidence import EvidenceInput
 from bundlekeel.jobs.plots import Point, candidate_plot, day_bars, line_plot, week_map
@@ -155,6 +156,16 @@ def headline(document: Thresholds, objections: Sequence[Objection], reason: str)
     return f"{state}: {changes}", f"On {held} that the search did not see: {reason}{ran}"
 
 
+def meanings(document: Thresholds) -> tuple[str, ...]:
+    """A line for each parameter that would change: what it does, for the terminal."""
+    changed = (name for name, row in sorted(document.parameters.items()) if row.value != row.previous)
+    return tuple(f"{name}: {_meaning(name)}" for name in changed)
+
+
+def _meaning(name: str) -> str:
+    return f"{BY_NAME[name].why} ({BY_NAME[name].unit})"
+
+
 def refused(objections: Sequence[Objection]) -> str:
     """Why nobody can adopt it, or should; empty: a person may."""
     codes = dict.fromkeys(item.code for item in objections)
@@ -210,7 +221,7 @@ def _objections(document: Thresholds, shown: ReportInputs) -> str:
 def _parameters(document: Thresholds) -> str:
     rows = [
         [
-            escape(name),
+            f"{escape(name)}<br><small>{escape(_meaning(name))}</small>",
             figure(row.previous),
             f"<b class='good'>{figure(row.value)}</b>" if row.value != row.previous else figure(row.value),
             f"{figure(row.minimum)} to {figure(row.maximum)}",
@@ -241,7 +252,8 @@ def _evidence(document: Thresholds, clients: Mapping[str, str]) -> str:
         for name in MEASURES
     ]
     if clients:
-        moved = "clients moved an hour<br><small>producers and consumers of the bundles that moved</small>"
+        about = "producers and consumers of the bundles that moved; without an interval"
+        moved = f"clients moved an hour<br><small>{about}</small>"
         rows.insert(2, [moved, *(clients.get(title, "") for title in columns)])
     about = (
         f"On {numbered(len(evidence.held_out), 'day')} that the search did not see ({', '.join(evidence.held_out)}). "

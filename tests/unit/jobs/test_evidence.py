@@ -18,7 +18,16 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import share
 from bundlekeel.jobs.__main__ import main, parser
 from bundlekeel.jobs.evidence import EvidenceInput, measures_of, thresholds_of
-from bundlekeel.jobs.report import ReportInputs, blocks_shown, clients_of, headline, how_to_adopt, page, points_of
+from bundlekeel.jobs.report import (
+    ReportInputs,
+    blocks_shown,
+    clients_of,
+    headline,
+    how_to_adopt,
+    meanings,
+    page,
+    points_of,
+)
 from bundlekeel.jobs.rules import DayFigures, JudgedDay
 from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
@@ -271,6 +280,14 @@ def test_the_head_has_the_figures_of_the_unbroken_run() -> None:
     text = headline(thresholds_of(told(), pyspark="4.3.0"), (), "moves -60.0%")[1]
     said = "On 4 days that the search did not see: moves -60.0%. In one unbroken run over them: "
     assert text == f"{said}moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200 (part above 1: +0.0%)"
+
+
+def test_what_changes_is_explained() -> None:
+    """Below its name in the table, and below the head on a terminal; parameters that stay are not explained there."""
+    proposal = thresholds_of(told(), pyspark="4.3.0")
+    said = "a pair this far apart is acted on after the low hit count; scaled with the mean score (percent points)"
+    assert f"avg_low_threshold_percent<br><small>{said}</small></td>" in page(proposal, ReportInputs())
+    assert meanings(proposal) == (f"avg_low_threshold_percent: {said}",)
 
 
 def test_the_busiest_broker_is_compared_as_everywhere() -> None:
