@@ -138,8 +138,8 @@ def refused(history: Path, folder: Path) -> None:
     assert ran.returncode == 1, ran.stderr
     line = next(line for line in ran.stderr.splitlines() if '"refused"' in line)
     figures = json.loads(line.partition(" ")[2])
-    assert (figures["refused"], figures["good_days"]) == ("TooLittleHistory", 0)
-    assert figures["cycles"] >= RECORDED_CYCLES
+    assert (figures["refused"], figures["min_days"]) == ("TooLittleHistory", 7)
+    assert 1 <= figures["span_days"] <= 2
     assert not out.exists()
 
 

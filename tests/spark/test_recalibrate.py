@@ -131,7 +131,7 @@ def test_three_minutes_are_refused(tmp_path: Path) -> None:
     line = next(line for line in ran.stderr.splitlines() if '"refused"' in line)
     figures = json.loads(line.partition(" ")[2])
     assert figures["refused"] == "TooLittleHistory"
-    assert (figures["cycles"], figures["min_days"], figures["good_days"]) == (100, 7, 0)
+    assert (figures["span_days"], figures["min_days"], figures["cycles"]) == (1, 7, None)
     assert hashes(history) == before
     assert not (tmp_path / "out").exists()
 

@@ -219,7 +219,7 @@ def _run(given: argparse.Namespace) -> int:
     with _extras():
         from bundlekeel.jobs.recalibrate import recalibrated  # noqa: PLC0415
         from bundlekeel.jobs.session import crash_told, session, stopped, watched  # noqa: PLC0415
-    # Before Spark starts, which takes seconds: a wrong address, an empty history and a missing Java are told at once.
+    # Before Spark starts, which takes seconds: a wrong address, too few days and a missing Java are told at once.
     reachable(options)
     _require_java()
     with (

@@ -9,6 +9,7 @@ from typing import Any
 
 from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.core.model.parameter_table import STRATEGIES
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.periods import HistoryPeriod, open_store, periods_of
 from bundlekeel.jobs.places import OutputFolder, below
@@ -46,9 +47,27 @@ class Options:
 
 
 def reachable(options: Options) -> None:
-    """Ask both stores something. StoreError: one of them does not answer. TooLittleHistory: nothing is recorded."""
-    newest(options)
+    """Ask both stores something. StoreError: one of them does not answer. TooLittleHistory: of too few days."""
+    found = newest(options)
     OutputFolder(options.out).check()
+    if few := too_few(options, found):
+        raise few
+
+
+def too_few(options: Options, found: Sequence[HistoryPeriod]) -> TooLittleHistory | None:
+    """The refusal where the names of the files say it already; how many good days and cycles there are, they do not."""
+    days, needed = {item.date for item in found} - options.rules.leave_out, options.rules.min_days
+    if len(days) >= needed:
+        return None
+    figures: dict[str, Any] = {
+        "good_days": None,
+        "min_days": needed,
+        "span_days": len(days),
+        "cycles": None,
+        "bad_days": {},
+    }
+    said = f"history of {numbered(len(days), 'day')}; {needed} good days are needed"
+    return TooLittleHistory(said, figures=figures)
 
 
 def newest(options: Options) -> list[HistoryPeriod]:
@@ -82,11 +101,13 @@ def explained(options: Options) -> dict[str, Any]:
     found = newest(options)
     dates = sorted({item.date for item in found})
     used = set(dates) - options.rules.leave_out
+    few = too_few(options, found)
     return {
         "history": options.history,
         "out": below(options.out, f"{options.folder}/thresholds.json"),
         "days": dates,
         "min_days": options.rules.min_days,
+        "refused": few and f"{few.code}: {few}",
         "left_out": sorted(options.rules.leave_out),
         "hours": len(found),
         "files": sum(len(item.files) for item in found),

@@ -37,6 +37,7 @@ from bundlekeel.jobs.report import (
     clients_of,
     headline,
     how_to_adopt,
+    meanings,
     page,
     points_of,
 )
@@ -353,6 +354,7 @@ def written(
         objections=objections,
         said=(
             ". ".join(headline(document, objections, shown.reason)),
+            *meanings(document),
             *(f"{item.code.value}: {item.detail}" for item in objections),
             *((how_to_adopt(document, objections),) if document.values != document.previous else ()),
         ),

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
+from bundlekeel.core.calibration.adoption import WAY_BACK
 from bundlekeel.core.calibration.thresholds import (
     MEASURES,
     OVERRIDABLE,
@@ -20,7 +21,8 @@ from bundlekeel.core.calibration.thresholds import (
 )
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.text_format import figure, numbered, share
+from bundlekeel.core.model.parameters import BY_NAME
+from bundlekeel.core.model.text_format import figure, gain, numbered, share
 from bundlekeel.jobs.evidence import EvidenceInput
 from bundlekeel.jobs.plots import Point, candidate_plot, day_bars, line_plot, week_map
 from bundlekeel.jobs.rules import JudgedDay
@@ -144,8 +146,24 @@ def headline(document: Thresholds, objections: Sequence[Objection], reason: str)
     if objections:
         state = "Not to be adopted" if refused(objections) else "Found, and not adopted by the sidecars as it is"
         state += f" ({codes})"
-    held = numbered(len(document.evidence.held_out), "day")
-    return f"{state}: {changes}", f"On {held} that the search did not see: {reason}"
+    held, ran = numbered(len(document.evidence.held_out), "day"), ""
+    if alone := document.evidence.unbroken:
+        moves, imbalance = (
+            (getattr(alone.previous, name).mean, getattr(alone.chosen, name).mean)
+            for name in ("moves_per_hour", "imbalance")
+        )
+        ran = f". In one unbroken run over them: {gain(moves, imbalance)}"
+    return f"{state}: {changes}", f"On {held} that the search did not see: {reason}{ran}"
+
+
+def meanings(document: Thresholds) -> tuple[str, ...]:
+    """A line for each parameter that would change: what it does, for the terminal."""
+    changed = (name for name, row in sorted(document.parameters.items()) if row.value != row.previous)
+    return tuple(f"{name}: {_meaning(name)}" for name in changed)
+
+
+def _meaning(name: str) -> str:
+    return f"{BY_NAME[name].why} ({BY_NAME[name].unit})"
 
 
 def refused(objections: Sequence[Objection]) -> str:
@@ -159,12 +177,12 @@ def refused(objections: Sequence[Objection]) -> str:
 
 
 def how_to_adopt(document: Thresholds, objections: Sequence[Objection]) -> str:
-    """The command, or why there is none."""
+    """The command and the way back, or why there is none."""
     if why := refused(objections):
         return why
     # As the sidecars read it: a whole number may be written as 20 or 20.0.
     digest = digest_of(thresholds_of(document_of(document)))
-    command = f'--reason "..." --digest {digest}`'
+    command = f'--reason "..." --digest {digest}`. {WAY_BACK}'
     if objections:
         return f"If you want to try it in spite of that: `bundlekeel thresholds adopt --force {command}"
     return f"To adopt it: `bundlekeel thresholds adopt {command}"
@@ -203,7 +221,7 @@ def _objections(document: Thresholds, shown: ReportInputs) -> str:
 def _parameters(document: Thresholds) -> str:
     rows = [
         [
-            escape(name),
+            f"{escape(name)}<br><small>{escape(_meaning(name))}</small>",
             figure(row.previous),
             f"<b class='good'>{figure(row.value)}</b>" if row.value != row.previous else figure(row.value),
             f"{figure(row.minimum)} to {figure(row.maximum)}",
@@ -234,7 +252,8 @@ def _evidence(document: Thresholds, clients: Mapping[str, str]) -> str:
         for name in MEASURES
     ]
     if clients:
-        moved = "clients moved an hour<br><small>producers and consumers of the bundles that moved</small>"
+        about = "producers and consumers of the bundles that moved; without an interval"
+        moved = f"clients moved an hour<br><small>{about}</small>"
         rows.insert(2, [moved, *(clients.get(title, "") for title in columns)])
     about = (
         f"On {numbered(len(evidence.held_out), 'day')} that the search did not see ({', '.join(evidence.held_out)}). "

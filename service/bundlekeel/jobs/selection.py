@@ -13,7 +13,7 @@ from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import figure
 from bundlekeel.sim.backtest import Candidate
-from bundlekeel.sim.backtest.choice import Choice, choose, gain
+from bundlekeel.sim.backtest.choice import Choice, brought, choose
 from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, ranked
 
 
@@ -145,4 +145,4 @@ def _elsewhere(
     best = choose(tried, base, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
     if best.candidate.key in near.candidates or best.chosen.moves >= choice.chosen.moves:
         return []
-    return [f"{best.candidate.name}: {gain(best.present, best.chosen)}, on the held-out days"]
+    return [f"{best.candidate.name}: {brought(best.present, best.chosen)}, on the held-out days"]

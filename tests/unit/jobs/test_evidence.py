@@ -18,7 +18,16 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import share
 from bundlekeel.jobs.__main__ import main, parser
 from bundlekeel.jobs.evidence import EvidenceInput, measures_of, thresholds_of
-from bundlekeel.jobs.report import ReportInputs, blocks_shown, clients_of, page, points_of
+from bundlekeel.jobs.report import (
+    ReportInputs,
+    blocks_shown,
+    clients_of,
+    headline,
+    how_to_adopt,
+    meanings,
+    page,
+    points_of,
+)
 from bundlekeel.jobs.rules import DayFigures, JudgedDay
 from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
@@ -208,6 +217,7 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
     text = page(replace(proposal, parameters=rows), ReportInputs())
     assert '<b class="">Nothing to change.</b> The thresholds in force stay: ' in text
     assert "thresholds adopt" not in text and '"proposed, unbroken"' in text and 'data-head="difference"' not in text
+    assert "thresholds revert" not in text
     assert "thresholds adopt" in page(proposal, ReportInputs())
     assert ["was not compared" in page(proposal, ReportInputs(compared=known)) for known in (True, False)] == [0, 1]
 
@@ -215,14 +225,26 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
 OLD = Objection(code=Code.TOO_OLD, field="data.until_ms", detail="5 days old")
 
 
+@pytest.mark.parametrize("objections", [(), (OLD,)])
+def test_the_way_back_is_told_with_the_command(objections: Sequence[Objection]) -> None:
+    """Who decides reads that it is watched, and how to undo it; the terminal says the same."""
+    proposal = thresholds_of(told(), pyspark="4.3.0")
+    text = page(proposal, ReportInputs(objections=objections))
+    _, _, after = text.partition("bundlekeel thresholds adopt")
+    assert "<code>calibration.trial</code>" in after and "reverted automatically if balance or moves" in after
+    assert '<code>bundlekeel thresholds revert --reason "..."</code>' in after
+    assert "`bundlekeel thresholds revert --reason" in how_to_adopt(proposal, objections)
+
+
 def test_objections_say_whether_force_helps() -> None:
-    """Where it does, the command that has it is the last of their section; where it does not, there is no command."""
+    """Where it does, the command that has it ends their section; where it does not, there is no command."""
     proposal = thresholds_of(told(), pyspark="4.3.0")
     text = page(proposal, ReportInputs(objections=[OLD]))
     head, _, section = text.partition("<h2>What speaks against it</h2>")
     assert "thresholds diff" in head and "thresholds adopt" not in head
     command = 'bundlekeel thresholds adopt --force --reason "..." --digest [0-9a-f]{16}</code>'
-    assert re.search(f"{command}[^<]*</p></section>", section.partition("<h2>")[0])
+    back = '[.] Once adopted.*<code>bundlekeel thresholds revert --reason "..."</code></p></section>'
+    assert re.search(f"{command}{back}", section.partition("<h2>")[0])
     both = page(proposal, ReportInputs(objections=[OLD, replace(OLD, code=Code.IMPLAUSIBLE)]))
     assert re.findall('data-head="--force helps">([a-z]+)<', both) == ["yes", "no"]
     assert "thresholds diff" in both and "thresholds adopt" not in both
@@ -251,6 +273,21 @@ def test_the_head_says_first_that_sidecars_refuse() -> None:
     assert "Not to be adopted (Implausible): avg_low_threshold_percent 15 -> 22.5, split_hot_share " in text.replace(
         "&gt;", ">"
     )
+
+
+def test_the_head_has_the_figures_of_the_unbroken_run() -> None:
+    """Blocks cannot show balance that is lost slowly, so that a gain in them alone may be none."""
+    text = headline(thresholds_of(told(), pyspark="4.3.0"), (), "moves -60.0%")[1]
+    said = "On 4 days that the search did not see: moves -60.0%. In one unbroken run over them: "
+    assert text == f"{said}moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200 (part above 1: +0.0%)"
+
+
+def test_what_changes_is_explained() -> None:
+    """Below its name in the table, and below the head on a terminal; parameters that stay are not explained there."""
+    proposal = thresholds_of(told(), pyspark="4.3.0")
+    said = "a pair this far apart is acted on after the low hit count; scaled with the mean score (percent points)"
+    assert f"avg_low_threshold_percent<br><small>{said}</small></td>" in page(proposal, ReportInputs())
+    assert meanings(proposal) == (f"avg_low_threshold_percent: {said}",)
 
 
 def test_the_busiest_broker_is_compared_as_everywhere() -> None:

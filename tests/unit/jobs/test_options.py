@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +90,31 @@ def test_an_empty_history_is_refused_before_spark_starts(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("needed", "left_out"), [("4", ()), ("3", ("--leave-out", DAYS[1]))])
+def test_too_few_days_are_refused_before_spark_starts(
+    history: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    needed: str,
+    left_out: Sequence[str],
+) -> None:
+    """The names of the files say it: Spark would need minutes. A day that is left out cannot be a good one."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    given = ["--history", str(history), "--out", str(tmp_path / "out"), "--min-days", needed, *left_out]
+    days = int(needed) - 1
+    said = f"history of {days} days; {needed} good days are needed"
+    assert main(given) == REFUSED
+    refused, _, last = capsys.readouterr().err.partition("\nerror: ")
+    figures = json.loads(refused.partition(" ")[2])
+    assert (figures["refused"], figures["span_days"], figures["cycles"]) == ("TooLittleHistory", days, None)
+    assert last == f"TooLittleHistory: {said}\n"
+    assert main([*given, "--await-history"]) == 0
+    assert not (tmp_path / "out").exists()
+    assert explained(capsys, *given)["refused"] == f"TooLittleHistory: {said}"
+
+
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_folder_that_is_not_there_is_no_empty_history(
     scheme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -106,7 +132,7 @@ def test_no_java_is_told_in_a_sentence(
     monkeypatch.setenv("PATH", "")
     for name in ("PYSPARK_GATEWAY_PORT", "JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    assert main(["--history", str(history), "--out", str(tmp_path)]) == USAGE
+    assert main(["--history", str(history), "--out", str(tmp_path), "--min-days", "3"]) == USAGE
     told = "error: Spark needs Java 17 or newer, and there is no java on the PATH: install a JDK"
     assert told in capsys.readouterr().err
 
@@ -151,6 +177,7 @@ def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFix
     given = ("--history", str(history), "--out", "x", "--points", "5", "--rounds", "1", "--seed", "7")
     told = explained(capsys, *given, "--parameter", "threshold_percent", "--leave-out", DAYS[0])
     assert (told["points"], told["rounds"], told["seed"]) == (5, 1, 7)
+    assert explained(capsys, *given, "--min-days", "3")["refused"] is None
     assert told["parameters"] == ["threshold_percent"]
     assert (told["days"], told["left_out"], told["blocks"]) == (DAYS, DAYS[:1], 8)
 
@@ -239,7 +266,7 @@ def test_without_java_it_is_said(history: Path, tmp_path: Path) -> None:
     """Exit code 2 and a sentence: 1 would be a refusal."""
     out = tmp_path / "out"
     ran = subprocess.run(
-        [sys.executable, "-m", "bundlekeel.jobs", "--history", str(history), "--out", str(out)],
+        [sys.executable, "-m", "bundlekeel.jobs", "--history", str(history), "--out", str(out), "--min-days", "3"],
         env=os.environ | {"JAVA_HOME": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -16,6 +16,12 @@ from bundlekeel.core.calibration.thresholds import EQUAL, RANGES, Number, Thresh
 from bundlekeel.core.model.parameters import Parameters
 
 TRIAL, KEPT = "trial", "kept"
+# Beside the command that adopts, and in the answer to it.
+WAY_BACK: Final = (
+    "Once adopted, it is on trial for `calibration.trial` (six hours of balancing by default; 0: no trial), and "
+    "reverted automatically if balance or moves are worse than the evidence promised. To revert it yourself: "
+    '`bundlekeel thresholds revert --reason "..."`'
+)
 # Of the time an adoption is watched, so much must have been seen before anything is said about it.
 EARLY: Final = 0.25
 # Moves are few and come in bursts: so many standard deviations of a Poisson count are noise.

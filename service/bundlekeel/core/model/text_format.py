@@ -62,6 +62,13 @@ def max_mean(before: float, after: float) -> str:
     return f"max/mean {1 + before:.3f} -> {1 + after:.3f} (part above 1: {share(after - before, before)})"
 
 
+def gain(moves: tuple[float, float], imbalance: tuple[float, float]) -> str:
+    """What other settings bring, in moves an hour and in balance: before and after."""
+    then, now = moves
+    said = f"moves an hour {figure(then, 3)} -> {figure(now, 3)} ({share(now - then, then)})"
+    return f"{said}, {max_mean(*imbalance)}"
+
+
 def figure(value: float, digits: int = 4) -> str:
     """A number without an exponent: `12,300,000`, `0.0123`; at most so many significant digits where it is below 1,000,
     and `0` below a millionth."""

@@ -19,6 +19,7 @@ import structlog
 from bundlekeel.core.calibration.adoption import KEPT as STAYS
 from bundlekeel.core.calibration.adoption import (
     TRIAL,
+    WAY_BACK,
     Adopted,
     TimeStretch,
     adoption,
@@ -293,7 +294,7 @@ class Calibration:
         await self.shared_state.change_desired(change)
         sentence = f"{by} adopted {seen.digest}: {said} ({reason})"
         self._record("adopted", seen.digest, sentence, by=by, reason=reason)
-        return AdoptionView(digest=seen.digest, changes=changes, sentence=sentence)
+        return AdoptionView(digest=seen.digest, changes=changes, sentence=f"{sentence}. {WAY_BACK}")
 
     async def revert(self, *, reason: str, by: str) -> ReversionView:
         """Take the last adoption back."""

@@ -11,7 +11,7 @@ import numpy as np
 from bundlekeel.core.calibration.thresholds import RANGES, steps_between
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import figure, max_mean, share
+from bundlekeel.core.model.text_format import gain
 from bundlekeel.sim.backtest.intervals import SAME, Interval, PairedDifference, chance, compared
 from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.search import PAIRS, TriedCandidates, changes_to, overloaded, strategy_of, total, worse
@@ -86,18 +86,16 @@ def choose(
         )
     return Choice(
         candidate=candidate,
-        reason=gain(then, now),
+        reason=brought(then, now),
         present=then,
         chosen=now,
         between=between,
     )
 
 
-def gain(before: CandidateMeasures, after: CandidateMeasures) -> str:
+def brought(before: CandidateMeasures, after: CandidateMeasures) -> str:
     """What other settings bring, in words."""
-    then, now = before.moves_per_day / 24, after.moves_per_day / 24
-    moves = f"moves an hour {figure(then, 3)} -> {figure(now, 3)} ({share(now - then, then)})"
-    return f"{moves}, {max_mean(before.imbalance, after.imbalance)}"
+    return gain((before.moves_per_day / 24, after.moves_per_day / 24), (before.imbalance, after.imbalance))
 
 
 def _likely_best(

@@ -296,6 +296,7 @@ async def test_a_person_may_override_what_is_a_matter_of_judgement() -> None:
     with pytest.raises(Conflict, match="newer proposal"):
         await sidecar.calibration.adopt(digest="0123", force=True, reason="r", by="ann")
     made = await sidecar.calibration.adopt(digest=None, force=True, reason="I know", by="ann")
+    assert "reverted automatically if" in made.sentence and "`bundlekeel thresholds revert --reason" in made.sentence
     assert made.changes[0].proposed == 40.0 and sidecar.told() == ["adopted"]
     await sidecar.calibration.revert(reason="I did not", by="ann")
     with pytest.raises(Conflict) as caught:
