@@ -198,10 +198,8 @@ def test_the_page_stands_alone() -> None:
     assert f"Proposed: avg_low_threshold_percent 15 -> 22.5.</b> {told_of}" in text.replace("&gt;", ">")
     assert not re.search(r"\d %(?! of a core)", text.partition("<body>")[2]), "one form"
     assert "<p>Cluster (not named), made 20" in text
-    assert (
-        'class="number" data-head="limit">800 % of a core<' in text
-        and 'class="number" data-head="resource"' not in text
-    )
+    assert 'class="number" data-head="limit">800 % of a core<' in text
+    assert 'class="number" data-head="resource"' not in text
     assert ">3.33</td>" in text
     assert not re.search(r"https?:|<script|<link|@import|url\(", text)
     assert "&lt;b&gt;torn" in text
