@@ -148,6 +148,6 @@ def _proposed(given: EvidenceInput) -> dict[str, core.Proposed]:
 
 
 def unchanged_sentence(looked_at: Sequence[float]) -> str:
-    """What was looked at in vain."""
-    shown = ", ".join(figure(value) for value in looked_at[:8])
-    return f"nothing better among {len(looked_at)} other values ({shown}{', ...' if len(looked_at) > 8 else ''})"
+    """What was tried and is no part of what was chosen."""
+    shown = ", ".join(figure(value) for value in looked_at[:8]) + (", ..." if len(looked_at) > 8 else "")
+    return f"other values were tried ({shown}), and none is part of what was chosen"
