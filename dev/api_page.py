@@ -29,7 +29,8 @@ from dev.markdown import table
 from tests.support.fake_service import FakeService
 
 _INTRO = f"""\
-All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
+All fields but those of the journal's records, which are [below](#records-of-the-journal): `config/openapi.json`, which
+a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
 fields with later releases, and fields with an `x-extensible-enum` further words; requests with a field that is not
 known are refused. Each route leads to its [example](api-examples.md) with curl and httpx.
 
@@ -42,8 +43,8 @@ known are refused. Each route leads to its [example](api-examples.md) with curl 
 - **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
   up to {MAX_BODY_BYTES // 1024} KiB (413) that arrive within {BODY_SECONDS:.0f} s (408). A request ends after
   {REQUEST_SECONDS:.0f} s (504). There is no CORS.
-- **Names in paths** (bundles, topics, namespaces) may be written as they are or with `%2F` and `%3A`. A proxy in
-  between must leave both alone, and must not merge `//`.
+- **Names in paths** (bundles, topics, namespaces, patterns) may be written as they are or with `%2F` and `%3A`; `?`,
+  `#` and `%` in them only as `%3F`, `%23` and `%25`. A proxy in between must leave both alone, and must not merge `//`.
 - **`DELETE`** takes its `reason` as a parameter of the query or, like the others, in a body, which some clients and
   proxies do not pass on. With a body the query's is not read.
 - **Paths** with control characters are refused (400).
@@ -90,8 +91,9 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
   it is not begun any more. It ends as
   - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves` says
     by its `outcome` what became of it. Only `done` and `released` did as asked.
-  - `failed`: nothing was done, or it ended before all was begun. `detail`, `difference` and the `code` of each of
-    `moves` say why.
+  - `failed`: nothing ended as asked, or it ended before all was begun, or its leader is gone. Bundles may have moved
+    all the same: see `landed_elsewhere` and `unknown` in `moves`; where the leader is gone the journal has them.
+    `detail`, `difference` and the `code` of each of `moves` say why.
   - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
 - **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
   answer's `review`), with its `task` once a second person has approved it.

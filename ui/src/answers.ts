@@ -1528,7 +1528,7 @@ export interface TaskView {
   moves: (OutcomeView)[];
   /** why, in the words of who asked */
   reason: string;
-  /** waiting: for the leader; done: carried out, the `outcome` of each of `moves` says whether it landed; failed: nothing landed, or not all was begun */
+  /** waiting: for the leader; done: carried out, the `outcome` of each of `moves` says whether it landed; failed: nothing landed where asked, or not all was begun; bundles may have moved, see `moves` */
   state: "waiting" | "running" | "done" | "failed" | "stopped";
   /** the id of the task */
   task: string;

@@ -34,7 +34,7 @@ _ACTIONS: dict[Code, str] = {
     Code.PINNED: "end the pin: `bundlekeel unpin`",
     Code.HAS_POLICY: "set `bundles_with_policies` to true if such bundles may move",
     Code.POLICY_FORBIDS: "let its isolation policy or anti-affinity group allow more brokers",
-    Code.POLICY_UNREADABLE: "repair the policy that the log names; Pulsar's isolation policies hold it",
+    Code.POLICY_UNREADABLE: "repair the policy that `bundlekeel doctor` names (check `policies`)",
     Code.TOO_BIG: "split it: `bundlekeel split`; it carries more than the difference between two brokers",
     Code.NO_GAIN: "add a broker, or wait for a lower load on the others",
     Code.BELOW_MINIMUM: "lower the minimum (parameters that begin with `min_unload`) if so little is worth a move",

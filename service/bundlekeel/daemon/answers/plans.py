@@ -202,7 +202,7 @@ class TaskView(Answer):
         str,
         Doc(
             "waiting: for the leader; done: carried out, the `outcome` of each of `moves` says whether it landed; "
-            "failed: nothing landed, or not all was begun",
+            "failed: nothing landed where asked, or not all was begun; bundles may have moved, see `moves`",
             of=("waiting", "running", "done", "failed", "stopped"),
         ),
     ]
