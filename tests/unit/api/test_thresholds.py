@@ -96,7 +96,13 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
     for part in ("avg_hit_count_low 6 (settings: 8)", "on trial 30m 0s of 6h 0m", "at most 1.132", "reverted by ann"):
         assert part in text
     assert "on 3 held-out days" in text and "moves an hour 6 [5.4, 6.6] 4 [3.6, 4.4]" in text
-    assert "max/mean of score 1.120 [1.108, 1.132] 1.120 [1.108, 1.132] 0 [0, 0] 1.120 → 1.120" in text
+    assert (
+        "max/mean of score 1.120 [1.108, 1.132] 1.120 [1.108, 1.132] +0.000 (+0.0%) [+0.000, +0.000] 1.120 → 1.120"
+        in text
+    )
+    assert "4 [3.6, 4.4] -2 (-33.3%) [-2.2, -1.8]" in text
+    assert text.count("StepTooLarge: ") == 1
+    assert "StepTooLarge: " in sidecar.run("thresholds", "diff").stdout
     sidecar.service.thresholds.empty = True
     assert "there is no proposal yet" in sidecar.run("thresholds", "show").stdout
     assert "nothing would change" in sidecar.run("thresholds", "diff").stdout

@@ -14,7 +14,7 @@ from bundlekeel.cli.output import TableLayout, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
 from bundlekeel.core.calibration.thresholds import TITLES
-from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.model.text_format import numbered, share
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import AdoptedView, AdoptionView, ChangeView, ThresholdsView
 
@@ -37,7 +37,7 @@ def show(session: Session) -> None:
 
 @connected
 def diff(session: Session) -> None:
-    """Show the parameters that the newest proposal would change, each with its evidence."""
+    """Show what the newest proposal would change, with its evidence and the objections to it."""
     session.show(lambda client: client.get("thresholds"), typed(ThresholdsView, changes))
 
 
@@ -67,9 +67,7 @@ def standing(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
         days = f"{len(data['days'])} days, {units.share(data['coverage'])} recorded"
         made = f"proposal {document['digest']} ({document.get('path')}), made {units.moment(document['created_ms'])}"
         parts.append(Text(f"{made} of {days}"))
-    for item in answer.objections:
-        parts.append(Text("  ").append(coded(item.code)).append(f": {item.explanation} ({item.detail})"))
-    if answer.changes:
+    if answer.objections or answer.changes:
         parts.append(changes(answer, layout))
     if answer.adopted:
         parts += _adopted(answer.adopted)
@@ -80,10 +78,16 @@ def standing(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
 
 
 def changes(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
-    """A line a parameter; below, what held-out days say."""
-    made = _changes(answer.changes)
+    """The objections; a line a parameter; below, what held-out days say."""
+    parts: list[RenderableType] = [
+        Text("  ").append(coded(item.code)).append(f": {item.explanation} ({item.detail})")
+        for item in answer.objections
+    ]
+    parts.append(_changes(answer.changes))
     evidence = (answer.document or {}).get("evidence")
-    return Group(made, Text(), _measures(evidence, layout)) if evidence and answer.changes else made
+    if evidence and answer.changes:
+        parts += [Text(), _measures(evidence, layout)]
+    return Group(*parts)
 
 
 def adoption(answer: AdoptionView, _: TableLayout) -> RenderableType:
@@ -109,7 +113,9 @@ def _measures(evidence: Json, layout: TableLayout) -> RenderableType:
     for name in evidence.get("chosen") or {}:
         shown = _level if name == "imbalance" else _number
         cells = [_interval((evidence.get(kind) or {}).get(name), gap, shown) for kind in ("previous", "chosen")]
-        cells.append(_interval((evidence.get("difference") or {}).get(name), gap, _number))
+        found, before = ((evidence.get(kind) or {}).get(name) for kind in ("difference", "previous"))
+        part = f" ({share(found['mean'], before['mean'])})" if found and before else ""
+        cells.append(_interval(found, f"{part}{gap}", "{:+z.3f}".format if name == "imbalance" else _number))
         ends = [((unbroken.get(kind) or {}).get(name) or {}).get("mean") for kind in ("previous", "chosen")]
         cells.append(" → ".join(shown(end) for end in ends if end is not None) or units.DASH)
         made.add_row(TITLES.get(name, name), *cells)
