@@ -103,7 +103,7 @@ class _Flags:
                 # The last one counts where an option is given twice.
                 error.message = "".join(f"{value!r}: " for value in values[-1:]) + f"expected {wanted}"
             raise
-        except Exception as error:
+        except TyperException as error:
             # An unknown option: the parser finds others alike by their two dashes.
             if near := getattr(error, "possibilities", None):
                 from bundlekeel.core.model.text_format import suggest  # noqa: PLC0415 - it imports numpy
