@@ -22,7 +22,7 @@ from bundlekeel.core.calibration.thresholds import (
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import BY_NAME
-from bundlekeel.core.model.text_format import figure, gain, numbered, share
+from bundlekeel.core.model.text_format import figure, gain, level, numbered, share
 from bundlekeel.jobs.evidence import EvidenceInput
 from bundlekeel.jobs.plots import Point, candidate_plot, day_bars, line_plot, week_map
 from bundlekeel.jobs.rules import JudgedDay
@@ -269,7 +269,7 @@ def _interval(value: BootstrapInterval, before: BootstrapInterval | None, name: 
     """`before`: of a difference, to say it in percent, too."""
     found = (value.mean, value.low, value.high)
     if name == "imbalance":
-        mean, low, high = (f"{item:+z.3f}" if before is not None else f"{1 + item:.3f}" for item in found)
+        mean, low, high = (f"{item:+z.3f}" if before is not None else level(item) for item in found)
     else:
         mean, low, high = (figure(item, 3) for item in found)
     part = f" ({share(value.mean, before.mean)})" if before is not None else ""
@@ -329,7 +329,7 @@ def _quality(judged: Sequence[JudgedDay]) -> str:
             f"{item.day.coverage:.1%}",
             figure(item.day.cycles),
             f"{item.day.longest_gap_minutes:.0f}",
-            f"{1 + item.day.imbalance:.3f}",
+            level(item.day.imbalance),
             figure(item.day.moves),
             escape("; ".join(item.reasons)),
         ]

@@ -14,7 +14,7 @@ from bundlekeel.cli.output import TableLayout, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
 from bundlekeel.core.calibration.thresholds import TITLES
-from bundlekeel.core.model.text_format import numbered, share
+from bundlekeel.core.model.text_format import level, numbered, share
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import AdoptedView, AdoptionView, ChangeView, ThresholdsView
 
@@ -147,8 +147,7 @@ def _adopted(row: AdoptedView) -> list[RenderableType]:
 
 
 def _level(imbalance: float | None) -> str:
-    """max/mean, of which the stored imbalance is the part above 1."""
-    return units.DASH if imbalance is None else f"{1 + imbalance:.3f}"
+    return units.DASH if imbalance is None else level(imbalance)
 
 
 def _number(value: float | None) -> str:

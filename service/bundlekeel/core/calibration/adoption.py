@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from bundlekeel.core.calibration.thresholds import EQUAL, RANGES, Number, Thresholds, whole
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.text_format import level
 
 TRIAL, KEPT = "trial", "kept"
 # Beside the command that adopts, and in the answer to it.
@@ -247,15 +248,15 @@ def judged(adopted: Adopted, before: TimeStretch, after: TimeStretch) -> Adoptio
         return AdoptionVerdict(worse=True, sentence=f"worse than the evidence predicted: {'; '.join(found)}")
     if after.seconds < needed:
         return None
-    text = f"max/mean {1 + after.imbalance:.3f}, {after.moves_per_hour:.1f} moves an hour"
+    text = f"max/mean {level(after.imbalance)}, {after.moves_per_hour:.1f} moves an hour"
     return AdoptionVerdict(worse=False, sentence=f"as the evidence predicted: {text}")
 
 
 def _imbalance(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable: bool) -> Iterable[str]:
     if after.imbalance <= adopted.imbalance_high or (comparable and after.imbalance <= (1 + EQUAL) * before.imbalance):
         return
-    was = f", before: {1 + before.imbalance:.3f}" if comparable else ""
-    yield f"max/mean {1 + after.imbalance:.3f}, predicted at most {1 + adopted.imbalance_high:.3f}{was}"
+    was = f", before: {level(before.imbalance)}" if comparable else ""
+    yield f"max/mean {level(after.imbalance)}, predicted at most {level(adopted.imbalance_high)}{was}"
 
 
 def _moves(adopted: Adopted, before: TimeStretch, after: TimeStretch, comparable: bool) -> Iterable[str]:

@@ -57,9 +57,14 @@ def share(change: float, before: float) -> str:
     return f"{change / before:+z.1%}"
 
 
+def level(imbalance: float) -> str:
+    """max/mean of a stored imbalance, which is the part above 1."""
+    return f"{1 + imbalance:.3f}"
+
+
 def max_mean(before: float, after: float) -> str:
-    """`max/mean 1.080 -> 1.077 (part above 1: -4.5%)` of two imbalances, which are stored as max/mean - 1."""
-    return f"max/mean {1 + before:.3f} -> {1 + after:.3f} (part above 1: {share(after - before, before)})"
+    """`max/mean 1.080 -> 1.077 (part above 1: -4.5%)` of two stored imbalances."""
+    return f"max/mean {level(before)} -> {level(after)} (part above 1: {share(after - before, before)})"
 
 
 def gain(moves: tuple[float, float], imbalance: tuple[float, float]) -> str:
