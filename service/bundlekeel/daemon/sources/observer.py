@@ -1,7 +1,8 @@
 """The observer: follows the load source, keeps the averages warm in every seat, and builds snapshots.
 
 A sample is added per fresh report, also between cycles. Averages are seeded from what the brokers stored, and the
-leader checkpoints them, so that they survive a restart of every sidecar (bundle-data znodes hold only the top ten).
+leader checkpoints them, so that they survive a restart of every sidecar (bundle-data znodes hold the largest bundles
+only).
 """
 
 from __future__ import annotations
