@@ -313,9 +313,9 @@ def person(cluster: Cluster, directory: Path, name: str = "person", **changes: A
     return path
 
 
-def change_hands(command: str, config: Path) -> None:
+def change_hands(command: str, config: Path, *more: str) -> None:
     """`takeover` or `handback` of the brokers' own shedding, from the command line."""
-    done = bundlekeel(command, "-c", str(config), "--yes", "--reason", "test", within=120)
+    done = bundlekeel(command, "-c", str(config), "--yes", "--reason", "test", *more, within=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -15,13 +15,14 @@ from tests.chaos.stage import EAGER, Stage, admin, change_hands, overrides, pers
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
 SHEDDING = "loadBalancerSheddingEnabled"
+SPLITTING = "loadBalancerAutoBundleSplitEnabled"
 AFTER_SECONDS = 6
 
 
-def shedding(stage: Stage) -> set[str]:
+def running(stage: Stage, key: str) -> set[str]:
     """What brokers run with, asked by the test itself."""
-    running = [admin(broker, "GET", "brokers/configuration/runtime") for broker in stage.cluster.brokers]
-    return {json.loads(values)[SHEDDING] for values in running}
+    answers = [admin(broker, "GET", "brokers/configuration/runtime") for broker in stage.cluster.brokers]
+    return {json.loads(values)[key] for values in answers}
 
 
 def job(stage: Stage, directory: Path) -> Path:
@@ -65,18 +66,22 @@ def test_all_sidecars_killed(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_shedding_is_back_on_every_broker(stage: Stage, tmp_path: Path) -> None:
-    """From the brokers' defaults: shedding on before the takeover, off after it, on after the failsafe job."""
+    """From the brokers' defaults: shedding on before the takeover, off after it, on after the failsafe job. Splits go
+    with it, also when the takeover is repeated."""
     outer = person(stage.cluster, tmp_path, "chaos")
     change_hands("handback", outer)
     try:
-        assert shedding(stage) == {"true"}
+        assert running(stage, SHEDDING) == running(stage, SPLITTING) == {"true"}
         with stage.sidecars("A", tmp_path, parameters=EAGER) as (sidecar,):
             file = job(stage, tmp_path)
-            change_hands("takeover", file)
-            assert shedding(stage) == {"false"}
+            change_hands("takeover", file, "--split", "off")
+            assert running(stage, SHEDDING) == running(stage, SPLITTING) == {"false"}
             until(stage.unloads, "it acts", within=60)
             sidecar.kill()
             until(lambda: deadman(file)[1]["state"] == "restored", "the failsafe job restores", within=60)
-            assert shedding(stage) == {"true"}
+            assert running(stage, SHEDDING) == running(stage, SPLITTING) == {"true"}
+            change_hands("takeover", file, "--again")
+            assert running(stage, SHEDDING) == running(stage, SPLITTING) == {"false"}
+            change_hands("handback", file)
     finally:
         change_hands("takeover", outer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from bundlekeel.cli.wiring import Split
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
 from tests.support.fake_service import BROKERS, FakeService, places
@@ -36,6 +37,10 @@ class FakeWiring:
         self.namespaces = namespaces
         row = {"broker": BROKERS[0], "before": True, "after": False, "ok": self.verified, "detail": ""}
         return {"brokers": [row], "warnings": ["placement is random"], "split": "the brokers", "done": not dry_run}
+
+    def last_takeover(self, settings: Any) -> tuple[Split, tuple[str, ...]]:
+        """One that was of a namespace, without the brokers' splits."""
+        return "off", ("shop/orders",)
 
     def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool, tell: Any) -> Json:
         """One broker."""

@@ -114,23 +114,31 @@ def _asked(name: str) -> dict[str, str]:
     return {"namespace" if names_namespace(name) else "topic": name}
 
 
+SplitOption = Annotated[
+    Split, typer.Option("--split", help="Who splits bundles afterwards: `brokers`, or `off`: only Bundlekeel.")
+]
+TakenOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--namespace",
+        metavar="TENANT/NAMESPACE",
+        help="Only this namespace: a partial takeover, Pulsar 4.2 and later; repeatable.",
+    ),
+]
+AgainOption = Annotated[
+    bool, typer.Option("--again", help="As the last takeover, in force or ended: its --namespace and --split.")
+]
+
+
 def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
-    def takeover(
+    def takeover(  # noqa: PLR0913, PLR0917 - the options of one command
         reason: ReasonOption = "",
         config: ConfigOption = None,
-        split: Annotated[
-            Split, typer.Option("--split", help="Who splits bundles afterwards: `brokers`, or `off`: only Bundlekeel.")
-        ] = "brokers",
-        namespace: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--namespace",
-                metavar="TENANT/NAMESPACE",
-                help="Only this namespace: a partial takeover, Pulsar 4.2 and later; repeatable.",
-            ),
-        ] = None,
+        split: SplitOption = "brokers",
+        namespace: TakenOption = None,
+        again: AgainOption = False,
         by: ByOption = "",
         yes: YesOption = False,
         dry_run: DryRunOption = False,
@@ -142,6 +150,10 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         """
         settings, who = load_settings(config), by or login()
         named = _namespaces(namespace or [])
+        if again:
+            if named or split != "brokers":
+                raise CliError("--again repeats --namespace and --split of the last takeover: omit them with it", USAGE)
+            split, named = wiring().last_takeover(settings)
 
         def change(dry: bool, tell: Callable[[str], None]) -> Json:
             how: Json = {"split": split, "reason": reason, "by": who, "dry_run": dry, "namespaces": named}

@@ -182,11 +182,11 @@ def _takeover(state: State) -> str | Text:
     last = state.takeover
     if last is None:
         return "none: the brokers shed by their own settings" if state.takeover_known else "not known yet"
+    only = f"of {', '.join(last.namespaces)} only, " if last.namespaces else ""
     if last.ended:
-        ended = f"ended {units.moment(last.ended.wall_ms)} by {last.ended.by}: {last.ended.reason}"
+        ended = f"{only}ended {units.moment(last.ended.wall_ms)} by {last.ended.by}: {last.ended.reason}"
         return Text(ended, style=_BAD if last.ended.deadman else "")
-    only = f", of {', '.join(last.namespaces)} only" if last.namespaces else ""
-    return f"in force since {units.moment(last.wall_ms)}, by {last.by}{only}: {last.reason}"
+    return f"{only}in force since {units.moment(last.wall_ms)}, by {last.by}: {last.reason}"
 
 
 def _cycle(cycle: CycleView | None) -> str:

@@ -42,6 +42,10 @@ class Wiring(Protocol):
         `after` is what it would become and nothing is changed; not `ok` is a broker that cannot be asked. Conflict.
         """
 
+    def last_takeover(self, settings: LoadedSettings) -> tuple[Split, tuple[str, ...]]:
+        """Who was to split after the last takeover, in force or ended, and its namespaces; () for the whole cluster.
+        Conflict: there was none."""
+
     def handback(
         self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]
     ) -> Json:

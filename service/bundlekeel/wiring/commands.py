@@ -14,6 +14,7 @@ from typing import TypeVar
 import structlog
 
 from bundlekeel.cli.wiring import Split
+from bundlekeel.core.model.errors import Conflict
 from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
@@ -25,6 +26,7 @@ from bundlekeel.daemon.operations.takeover import (
     TakeoverContext,
     TakeoverResult,
     handback,
+    last_record,
     nobody_balances,
     preview,
     read_record,
@@ -34,6 +36,7 @@ from bundlekeel.daemon.operations.takeover import (
 from bundlekeel.daemon.operations.uninstall import uninstall
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
+from bundlekeel.daemon.state.takeover_record import SPLITTING
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.describe import warnings_of
@@ -92,6 +95,19 @@ class Bootstrap:
         """Turn the brokers' own shedding off and verify it on each of them; with `namespaces` only for those."""
         how: Json = {"split": split, "reason": reason, "by": by, "dry_run": dry_run, "namespaces": namespaces}
         return once(settings, partial(take_over, settings, tell=tell, **how))
+
+    def last_takeover(self, settings: LoadedSettings) -> tuple[Split, tuple[str, ...]]:
+        """How the last takeover was asked for, in force or ended."""
+
+        async def run() -> tuple[Split, tuple[str, ...]]:
+            async with connected(settings) as out:
+                await until_connected(settings.settings, out)
+                last = await last_record(out.coordination)
+            if last is None:
+                raise Conflict("there was no takeover to repeat: omit --again")
+            return "off" if SPLITTING in last.overrides else "brokers", last.namespaces
+
+        return once(settings, run)
 
     def handback(
         self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]

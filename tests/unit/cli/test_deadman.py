@@ -112,6 +112,18 @@ def test_a_limit_that_makes_no_sense(tmp_path: Path, after: str, says: str) -> N
     assert found.exit_code == 2 and says in found.stderr and not wiring.calls
 
 
+def test_a_takeover_as_the_last_one(tmp_path: Path) -> None:
+    """Its namespaces and its splits; naming others with it would be two answers to one question."""
+    wiring = FakeWiring()
+    found = run(wiring, tmp_path, "takeover", "--again", "--yes", "--reason", "r", "--by", "ann")
+    assert found.exit_code == 0, found.output
+    assert (wiring.namespaces, wiring.calls) == (("shop/orders",), [("takeover", ("off", "r", "ann", False))])
+    for more in (("--namespace", "a/b"), ("--split", "off")):
+        both = run(wiring, tmp_path, "takeover", "--again", "--dry-run", *more)
+        assert both.exit_code == 2 and "omit them" in both.stderr
+    assert len(wiring.calls) == 1
+
+
 def test_takeover_of_named_namespaces(tmp_path: Path) -> None:
     """Several names, each once; anything else is no namespace."""
     wiring = FakeWiring()

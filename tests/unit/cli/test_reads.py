@@ -82,8 +82,9 @@ def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> No
         return " ".join(sidecar.run("status").stdout.split())
 
     assert "takeover none: the brokers shed by their own settings" in said(None)
-    assert ", by ann, of shop/a, b/c only: go live" in said(taken) and "takeover in force since 19" in said(taken)
-    assert "by bob: release" in said(replace(taken, active=False, ended=ended))
+    assert "takeover of shop/a, b/c only, in force since 19" in said(taken) and ", by ann: go live" in said(taken)
+    assert "takeover of shop/a, b/c only, ended 19" in said(replace(taken, active=False, ended=ended))
+    assert "by bob: release" in said(replace(taken, namespaces=[], active=False, ended=ended))
 
 
 def test_brokers_that_shed_by_themselves_are_named(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,10 @@ class Code(StrEnum):
     CHANNEL_NOT_FOLLOWED = "ChannelNotFollowed", "the owners of bundles are unknown: see `bundlekeel channel`"
     LOAD_AWAITED = "LoadAwaited", "the first load reports of some brokers have not arrived yet"
     SETTLING_AFTER_OUTAGE = "SettlingAfterOutage", "after an outage nothing moves until all brokers are back and stable"
-    PUT_ASIDE = "PutAside", "the failsafe job restored broker shedding; run `bundlekeel takeover` to act again"
+    PUT_ASIDE = (
+        "PutAside",
+        "the failsafe job restored broker shedding; run `bundlekeel takeover` with `--again` to act again",
+    )
     SECOND_BALANCER = (
         "SecondBalancer",
         "another balancer undoes our moves: see `journal --kind external_move`",

@@ -95,8 +95,8 @@ async def takeover(
     document = await context.coordination.read(TAKEOVER)
     stored = await context.admin.dynamic_configuration()
     before = await _runtime(context)
-    known = decode_takeover(document.data) if document is not None else None
-    known = known if known is not None and known.active else None
+    last = decode_takeover(document.data) if document is not None else None
+    known = last if last is not None and last.active else None
     there = _excluded(stored, before)
     values = _wanted(known, there, before, split=split, namespaces=namespaces)
     made = _record(context, known, tuple(values), stored, before)
@@ -121,7 +121,7 @@ async def takeover(
             # Perhaps it took effect: the brokers are read next, and they decide.
             warnings.append(f"{key} could not be set: {error}")
     rows = await _verify(context, {broker: dict(values) for broker in context.endpoints})
-    warnings += _warnings(rows, record.namespaces)
+    warnings += _warnings(rows, record.namespaces, last)
     return TakeoverResult(
         complete=all(row.verified for row in rows),
         brokers=rows,
@@ -134,11 +134,11 @@ async def takeover(
 async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence[str] = ()) -> TakeoverResult:
     """What `takeover` would come to, with its warnings; nothing is changed. A broker that cannot be asked is not
     verified: `takeover` refuses then. Conflict, AdminApiError as `takeover`."""
-    found = await read_record(context.coordination)
+    last = await last_record(context.coordination)
     stored = await context.admin.dynamic_configuration()
     answers = await _ask_all(context.admin, context.endpoints)
     before = {broker: settings for broker, settings in answers.items() if isinstance(settings, dict)}
-    known = found[0] if found is not None else None
+    known = last if last is not None and last.active else None
     values = _wanted(known, _excluded(stored, before), before, split=split, namespaces=namespaces)
     would = f"would leave {', '.join(namespaces)} to us" if namespaces else "would be set"
     rows = tuple(
@@ -147,7 +147,7 @@ async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence
         else _row(broker, answer, values)
         for broker, answer in answers.items()
     )
-    warnings = tuple(_warnings(rows, _scope(known, namespaces)))
+    warnings = tuple(_warnings(rows, _scope(known, namespaces), last))
     return TakeoverResult(complete=False, brokers=rows, overrides={}, warnings=warnings, splits_by=_who_splits(rows))
 
 
@@ -281,6 +281,13 @@ async def unknown_namespaces(metadata: Metadata, namespaces: Sequence[str]) -> l
     ]
 
 
+async def last_record(coordination: Coordination) -> TakeoverRecord | None:
+    """The last takeover, in force or ended; None when there was none. CodecError."""
+    document = await coordination.read(TAKEOVER)
+    record = decode_takeover(document.data) if document is not None else None
+    return record if record is not None and record.by else None
+
+
 async def read_record(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
     """The takeover in force with its version, or None. CodecError when the document cannot be read: it must not be
     overwritten, because it alone knows what was there before."""
@@ -403,9 +410,14 @@ async def _ask_all(
     return dict(zip(brokers, answers, strict=True))
 
 
-def _warnings(rows: tuple[BrokerRow, ...], namespaces: Sequence[str]) -> list[str]:
-    """What a takeover of these (none: the whole cluster) leaves to be known. `rows`: as the brokers run after it."""
-    return [*_placement_warnings(rows), *_report_warnings(rows), *_partial_takeover_warnings(namespaces)]
+def _warnings(rows: tuple[BrokerRow, ...], namespaces: Sequence[str], last: TakeoverRecord | None) -> list[str]:
+    """What a takeover of these (none: the whole cluster) leaves to be known. `rows`: as the brokers run after it.
+    `last`: the takeover before it."""
+    warnings = [*_placement_warnings(rows), *_report_warnings(rows), *_partial_takeover_warnings(namespaces)]
+    if last is not None and last.namespaces and not namespaces:
+        only = ", ".join(last.namespaces)
+        warnings.append(f"the takeover before was of {only} only; this one is of the whole cluster")
+    return warnings
 
 
 def _placement_warnings(rows: tuple[BrokerRow, ...]) -> list[str]:
