@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
 from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.calibration.thresholds import difference
+from bundlekeel.core.calibration.thresholds_json import parsed
 from bundlekeel.core.channel.findings import Deadlines, findings
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.effects import NO_BENEFIT, Effect
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.operations import OperationsView
+from bundlekeel.daemon.answers.operations import AdoptedView, ChangeView, OperationsView, ThresholdsView
 from bundlekeel.daemon.answers.picture import (
     BrokerView,
     Check,
@@ -48,11 +51,13 @@ from tests.support.fake_channel import VIEW
 from tests.support.fake_places import BUNDLE
 from tests.support.fake_quotas import FakeQuotas, rates
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
+from tests.support.fake_thresholds import DIGEST, TRIAL, FakeThresholds
 from tests.support.fake_wiring import FakeWiring
 from tests.support.history_cases import records_of, sequence
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import RealClock
+from tests.support.threshold_cases import as_bytes, document
 
 HOT, COOL, QUIET = BROKERS
 STORE: Final = "zk:zk1:2181/pulsar"
@@ -68,7 +73,7 @@ _TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], en
 class Situation:
     """What differs from the fake service. `state`: fields of it. `verdict`: of the last cycles. `checks`: of `doctor`
     and the probes. `why`: of a broker, its verdict and what would change it; `codes`: with these. `quotas`, `group`,
-    `topic`: of the answer about quotas, its group and the topic in it."""
+    `topic`: of the answer about quotas, its group and the topic in it. `thresholds`: of that about proposals."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
     verdict: tuple[Code, str] = (Code.HIT_COUNT, "2 brokers differ by up to 72.0% (>= 6.1%); seen in 1 of 8 reports")
@@ -83,6 +88,23 @@ class Situation:
     quotas: Mapping[str, Any] = field(default_factory=dict)
     group: Mapping[str, Any] = field(default_factory=dict)
     topic: Mapping[str, Any] = field(default_factory=dict)
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SampleThresholds(FakeThresholds):
+    """In such a situation, a proposal that the default settings take."""
+
+    def __init__(self, at: Situation) -> None:
+        super().__init__(lambda *_: None)
+        self._at = at
+
+    def _change(self) -> ChangeView:
+        (row,) = difference(Parameters(), parsed(as_bytes(document())))
+        return ChangeView(**asdict(row))
+
+    def view(self) -> ThresholdsView:
+        """With what differs."""
+        return replace(super().view(), **self._at.thresholds)
 
 
 class SampleQuotas(FakeQuotas):
@@ -110,6 +132,7 @@ class SampleService(FakeService):
         super().__init__()
         self._at = at
         self.quotas = SampleQuotas(at)
+        self.thresholds = SampleThresholds(at)
         code, sentence = at.verdict
         verdict = VerdictView(code=code, sentence=sentence)
         self.verdicts_made = [
@@ -315,6 +338,11 @@ _PUT_ASIDE: Final = EndedView(
     by="deadman (root@failsafe-1)", reason="no cycle for 10m 4s", wall_ms=NOW_MS, deadman=True
 )
 
+_PROPOSED: Final[Mapping[str, Any]] = {
+    "sentence": "proposed: avg_low_threshold_percent 15 -> 20; `bundlekeel thresholds adopt`",
+    "objections": [], "adopted": None, "reverted": [],
+}  # fmt: skip
+
 # By the name that a page gives.
 SITUATIONS: Final[Mapping[str, Situation]] = {
     "good": Situation(
@@ -346,6 +374,17 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
         ),
         channel={"findings": {}, "in_flight_oldest_seconds": 0.0},
         brokers=_good,
+    ),
+    "proposed": Situation(thresholds=_PROPOSED),
+    "on trial": Situation(
+        thresholds={
+            **_PROPOSED, "sentence": "the newest proposal is in force, on trial", "changes": [],
+            "adopted": AdoptedView(
+                digest=DIGEST, strategy="avg", values={"avg_low_threshold_percent": 20.0},
+                instead_of={"avg_low_threshold_percent": 15.0}, by="ann", reason="a third fewer moves",
+                since_ms=NOW_MS, state="trial", trial=replace(TRIAL, imbalance_before=0.12, moves_before=6.1),
+            ),
+        },
     ),
     "admin refused": Situation(checks=(*_STORE_ANSWERS, _REFUSED)),
     "requests refused": Situation(records=(_audit("/api/v1/pause", 401), _audit("/api/v1/mode", 401))),

@@ -22,7 +22,7 @@ from bundlekeel.core.calibration.thresholds_json import parsed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.jobs.options import Options
-from bundlekeel.jobs.recalibrate import RecalibrationResult, recalibrated
+from bundlekeel.jobs.recalibrate import Progress, RecalibrationResult, recalibrated
 from bundlekeel.jobs.rules import HistoryRules, TooLittleHistory
 from bundlekeel.jobs.selection import SearchDepth
 from dev.history_model import World
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.timeout(1800, method="signal")
 NOW = datetime(2023, 11, 16, 2, tzinfo=UTC)
 COMMAND = [sys.executable, "-m", "bundlekeel.jobs", "--conf", f"spark.driver.extraJavaOptions={BRIEF}"]
 LOCAL = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
+SILENT = Progress(tell=lambda _: None, begin=lambda _: None)
 SEARCH = SearchDepth(points=2, rounds=1, keep=1, names=("avg_low_threshold_percent", "avg_hit_count_low"))
 
 
@@ -53,19 +54,21 @@ def options(history: Path, out: Path) -> Options:
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What a run wrote and said, and the history's files before it."""
+    """What a run wrote and said, its steps, and the history's files before it."""
 
     written: RecalibrationResult
     out: Path
     said: list[str]
+    steps: list[str]
     before: dict[str, str]
 
 
 @pytest.fixture(scope="module")
 def night(spark: SparkSession, small: Path, tmp_path_factory: pytest.TempPathFactory) -> Night:
     """One run, which several tests look at."""
-    before, said, out = hashes(small), list[str](), tmp_path_factory.mktemp("night")
-    return Night(recalibrated(spark, options(small, out), said.append), out, said, before)
+    before, said, steps, out = hashes(small), list[str](), list[str](), tmp_path_factory.mktemp("night")
+    progress = Progress(tell=said.append, begin=steps.append)
+    return Night(recalibrated(spark, options(small, out), progress), out, said, steps, before)
 
 
 def test_a_whole_night(night: Night, small: Path) -> None:
@@ -96,10 +99,20 @@ def test_a_whole_night(night: Night, small: Path) -> None:
     assert any("candidates in" in line for line in night.said)
 
 
+def test_each_step_has_a_name(night: Night) -> None:
+    """In its order; of each round of the search a line says what is tried, and of which strategy."""
+    rounds = [f"search, round {number} of 2" for number in (1, 2)]
+    assert night.steps[:4] == ["reading the days", "capacity of brokers", "traffic by hour", "rebuilding 6 blocks"]
+    assert night.steps[4:6] == rounds and night.steps[6:] in ([], ["unbroken runs"])
+    (first,) = [line for line in night.said if line.startswith("round 1 of 2: ")]
+    assert re.fullmatch(r"round 1 of 2: \d+ candidates \(avg, threshold\), other \w.*", first)
+    assert set(SEARCH.names) <= set(re.findall(r"\w+", first))
+
+
 @pytest.mark.nightly
 def test_a_second_night_says_the_same(spark: SparkSession, night: Night, small: Path, tmp_path: Path) -> None:
     """The same history and seed, the same document, whatever order Spark ran it in."""
-    second = recalibrated(spark, options(small, tmp_path), lambda _: None)
+    second = recalibrated(spark, options(small, tmp_path), SILENT)
     assert second.thresholds == night.written.thresholds
 
 
@@ -107,7 +120,7 @@ def test_no_history_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """An empty folder is too little history, and nothing is written."""
     (tmp_path / "history").mkdir()
     with pytest.raises(TooLittleHistory, match="nothing is recorded"):
-        recalibrated(spark, options(tmp_path / "history", tmp_path / "out"), lambda _: None)
+        recalibrated(spark, options(tmp_path / "history", tmp_path / "out"), SILENT)
     assert not (tmp_path / "out").exists()
 
 
@@ -117,7 +130,7 @@ def test_a_store_that_goes_away_is_said(spark: SparkSession, small: Path, tmp_pa
     blocked = tmp_path / "out"
     blocked.write_text("a file where a folder should be")
     with pytest.raises(StoreError):
-        recalibrated(spark, options(small, blocked), lambda _: None)
+        recalibrated(spark, options(small, blocked), SILENT)
 
 
 def test_three_minutes_are_refused(tmp_path: Path) -> None:

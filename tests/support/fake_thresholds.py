@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from bundlekeel.core.calibration.adoption import WAY_BACK
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import (
@@ -98,7 +99,9 @@ class FakeThresholds:
 
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
         self._called("adopt_thresholds", (digest, force, reason, by))
-        return AdoptionView(digest=DIGEST, changes=[self._change()], sentence=f"{by} adopted {DIGEST}")
+        change = self._change()
+        said = f"{change.parameter} {change.current:g} -> {change.proposed:g} ({reason}). {WAY_BACK}"
+        return AdoptionView(digest=DIGEST, changes=[change], sentence=f"{by} adopted {DIGEST}: {said}")
 
     async def revert(self, *, reason: str, by: str) -> ReversionView:
         self._called("revert_thresholds", (reason, by))

@@ -50,10 +50,11 @@ with the reason (TooLittleHistory, BadDays, OtherCluster) on stderr; 2 wrong
 usage or settings; 3 the store of history or results cannot be reached
 
 examples:
-  bundlekeel-recalibrate --settings bundlekeel.yaml --out s3://keel/calibration
-  bundlekeel-recalibrate --history file:///var/keel --out /tmp/out --explain
-  bundlekeel-recalibrate --history s3://keel/h --out s3://keel/calibration \\
-      --master spark://10.0.0.5:7077
+  bundlekeel-recalibrate --settings /etc/bundlekeel/bundlekeel.yaml --explain
+  bundlekeel-recalibrate --history /var/lib/bundlekeel/history \\
+      --out /var/lib/bundlekeel/calibration
+  bundlekeel-recalibrate --history s3://balancer/keel \\
+      --out s3://balancer/calibration --master spark://10.0.0.5:7077
   with spark-submit: docs/operations/recalibrate.md
 """
 
@@ -217,7 +218,7 @@ def _run(given: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(explained(options), indent=1) + "\n")
         return WRITTEN
     with _extras():
-        from bundlekeel.jobs.recalibrate import recalibrated  # noqa: PLC0415
+        from bundlekeel.jobs.recalibrate import Progress, recalibrated  # noqa: PLC0415
         from bundlekeel.jobs.session import crash_told, session, stopped, watched  # noqa: PLC0415
     # Before Spark starts, which takes seconds: a wrong address, too few days and a missing Java are told at once.
     reachable(options)
@@ -228,9 +229,9 @@ def _run(given: argparse.Namespace) -> int:
         TemporaryFile() as messages,
         crash_told(messages, screen.write),
         stopped(session(given.master, dict(given.conf), messages)) as spark,
-        watched(spark.sparkContext.statusTracker(), screen.show, SHOWN_SECONDS),
+        watched(spark.sparkContext, screen.show, SHOWN_SECONDS) as begin,
     ):
-        found = recalibrated(spark, options, tell)
+        found = recalibrated(spark, options, Progress(tell=tell, begin=begin))
     for text in found.said:
         tell(text)
     sys.stdout.write(f"{found.path}\n{found.report}\n")

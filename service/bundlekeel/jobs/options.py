@@ -13,7 +13,7 @@ from bundlekeel.core.model.text_format import numbered
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.periods import HistoryPeriod, open_store, periods_of
 from bundlekeel.jobs.places import OutputFolder, below
-from bundlekeel.jobs.rules import HistoryRules, OtherCluster, TooLittleHistory
+from bundlekeel.jobs.rules import HistoryRules, OtherCluster, TooLittleHistory, days_between
 from bundlekeel.jobs.selection import SearchDepth
 from bundlekeel.ports.history import clusters_of, mixed
 
@@ -55,8 +55,10 @@ def reachable(options: Options) -> None:
 
 
 def too_few(options: Options, found: Sequence[HistoryPeriod]) -> TooLittleHistory | None:
-    """The refusal where the names of the files say it already; how many good days and cycles there are, they do not."""
-    days, needed = {item.date for item in found} - options.rules.leave_out, options.rules.min_days
+    """The refusal where the names of the files say it already; how many good days and cycles there are, they do not.
+    A day between them of which nothing is recorded counts: it is a bad one, and no waiting mends it."""
+    days = set(days_between(found[0].date, found[-1].date)) - options.rules.leave_out
+    needed = options.rules.min_days
     if len(days) >= needed:
         return None
     figures: dict[str, Any] = {

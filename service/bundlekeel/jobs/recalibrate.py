@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
@@ -21,7 +22,7 @@ from bundlekeel.core.calibration.thresholds_json import document_of
 from bundlekeel.core.history.frames import restored
 from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import figure
+from bundlekeel.core.model.text_format import figure, numbered, some
 from bundlekeel.jobs import backtest, features, quality
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.capacity import capacity, per_unit
@@ -45,11 +46,19 @@ from bundlekeel.jobs.rules import JudgedDay, accept, as_long, at_once, judge, us
 from bundlekeel.jobs.selection import Selection, chosen_of, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.choice import split_days
-from bundlekeel.sim.backtest.search import SearchSpace, search
+from bundlekeel.sim.backtest.search import SearchSpace, search, strategy_of
 
 Tell = Callable[[str], None]
 # What a failed task says of an error of ours.
 _AWAY = "bundlekeel.core.model.errors.StoreError"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Who follows a run. `tell`: of a line that stays; `begin`: of the name of a step, before Spark computes it."""
+
+    tell: Tell
+    begin: Tell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +73,23 @@ class RecalibrationResult:
     said: tuple[str, ...]
 
 
-def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> RecalibrationResult:
+def recalibrate(spark: SparkSession, options: Options, progress: Progress) -> RecalibrationResult:
     """Run all of it. TooLittleHistory, BadDays, OtherCluster: refused, and nothing is written; StoreError: a store is
     away; ConfigError: nothing that was asked for can be searched."""
-    found = newest(options)
+    found, tell, begin = newest(options), progress.tell, progress.begin
     tell(f"{len(found)} hours of history, {sum(item.size for item in found) / 1e6:.1f} MB")
     cluster = cluster_of(options, found)
     digest = digests(periods(spark, found), options.history).persist(StorageLevel.DISK_ONLY)
     try:
+        begin("reading the days")
         judged, good = judged_of(digest, found, options, tell)
         dates = [item.day.date for item in good]
         params = present_params(digest)
         # What a bad day says of brokers and namespaces is as bad.
         usable = of_days(digest, dates)
+        begin("capacity of brokers")
         rows = [row.asDict() for row in capacity(usable).orderBy("broker", "resource").collect()]
+        begin("traffic by hour")
         hours = features.hourly(usable)
         week, spaces = usual_week(hours), busiest(hours)
         ground = backtest.BacktestInputs(
@@ -98,17 +110,17 @@ def recalibrate(spark: SparkSession, options: Options, tell: Tell) -> Recalibrat
             cluster=cluster,
         )
         searchable(space_of(options, base, kept), options.search)
-        told, chosen = searched(spark, options, ground, base, kept, tell)
+        told, chosen = searched(spark, options, ground, base, kept, progress)
     finally:
         digest.unpersist()
     shown = ReportInputs(judged=judged, capacity=rows, week=week, spaces=spaces, reason=chosen.choice.reason)
     return written(options, told, chosen, shown, base)
 
 
-def recalibrated(spark: SparkSession, options: Options, tell: Tell) -> RecalibrationResult:
+def recalibrated(spark: SparkSession, options: Options, progress: Progress) -> RecalibrationResult:
     """`recalibrate`, where a store that is away from a task is a StoreError as well."""
     try:
-        return recalibrate(spark, options, tell)
+        return recalibrate(spark, options, progress)
     except PySparkException as error:
         lines = [line.strip() for line in str(error).splitlines() if _AWAY in line]
         if not lines:
@@ -196,16 +208,17 @@ def searched(
     ground: backtest.BacktestInputs,
     base: Parameters,
     kept: HistoryFacts,
-    tell: Tell,
+    progress: Progress,
 ) -> tuple[EvidenceInput, Selection]:
     """Dense arrays once, then the search, then the choice within reach of one night."""
     wanted = blocks_of(kept.found, kept.dates, hours=options.block_hours, warm_hours=options.warm_hours)
+    progress.begin(f"rebuilding {numbered(len(wanted), 'block')}")
     try:
         there, without = backtest.made_dense(spark, wanted, ground)
         if without:
             raise HistoryError(f"blocks cannot be rebuilt: {without}")
-        tell(f"{len(there)} blocks, {sum(item.bytes for item in there) / 1e6:.0f} MB of arrays")
-        runs = Runs(spark, there, ground.work, tell, rounds=1 + options.search.rounds)
+        progress.tell(f"{len(there)} blocks, {sum(item.bytes for item in there) / 1e6:.0f} MB of arrays")
+        runs = Runs(spark, there, ground.work, progress, base, rounds=1 + options.search.rounds)
         return judged_candidates(runs, options, base, kept)
     finally:
         OutputFolder(options.out).remove(options.work)
@@ -219,7 +232,8 @@ class Runs:
     spark: SparkSession
     blocks: Sequence[backtest.DenseBlock]
     work: str
-    tell: Tell
+    progress: Progress
+    base: Parameters
     rounds: int
     round: int = 0
     found: dict[str, dict[int, Any]] = field(default_factory=dict)
@@ -229,23 +243,37 @@ class Runs:
         fresh = {item.key: item for item in candidates if item.key not in self.found}
         started = time.monotonic()
         if fresh:
+            self._begin(fresh.values())
             alone = [[block] for block in self.blocks]
             for item in backtest.tried(self.spark, alone, list(fresh.values()), self.work):
                 blocks = self.found.setdefault(item.candidate, {})
                 blocks[item.number] = blocks[item.number] + item.measures if item.number in blocks else item.measures
-            took, self.round = time.monotonic() - started, self.round + 1
-            left = took * (self.rounds - self.round) / 60
-            done = f"{len(fresh)} candidates in {took:.0f} s, {len(self.found)} in all"
-            self.tell(f"{done}; round {self.round} of {self.rounds}, about {left:.0f} min of search left")
+            took = time.monotonic() - started
+            left = math.ceil(took * (self.rounds - self.round) / 60)
+            said = f"; about {left} min of search left" if left else ""
+            self.progress.tell(f"{len(fresh)} candidates in {took:.0f} s, {len(self.found)} in all{said}")
         return {item.key: self.found[item.key] for item in candidates}
+
+    def _begin(self, candidates: Collection[Candidate]) -> None:
+        """The next round, and what it tries."""
+        self.round += 1
+        strategies = sorted({strategy_of(item, self.base) for item in candidates})
+        names = {name for item in candidates for name in item.changes} - {"strategy"}
+        names |= {"cycle.interval"} if any(item.cycle_seconds for item in candidates) else set()
+        said = f"{numbered(len(candidates), 'candidate')} ({', '.join(strategies)}), other {some(sorted(names))}"
+        self.progress.tell(f"round {self.round} of {self.rounds}: {said}")
+        self.progress.begin(f"search, round {self.round} of {self.rounds}")
 
     def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, CandidateMeasures]:
         """Each in one unbroken run over the blocks of these days: a task, and so a core, each."""
+        self.progress.begin("unbroken runs")
         started, whole = time.monotonic(), [block for block in self.blocks if block.date in dates]
         found = {item.key: CandidateMeasures() for item in candidates}
         for row in backtest.tried(self.spark, [whole], candidates, self.work):
             found[row.candidate] += row.measures
-        self.tell(f"{len(candidates)} unbroken runs over {len(dates)} days in {time.monotonic() - started:.0f} s")
+        self.progress.tell(
+            f"{len(candidates)} unbroken runs over {len(dates)} days in {time.monotonic() - started:.0f} s"
+        )
         return found
 
     def numbers(self, dates: Sequence[str]) -> tuple[int, ...]:

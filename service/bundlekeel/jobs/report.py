@@ -72,8 +72,8 @@ rect.heat { fill: var(--c0); }
 # Better points that the page explains.
 _MOST_BETTER: Final = 8
 _WHY_NOT: Final = {
-    "near": "the days of the search led to another one; chosen by this plot, it would be judged by the days it was "
-    "chosen by",
+    "near": "another one was better on the days of the search; these days only judge that one, as one chosen by them "
+    "would have no days left to be judged by",
     "far": "of another strategy, or with another time between cycles: not for a threshold to change",
     "present": "in force",
 }

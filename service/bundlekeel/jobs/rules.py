@@ -143,7 +143,7 @@ def judge(days: Sequence[DayFigures], rules: HistoryRules) -> list[JudgedDay]:
     known = {day.date: day for day in days}
     first, last = min(known), max(known)
     found = []
-    for name in _days_between(first, last):
+    for name in days_between(first, last):
         day = known.get(name, DayFigures(date=name))
         reasons = _reasons(day)
         short = day.coverage < rules.min_coverage
@@ -158,7 +158,8 @@ def judge(days: Sequence[DayFigures], rules: HistoryRules) -> list[JudgedDay]:
     return found
 
 
-def _days_between(first: str, last: str) -> list[str]:
+def days_between(first: str, last: str) -> list[str]:
+    """Every day from the first to the last."""
     start, end = date.fromisoformat(first), date.fromisoformat(last)
     return [(start + timedelta(days=number)).isoformat() for number in range((end - start).days + 1)]
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import Event, Thread
@@ -116,26 +116,35 @@ def _end_java() -> None:
 
 
 @contextmanager
-def watched(tracker: StatusTracker, show: Callable[[str], None], every: float) -> Iterator[None]:
-    """Show meanwhile how far Spark is with what it computes, each so many seconds."""
-    ended = Event()
-    thread = Thread(target=_watch, args=(tracker, show, every, ended), daemon=True)
+def watched(context: SparkContext, show: Callable[[str], None], every: float) -> Iterator[Callable[[str], None]]:
+    """Show meanwhile how far Spark is with the present step, each so many seconds. What is yielded begins a step: its
+    name is in Spark's own page, too."""
+    ended, steps = Event(), ["Spark"]
+
+    def begin(step: str) -> None:
+        steps.append(step)
+        context.setJobDescription(step)
+
+    thread = Thread(target=_watch, args=(context.statusTracker(), steps, show, every, ended), daemon=True)
     thread.start()
     try:
-        yield
+        yield begin
     finally:
         ended.set()
         thread.join()
 
 
-def _watch(tracker: StatusTracker, show: Callable[[str], None], every: float, ended: Event) -> None:
+def _watch(
+    tracker: StatusTracker, steps: Sequence[str], show: Callable[[str], None], every: float, ended: Event
+) -> None:
     begun: dict[int, float] = {}
     while not ended.wait(every):
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
             since = begun.setdefault(stage, time.monotonic() - every)
             if info is not None:
-                show(how_far(info.numCompletedTasks, info.numTasks, "task", time.monotonic() - since))
+                far = how_far(info.numCompletedTasks, info.numTasks, "task", time.monotonic() - since)
+                show(f"{steps[-1]}: {far}")
 
 
 def _told(error: Exception) -> str:

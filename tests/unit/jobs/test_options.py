@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -113,6 +114,19 @@ def test_too_few_days_are_refused_before_spark_starts(
     assert main([*given, "--await-history"]) == 0
     assert not (tmp_path / "out").exists()
     assert explained(capsys, *given)["refused"] == f"TooLittleHistory: {said}"
+
+
+def test_a_day_of_which_nothing_is_recorded_is_not_awaited(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between two others it is a bad day (`BadDays`): no waiting mends it."""
+    shutil.copytree(history, tmp_path / "history", ignore=lambda _, names: [name for name in names if DAYS[1] in name])
+    given = ["--history", str(tmp_path / "history"), "--out", "x", "--min-days", "3"]
+    found = explained(capsys, *given)
+    assert (found["days"], found["refused"]) == ([DAYS[0], DAYS[2]], None)
+    assert explained(capsys, *given, "--leave-out", DAYS[1])["refused"] == (
+        "TooLittleHistory: history of 2 days; 3 good days are needed"
+    )
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -55,7 +55,7 @@ def test_better_points_are_explained() -> None:
         "<p>The plot has 2 candidates with a lower max/mean than what is in force (1.1000) and with no more moves."
     )
     assert "17.5: max/mean 1.05: the one that these days were to confirm" in told
-    assert "20: max/mean 1.06: the days of the search led to another one" in told and "low 5" not in told
+    assert "20: max/mean 1.06: another one was better on the days of the search" in told and "low 5" not in told
 
 
 def test_axes_have_a_scale_and_a_title() -> None:

@@ -65,11 +65,20 @@ class StageInfo(NamedTuple):
     numTasks: int
 
 
-class Tracker:
-    """A stage that goes on, and one that Spark has forgotten."""
+class Context:
+    """Spark's, with a stage that goes on, and one that Spark has forgotten."""
 
     def __init__(self) -> None:
         self.done = 0
+        self.described: list[str] = []
+
+    def statusTracker(self) -> Context:
+        """Itself."""
+        return self
+
+    def setJobDescription(self, text: str) -> None:
+        """What Spark's own page calls the next jobs."""
+        self.described.append(text)
 
     def getActiveStageIds(self) -> list[int]:
         """Both."""
@@ -82,13 +91,16 @@ class Tracker:
 
 
 def test_what_spark_computes_is_watched_until_it_ends() -> None:
-    """And no longer."""
-    told: list[str] = []
-    with watched(Tracker(), told.append, 0.005):
+    """And no longer; by the name of the step, which Spark's own page has as well."""
+    told, context = list[str](), Context()
+    with watched(context, told.append, 0.005) as begin:
+        begin("reading the days")
         while len(told) < 3:
             pass
     count = len(told)
-    assert [text.partition(",")[0] for text in told[:2]] == ["1 of 8 tasks", "2 of 8 tasks"]
+    steps = [text.partition(",")[0] for text in told[:2]]
+    assert steps == ["reading the days: 1 of 8 tasks", "reading the days: 2 of 8 tasks"]
+    assert context.described == ["reading the days"]
     assert len(told) == count
 
 
