@@ -405,8 +405,7 @@ class BalancerService:
 
     def live(self) -> list[Check]:
         """Cycles still turn over. A hanging move or a lost store is no reason for a restart."""
-        # A cycle of many slow moves may take long: each move that ends is a sign of life too.
-        behind = self._p.clock.boot() - max(self._p.runtime.last_turn_boot, self._p.cycle.progress_boot)
+        behind = self._behind()
         limit = max(60.0, 6 * self._p.loaded.settings.cycle.interval) + self._p.loaded.settings.admin.read_timeout * 2
         ok = behind < limit
         return [
@@ -417,6 +416,10 @@ class BalancerService:
                 fix="" if ok else "restart this sidecar; its intents are settled by the next leader",
             )
         ]
+
+    def _behind(self) -> float:
+        """Seconds since the last cycle ended. One of many slow moves takes long: each of them that ends counts, too."""
+        return self._p.clock.boot() - max(self._p.runtime.last_turn_boot, self._p.cycle.progress_boot)
 
     def ready(self) -> list[Check]:
         """Store, seat or bench known, and a picture unless on the bench."""
@@ -453,6 +456,7 @@ class BalancerService:
         p.telemetry.gauge("paused", 1.0 if pause_in_force(p.shared_state.desired, now) else 0.0)
         takeover = p.shared_state.takeover
         p.telemetry.gauge("takeover_in_force", 1.0 if takeover is not None and takeover.active else 0.0)
+        p.telemetry.gauge("cycle_due_seconds", p.loaded.settings.cycle.interval - self._behind())
         p.telemetry.gauge("failsafe_look_timestamp_seconds", p.shared_state.failsafe_look_ms / 1000)
         for mode in MODES:
             on = mode == mode_in_force(p.loaded.settings.mode, p.shared_state.desired)
