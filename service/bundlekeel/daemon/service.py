@@ -330,7 +330,8 @@ class BalancerService:
         if MODES.index(mode) > MODES.index(ceiling):
             then = f"set `mode: {mode}` in the settings file of each sidecar and restart them one by one"
             raise Forbidden(f"the settings file says `mode: {ceiling}`, and no command goes above that; {then}")
-        await self._change(lambda desired: _with(desired, mode=mode), f"mode {mode}", reason, by)
+        now = self._p.clock.wall_ms()
+        await self._change(lambda desired: _with(desired, mode=mode, mode_ms=now), f"mode {mode}", reason, by)
         return ModeView(mode=mode, reason=reason, by=by)
 
     async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
