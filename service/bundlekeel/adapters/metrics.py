@@ -31,6 +31,7 @@ class Metric:
 
 METRICS: tuple[Metric, ...] = (
     Metric("cycles_total", "counter", ("outcome",), "Cycles by verdict code."),
+    Metric("cycle_due_seconds", "gauge", (), "Until the next cycle is due, by cycle.interval; below 0: it is late."),
     Metric("cycle_duration_seconds", "histogram", ("phase",), "Time of a cycle by phase: plan, execute, total."),
     Metric(
         "drain_bundles",

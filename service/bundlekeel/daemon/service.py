@@ -330,7 +330,8 @@ class BalancerService:
         if MODES.index(mode) > MODES.index(ceiling):
             then = f"set `mode: {mode}` in the settings file of each sidecar and restart them one by one"
             raise Forbidden(f"the settings file says `mode: {ceiling}`, and no command goes above that; {then}")
-        await self._change(lambda desired: _with(desired, mode=mode), f"mode {mode}", reason, by)
+        now = self._p.clock.wall_ms()
+        await self._change(lambda desired: _with(desired, mode=mode, mode_ms=now), f"mode {mode}", reason, by)
         return ModeView(mode=mode, reason=reason, by=by)
 
     async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
@@ -405,8 +406,7 @@ class BalancerService:
 
     def live(self) -> list[Check]:
         """Cycles still turn over. A hanging move or a lost store is no reason for a restart."""
-        # A cycle of many slow moves may take long: each move that ends is a sign of life too.
-        behind = self._p.clock.boot() - max(self._p.runtime.last_turn_boot, self._p.cycle.progress_boot)
+        behind = self._behind()
         limit = max(60.0, 6 * self._p.loaded.settings.cycle.interval) + self._p.loaded.settings.admin.read_timeout * 2
         ok = behind < limit
         return [
@@ -417,6 +417,10 @@ class BalancerService:
                 fix="" if ok else "restart this sidecar; its intents are settled by the next leader",
             )
         ]
+
+    def _behind(self) -> float:
+        """Seconds since the last cycle ended. One of many slow moves takes long: each of them that ends counts, too."""
+        return self._p.clock.boot() - max(self._p.runtime.last_turn_boot, self._p.cycle.progress_boot)
 
     def ready(self) -> list[Check]:
         """Store, seat or bench known, and a picture unless on the bench."""
@@ -453,6 +457,7 @@ class BalancerService:
         p.telemetry.gauge("paused", 1.0 if pause_in_force(p.shared_state.desired, now) else 0.0)
         takeover = p.shared_state.takeover
         p.telemetry.gauge("takeover_in_force", 1.0 if takeover is not None and takeover.active else 0.0)
+        p.telemetry.gauge("cycle_due_seconds", p.loaded.settings.cycle.interval - self._behind())
         p.telemetry.gauge("failsafe_look_timestamp_seconds", p.shared_state.failsafe_look_ms / 1000)
         for mode in MODES:
             on = mode == mode_in_force(p.loaded.settings.mode, p.shared_state.desired)

@@ -108,6 +108,7 @@ def mode(
     """Show the mode in force and its ceiling, the mode of the settings file; with MODE, set it for all sidecars.
 
     After a takeover nothing balances in a lower mode than `act`; for a night `handback` is better.
+    After a handback, `act` lets limits of quota groups be set again.
     """
     if mode is None or reason is None:
         state = session.state()

@@ -278,9 +278,13 @@ class Quotas:
 
     @property
     def handed_back(self) -> bool:
-        """Whether the last takeover has ended: then rates are given back as well, until somebody takes over anew."""
-        record = self._p.shared_state.takeover
-        return record is not None and not record.active
+        """Whether the last takeover has ended: then rates are given back as well, until somebody takes over anew, or
+        asks for the mode act."""
+        record, desired = self._p.shared_state.takeover, self._p.shared_state.desired
+        if record is None or record.active:
+            return False
+        asked_ms = desired.mode_ms if desired.mode == "act" else 0
+        return record.ended is None or asked_ms <= record.ended.wall_ms
 
     async def _enforce(self, shares: Shares, membership: Membership, epoch: int) -> _Outcome:
         p, may, seconds = self._p, self.obstacle() is None, self.cycle_seconds

@@ -14,7 +14,7 @@ from bundlekeel.daemon.quotas.native import NativeKeeper, write_text
 from bundlekeel.daemon.quotas.rates import RateKeeper
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.owned_limits import OwnedLimits
-from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverEnd, TakeoverRecord
+from bundlekeel.daemon.state.takeover_record import SETS_RATES_AGAIN, TAKEOVER, TakeoverEnd, TakeoverRecord
 from bundlekeel.ports import Clock, Coordination
 from bundlekeel.ports.commands import QuotaCommands, by_person
 from bundlekeel.ports.quotas import QuotaAdmin
@@ -36,8 +36,8 @@ async def quotas_owned(coordination: Coordination) -> list[str]:
 
 
 async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: str, by: str) -> list[str]:
-    """Let a running leader write no rates before the next takeover, as after the end of one. Where there is or was a
-    takeover its record says what holds, and stays. What is to be said of it. StoreError."""
+    """Let a running leader write no rates before the next takeover or `mode act`, as after the end of a takeover. Where
+    there is or was one, its record says what holds, and stays. What is to be said of it. StoreError."""
     if await coordination.read(TAKEOVER) is not None:
         return []
     now = clock.wall_ms()
@@ -48,7 +48,7 @@ async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: 
         await coordination.write_shared(TAKEOVER, record.encode(), version=None)
     except StaleWrite:
         return ["somebody took over or handed back at the same moment; look at `bundlekeel status`"]
-    return ["quotas are suspended: no rates are written before the next `bundlekeel takeover`"]
+    return [f"quotas are suspended: no rates are written before the next {SETS_RATES_AGAIN}"]
 
 
 async def give_quotas_back(

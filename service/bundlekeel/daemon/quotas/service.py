@@ -33,6 +33,7 @@ from bundlekeel.daemon.quotas.groups import API, SETTINGS, DeclaredGroups, remov
 from bundlekeel.daemon.quotas.report import topic_row
 from bundlekeel.daemon.state.documents import Desired, QuotaRequest, request_record
 from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.daemon.state.takeover_record import SETS_RATES_AGAIN
 from bundlekeel.ports import Peers
 
 QuotaRequests = dict[str, QuotaRequest]
@@ -67,7 +68,7 @@ class QuotaService:
         takeover = self._p.shared_state.takeover
         if obstacle == Code.PUT_ASIDE and takeover is not None and takeover.ended is not None:
             by = takeover.ended.by
-            explanations[obstacle] = f"handed back by {by}; no rate is set before the next `bundlekeel takeover`"
+            explanations[obstacle] = f"handed back by {by}; no rate is set before the next {SETS_RATES_AGAIN}"
         shown = QuotasView(
             enforcer=enforcer,
             mode=mode_in_force(self._p.ceiling, self._p.shared_state.desired),

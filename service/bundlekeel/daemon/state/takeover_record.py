@@ -18,6 +18,8 @@ from bundlekeel.daemon.answers.picture import EndedView, TakeoverView
 from bundlekeel.ports import Document
 
 TAKEOVER: Final = "takeover"
+# What ends it that quotas are put aside.
+SETS_RATES_AGAIN: Final = '`bundlekeel mode act --reason "..."` or `bundlekeel takeover`'
 # When the failsafe job looked last: {"wall_ms": ...}.
 FAILSAFE: Final = "failsafe"
 # 4.2 and later (PIP-380), dynamic, in both load managers: namespaces that the brokers' own shedding leaves alone.
@@ -100,7 +102,7 @@ def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
         "deadman": f"{who} returned the shedding to the brokers, the sidecars act no more: {why}",
     }
     if ended is not None and not record.by:
-        said["handback"] = f"{who} suspended quotas until the next takeover (there was none): {why}"
+        said["handback"] = f"{who} suspended quotas until the next {SETS_RATES_AGAIN} (there was no takeover): {why}"
     return {"kind": "request", "what": what, "wall_ms": at, "reason": why, "by": who, "sentence": said[what]}
 
 

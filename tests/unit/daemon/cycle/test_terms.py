@@ -276,6 +276,21 @@ async def test_each_move_that_ends_is_a_sign_of_life() -> None:
     assert leader.cycle.progress_boot >= before + 500.0
 
 
+async def test_metrics_say_when_the_next_cycle_is_due() -> None:
+    """By `cycle.interval`, from the end of the last one; below 0 it is late."""
+    leader = await FakeSidecar(FakeCluster()).lead()
+
+    def due() -> float:
+        lines = leader.service.render_metrics("")[0].decode().splitlines()
+        (line,) = [line for line in lines if line.startswith("bundlekeel_cycle_due_seconds ")]
+        return float(line.split()[1])
+
+    interval = leader.loaded.settings.cycle.interval
+    assert due() == pytest.approx(interval, abs=5.0)
+    leader.clock.offset = 600.0
+    assert due() == pytest.approx(interval - 600.0, abs=5.0)
+
+
 async def test_a_checkpoint_of_a_large_cluster_fits_into_requests() -> None:
     """ZooKeeper takes a megabyte at a time: no write of ours is larger, and all averages come back; fewer, too."""
     leader = await FakeSidecar(FakeCluster()).lead()

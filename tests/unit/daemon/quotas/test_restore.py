@@ -161,10 +161,32 @@ class TestWhatWasThere:
         assert not sidecar.quota_cluster.model.quotas.rates
         view = await sidecar.quotas.view()
         assert view.obstacle == Code.PUT_ASIDE.value
-        said = "handed back by ann; no rate is set before the next `bundlekeel takeover`"
+        said = "handed back by ann; no rate is set before the next "
+        said += '`bundlekeel mode act --reason "..."` or `bundlekeel takeover`'
         assert view.explanations == {"PutAside": said} and f"nothing is written (PutAside: {said})" in view.sentence
         (told,) = sidecar.journal.tail(10, kind="request")
         assert told["by"] == "ann" and "quotas" in told["sentence"] and "takeover" in told["sentence"]
+
+    async def test_the_mode_act_that_is_asked_for_after_a_handback_sets_rates_again(self) -> None:
+        """Without a takeover, and another mode does not; one that was asked for before the handback does not either."""
+        sidecar = await leading()
+        await sidecar.service.set_mode("act", **WHO)
+        await sidecar.turn(3)
+        before = dict(sidecar.quota_cluster.model.quotas.rates)
+        sidecar.clock.offset += 1
+        await put_quotas_aside(sidecar.coordination, sidecar.clock, **WHO)
+        await sidecar.turn(3)
+        assert before and not sidecar.quota_cluster.model.quotas.rates
+        sidecar.clock.offset += 1
+        await sidecar.service.set_mode("recommend", **WHO)
+        await sidecar.turn(3)
+        assert not sidecar.quota_cluster.model.quotas.rates
+        await sidecar.service.set_mode("act", **WHO)
+        await sidecar.turn(3)
+        assert sidecar.quota_cluster.model.quotas.rates.keys() == before.keys()
+        assert (await sidecar.quotas.view()).acting
+        document = await sidecar.coordination.read("takeover")
+        assert document is not None and not decode_takeover(document.data).active
 
     async def test_how_much_would_be_given_back(self) -> None:
         """A dry run tells it and touches nothing."""
