@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from bundlekeel.core.channel.states import UnitState
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.quotas.groups import QuotaGroup
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
@@ -60,6 +61,8 @@ from bundlekeel.daemon.answers.plans import (
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
 from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 
+# How many times the traffic of now a plan may be made for.
+MOST_SCALE: Final = 1000
 Verb = Literal["transfer", "unload", "split"]
 
 
@@ -93,6 +96,13 @@ class PlanRequest:
         before refuses what it does not know."""
         values = asdict(self)
         return values if self.add_brokers else {key: item for key, item in values.items() if key != "add_brokers"}
+
+
+def check_scale(scale: float) -> None:
+    """ConfigError when traffic cannot be multiplied by this."""
+    if not 0 < scale <= MOST_SCALE:
+        text = f"all traffic times {scale:g}: no scale of a plan"
+        raise ConfigError(text, field="traffic_scale", value=scale, allowed=f"more than 0, at most {MOST_SCALE}")
 
 
 class OperationsService(Protocol):
