@@ -243,9 +243,9 @@ def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | Non
     broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
     plan = given.cycle.report.plan if given.cycle.report else None
     found = obstacles(given.cycle, snapshot)
-    # Of the requests, which the plan may not know yet.
+    # A pin is told before what ends by itself.
     pinned = lasts(given.desired.pinned.get(bundle, -1), given.now_ms)
-    move = next((item for item in plan.moves if item.bundle == bundle), None) if plan and not pinned else None
+    move = next((item for item in plan.moves if item.bundle == bundle), None) if plan else None
     if move is not None and row not in found.codes:
         change = "nothing to do" + (f": the runner-up is {move.runner_up}" if move.runner_up else "")
         return broker, f"it is to move: {move.sentence}", [], change

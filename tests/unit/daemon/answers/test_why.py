@@ -143,14 +143,14 @@ async def test_a_lower_mode_of_a_follower_holds_nothing_back() -> None:
     assert "RecommendOnly" not in [item.code for item in told.codes]
 
 
-async def test_why_knows_a_pin_before_the_next_plan_does() -> None:
-    """A sidecar reads it with the requests; the plan of the leader that it shows was made before."""
-    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+async def test_a_pin_is_told_before_what_ends_by_itself() -> None:
+    """A bundle that has just moved waits for the reports; the pin keeps it for longer, and a person may end it."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
     await sidecar.cycle.turn()
-    assert sidecar.cycle.snapshot is not None
-    bundle = sidecar.cycle.snapshot.bundles.names[0]
+    bundle = sidecar.cycle.cycle_state.ledger.entries[0].bundle
+    assert (await sidecar.service.why(bundle)).codes[0].code == "Unsettled"
     asked = OperatorRequest(by="ann", reason="vip", since_ms=1)
     sidecar.shared_state.desired = Desired(pinned={bundle: 0}, pinned_by={bundle: asked})
     told = await sidecar.service.why(bundle)
-    assert [item.code for item in told.codes] == ["Pinned", "RecommendOnly"]
+    assert [item.code for item in told.codes] == ["Pinned"]
     assert told.codes[0].detail == "until somebody ends it, by ann: vip"
