@@ -74,7 +74,7 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
         ("exclude shop", "'shop' is not a pattern of a scope (allowed: t:TENANT, "),
         ("quota set g --member demo --limit publish_bytes=10MB", "'demo'"),
         ("quota set g --member t:demo --limit publish_bytes=-1", "quotas.groups.g.publish_bytes"),
-        ("plan --scale -1", "all traffic times -1: "),
+        ("plan --scale -1", "--scale = -1.0: "),
     ],
 )
 def test_a_value_is_checked_before_a_sidecar_is_asked(command: str, says: str) -> None:

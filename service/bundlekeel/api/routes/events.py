@@ -42,7 +42,8 @@ _EVENT = {
     },
 }
 
-_CONTENT = {"schema": {"type": "string"}, "x-itemSchema": _EVENT}
+# `schema` is of the whole stream: generators of clients ask for one.
+_CONTENT = {"schema": {}, "x-itemSchema": _EVENT}
 
 router = router_for("viewer", responses=PROBLEMS)
 

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.quotas.groups import QuotaGroup
 from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
@@ -96,13 +95,6 @@ class PlanRequest:
         before refuses what it does not know."""
         values = asdict(self)
         return values if self.add_brokers else {key: item for key, item in values.items() if key != "add_brokers"}
-
-
-def check_scale(scale: float) -> None:
-    """ConfigError when traffic cannot be multiplied by this."""
-    if not 0 < scale <= MOST_SCALE:
-        text = f"all traffic times {scale:g}: no scale of a plan"
-        raise ConfigError(text, field="traffic_scale", value=scale, allowed=f"more than 0, at most {MOST_SCALE}")
 
 
 class OperationsService(Protocol):

@@ -32,7 +32,7 @@ from bundlekeel.daemon.answers.plans import (
     RefusalView,
     SplitView,
 )
-from bundlekeel.daemon.answers.service import PlanRequest, check_scale
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.settings.parameters import canonical
 
@@ -174,7 +174,10 @@ def _altered(
     that are taken out carried goes to the others, not to added ones: these begin empty, as if just started."""
     _check_removed(request.remove_brokers, snapshot)
     _check_added(request.add_brokers, snapshot)
-    check_scale(request.traffic_scale)
+    if not request.traffic_scale > 0:
+        raise ConfigError(
+            "traffic_scale must be above 0", field="traffic_scale", value=request.traffic_scale, allowed="> 0"
+        )
     homeless: tuple[Refusal, ...] = ()
     if request.remove_brokers:
         snapshot, homeless = without_brokers(snapshot, request.remove_brokers, params, policies)
