@@ -291,10 +291,6 @@ def _beside_others(settings: Settings) -> list[str]:
     if settings.prometheus.url is not None and source != "prometheus":
         what = f"has no effect while counters.source is {source}"
         found.append(_warning("prometheus.url", settings.prometheus.url, what, "counters.source: prometheus"))
-    if settings.calibration.mode == "adopt" and settings.mode != "act":
-        what = f"adopts nothing while mode is {settings.mode}, and by itself from the night that it is act"
-        better = "recommend, until you have read the reports of some nights"
-        found.append(_warning("calibration.mode", "adopt", what, better))
     if settings.strategy in settings.shadow.strategies:
         what = f"{settings.strategy} is the strategy in force, and would be compared with itself"
         found.append(_warning("shadow.strategies", None, what, "other strategies"))

@@ -14,7 +14,6 @@ from typing import TypeVar
 import structlog
 
 from bundlekeel.cli.wiring import Split
-from bundlekeel.core.model.errors import Conflict
 from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
@@ -26,7 +25,7 @@ from bundlekeel.daemon.operations.takeover import (
     TakeoverContext,
     TakeoverResult,
     handback,
-    last_record,
+    last_takeover,
     nobody_balances,
     preview,
     read_record,
@@ -36,7 +35,6 @@ from bundlekeel.daemon.operations.takeover import (
 from bundlekeel.daemon.operations.uninstall import uninstall
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
-from bundlekeel.daemon.state.takeover_record import SPLITTING
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.describe import warnings_of
@@ -102,10 +100,8 @@ class Bootstrap:
         async def run() -> tuple[Split, tuple[str, ...]]:
             async with connected(settings) as out:
                 await until_connected(settings.settings, out)
-                last = await last_record(out.coordination)
-            if last is None:
-                raise Conflict("there was no takeover to repeat: omit --again")
-            return "off" if SPLITTING in last.overrides else "brokers", last.namespaces
+                split_off, namespaces = await last_takeover(out.coordination)
+            return "off" if split_off else "brokers", namespaces
 
         return once(settings, run)
 

@@ -143,15 +143,6 @@ def test_a_shadow_of_the_strategy_in_force(strategies: list[str], said: int) -> 
     ]
 
 
-@pytest.mark.parametrize(("mode", "said"), [("observe", 1), ("recommend", 1), ("act", 0)])
-def test_an_adoption_without_people_before_the_start(mode: str, said: int) -> None:
-    """Nothing is adopted yet; with mode act it would be, before anybody has read what is proposed."""
-    assert warned({"mode": mode, "calibration": {"mode": "adopt", "uri": "c"}}) == said * [
-        f"calibration.mode = 'adopt': adopts nothing while mode is {mode}, and by itself from the night that it is act "
-        "(better: recommend, until you have read the reports of some nights)"
-    ]
-
-
 @pytest.mark.parametrize(("uri", "wal", "said"), [("h", "./h/", 1), ("file:///h", "/h", 1), ("h", "w", 0)])
 def test_history_in_the_folder_of_what_is_not_published(uri: str, wal: str, said: int) -> None:
     """The one is of all sidecars, the other of one of them, which locks it."""

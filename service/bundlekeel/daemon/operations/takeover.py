@@ -92,11 +92,10 @@ async def takeover(
     AdminApiError when the brokers' settings cannot be read: nothing is changed then.
     """
     # First, so that the write below is refused when a handback ends while the settings are read.
-    document = await context.coordination.read(TAKEOVER)
+    last, version = await _stored(context.coordination) or (None, None)
     stored = await context.admin.dynamic_configuration()
     before = await _runtime(context)
-    last = decode_takeover(document.data) if document is not None else None
-    known = last if last is not None and last.active else None
+    known = _in_force(last)
     there = _excluded(stored, before)
     values = _wanted(known, there, before, split=split, namespaces=namespaces)
     made = _record(context, known, tuple(values), stored, before)
@@ -109,7 +108,6 @@ async def takeover(
         namespaces=_scope(known, namespaces),
         excluded_by_us=tuple(sorted(ours)),
     )
-    version = document.version if document is not None else None
     await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
     warnings = []
     for key, value in values.items():
@@ -134,11 +132,11 @@ async def takeover(
 async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence[str] = ()) -> TakeoverResult:
     """What `takeover` would come to, with its warnings; nothing is changed. A broker that cannot be asked is not
     verified: `takeover` refuses then. Conflict, AdminApiError as `takeover`."""
-    last = await last_record(context.coordination)
+    last, _ = await _stored(context.coordination) or (None, None)
     stored = await context.admin.dynamic_configuration()
     answers = await _ask_all(context.admin, context.endpoints)
     before = {broker: settings for broker, settings in answers.items() if isinstance(settings, dict)}
-    known = last if last is not None and last.active else None
+    known = _in_force(last)
     values = _wanted(known, _excluded(stored, before), before, split=split, namespaces=namespaces)
     would = f"would leave {', '.join(namespaces)} to us" if namespaces else "would be set"
     rows = tuple(
@@ -281,21 +279,30 @@ async def unknown_namespaces(metadata: Metadata, namespaces: Sequence[str]) -> l
     ]
 
 
-async def last_record(coordination: Coordination) -> TakeoverRecord | None:
-    """The last takeover, in force or ended; None when there was none. CodecError."""
-    document = await coordination.read(TAKEOVER)
-    record = decode_takeover(document.data) if document is not None else None
-    return record if record is not None and record.by else None
+async def last_takeover(coordination: Coordination) -> tuple[bool, tuple[str, ...]]:
+    """How the last takeover was asked for, in force or ended: whether it turned the brokers' splits off, and its
+    namespaces. Conflict when there was none; CodecError."""
+    last, _ = await _stored(coordination) or (None, None)
+    if last is None or not last.by:
+        raise Conflict("there was no takeover to repeat: omit --again")
+    return SPLITTING in last.overrides, last.namespaces
 
 
 async def read_record(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
     """The takeover in force with its version, or None. CodecError when the document cannot be read: it must not be
     overwritten, because it alone knows what was there before."""
+    found = await _stored(coordination)
+    return found if found is not None and found[0].active else None
+
+
+async def _stored(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
+    """The same of a takeover that is in force or has ended."""
     document = await coordination.read(TAKEOVER)
-    if document is None:
-        return None
-    record = decode_takeover(document.data)
-    return (record, document.version) if record.active else None
+    return (decode_takeover(document.data), document.version) if document is not None else None
+
+
+def _in_force(last: TakeoverRecord | None) -> TakeoverRecord | None:
+    return last if last is not None and last.active else None
 
 
 def _record(

@@ -85,11 +85,11 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
 
     `mode_ms`: when the mode was asked for, 0 where a release stored it that does not know this field. `pinned`: bundle
     -> when that ends in ms; `excluded`: pattern of tenants, namespaces, bundles or brokers -> when that ends (0: never,
-    both); `pinned_by`, `excluded_by`: who, why and when of these, where a release stored it that
-    knows these fields. `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`,
-    `broker:..`. `cordons`, `drains`, `warms`: by broker id; `stops`: by task, what is still to do of it is left.
-    `adopted`: calibrated thresholds over the settings; `reverted`: by digest, those that were taken back. `quotas`: by
-    name, groups over those of the settings.
+    both); `pinned_by`, `excluded_by`: who, why and when of these, where a release stored it that knows these fields.
+    `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`, `broker:..`. `cordons`, `drains`,
+    `warms`: by broker id; `stops`: by task, what is still to do of it is left. `adopted`: calibrated thresholds over
+    the settings; `reverted`: by digest, those that were taken back. `quotas`: by name, groups over those of the
+    settings.
     Fields of newer versions are not known here, but kept: `rewritten`.
     """
 

@@ -20,7 +20,7 @@ from bundlekeel.daemon.operations.takeover import (
     SHEDDING,
     TakeoverContext,
     handback,
-    last_record,
+    last_takeover,
     preview,
     read_record,
     takeover,
@@ -440,12 +440,12 @@ async def test_more_namespaces_then_everything(cluster: FakeCluster) -> None:
 async def test_a_takeover_that_is_wider_than_the_last_says_so(cluster: FakeCluster, ended: bool) -> None:
     """Also when the last one has ended: whoever takes over again after the failsafe may mean the same namespaces."""
     context = await desk_of(cluster)
-    assert await last_record(context.coordination) is None
+    with pytest.raises(Conflict, match="no takeover to repeat"):
+        await last_takeover(context.coordination)
     await takeover(context, split=True, reason="r", by="ann", namespaces=NAMES)
     if ended:
         await handback(context, by="bob", deadman=True)
-    last = await last_record(context.coordination)
-    assert last is not None and last.namespaces == ("t/ns",) and SPLITTING in last.overrides
+    assert await last_takeover(context.coordination) == (True, ("t/ns",))
     wider = "the takeover before was of t/ns only; this one is of the whole cluster"
     assert wider not in (await preview(context, split=False, namespaces=("t/other",))).warnings
     assert wider in (await preview(context, split=False)).warnings
