@@ -236,9 +236,8 @@ def _tags(document: dict[str, Any]) -> list[dict[str, Any]]:
 def _group(path: str, _: str, operation: dict[str, Any]) -> str:
     """The tag under which a route is listed: what changes something stands beside the reads of the same things."""
     (tag,) = operation["tags"]
-    of_things = {"plans": "plans", "tasks": "plans", "quotas": "quotas"}
     first = path.removeprefix("/api/v1/").partition("/")[0]
-    return of_things.get(first, "operations" if tag == "mutations" else tag)
+    return tag if tag != "mutations" else first if first in {"plans", "quotas"} else "operations"
 
 
 def _route(document: dict[str, Any], path: str, method: str, operation: dict[str, Any]) -> tuple[str, ...]:

@@ -340,6 +340,17 @@ def test_a_client_of_the_page_waits_for_the_answer() -> None:
             assert client.timeout.read > REQUEST_SECONDS
 
 
+def test_the_page_lists_routes_under_the_tag_of_the_document(document: dict[str, Any]) -> None:
+    """Changes stand beside the reads of the same things."""
+    tags = {name: operation["tags"] for name, operation in operations(document)}
+    parts = re.split(r"^## ", api_page(), flags=re.MULTILINE)
+    listed = {route: part.split("\n")[0].lower() for part in parts for route in re.findall(r"\| \[`([^`]+)`\]", part)}
+    assert {route: [tag] for route, tag in listed.items() if tags[route] != ["mutations"]} == {
+        route: tag for route, tag in tags.items() if tag != ["mutations"]
+    }
+    assert listed["POST /api/v1/tasks/{task}/stop"] == listed["GET /api/v1/tasks"]
+
+
 def test_the_reference_defines_its_shell_function_for_every_shell() -> None:
     """zsh does not split `$ask` into words."""
     script = re.findall(r"```sh\n(.*?)\n```", api_page(), re.DOTALL)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import RootModel
 
@@ -245,8 +245,10 @@ class SettingsRecord(OtherRecord):
     problems: Annotated[list[str] | None, Doc("only where refused: what is wrong, line by line")] = None
 
 
-class JournalRecord(
-    RootModel[
+class JournalRecord(RootModel[Any], defer_build=True):
+    """A line of the journal: by its `kind` one of these, of a kind that is not among them the last."""
+
+    root: (
         CycleRecord
         | MoveRecord
         | SplitRecord
@@ -259,9 +261,7 @@ class JournalRecord(
         | QuotaRecord
         | SettingsRecord
         | OtherRecord
-    ]
-):
-    """A line of the journal: by its `kind` one of these, of a kind that is not among them the last."""
+    )
 
 
 RECORDS: Final[Mapping[JournalKind, type[OtherRecord]]] = {
