@@ -47,7 +47,7 @@ def types() -> str:
     schemas = json.loads((ROOT / "config/openapi.json").read_text(encoding="utf-8"))["components"]["schemas"]
     lines = ["// Made from config/openapi.json by `python -m dev.ui build`; do not edit."]
     for name, schema in schemas.items():
-        if "enum" in schema:
+        if "enum" in schema or "anyOf" in schema:
             lines += ["", f"export type {name} = {_type(schema)};"]
         elif "properties" in schema and not name.endswith(("Body", "Error")):
             lines += ["", f"/** {' '.join(schema.get('description', name).split())} */", f"export interface {name} {{"]

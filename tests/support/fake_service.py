@@ -331,7 +331,6 @@ class FakeService(FakeChannel, FakeOverview):
         bundle = name if name in OWNERS else BUNDLE
         broker = OWNERS[bundle]
         at = BROKERS.index(broker)
-        came = {"bundle": bundle, "source": BROKERS[at - 2], "destination": broker, "landed_on": broker}
         return WhyView(
             kind="bundle" if name == bundle else "topic",
             name=name,
@@ -339,7 +338,7 @@ class FakeService(FakeChannel, FakeOverview):
             bundle=bundle,
             sentence=f"it is to move: {move('avg', bundle, BROKERS[at - 1]).sentence}",
             codes=[CodeView(code=Code.RECOMMEND_ONLY.value, explanation=EXPLANATIONS[Code.RECOMMEND_ONLY])],
-            history=[{**item, **came, "wall_ms": NOW_MS - 86_400_000} for item in self._records(2, "move")],
+            history=[_moved(bundle, BROKERS[at - 2], broker)],
             what_would_change_it="set mode `act`; first `bundlekeel doctor --for act`",
         )
 
@@ -360,23 +359,8 @@ class FakeService(FakeChannel, FakeOverview):
         return summary(period, NOW_MS, records, [item for item in records if item["kind"] == "move"], [])
 
     def _records(self, limit: int, kind: str | None) -> list[Json]:
-        began = NOW_MS - 42_412
-        moved = MoveOutcome(
-            bundle=BUNDLES[1],
-            source=BROKERS[0],
-            destination=BROKERS[2],
-            outcome="done",
-            landed_on=BROKERS[2],
-            started_wall_ms=began,
-            landed_wall_ms=began + 412,
-            seconds=0.412,
-            epoch=7,
-            intent_id="7.1",
-            cycle_id="4708",
-            predicted=(0.91, 0.78, 0.35, 0.48),
-        )
         cycle = CycleReport(cycle=4711, wall_ms=NOW_MS, code=Code.HIT_COUNT, sentence="recommends 1 move")
-        records = [moved.record(), cycle.record(7)]
+        records = [_moved(BUNDLES[1], BROKERS[0], BROKERS[2]), cycle.record(7)]
         return [record for record in records if kind in (None, record["kind"])][-limit:]
 
     def settings(self) -> list[Setting]:
@@ -495,3 +479,22 @@ class FakeService(FakeChannel, FakeOverview):
 
 
 _: type[Service] = FakeService
+
+
+def _moved(bundle: str, source: str, destination: str) -> Json:
+    began = NOW_MS - 42_412
+    outcome = MoveOutcome(
+        bundle=bundle,
+        source=source,
+        destination=destination,
+        outcome="done",
+        landed_on=destination,
+        started_wall_ms=began,
+        landed_wall_ms=began + 412,
+        seconds=0.412,
+        epoch=7,
+        intent_id="7.1",
+        cycle_id="4708",
+        predicted=(0.91, 0.78, 0.35, 0.48),
+    )
+    return outcome.record()

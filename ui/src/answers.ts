@@ -22,6 +22,30 @@ export interface AdoptedView {
   values: Record<string, number>;
 }
 
+/** A decision about thresholds. */
+export interface AdoptionRecord {
+  /** who decided: a person, or Bundlekeel itself */
+  by: string;
+  /** `Thresholds` and that word */
+  code: string;
+  /** codes of what speaks against them */
+  codes: (string)[];
+  /** what it is about */
+  kind: "adoption";
+  /** why, in the words of who asked; empty: nobody asked */
+  reason: string;
+  /** whether they were taken back */
+  reverted: boolean;
+  /** the same as a sentence */
+  sentence: string;
+  /** digest of the thresholds */
+  version: string;
+  /** when it happened */
+  wall_ms: number;
+  /** `recommended`, `refused`, `adopted`, `kept` or `reverted` */
+  what: string;
+}
+
 /** What came into force. */
 export interface AdoptionView {
   /** what it changed */
@@ -58,6 +82,30 @@ export interface AssignmentView {
   steps: (StepView)[];
   /** the topic that was asked for */
   topic: string | null;
+}
+
+/** A request to the API that changes something, and how it was answered. */
+export interface AuditRecord {
+  /** IP address of the caller, or `unix socket` */
+  address: string;
+  /** only where it was refused before it was read: how many requests like it since the record before */
+  attempts: number | null;
+  /** the authenticated name; on the unix socket the name given; empty: no valid credentials */
+  by: string;
+  /** what it is about */
+  kind: "audit";
+  /** why, in the words of who asked; empty: the request was refused before it was read */
+  reason: string;
+  /** role of the credentials; empty: no valid credentials */
+  role: string;
+  /** the same as a sentence */
+  sentence: string;
+  /** HTTP status of the answer */
+  status: number;
+  /** when it happened */
+  wall_ms: number;
+  /** method and path of the request */
+  what: string;
 }
 
 /** One registered broker: its load as reported and as predicted with the ledger, and why it is left or chosen. What is null cannot be told, since its report cannot be used. */
@@ -260,6 +308,48 @@ export interface CordonedView {
   state: "cordoned";
 }
 
+/** A cycle: what was planned, and what came of it. */
+export interface CycleRecord {
+  /** whether moves were begun */
+  acted: boolean;
+  /** code of the verdict */
+  code: string;
+  /** number of the cycle */
+  cycle: number;
+  /** digest of the picture of the cluster that was planned on; null: no plan could be made */
+  digest: string | null;
+  /** number of the leader's term; null: this sidecar did not lead */
+  epoch: number | null;
+  /** what it is about */
+  kind: "cycle";
+  /** the longest time between two readings of a broker's counters; null: from a report */
+  measured_seconds: number | null;
+  /** code of why nothing was carried out; null: nothing prevented it */
+  obstacle: string | null;
+  /** only with drains: by broker, how far its drain is, as `DrainView` has it */
+  operations: Record<string, Record<string, unknown>> | null;
+  /** how many moves ended, by outcome */
+  outcomes: Record<string, number>;
+  /** hash of the plan; null: no plan could be made */
+  plan: string | null;
+  /** how many moves were planned */
+  planned: number;
+  /** how many splits were planned */
+  planned_splits: number;
+  /** how many bundles were refused, by code */
+  refused: Record<string, number>;
+  /** how long each part took, in seconds: `plan`, `execute`, `split`, `total` */
+  seconds: Record<string, number>;
+  /** the same as a sentence */
+  sentence: string;
+  /** only with `shadow.strategies`: `cycle`, the one they planned along with, and `strategies`: by name `strategy`, `moves`, `disagreement` (a ratio of the moves), `agreement`, `regret` (a difference of max/mean), `plan_hash` */
+  shadow: Record<string, unknown> | null;
+  /** how many splits ended, by outcome */
+  splits: Record<string, number>;
+  /** when it happened */
+  wall_ms: number;
+}
+
 /** One cycle's verdict. */
 export interface CycleVerdict {
   /** the number of the cycle */
@@ -344,6 +434,30 @@ export interface DroppedView {
   explanation: string;
 }
 
+/** What the moves from one broker to another did. */
+export interface EffectRecord {
+  /** when the first of the moves was planned */
+  begun_ms: number;
+  /** the bundles that were moved */
+  bundles: (string)[];
+  /** the broker that took them */
+  destination: string;
+  /** what it is about */
+  kind: "effect";
+  /** `helped`, `no_benefit` or `worse` */
+  outcome: string;
+  /** how much the peak of the two brokers was to go down, a ratio of capacity */
+  predicted: number;
+  /** how much it went down, a ratio of capacity; negative: up */
+  realised: number;
+  /** the same as a sentence */
+  sentence: string;
+  /** the broker that gave the bundles */
+  source: string;
+  /** when it happened */
+  wall_ms: number;
+}
+
 /** The end of a takeover. */
 export interface EndedView {
   /** who asked */
@@ -386,6 +500,24 @@ export interface ExclusionView {
   until_ms: number;
 }
 
+/** A move that was not ours. */
+export interface ExternalMoveRecord {
+  /** the bundle */
+  bundle: string;
+  /** the broker that owns it now */
+  destination: string;
+  /** what it is about */
+  kind: "external_move";
+  /** the same as a sentence */
+  sentence: string;
+  /** the broker that owned it */
+  source: string;
+  /** whether it took a move of ours back */
+  undone: boolean;
+  /** when it happened */
+  wall_ms: number;
+}
+
 /** A field of a request that would not do. */
 export interface FieldFault {
   /** what is allowed, where it is known */
@@ -396,6 +528,30 @@ export interface FieldFault {
   reason: string;
   /** what was given, where it is known */
   value: unknown;
+}
+
+/** Findings of one code of the ownership channel that appeared or are gone. */
+export interface FindingRecord {
+  /** the brokers they are about */
+  brokers: (string)[];
+  /** the first bundles they are about */
+  bundles: (string)[];
+  /** code of the findings, which this record counts together */
+  code: string;
+  /** how many findings it is about */
+  count: number;
+  /** `appeared` or `gone` */
+  event: string;
+  /** what it is about */
+  kind: "finding";
+  /** what to do; empty: nothing, it is gone */
+  remedy: string;
+  /** the same as a sentence */
+  sentence: string;
+  /** since when the oldest of them is known */
+  since_ms: number;
+  /** when it happened */
+  wall_ms: number;
 }
 
 /** Something wrong in the ownership channel. */
@@ -556,47 +712,7 @@ export interface IncludedView {
   pattern: string;
 }
 
-/** A line of the journal. Each kind has some of these fields, and further ones of its own: docs/reference/api.md has all. */
-export interface JournalRecord {
-  /** of a move, split or external move */
-  bundle: string;
-  /** who asked */
-  by: string;
-  /** a code of docs/reference/codes.md */
-  code: string | null;
-  /** of a move, external move or effect: the broker that takes */
-  destination: string;
-  /** of a move: helped, no_benefit or worse, once judged */
-  effect: string;
-  /** what it is about */
-  kind: string;
-  /** of a move: the broker it came to */
-  landed_on: string;
-  /** of a move, split or effect: how it ended; of settings: what became of the file */
-  outcome: string;
-  /** of a cycle: how many moves it planned */
-  planned: number;
-  /** what was predicted: of a move by figure, of an effect the gain */
-  predicted: unknown;
-  /** of a move, once judged: a ratio */
-  predicted_gain: number | null;
-  /** of an effect: the gain, a ratio */
-  realised: number | null;
-  /** of a move, once judged: a ratio */
-  realised_gain: number | null;
-  /** why, in the words of who asked */
-  reason: string;
-  /** of a finding: how to fix it */
-  remedy: string;
-  /** the same as a sentence */
-  sentence: string;
-  /** of a move, external move or effect: the broker that gave */
-  source: string;
-  /** of a move or split: when it began */
-  started_ms: number | null;
-  /** when it happened */
-  wall_ms: number;
-}
+export type JournalRecord = CycleRecord | MoveRecord | SplitRecord | FindingRecord | RequestRecord | AuditRecord | EffectRecord | ExternalMoveRecord | AdoptionRecord | QuotaRecord | SettingsRecord | OtherRecord;
 
 /** Moves whose load the brokers' reports do not show yet. */
 export interface LedgerView {
@@ -664,7 +780,7 @@ export interface ManualMoveView {
   state: "planned" | "waiting" | "proposed";
   /** the broker it goes to; null of a split, or when it stays */
   target: string | null;
-  /** its task, once it is left for the leader */
+  /** its task; null in a dry run and while it is proposed */
   task: string | null;
   /** of a split: topics that were named */
   topics: (string)[];
@@ -716,6 +832,54 @@ export interface ModeView {
   mode: "observe" | "recommend" | "act";
   /** why, in the words of who asked */
   reason: string;
+}
+
+/** A move that ended. */
+export interface MoveRecord {
+  /** the bundle */
+  bundle: string;
+  /** code of why it is not `done`; empty: it is */
+  code: string;
+  /** number of the cycle that began it, as a text, or the id of the task */
+  cycle: string;
+  /** the broker it was sent to */
+  destination: string;
+  /** only where it is known: `helped`, `no_benefit` or `worse` */
+  effect: string | null;
+  /** number of the leader's term that began it; -1: not known */
+  epoch: number;
+  /** what the broker or the store answered; empty: no error */
+  error: string;
+  /** the brokers that the request to unload it went through */
+  hops: (string)[];
+  /** id of its intent, which a new leader settles */
+  intent: string;
+  /** what it is about */
+  kind: "move";
+  /** when its new owner was seen; 0: none was */
+  landed_ms: number;
+  /** the broker that owns it now; empty: none, or not known */
+  landed_on: string;
+  /** `done`, `landed_elsewhere`, `released` (no broker owns it), `unknown` or `refused` (nothing moved) */
+  outcome: string;
+  /** scores of both brokers by the plan, ratios: `source_before`, `source_after`, `target_before` and `target_after`; empty: not predicted */
+  predicted: Record<string, number>;
+  /** only with `effect`: its `predicted` */
+  predicted_gain: number | null;
+  /** only with `effect`: its `realised` */
+  realised_gain: number | null;
+  /** how long it took, with the wait for its turn */
+  seconds: number;
+  /** the same as a sentence */
+  sentence: string;
+  /** the broker that owned it */
+  source: string;
+  /** when it was begun */
+  started_ms: number;
+  /** the topic whose lookup lets the destination take the bundle; empty: none is known */
+  topic: string;
+  /** when it happened */
+  wall_ms: number;
 }
 
 /** One bundle from one broker to another. Scores are ratios, predicted for the moment before and after this move. */
@@ -776,7 +940,7 @@ export interface NamespaceUnloadView {
   sentence: string;
   /** planned (a dry run), waiting (for the leader) or proposed (to a second person) */
   state: "planned" | "waiting" | "proposed";
-  /** its task, once it is left for the leader */
+  /** its task; null in a dry run and while it is proposed */
   task: string | null;
   /** why bundles do not leave in the next cycle yet */
   waiting: (RefusalView)[];
@@ -812,6 +976,16 @@ export interface OperationsView {
   pins: (PinView)[];
   /** brokers that are filled gently */
   warms: (RequestView)[];
+}
+
+/** What every record has; one of a kind that a later release adds has fields of its own beside it. */
+export interface OtherRecord {
+  /** what it is about */
+  kind: string;
+  /** the same as a sentence */
+  sentence: string;
+  /** when it happened */
+  wall_ms: number;
 }
 
 /** What became of a move of a task. */
@@ -1060,6 +1234,26 @@ export interface Problem {
   value: unknown;
 }
 
+/** What the quotas wrote, or could not. */
+export interface QuotaRecord {
+  /** not of `problems`: the first writes that were done. Of `rates`: `topic`, `side` (`publish` or `dispatch`), `group`, `before` and `rate` (`messages` in msg/s, `bytes` in bytes/s; -1: no limit), `restores` (whether it was given back). Of `resource_groups`: `namespace`, `before` and `group` (names), or `group`, `before` and `limits` (a second and broker). null is none */
+  changes: (Record<string, unknown>)[] | null;
+  /** `RatesWritten`, `ResourceGroupsWritten` or `QuotaProblems` */
+  code: string;
+  /** not of `problems`: the first writes that failed, in the same form, each with `error` */
+  errors: (Record<string, unknown>)[] | null;
+  /** what it is about */
+  kind: "quota";
+  /** only of `problems`: what is wrong, as sentences; empty: nothing any more */
+  problems: (string)[] | null;
+  /** the same as a sentence */
+  sentence: string;
+  /** when it happened */
+  wall_ms: number;
+  /** `rates` or `resource_groups` (these were written), or `problems` (others than before) */
+  what: string;
+}
+
 /** Why a group or topic passes what it passes. */
 export interface QuotaWhyView {
   /** the codes in those sentences */
@@ -1184,6 +1378,28 @@ export interface ReportedUsageView {
   reported: RatesView;
 }
 
+/** What a person asked for. */
+export interface RequestRecord {
+  /** only of a quota group: since, `origin`, `members` and `limits` (a second, over all brokers; null: no limit); null: it was not there */
+  after: Record<string, unknown> | null;
+  /** only of a quota group: before, `origin`, `members` and `limits` (a second, over all brokers; null: no limit); null: it was not there */
+  before: Record<string, unknown> | null;
+  /** who asked */
+  by: string;
+  /** only of a quota group: its name */
+  group: string | null;
+  /** what it is about */
+  kind: "request";
+  /** why, in the words of who asked */
+  reason: string;
+  /** the same as a sentence */
+  sentence: string;
+  /** when it happened */
+  wall_ms: number;
+  /** what was asked for, in words; of a takeover and its end `takeover`, `handback` or `deadman` */
+  what: string;
+}
+
 /** A broker that is cordoned or warmed. */
 export interface RequestView {
   /** a broker id */
@@ -1304,6 +1520,24 @@ export interface Setting {
   why: string;
 }
 
+/** The settings file was read anew. */
+export interface SettingsRecord {
+  /** not where refused: keys that come into force with the next cycle */
+  applied: (string)[] | null;
+  /** what it is about */
+  kind: "settings";
+  /** `applied`, `unchanged` or `refused` (what ran before goes on) */
+  outcome: string;
+  /** only where refused: what is wrong, line by line */
+  problems: (string)[] | null;
+  /** not where refused: keys that need a restart */
+  restart_needed: (string)[] | null;
+  /** the same as a sentence */
+  sentence: string;
+  /** when it happened */
+  wall_ms: number;
+}
+
 /** The wait after an outage, in which nothing moves. */
 export interface SettlingView {
   /** whether it is still not available */
@@ -1333,6 +1567,42 @@ export interface SpellView {
 }
 
 export type SplitAlgorithm = "range_equally_divide" | "topic_count_equally_divide" | "specified_positions_divide" | "flow_or_qps_equally_divide";
+
+/** A split that ended. */
+export interface SplitRecord {
+  /** the broker that owned it */
+  broker: string;
+  /** the bundle */
+  bundle: string;
+  /** the bundles that are there instead; empty: not `done` */
+  children: (string)[];
+  /** code of why it is not `done`; empty: it is */
+  code: string;
+  /** number of the cycle that began it, as a text, or the id of the task */
+  cycle: string;
+  /** number of the leader's term that began it; -1: not known */
+  epoch: number;
+  /** what the broker or the store answered; empty: no error */
+  error: string;
+  /** id of its intent, which a new leader settles */
+  intent: string;
+  /** what it is about */
+  kind: "split";
+  /** `done`, `unknown` or `refused` (nothing was done) */
+  outcome: string;
+  /** hashes at which it was divided */
+  positions: (number)[];
+  /** the rule that chose it */
+  rule: string;
+  /** how long it took */
+  seconds: number;
+  /** the same as a sentence */
+  sentence: string;
+  /** when it was begun */
+  started_ms: number;
+  /** when it happened */
+  wall_ms: number;
+}
 
 /** One bundle to divide. */
 export interface SplitView {
@@ -1454,7 +1724,7 @@ export interface Submitted {
   splits: number;
   /** waiting (for the leader) or proposed (to a second person) */
   state: "waiting" | "proposed";
-  /** its task; empty while it is proposed */
+  /** its task; empty (not null) while it is proposed */
   task: string;
 }
 

@@ -1,6 +1,6 @@
 // How the API is asked, and its answers under the names that the page has for them.
 
-import type { JournalRecord as Line, WhyView } from "./answers";
+import type { JournalRecord as Line, OtherRecord, WhyView } from "./answers";
 
 export type {
   BrokerView as Broker,
@@ -15,8 +15,10 @@ export type {
   WhoAmI,
 } from "./answers";
 
+type Field<Kind> = Kind extends unknown ? keyof Kind : never;
+type Value<Kind, Name> = Kind extends unknown ? (Name extends keyof Kind ? Kind[Name] : never) : never;
 /** A kind of record has only some of the fields. */
-export type JournalRecord = Pick<Line, "kind" | "wall_ms"> & Partial<Line>;
+export type JournalRecord = Pick<OtherRecord, "kind" | "wall_ms"> & { [Name in Exclude<Field<Line>, "kind" | "wall_ms">]?: Value<Line, Name> };
 export type Why = Omit<WhyView, "history"> & { history: JournalRecord[] };
 
 /** An answer that is no success: RFC 9457 where the API could say something, else what went wrong on the way. */

@@ -63,7 +63,7 @@ _TAGS = [
         ("plans", "Dry runs and kept plans."),
         (
             "operations",
-            "Drains, cordons, warm-ups, pins and other requests that are in force, and the tasks that carry out plans.",
+            "Drains, cordons, warm-ups, pins and other requests that are in force; tasks, reviews and thresholds.",
         ),
         ("mutations", "What changes the cluster or what the sidecars do; each needs a `reason`."),
         ("quotas", "Limits of groups of tenants and namespaces over all brokers."),

@@ -13,7 +13,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CONFLICTS
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.service import MOST_SCALE, PlanRequest
 
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
 # A broker's id, or the host alone: what its policies match.
@@ -104,7 +104,7 @@ class PlanBody(Body):
         default_factory=list, max_length=100, description="plan as if these were there too, empty, of middle size"
     )
     traffic_scale: float = Field(
-        default=1.0, gt=0, le=1000, strict=True, description="plan as if all traffic were this many times"
+        default=1.0, gt=0, le=MOST_SCALE, strict=True, description="plan as if all traffic were this many times"
     )
     ignore_hit_counts: bool | None = Field(
         default=None,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import operator
 import os
 import re
 import time
@@ -11,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 import typer
@@ -19,8 +21,9 @@ import yaml
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from bundlekeel.cli.exit_codes import UNREACHABLE, CliError
@@ -187,11 +190,45 @@ def none_of(what: str, remedy: str) -> Text:
     return Text(f"no {what}: {remedy}")
 
 
+# Where a word that is too long for its column may be broken.
+_SEAM: Final = re.compile(r"[/_.,-]|(?<=[a-z])(?=[A-Z])")
+
+
 class _Table(Table):
-    """A name that is too long for its column is broken after one of `/_.-` where it has one."""
+    """A word that is too long for its column is broken at a seam where it has one. A table in which a word without one
+    does not fit is printed row by row, each cell after its header."""
 
     def add_row(self, *cells: Any, **more: Any) -> None:
         super().add_row(*(_Cell(Text(cell) if isinstance(cell, str) else cell) for cell in cells), **more)
+
+    def __rich_console__(self, screen: Console, options: ConsoleOptions) -> RenderResult:
+        last = len(self.columns) - 1
+        room = [
+            width - 2 + (at in (0, last)) for at, width in enumerate(self._calculate_column_widths(screen, options))
+        ]
+        if not self.show_header or all(map(operator.ge, room, map(_least, self.columns))):
+            yield from super().__rich_console__(screen, options)
+            return
+        yield from [Text(str(self.title), style="bold")] if self.title else []
+        first, *others = self.columns
+        for number, name in enumerate(first.cells):
+            yield name
+            cells = [(column.header, list(column.cells)[number].text.plain) for column in others]  # type: ignore[union-attr]
+            told = [f"{header}: {' '.join(text.split())}".removeprefix(": ") for header, text in cells if text]
+            yield Padding(Text("; ".join(told)), (0, 0, 0, 4))
+        yield from [Text(str(self.caption), style="dim")] if self.caption else []
+
+
+def _least(column: Column) -> int:
+    """The columns that its longest piece takes, or its longest line where it is not wrapped."""
+    lines = [str(column.header), *(line for cell in column.cells for line in cell.text.plain.splitlines())]  # type: ignore[union-attr]
+    pieces = lines if column.no_wrap else [part for line in lines for word in line.split() for part in _pieces(word)]
+    return max(map(len, pieces), default=0)
+
+
+def _pieces(word: str) -> list[str]:
+    cuts = [0, *(mark.end() for mark in _SEAM.finditer(word)), len(word)]
+    return [word[begin:end] for begin, end in itertools.pairwise(cuts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +243,18 @@ class _Cell:
         for word in re.finditer(r"^ *\S+|\S+", plain, re.MULTILINE):
             at = word.start()
             while word.end() - at > width:
-                at += max((mark.end() for mark in re.finditer(r"[/_.-]", plain[at : at + width])), default=width)
+                at += max((mark.end() for mark in _SEAM.finditer(plain[at : at + width]) if mark.end()), default=width)
                 cuts.append(at)
         yield Text("\n").join(self.text.divide(cuts)) if cuts else self.text
+
+
+def grid(*columns: str) -> Table:
+    """Rows without headers: the last column is wrapped, the others are not. One that is named `bold` is so."""
+    made = _Table.grid(padding=(0, 2))
+    for style in columns:
+        made.add_column(style=style, no_wrap=True)
+    made.add_column(overflow="fold")
+    return made
 
 
 def table(*columns: str, title: str = "", caption: str = "", lines: bool = False) -> Table:

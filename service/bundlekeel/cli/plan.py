@@ -43,6 +43,7 @@ from bundlekeel.daemon.answers.plans import (
     Submitted,
     TaskView,
 )
+from bundlekeel.daemon.answers.service import MOST_SCALE
 
 # What is proposed waits for another person.
 _ENDED = ("done", "failed", "stopped", "proposed")
@@ -110,6 +111,9 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
     """Show what would move now, and why. A dry run: nothing is changed. Moves, load before and after, refusals."""
     if ignore_hit_counts and keep_hit_counts:
         raise CliError("--ignore-hit-counts and --keep-hit-counts: give one of them", USAGE)
+    if not 0 < scale <= MOST_SCALE:
+        allowed = f"more than 0, at most {MOST_SCALE}"
+        raise CliError(f"--scale = {scale}: must be greater than 0 (allowed: {allowed})", USAGE)
     body = {
         "strategy": strategy,
         "placement": placement,

@@ -18,7 +18,7 @@ from bundlekeel.cli.output import TableLayout, decoded, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.quotas.groups import KINDS
+from bundlekeel.core.quotas.groups import KINDS, QuotaGroup, QuotaLimits, check_group
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView
 from bundlekeel.daemon.answers.quotas import (
@@ -80,7 +80,9 @@ def set_(
     by: ByOption = "",
 ) -> None:
     """Create or change a group; it overrides the one of the settings file. Kinds of rate not named have no limit."""
-    body = {"members": member, "reason": reason, "by": by or login()} | _limits(limit)
+    limits = _limits(limit)
+    check_group(QuotaGroup(name=name, limits=QuotaLimits(**limits), members=tuple(member)))
+    body = {"members": member, "reason": reason, "by": by or login()} | limits
     _change(session, "PUT", path_part(name), body)
 
 
@@ -101,7 +103,11 @@ def reset(session: Session, name: NameArgument, reason: ReasonOption, by: ByOpti
 def _change(session: Session, method: str, path: str, body: Json) -> None:
     """Change a group and show it; a warning where that changes no rate at the brokers, and why."""
     session.tell(session.client.send(method, f"quotas/{path}", body), _changed)
-    now = decoded(QuotasView, session.client.get("quotas"))
+    try:
+        now = decoded(QuotasView, session.client.get("quotas"))
+    except CliError as error:
+        typer.echo(f"warning: the change is stored; whether rates change now is not known: {error}", err=True)
+        return
     if now.obstacle is not None:
         why = f"{now.obstacle}: {now.explanations.get(now.obstacle, '')}"
         typer.echo(f"warning: no rate changes at the brokers ({why}); see docs/operations/quotas.md", err=True)

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bundlekeel.cli import units
+from bundlekeel.cli import output, units
 from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.core.model.codes import Code, explain
 from bundlekeel.core.model.names import is_system_bundle
@@ -96,9 +96,7 @@ def status(answer: Status, layout: TableLayout) -> RenderableType:
 
 
 def _summary(state: State, answer: Status) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
+    grid = output.grid("bold")
     leader = state.leader
     own = f"{state.member} ({state.role}), version {state.version}, up {units.age(state.uptime_seconds)}"
     grid.add_row("sidecar", own)

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from bundlekeel.cli import units
+from bundlekeel.cli import output, units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, entry_words, split_name
 from bundlekeel.core.model.codes import explain
@@ -161,9 +160,7 @@ def _what(row: Json, layout: TableLayout) -> str:
 
 def summary(answer: SummaryView, _: TableLayout) -> RenderableType:
     """The sentence, then figures, the longest overloads, and what people asked of this sidecar."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
+    grid = output.grid("bold")
     for title, *lines in _summary_rows(answer):
         for number, line in enumerate(lines):
             grid.add_row("" if number else title, line)
@@ -213,10 +210,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 def checks(rows: Sequence[Check], _: TableLayout) -> RenderableType:
     """A line a check; below a failing one, the fix."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
+    grid = output.grid("", "bold")
     for row in rows:
         detail = Text(row.detail)
         if not row.ok and row.fix:
@@ -282,9 +276,7 @@ def _value(value: Any) -> str:
 
 def pairs(answer: Json, _: TableLayout) -> RenderableType:
     """A small answer as name and value."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
+    grid = output.grid("bold")
     ever = "for good" if answer.keys() & {"bundle", "pattern"} else "resumed"
     for key, value in answer.items():
         shown = ever if key == "until_ms" and not value else _value(value)

@@ -16,7 +16,7 @@ from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon import listings, why
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.journal import FIELDS
+from bundlekeel.daemon.answers.journal import RECORDS
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
     BrokerView,
@@ -68,7 +68,7 @@ from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings
 
 # Kinds of records that each sidecar keeps of its own.
-_LOCAL = tuple(kind for kind in FIELDS if kind != "move")
+_LOCAL = tuple(kind for kind in RECORDS if kind != "move")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS
-from bundlekeel.core.guard.scope import matching_bundles, pattern_for
+from bundlekeel.core.guard.scope import PAUSE_SCOPES, matching_bundles, pattern_for
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.names import bundle_for_hash, namespace_of
@@ -18,7 +18,7 @@ from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView, CycleView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.gate.in_force import PAUSE_SCOPES, lasts
+from bundlekeel.daemon.gate.in_force import lasts
 from bundlekeel.daemon.listings import obstacles
 from bundlekeel.daemon.operations.where import bundle_named, exists, topic_named
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest
@@ -243,6 +243,8 @@ def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | Non
     broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
     plan = given.cycle.report.plan if given.cycle.report else None
     found = obstacles(given.cycle, snapshot)
+    # A pin is told before what ends by itself.
+    pinned = lasts(given.desired.pinned.get(bundle, -1), given.now_ms)
     move = next((item for item in plan.moves if item.bundle == bundle), None) if plan else None
     if move is not None and row not in found.codes:
         change = "nothing to do" + (f": the runner-up is {move.runner_up}" if move.runner_up else "")
@@ -251,8 +253,8 @@ def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | Non
     if split is not None:
         return broker, f"it is to be split: {split.sentence}", [], "wait for the split: its children may move then"
     whole = [_code(item.code, item.detail) for item in plan.split_refusals if item.bundle == bundle] if plan else []
-    refusal = next((item for item in plan.refusals if item.bundle == bundle), None) if plan else None
-    code = found.codes.get(row) or (refusal.code if refusal is not None else None)
+    refusal = next((item for item in plan.refusals if item.bundle == bundle), None) if plan and not pinned else None
+    code = Code.PINNED if pinned else found.codes.get(row) or (refusal.code if refusal is not None else None)
     if code is None:
         sentence, change = _unmoved(broker, plan)
         return broker, f"it stays at {broker}: {sentence}", whole, change

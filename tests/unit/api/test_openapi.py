@@ -122,8 +122,8 @@ def test_the_stream_is_described(document: dict[str, Any]) -> None:
     """Its events, what their data holds, and an example with a heartbeat and the end."""
     (answer,) = document["paths"]["/api/v1/events"]["get"]["responses"]["200"]["content"].items()
     kind, content = answer
-    assert kind == "text/event-stream"
-    events = content["itemSchema"]["properties"]
+    assert kind == "text/event-stream" and content["schema"] == {}
+    events = content["x-itemSchema"]["properties"]
     assert events["event"]["enum"] == ["change", "end"]
     assert {"$ref": "#/components/schemas/Marks"} in events["data"]["contentSchema"]["anyOf"]
     told = content["example"].split("\n\n")
@@ -205,7 +205,7 @@ def test_what_takes_few_words_lists_them(document: dict[str, Any]) -> None:
         for item in document["paths"]["/api/v1/journal"]["get"]["parameters"]
         if item["name"] == "kind"
     ]
-    assert words("JournalRecord.kind", "x-extensible-enum") == set(kind)
+    assert words("OtherRecord.kind", "x-extensible-enum") == set(kind)
 
 
 def test_the_document_says_what_answers_are_and_its_licence(document: dict[str, Any]) -> None:
@@ -213,8 +213,19 @@ def test_the_document_says_what_answers_are_and_its_licence(document: dict[str, 
     assert "Successful Response" not in json.dumps(document)
     schemas = document["components"]["schemas"]
     assert schemas["WhyView"]["properties"]["history"]["items"] == {"$ref": "#/components/schemas/JournalRecord"}
-    assert schemas["JournalRecord"]["required"] == ["kind", "wall_ms"]
+    assert schemas["OtherRecord"]["required"] == ["kind", "wall_ms", "sentence"]
     assert document["info"]["license"]["identifier"] == "Apache-2.0"
+
+
+def test_each_kind_of_record_has_a_schema(document: dict[str, Any]) -> None:
+    """A typed client has the fields of its kind; of one that it does not know what all have, and the rest."""
+    schemas = document["components"]["schemas"]
+    names = [item["$ref"].rpartition("/")[2] for item in schemas["JournalRecord"]["anyOf"]]
+    assert names[-1] == "OtherRecord" and {schemas[name]["additionalProperties"] for name in names} == {True}
+    kinds = [schemas[name]["properties"]["kind"]["const"] for name in names[:-1]]
+    assert kinds == schemas["OtherRecord"]["properties"]["kind"]["x-extensible-enum"]
+    assert {"intent", "error", "landed_ms", "hops"} <= set(schemas["MoveRecord"]["required"])
+    assert "effect" in schemas["MoveRecord"]["properties"].keys() - set(schemas["MoveRecord"]["required"])
 
 
 def test_only_requests_with_a_body_can_be_refused_for_it(document: dict[str, Any]) -> None:
@@ -327,6 +338,17 @@ def test_a_client_of_the_page_waits_for_the_answer() -> None:
     for name in ("tcp", "unix"):
         with made[name] as client:
             assert client.timeout.read > REQUEST_SECONDS
+
+
+def test_the_page_lists_routes_under_the_tag_of_the_document(document: dict[str, Any]) -> None:
+    """Changes stand beside the reads of the same things."""
+    tags = {name: operation["tags"] for name, operation in operations(document)}
+    parts = re.split(r"^## ", api_page(), flags=re.MULTILINE)
+    listed = {route: part.split("\n")[0].lower() for part in parts for route in re.findall(r"\| \[`([^`]+)`\]", part)}
+    assert {route: [tag] for route, tag in listed.items() if tags[route] != ["mutations"]} == {
+        route: tag for route, tag in tags.items() if tag != ["mutations"]
+    }
+    assert listed["POST /api/v1/tasks/{task}/stop"] == listed["GET /api/v1/tasks"]
 
 
 def test_the_reference_defines_its_shell_function_for_every_shell() -> None:

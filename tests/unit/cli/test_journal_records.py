@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from click.testing import Result
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from bundlekeel.api.audit import Audit, AuditTrail
@@ -19,7 +20,7 @@ from bundlekeel.codec.chain import GENESIS, MEMBERS, seal
 from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.channel import FindingView
-from bundlekeel.daemon.answers.journal import FIELDS
+from bundlekeel.daemon.answers.journal import RECORDS
 from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.sources.channel_watch import finding_record
@@ -33,7 +34,7 @@ from tests.unit.daemon.quotas.test_native_faults import EVENTS, REFUSED, leader
 
 A, B = "broker-1.pulsar:8080", "broker-2.pulsar:8080"
 TOPIC = "persistent://shop/orders/stock"
-KINDS = tuple(FIELDS)
+KINDS = tuple(RECORDS)
 NEVER = ("--until", "2001-01-01")
 WHO = {"reason": "it is hot", "by": "ann"}
 JOURNALS = [["journal"], *(["journal", "--kind", kind] for kind in KINDS)]
@@ -166,7 +167,9 @@ async def test_the_fields_of_each_kind_are_those_that_are_described(recorder: Re
     rows = json.loads(ask(recorder, "journal", "--limit", "10000", "-o", "json").stdout)
     rows += [*quotas.journal.since(0), *settings.journal.since(0)]
     written = {kind: {field for row in rows if row["kind"] == kind for field in row} for kind in KINDS}
-    assert written == {kind: {"kind", "wall_ms", "sentence", *fields} for kind, fields in FIELDS.items()}
+    assert written == {kind: {field.name for field in fields(record)} for kind, record in RECORDS.items()}
+    for row in rows:
+        TypeAdapter(RECORDS[row["kind"]]).validate_json(json.dumps(row), strict=True)
     line, _ = seal({"kind": "move"}, GENESIS, torn=1, lost=1)
     assert [*json.loads(line)] == ["kind", *MEMBERS]
 

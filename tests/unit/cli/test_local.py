@@ -250,6 +250,15 @@ def test_little_is_imported_for_little() -> None:
         }, arguments
 
 
+def test_a_command_builds_no_schema_of_the_journal() -> None:
+    """That takes longer than all other answers together, and only the API needs it."""
+    code = (
+        "import bundlekeel.cli.journal; from bundlekeel.daemon.answers.journal import JournalRecord as record; "
+        "print(record.__pydantic_complete__)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
 def test_no_color(wiring: FakeWiring) -> None:
     """NO_COLOR is heeded even where colour is forced by a terminal."""
     env = {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "100"}

@@ -15,7 +15,7 @@ from bundlekeel.cli import units
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.model.codes import Code, explain
-from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound
+from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.operations import ExclusionView, OperationsView, PinView
 from bundlekeel.daemon.answers.picture import TakeoverView
@@ -466,6 +466,14 @@ def test_a_change_of_a_group_warns_where_nothing_is_enforced(sidecar: Sidecar, c
     assert result.stderr.startswith(told) and "docs/operations/quotas.md" in result.stderr
     sidecar.service.quotas.obstacle = None
     assert sidecar.run("quota", *command.split(), *WHO).stderr == ""
+
+
+def test_a_change_of_a_group_is_stored_though_the_groups_cannot_be_read(sidecar: Sidecar) -> None:
+    """The read only says whether rates change at the brokers."""
+    sidecar.service.fail["quotas"] = SnapshotError("no picture yet")
+    result = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *WHO)
+    assert result.exit_code == 0 and result.stdout != ""
+    assert result.stderr.startswith("warning: the change is stored; ") and "no picture yet" in result.stderr
 
 
 def test_a_group_that_was_set_shows_its_limits_as_ls_does(sidecar: Sidecar) -> None:

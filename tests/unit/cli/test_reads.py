@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,29 +15,64 @@ from rich.console import Console
 from rich.text import Text
 
 from bundlekeel.cli.exit_codes import CliError
-from bundlekeel.cli.output import decoded, table
+from bundlekeel.cli.output import decoded, grid, table
 from bundlekeel.daemon.answers.picture import BrokerView, EndedView, MemberView, TakeoverView
 from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
-from tests.support.fake_places import BUNDLE
+from tests.support.fake_places import BROKERS, BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
 __all__ = ["served", "sidecar"]
 
 
 def test_a_name_that_is_too_long_for_its_column_is_broken_between_its_parts() -> None:
-    """After one of `/_.-`; a name without one anywhere. Words are kept whole."""
+    """After one of `/_.,-`. Words are kept whole."""
     made, file = table("name", ">score", "note"), io.StringIO()
     made.add_row("persistent://shop/orders/line-items", "1", "owned by broker-0.pulsar.example:8080 now")
-    made.add_row(Text("a" * 20), "2", "")
     Console(width=40, file=file).print(made)
     assert [line.rstrip() for line in file.getvalue().splitlines()] == [
         "name             score  note",
         "persistent://        1  owned by",
         "shop/orders/            broker-0.pulsar.",
         "line-items              example:8080 now",
-        "aaaaaaaaaaaaaaa      2",
-        "aaaaa",
     ]
+
+
+def test_a_grid_breaks_no_word_that_has_a_seam_elsewhere() -> None:
+    """A key of the brokers has no mark, but humps."""
+    made, file = grid("bold"), io.StringIO()
+    made.add_row("key", "all: loadBalancerReportUpdateThresholdPercentage 10")
+    Console(width=36, file=file).print(made)
+    assert [line.rstrip() for line in file.getvalue().splitlines()] == [
+        "key  all: loadBalancerReportUpdate",
+        "     ThresholdPercentage 10",
+    ]
+
+
+def test_a_table_without_room_for_a_word_is_printed_row_by_row() -> None:
+    """Each cell after its header; nothing is torn or cut off."""
+    made, file = table("id", ">score", "note", "", title="all", caption="end"), io.StringIO()
+    made.add_row(Text("a" * 20), "1 M", "held\nnow", "x")
+    made.add_row("b", "2 M", "", "")
+    Console(width=30, file=file).print(made)
+    assert [line.rstrip() for line in file.getvalue().splitlines()] == [
+        "all",
+        "a" * 20,
+        "    score: 1 M; note: held",
+        "    now; x",
+        "b",
+        "    score: 2 M",
+        "end",
+    ]
+
+
+@pytest.mark.parametrize("command", ["brokers", "brokers -o wide", "bundles", "channel -o wide", "review list"])
+def test_at_60_columns_no_name_is_torn(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """A bundle before its range at most, a broker after a dot at most."""
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = sidecar.run(*command.split()).stdout
+    assert max(map(len, shown.splitlines())) <= 60
+    known = {"bundles": ["0x00000000_", "0x10000000", "pulsar:8080"], "review list": ["5f0c3a1be2d4977a", "approve"]}
+    assert {*known.get(command, BROKERS[:3])} <= set(re.split(r"[\s,]+", shown)), shown
 
 
 def test_a_topic_stands_in_one_piece_at_80_columns(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:

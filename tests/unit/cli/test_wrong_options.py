@@ -65,3 +65,21 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
     """Of a group as of the program."""
     told = CliRunner().invoke(make_app(FakeWiring), command.split(), env={"COLUMNS": "100"})
     assert told.exit_code == 2 and says in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("pause --scope shop", "'shop' is not a valid pause scope (allowed: tenant:NAME, "),
+        ("exclude shop", "'shop' is not a pattern of a scope (allowed: t:TENANT, "),
+        ("quota set g --member demo --limit publish_bytes=10MB", "'demo'"),
+        ("quota set g --member t:demo --limit publish_bytes=-1", "quotas.groups.g.publish_bytes"),
+        ("plan --scale -1", "--scale = -1.0: "),
+    ],
+)
+def test_a_value_is_checked_before_a_sidecar_is_asked(command: str, says: str) -> None:
+    """Nobody has to start one to learn what is wrong with it."""
+    reason = [] if command.startswith("plan") else ["--reason", "x"]
+    told = CliRunner().invoke(make_app(FakeWiring), [*command.split(), *reason, "--socket", "/nonexistent.sock"])
+    assert told.exit_code == 2 and says in told.stderr
+    assert "(allowed: " in told.stderr and "no sidecar" not in told.stderr

@@ -28,7 +28,7 @@ HEARTBEAT_SECONDS = 10.0
 
 _STREAM = f"""Server-sent events: `change` with marks as JSON at the beginning and whenever one of them differs, the
 comment `: still here` after {HEARTBEAT_SECONDS:.0f} s without a change, `end` with `{{}}` before the stream ends"""
-# As FastAPI documents streams; OpenAPI has the word from 3.2 on.
+# As FastAPI documents streams; OpenAPI has `itemSchema` from 3.2 on.
 _EVENT = {
     "type": "object",
     "required": ["event", "data"],
@@ -41,6 +41,9 @@ _EVENT = {
         },
     },
 }
+
+# `schema` is of the whole stream: generators of clients ask for one.
+_CONTENT = {"schema": {}, "x-itemSchema": _EVENT}
 
 router = router_for("viewer", responses=PROBLEMS)
 
@@ -97,7 +100,7 @@ class EventStreams:
     tags=["cluster"],
     response_class=StreamingResponse,
     response_model=Marks,
-    responses={200: {"description": _STREAM, "content": {"text/event-stream": {"itemSchema": _EVENT}}}},
+    responses={200: {"description": _STREAM, "content": {"text/event-stream": _CONTENT}}},
 )
 async def follow_events(service: Backend, request: Request) -> Response:
     """A stream of server-sent events: `change` with marks of what changed, for at most 100 s; then ask again."""

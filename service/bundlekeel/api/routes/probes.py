@@ -12,7 +12,9 @@ from bundlekeel.api.reply import Backend
 from bundlekeel.daemon.answers.picture import Check
 
 router = router_for(
-    ANYBODY, tags=["probes"], responses={503: {"description": "a check fails", "content": {"text/plain": {}}}}
+    ANYBODY,
+    tags=["probes"],
+    responses={503: {"description": "a check fails", "content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 # In the document alone: a probe takes whatever is in its query, and is never refused for it.
 _VERBOSE = {

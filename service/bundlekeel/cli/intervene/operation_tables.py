@@ -223,7 +223,7 @@ def reviews(rows: Sequence[ReviewView], layout: TableLayout) -> RenderableType:
         for row in rows:
             whole = [row.id, row.title, f"{row.by}: {row.reason}"]
             made.add_row(
-                units.moment(row.at_ms),
+                units.moment(row.at_ms, short=form.stacked),
                 *(whole if apart else ["\n  ".join(whole)]),
                 *(row.state, row.reviewer or units.DASH, ", ".join(row.actions) or units.DASH),
             )

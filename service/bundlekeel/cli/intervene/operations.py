@@ -28,6 +28,7 @@ from bundlekeel.cli.session import (
     seconds_of,
     told,
 )
+from bundlekeel.core.guard.scope import check_pattern, check_scope
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import DrainView, OperationsView, ResumedScopeView
@@ -59,6 +60,8 @@ def pause(
     by: ByOption = "",
 ) -> None:
     """Stop all changes to the cluster at once, whichever sidecar leads; with --scope: only in that scope."""
+    if scope is not None:
+        check_scope(scope)
     method, path = ("POST", "pause") if scope is None else ("PUT", f"pauses/{path_part(scope)}")
     _tell(session, method, path, reason, by, seconds=_seconds(duration))
     if scope is None:
@@ -267,6 +270,7 @@ def exclude(
     session: Session, pattern: PatternArgument, reason: ReasonOption, lasting: ForOption = None, by: ByOption = ""
 ) -> None:
     """Move and split nothing of certain tenants, namespaces, bundles or brokers."""
+    check_pattern(pattern)
     _tell(session, "PUT", f"exclusions/{path_part(pattern)}", reason, by, seconds=_seconds(lasting))
 
 

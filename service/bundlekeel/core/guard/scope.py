@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import translate
 
 import numpy as np
@@ -21,6 +22,8 @@ from bundlekeel.core.model.snapshot import Bools, BundleTable, Snapshot
 
 TENANT, NAMESPACE, BUNDLE, BROKER = "t", "n", "b", "r"
 KINDS = {TENANT: "tenant", NAMESPACE: "namespace", BUNDLE: "bundle", BROKER: "broker"}
+# The kinds of scope a pause may have, and how the patterns of these begin.
+PAUSE_SCOPES = {KINDS[kind]: kind for kind in (TENANT, NAMESPACE, BROKER)}
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -36,6 +39,20 @@ def check_pattern(pattern: str) -> str:
         allowed = "t:TENANT, n:TENANT/NAMESPACE, b:BUNDLE or r:BROKER, with * and ? where wanted"
         raise ConfigError(f"{pattern!r} is not a pattern of a scope", field="pattern", value=pattern, allowed=allowed)
     return f"{kind}:{text}"
+
+
+def check_scope(text: str) -> tuple[str, str]:
+    """The scope of a pause without blanks around its parts, and the pattern that is the same. ConfigError when it is
+    none. A broker's name is not looked at: which are registered is known elsewhere."""
+    kind, _, name = (part.strip() for part in text.partition(":"))
+    pattern = f"{PAUSE_SCOPES.get(kind)}:{name}"
+    if kind == KINDS[BROKER] and name and not is_glob(name):
+        return f"{kind}:{name}", pattern
+    with suppress(ConfigError):
+        if not is_glob(name):
+            return f"{kind}:{name}", check_pattern(pattern)
+    allowed = "tenant:NAME, namespace:TENANT/NAME or broker:ID"
+    raise ConfigError(f"{text!r} is not a valid pause scope", field="scope", value=text, allowed=allowed)
 
 
 def is_glob(text: str) -> bool:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
-from bundlekeel.daemon.answers.doc import By, Doc, Reason, Sentence, WallMs
+from pydantic import RootModel
+
+from bundlekeel.daemon.answers.doc import Doc, Json, Sentence, WallMs
 
 JournalKind = Literal[
     "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"
@@ -17,158 +19,261 @@ _CAUSE = "number of the cycle that began it, as a text, or the id of the task"
 _DESTINATION = "the broker it was sent to"
 _RATE = "(`messages` in msg/s, `bytes` in bytes/s; -1: no limit)"
 _GROUP_FORM = "`origin`, `members` and `limits` (a second, over all brokers; null: no limit); null: it was not there"
-# Beside `kind`, `wall_ms` and `sentence`, which every record has.
-FIELDS: Final[Mapping[JournalKind, Mapping[str, str]]] = {
-    "cycle": {
-        "cycle": "number of the cycle",
-        "epoch": "number of the leader's term; null: this sidecar did not lead",
-        "code": "code of the verdict",
-        "acted": "whether moves were begun",
-        "obstacle": "code of why nothing was carried out; null: nothing prevented it",
-        "plan": "hash of the plan; null: no plan could be made",
-        "digest": "digest of the picture of the cluster that was planned on; null: no plan could be made",
-        "measured_seconds": "the longest time between two readings of a broker's counters; null: from a report",
-        "planned": "how many moves were planned",
-        "refused": "how many bundles were refused, by code",
-        "outcomes": "how many moves ended, by outcome",
-        "planned_splits": "how many splits were planned",
-        "splits": "how many splits ended, by outcome",
-        "seconds": "how long each part took, in seconds: `plan`, `execute`, `split`, `total`",
-        "operations": "only with drains: by broker, how far its drain is, as `DrainView` has it",
-        "shadow": "only with `shadow.strategies`: `cycle`, the one they planned along with, and `strategies`: by name "
-        "`strategy`, `moves`, `disagreement` (a ratio of the moves), `agreement`, `regret` (a difference of max/mean), "
-        "`plan_hash`",
-    },
-    "move": {
-        "bundle": "the bundle",
-        "source": "the broker that owned it",
-        "destination": _DESTINATION,
-        "landed_on": "the broker that owns it now; empty: none, or not known",
-        "outcome": "`done`, `landed_elsewhere`, `released` (no broker owns it), `unknown` or `refused` (nothing moved)",
-        "code": "code of why it is not `done`; empty: it is",
-        "error": "what the broker or the store answered; empty: no error",
-        "started_ms": "when it was begun",
-        "landed_ms": "when its new owner was seen; 0: none was",
-        "seconds": "how long it took, with the wait for its turn",
-        "hops": "the brokers that the request to unload it went through",
-        "topic": "the topic whose lookup lets the destination take the bundle; empty: none is known",
-        "epoch": _EPOCH,
-        "intent": "id of its intent, which a new leader settles",
-        "cycle": _CAUSE,
-        "predicted": "scores of both brokers by the plan, ratios: `source_before`, `source_after`, `target_before` and "
-        "`target_after`; empty: not predicted",
-        "effect": "only where it is known: `helped`, `no_benefit` or `worse`",
-        "predicted_gain": "only with `effect`: its `predicted`",
-        "realised_gain": "only with `effect`: its `realised`",
-    },
-    "split": {
-        "bundle": "the bundle",
-        "broker": "the broker that owned it",
-        "rule": "the rule that chose it",
-        "outcome": "`done`, `unknown` or `refused` (nothing was done)",
-        "code": "code of why it is not `done`; empty: it is",
-        "error": "what the broker or the store answered; empty: no error",
-        "positions": "hashes at which it was divided",
-        "children": "the bundles that are there instead; empty: not `done`",
-        "started_ms": "when it was begun",
-        "seconds": "how long it took",
-        "epoch": _EPOCH,
-        "intent": "id of its intent, which a new leader settles",
-        "cycle": _CAUSE,
-    },
-    "finding": {
-        "event": "`appeared` or `gone`",
-        "code": "code of the findings, which this record counts together",
-        "count": "how many findings it is about",
-        "bundles": "the first bundles they are about",
-        "brokers": "the brokers they are about",
-        "since_ms": "since when the oldest of them is known",
-        "remedy": "what to do; empty: nothing, it is gone",
-    },
-    "request": {
-        "what": "what was asked for, in words; of a takeover and its end `takeover`, `handback` or `deadman`",
-        "reason": "why, in the words of who asked",
-        "by": "who asked",
-        "group": "only of a quota group: its name",
-        "before": f"only of a quota group: before, {_GROUP_FORM}",
-        "after": f"only of a quota group: since, {_GROUP_FORM}",
-    },
-    "audit": {
-        "by": "the authenticated name; on the unix socket the name given; empty: no valid credentials",
-        "role": "role of the credentials; empty: no valid credentials",
-        "address": "IP address of the caller, or `unix socket`",
-        "what": "method and path of the request",
-        "reason": "why, in the words of who asked; empty: the request was refused before it was read",
-        "status": "HTTP status of the answer",
-        "attempts": "only where it was refused before it was read: how many requests like it since the record before",
-    },
-    "effect": {
-        "source": "the broker that gave the bundles",
-        "destination": "the broker that took them",
-        "bundles": "the bundles that were moved",
-        "begun_ms": "when the first of the moves was planned",
-        "predicted": "how much the peak of the two brokers was to go down, a ratio of capacity",
-        "realised": "how much it went down, a ratio of capacity; negative: up",
-        "outcome": "`helped`, `no_benefit` or `worse`",
-    },
-    "external_move": {
-        "bundle": "the bundle",
-        "source": "the broker that owned it",
-        "destination": "the broker that owns it now",
-        "undone": "whether it took a move of ours back",
-    },
-    "adoption": {
-        "what": "`recommended`, `refused`, `adopted`, `kept` or `reverted`",
-        "code": "`Thresholds` and that word",
-        "version": "digest of the thresholds",
-        "reverted": "whether they were taken back",
-        "codes": "codes of what speaks against them",
-        "by": "who decided: a person, or Bundlekeel itself",
-        "reason": "why, in the words of who asked; empty: nobody asked",
-    },
-    "quota": {
-        "what": "`rates` or `resource_groups` (these were written), or `problems` (others than before)",
-        "code": "`RatesWritten`, `ResourceGroupsWritten` or `QuotaProblems`",
-        "changes": "not of `problems`: the first writes that were done. Of `rates`: `topic`, `side` (`publish` or "
-        f"`dispatch`), `group`, `before` and `rate` {_RATE}, `restores` (whether it was given back). Of "
-        "`resource_groups`: `namespace`, `before` and `group` (names), or `group`, `before` and `limits` (a second and "
-        "broker). null is none",
-        "errors": "not of `problems`: the first writes that failed, in the same form, each with `error`",
-        "problems": "only of `problems`: what is wrong, as sentences; empty: nothing any more",
-    },
-    "settings": {
-        "outcome": "`applied`, `unchanged` or `refused` (what ran before goes on)",
-        "applied": "not where refused: keys that come into force with the next cycle",
-        "restart_needed": "not where refused: keys that need a restart",
-        "problems": "only where refused: what is wrong, line by line",
-    },
-}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalRecord:
-    """A line of the journal. Each kind has some of these fields, and further ones of its own: docs/reference/api.md has
-    all."""
+@dataclass(frozen=True, kw_only=True)
+class OtherRecord:
+    """What every record has; one of a kind that a later release adds has fields of its own beside it."""
 
-    # As no `Answer`, also inside of one.
-    __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": False}
+    # As no `Answer`: a field with a default is there only sometimes. Later releases may have further fields.
+    __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": False, "extra": "allow"}
 
     kind: Annotated[str, Doc("what it is about", grows=get_args(JournalKind))]
     wall_ms: WallMs
-    sentence: Sentence = ""
-    reason: Reason = ""
-    by: By = ""
-    code: Annotated[str | None, Doc("a code of docs/reference/codes.md")] = None
-    bundle: Annotated[str, Doc("of a move, split or external move")] = ""
-    source: Annotated[str, Doc("of a move, external move or effect: the broker that gave")] = ""
-    destination: Annotated[str, Doc("of a move, external move or effect: the broker that takes")] = ""
-    landed_on: Annotated[str, Doc("of a move: the broker it came to")] = ""
-    outcome: Annotated[str, Doc("of a move, split or effect: how it ended; of settings: what became of the file")] = ""
-    started_ms: Annotated[int | None, Doc("of a move or split: when it began")] = None
-    planned: Annotated[int, Doc("of a cycle: how many moves it planned")] = 0
-    remedy: Annotated[str, Doc("of a finding: how to fix it")] = ""
-    effect: Annotated[str, Doc("of a move: helped, no_benefit or worse, once judged")] = ""
-    predicted: Annotated[Any, Doc("what was predicted: of a move by figure, of an effect the gain")] = None
-    realised: Annotated[float | None, Doc("of an effect: the gain, a ratio")] = None
-    predicted_gain: Annotated[float | None, Doc("of a move, once judged: a ratio")] = None
-    realised_gain: Annotated[float | None, Doc("of a move, once judged: a ratio")] = None
+    sentence: Sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class CycleRecord(OtherRecord):
+    """A cycle: what was planned, and what came of it."""
+
+    kind: Annotated[Literal["cycle"], Doc("what it is about")]
+    cycle: Annotated[int, Doc("number of the cycle")]
+    epoch: Annotated[int | None, Doc("number of the leader's term; null: this sidecar did not lead")]
+    code: Annotated[str, Doc("code of the verdict")]
+    acted: Annotated[bool, Doc("whether moves were begun")]
+    obstacle: Annotated[str | None, Doc("code of why nothing was carried out; null: nothing prevented it")]
+    plan: Annotated[str | None, Doc("hash of the plan; null: no plan could be made")]
+    digest: Annotated[
+        str | None, Doc("digest of the picture of the cluster that was planned on; null: no plan could be made")
+    ]
+    measured_seconds: Annotated[
+        float | None, Doc("the longest time between two readings of a broker's counters; null: from a report")
+    ]
+    planned: Annotated[int, Doc("how many moves were planned")]
+    refused: Annotated[dict[str, int], Doc("how many bundles were refused, by code")]
+    outcomes: Annotated[dict[str, int], Doc("how many moves ended, by outcome")]
+    planned_splits: Annotated[int, Doc("how many splits were planned")]
+    splits: Annotated[dict[str, int], Doc("how many splits ended, by outcome")]
+    seconds: Annotated[
+        dict[str, float], Doc("how long each part took, in seconds: `plan`, `execute`, `split`, `total`")
+    ]
+    operations: Annotated[
+        dict[str, Json] | None, Doc("only with drains: by broker, how far its drain is, as `DrainView` has it")
+    ] = None
+    shadow: Annotated[
+        Json | None,
+        Doc(
+            "only with `shadow.strategies`: `cycle`, the one they planned along with, and `strategies`: by name "
+            "`strategy`, `moves`, `disagreement` (a ratio of the moves), `agreement`, `regret` (a difference of "
+            "max/mean), `plan_hash`"
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveRecord(OtherRecord):
+    """A move that ended."""
+
+    kind: Annotated[Literal["move"], Doc("what it is about")]
+    bundle: Annotated[str, Doc("the bundle")]
+    source: Annotated[str, Doc("the broker that owned it")]
+    destination: Annotated[str, Doc(_DESTINATION)]
+    landed_on: Annotated[str, Doc("the broker that owns it now; empty: none, or not known")]
+    outcome: Annotated[
+        str, Doc("`done`, `landed_elsewhere`, `released` (no broker owns it), `unknown` or `refused` (nothing moved)")
+    ]
+    code: Annotated[str, Doc("code of why it is not `done`; empty: it is")]
+    error: Annotated[str, Doc("what the broker or the store answered; empty: no error")]
+    started_ms: Annotated[int, Doc("when it was begun")]
+    landed_ms: Annotated[int, Doc("when its new owner was seen; 0: none was")]
+    seconds: Annotated[float, Doc("how long it took, with the wait for its turn")]
+    hops: Annotated[list[str], Doc("the brokers that the request to unload it went through")]
+    topic: Annotated[str, Doc("the topic whose lookup lets the destination take the bundle; empty: none is known")]
+    epoch: Annotated[int, Doc(_EPOCH)]
+    intent: Annotated[str, Doc("id of its intent, which a new leader settles")]
+    cycle: Annotated[str, Doc(_CAUSE)]
+    predicted: Annotated[
+        dict[str, float],
+        Doc(
+            "scores of both brokers by the plan, ratios: `source_before`, `source_after`, `target_before` and "
+            "`target_after`; empty: not predicted"
+        ),
+    ]
+    effect: Annotated[str | None, Doc("only where it is known: `helped`, `no_benefit` or `worse`")] = None
+    predicted_gain: Annotated[float | None, Doc("only with `effect`: its `predicted`")] = None
+    realised_gain: Annotated[float | None, Doc("only with `effect`: its `realised`")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitRecord(OtherRecord):
+    """A split that ended."""
+
+    kind: Annotated[Literal["split"], Doc("what it is about")]
+    bundle: Annotated[str, Doc("the bundle")]
+    broker: Annotated[str, Doc("the broker that owned it")]
+    rule: Annotated[str, Doc("the rule that chose it")]
+    outcome: Annotated[str, Doc("`done`, `unknown` or `refused` (nothing was done)")]
+    code: Annotated[str, Doc("code of why it is not `done`; empty: it is")]
+    error: Annotated[str, Doc("what the broker or the store answered; empty: no error")]
+    positions: Annotated[list[int], Doc("hashes at which it was divided")]
+    children: Annotated[list[str], Doc("the bundles that are there instead; empty: not `done`")]
+    started_ms: Annotated[int, Doc("when it was begun")]
+    seconds: Annotated[float, Doc("how long it took")]
+    epoch: Annotated[int, Doc(_EPOCH)]
+    intent: Annotated[str, Doc("id of its intent, which a new leader settles")]
+    cycle: Annotated[str, Doc(_CAUSE)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingRecord(OtherRecord):
+    """Findings of one code of the ownership channel that appeared or are gone."""
+
+    kind: Annotated[Literal["finding"], Doc("what it is about")]
+    event: Annotated[str, Doc("`appeared` or `gone`")]
+    code: Annotated[str, Doc("code of the findings, which this record counts together")]
+    count: Annotated[int, Doc("how many findings it is about")]
+    bundles: Annotated[list[str], Doc("the first bundles they are about")]
+    brokers: Annotated[list[str], Doc("the brokers they are about")]
+    since_ms: Annotated[int, Doc("since when the oldest of them is known")]
+    remedy: Annotated[str, Doc("what to do; empty: nothing, it is gone")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestRecord(OtherRecord):
+    """What a person asked for."""
+
+    kind: Annotated[Literal["request"], Doc("what it is about")]
+    what: Annotated[
+        str, Doc("what was asked for, in words; of a takeover and its end `takeover`, `handback` or `deadman`")
+    ]
+    reason: Annotated[str, Doc("why, in the words of who asked")]
+    by: Annotated[str, Doc("who asked")]
+    group: Annotated[str | None, Doc("only of a quota group: its name")] = None
+    before: Annotated[Json | None, Doc(f"only of a quota group: before, {_GROUP_FORM}")] = None
+    after: Annotated[Json | None, Doc(f"only of a quota group: since, {_GROUP_FORM}")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRecord(OtherRecord):
+    """A request to the API that changes something, and how it was answered."""
+
+    kind: Annotated[Literal["audit"], Doc("what it is about")]
+    by: Annotated[str, Doc("the authenticated name; on the unix socket the name given; empty: no valid credentials")]
+    role: Annotated[str, Doc("role of the credentials; empty: no valid credentials")]
+    address: Annotated[str, Doc("IP address of the caller, or `unix socket`")]
+    what: Annotated[str, Doc("method and path of the request")]
+    reason: Annotated[str, Doc("why, in the words of who asked; empty: the request was refused before it was read")]
+    status: Annotated[int, Doc("HTTP status of the answer")]
+    attempts: Annotated[
+        int | None,
+        Doc("only where it was refused before it was read: how many requests like it since the record before"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffectRecord(OtherRecord):
+    """What the moves from one broker to another did."""
+
+    kind: Annotated[Literal["effect"], Doc("what it is about")]
+    source: Annotated[str, Doc("the broker that gave the bundles")]
+    destination: Annotated[str, Doc("the broker that took them")]
+    bundles: Annotated[list[str], Doc("the bundles that were moved")]
+    begun_ms: Annotated[int, Doc("when the first of the moves was planned")]
+    predicted: Annotated[float, Doc("how much the peak of the two brokers was to go down, a ratio of capacity")]
+    realised: Annotated[float, Doc("how much it went down, a ratio of capacity; negative: up")]
+    outcome: Annotated[str, Doc("`helped`, `no_benefit` or `worse`")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExternalMoveRecord(OtherRecord):
+    """A move that was not ours."""
+
+    kind: Annotated[Literal["external_move"], Doc("what it is about")]
+    bundle: Annotated[str, Doc("the bundle")]
+    source: Annotated[str, Doc("the broker that owned it")]
+    destination: Annotated[str, Doc("the broker that owns it now")]
+    undone: Annotated[bool, Doc("whether it took a move of ours back")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptionRecord(OtherRecord):
+    """A decision about thresholds."""
+
+    kind: Annotated[Literal["adoption"], Doc("what it is about")]
+    what: Annotated[str, Doc("`recommended`, `refused`, `adopted`, `kept` or `reverted`")]
+    code: Annotated[str, Doc("`Thresholds` and that word")]
+    version: Annotated[str, Doc("digest of the thresholds")]
+    reverted: Annotated[bool, Doc("whether they were taken back")]
+    codes: Annotated[list[str], Doc("codes of what speaks against them")]
+    by: Annotated[str, Doc("who decided: a person, or Bundlekeel itself")]
+    reason: Annotated[str, Doc("why, in the words of who asked; empty: nobody asked")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaRecord(OtherRecord):
+    """What the quotas wrote, or could not."""
+
+    kind: Annotated[Literal["quota"], Doc("what it is about")]
+    what: Annotated[str, Doc("`rates` or `resource_groups` (these were written), or `problems` (others than before)")]
+    code: Annotated[str, Doc("`RatesWritten`, `ResourceGroupsWritten` or `QuotaProblems`")]
+    changes: Annotated[
+        list[Json] | None,
+        Doc(
+            "not of `problems`: the first writes that were done. Of `rates`: `topic`, `side` (`publish` or "
+            f"`dispatch`), `group`, `before` and `rate` {_RATE}, `restores` (whether it was given back). Of "
+            "`resource_groups`: `namespace`, `before` and `group` (names), or `group`, `before` and `limits` (a second "
+            "and broker). null is none"
+        ),
+    ] = None
+    errors: Annotated[
+        list[Json] | None, Doc("not of `problems`: the first writes that failed, in the same form, each with `error`")
+    ] = None
+    problems: Annotated[
+        list[str] | None, Doc("only of `problems`: what is wrong, as sentences; empty: nothing any more")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsRecord(OtherRecord):
+    """The settings file was read anew."""
+
+    kind: Annotated[Literal["settings"], Doc("what it is about")]
+    outcome: Annotated[str, Doc("`applied`, `unchanged` or `refused` (what ran before goes on)")]
+    applied: Annotated[list[str] | None, Doc("not where refused: keys that come into force with the next cycle")] = None
+    restart_needed: Annotated[list[str] | None, Doc("not where refused: keys that need a restart")] = None
+    problems: Annotated[list[str] | None, Doc("only where refused: what is wrong, line by line")] = None
+
+
+class JournalRecord(RootModel[Any], defer_build=True):
+    """A line of the journal: by its `kind` one of these, of a kind that is not among them the last."""
+
+    root: (
+        CycleRecord
+        | MoveRecord
+        | SplitRecord
+        | FindingRecord
+        | RequestRecord
+        | AuditRecord
+        | EffectRecord
+        | ExternalMoveRecord
+        | AdoptionRecord
+        | QuotaRecord
+        | SettingsRecord
+        | OtherRecord
+    )
+
+
+RECORDS: Final[Mapping[JournalKind, type[OtherRecord]]] = {
+    "cycle": CycleRecord,
+    "move": MoveRecord,
+    "split": SplitRecord,
+    "finding": FindingRecord,
+    "request": RequestRecord,
+    "audit": AuditRecord,
+    "effect": EffectRecord,
+    "external_move": ExternalMoveRecord,
+    "adoption": AdoptionRecord,
+    "quota": QuotaRecord,
+    "settings": SettingsRecord,
+}

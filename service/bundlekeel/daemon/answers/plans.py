@@ -22,7 +22,7 @@ from bundlekeel.daemon.answers.doc import (
 from bundlekeel.daemon.answers.picture import VerdictView
 
 Hash = Annotated[str, Doc("digest of what is to be done: it is carried out only while it would be the same")]
-TaskId = Annotated[str | None, Doc("its task, once it is left for the leader")]
+TaskId = Annotated[str | None, Doc("its task; null in a dry run and while it is proposed")]
 Review = Annotated[str | None, Doc("the review it waits for")]
 DryRun = Annotated[bool, Doc("whether nothing is carried out")]
 ManualMoveState = Annotated[
@@ -177,7 +177,7 @@ class Submitted(Answer):
     hash: Hash
     moves: Annotated[int, Doc("how many moves it has")]
     splits: Annotated[int, Doc("how many splits it has")]
-    task: Annotated[str, Doc("its task; empty while it is proposed")]
+    task: Annotated[str, Doc("its task; empty (not null) while it is proposed")]
     state: Annotated[str, Doc("waiting (for the leader) or proposed (to a second person)", of=("waiting", "proposed"))]
     review: Review
 

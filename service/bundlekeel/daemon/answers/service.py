@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.quotas.groups import QuotaGroup
@@ -60,6 +60,8 @@ from bundlekeel.daemon.answers.plans import (
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
 from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 
+# How many times the traffic of now a plan may be made for.
+MOST_SCALE: Final = 1000
 Verb = Literal["transfer", "unload", "split"]
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, get_args
 
-from bundlekeel.core.guard.scope import BROKER, check_pattern, is_glob, matching_bundles
-from bundlekeel.core.model.errors import ConfigError, NotFound
+from bundlekeel.core.guard.scope import BROKER, PAUSE_SCOPES, check_pattern, check_scope, is_glob, matching_bundles
+from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.daemon.answers.picture import Mode, PauseView
 from bundlekeel.daemon.state.documents import Desired, Pause
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
-# The kinds of scope a pause may have, and how the guard's patterns begin (core/guard/scope.py).
-PAUSE_SCOPES: Final = {"tenant": "t", "namespace": "n", "broker": "r"}
 
 
 def mode_in_force(ceiling: Mode, desired: Desired) -> Mode:
@@ -56,25 +54,13 @@ def scopes_paused(desired: Desired, now_ms: int) -> dict[str, int]:
 # Scopes of pauses and patterns of exclusions as people write them: checked, and how many known bundles they match.
 
 
-_ALLOWED = "tenant:NAME, namespace:TENANT/NAME or broker:ID"
-
-
 def scope_of(text: str, registered: Callable[[], Sequence[str]]) -> tuple[str, str]:
-    """The scope of a pause without blanks around its parts, and the guard's pattern that is the same. ConfigError when
-    it is none, NotFound when it names a broker that is not registered."""
-    kind, _, name = (part.strip() for part in text.partition(":"))
-    if kind == "broker" and name and not is_glob(name):
+    """As `check_scope`; NotFound when it names a broker that is not registered."""
+    scope, pattern = check_scope(text)
+    kind, _, name = pattern.partition(":")
+    if kind == BROKER:
         _known(name, registered)
-        return f"{kind}:{name}", f"{BROKER}:{name}"
-    if kind not in PAUSE_SCOPES or is_glob(name):
-        raise ConfigError(f"{text!r} is not a valid pause scope", field="scope", value=text, allowed=_ALLOWED)
-    try:
-        pattern = check_pattern(f"{PAUSE_SCOPES[kind]}:{name}")
-    except ConfigError as error:
-        raise ConfigError(
-            f"{text!r} is not a valid pause scope", field="scope", value=text, allowed=_ALLOWED
-        ) from error
-    return f"{kind}:{name}", pattern
+    return scope, pattern
 
 
 def pattern_of(text: str, registered: Callable[[], Sequence[str]]) -> str:

@@ -12,6 +12,7 @@ from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.model.text_format import clock_text
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 
@@ -140,3 +141,16 @@ async def test_a_lower_mode_of_a_follower_holds_nothing_back() -> None:
     await other.shared_state.refresh()
     told = await other.service.why(BROKERS[0])
     assert "RecommendOnly" not in [item.code for item in told.codes]
+
+
+async def test_a_pin_is_told_before_what_ends_by_itself() -> None:
+    """A bundle that has just moved waits for the reports; the pin keeps it for longer, and a person may end it."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    bundle = sidecar.cycle.cycle_state.ledger.entries[0].bundle
+    assert (await sidecar.service.why(bundle)).codes[0].code == "Unsettled"
+    asked = OperatorRequest(by="ann", reason="vip", since_ms=1)
+    sidecar.shared_state.desired = Desired(pinned={bundle: 0}, pinned_by={bundle: asked})
+    told = await sidecar.service.why(bundle)
+    assert [item.code for item in told.codes] == ["Pinned"]
+    assert told.codes[0].detail == "until somebody ends it, by ann: vip"
