@@ -194,7 +194,9 @@ class CountersSettings(Section):
         description="with more topics in all brokers only reports are used: reading would take too long",
     )
     extensible: bool = Field(
-        default=True, description="read extensible brokers too, in mode `act`; each reading advances their own averages"
+        default=True,
+        description="read extensible brokers too, in mode `act` while none sheds by itself; each reading advances their"
+        " own averages",
     )
 
 
