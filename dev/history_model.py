@@ -161,6 +161,7 @@ def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | No
         present=np.ones(shape, dtype=bool),
         reported=np.broadcast_to(wall_ms[:, None], shape),
         started=np.full(shape, world.start_ms - DAY_S * 1000),
+        intervals=np.zeros((1, brokers), dtype=np.int64),
         per_unit=per_unit,
         short=rates[0].copy(),
         long=rates[0].copy(),
