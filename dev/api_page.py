@@ -121,9 +121,10 @@ may have arrived), the request may have been carried out, or not. With any other
 - **Changes nothing**: every `GET`, `POST /plans`, `POST /assignments`.
 - **May be sent again**: every `PUT`, `drain`, `warm`, `cordon`, `pause`, `resume`. The same holds then, with the newer
   reason; `seconds` begin anew.
-- **May be sent again, 404 when it is ended already**: every `DELETE`, `uncordon`, `thresholds/revert`.
-- **May be sent again, 409 when that is decided, ended or in force already**: `approve`, `discard`, `stop`,
-  `thresholds/adopt`.
+- **May be sent again, 404 when it is ended already**: every `DELETE`, `uncordon`.
+- **May be sent again, 409 when that is decided, ended or in force already**: `approve`, `discard`, `stop`, and with
+  their `digest` `thresholds/adopt` and `thresholds/revert` (404 when nothing is adopted any more). Without it they may
+  adopt a proposal that came meanwhile, or take back what earlier nights adopted, too.
 - **Look first**: `execute` of a plan, and `transfer`, `unload` and `split` with `execute`. Each that is sent is a task
   of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is. The
   same move made earlier has the same hash: yours is the one whose `left_ms` is not before your request.

@@ -103,8 +103,8 @@ class FakeThresholds:
         said = f"{change.parameter} {change.current:g} -> {change.proposed:g} ({reason}). {WAY_BACK}"
         return AdoptionView(digest=DIGEST, changes=[change], sentence=f"{by} adopted {DIGEST}: {said}")
 
-    async def revert(self, *, reason: str, by: str) -> ReversionView:
-        self._called("revert_thresholds", (reason, by))
+    async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
+        self._called("revert_thresholds", (digest, reason, by))
         return ReversionView(digest=DIGEST, sentence=f"{by} reverted {DIGEST}: {reason}")
 
 

@@ -86,7 +86,7 @@ function InForce(props: { adopted: NonNullable<Thresholds["adopted"]>; may: bool
   const { adopted } = props;
   const trial = adopted.trial;
   const run = async (reason: string) => {
-    await ask("POST", "thresholds/revert", { reason });
+    await ask("POST", "thresholds/revert", { digest: adopted.digest || null, reason });
     refresh();
   };
   return (
