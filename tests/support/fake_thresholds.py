@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bundlekeel.core.calibration.adoption import WAY_BACK
+from bundlekeel.core.calibration.thresholds_json import document_of, thresholds_of
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import (
@@ -59,7 +60,7 @@ class FakeThresholds:
         self._called("thresholds", None)
         if self.empty:
             return EMPTY
-        made = document()
+        made = document_of(thresholds_of(document()))
         del made["parameters"]
         named = {"values": {"avg_low_threshold_percent": 20.0}, "previous": {"avg_low_threshold_percent": 7.5}}
         who: Json = {"by": "ann", "reason": "looks right", "since_ms": NOW_MS}

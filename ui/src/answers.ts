@@ -384,6 +384,22 @@ export interface CycleView {
   wall_ms: number;
 }
 
+/** The history that a proposal rests on. */
+export interface DataView {
+  /** days that were left out, each with the reason */
+  bad_days: Record<string, string>;
+  /** recorded part of the time between first and last day, a ratio */
+  coverage: number;
+  /** how many recorded cycles it has */
+  cycles: number;
+  /** days that were used, in order */
+  days: (string)[];
+  /** time of its first picture */
+  from_ms: number;
+  /** time of its last picture */
+  until_ms: number;
+}
+
 /** How long brokers take at most. */
 export interface DeadlinesView {
   /** an assignment, release or split */
@@ -468,6 +484,26 @@ export interface EndedView {
   reason: string;
   /** when it happened */
   wall_ms: number;
+}
+
+/** What the back-test measured, in blocks of hours, each begun at the recorded placement. */
+export interface EvidenceView {
+  /** with the proposed values */
+  chosen: MeasuresView;
+  /** of the intervals, a ratio: 0.95 is 95 % */
+  confidence: number;
+  /** `chosen` less `previous`, block by block: its intervals are narrower */
+  difference: MeasuresView;
+  /** days that the search did not see; all of this was measured on them */
+  held_out: (string)[];
+  /** time between two plans of the back-test; 0: an older job did not say */
+  period_seconds: number;
+  /** with the values that were in force */
+  previous: MeasuresView;
+  /** other strategies on the same days, by name, to compare */
+  strategies: Record<string, MeasuresView>;
+  /** without breaks; null: nothing would change, or an older job made it */
+  unbroken: UnbrokenView | null;
 }
 
 /** An exclusion that was set. */
@@ -712,6 +748,16 @@ export interface IncludedView {
   pattern: string;
 }
 
+/** A mean over held-out time, and the interval in which it lies; of one run both ends are the mean. */
+export interface IntervalView {
+  /** upper end of the interval */
+  high: number;
+  /** lower end of the interval */
+  low: number;
+  /** the mean, in the unit of its measure */
+  mean: number;
+}
+
 export type JournalRecord = CycleRecord | MoveRecord | SplitRecord | FindingRecord | RequestRecord | AuditRecord | EffectRecord | ExternalMoveRecord | AdoptionRecord | QuotaRecord | SettingsRecord | OtherRecord;
 
 /** Moves whose load the brokers' reports do not show yet. */
@@ -804,6 +850,18 @@ export interface Marks {
   store: boolean;
   /** digest of the tasks */
   tasks: string;
+}
+
+/** What thresholds are judged by; less is better. In a `difference` below 0: the proposed values do better. */
+export interface MeasuresView {
+  /** max/mean of score less 1, over time; 0 is even */
+  imbalance: IntervalView;
+  /** moves an hour by the balancer, whole cluster */
+  moves_per_hour: IntervalView;
+  /** minutes a day with any broker above 85 % */
+  overloaded_minutes_per_day: IntervalView;
+  /** how far a broker's load goes up and down beyond its trend a day, in percent of the mean load */
+  thrash_per_day: IntervalView;
 }
 
 /** A sidecar as others see it. */
@@ -1232,6 +1290,34 @@ export interface Problem {
   type: string;
   /** with a wrong value: `value` of the first of `errors` */
   value: unknown;
+}
+
+/** A proposal: its `thresholds.json` without `parameters`, of which `values` and `previous` are shown. */
+export interface ProposalView {
+  /** for people: what is no parameter, such as another strategy or cycle */
+  advice: (string)[];
+  /** the cluster whose history it rests on; empty: the history does not say */
+  cluster: string;
+  /** when the job made it */
+  created_ms: number;
+  /** the history it rests on */
+  data: DataView;
+  /** what it is known by: `digest` of `thresholds/adopt` */
+  digest: string;
+  /** what was measured with both */
+  evidence: EvidenceView;
+  /** version of the document */
+  format: number;
+  /** its file, below `calibration.uri` */
+  path: string;
+  /** the values they were compared with, by parameter */
+  previous: Record<string, number>;
+  /** releases of the job that made it and of what it used */
+  software: string;
+  /** whose parameters they are */
+  strategy: string;
+  /** the proposed value of every parameter that was searched */
+  values: Record<string, number>;
 }
 
 /** What the quotas wrote, or could not. */
@@ -1810,8 +1896,8 @@ export interface ThresholdsView {
   adopted: AdoptedView | null;
   /** its difference to what is in force */
   changes: (ChangeView)[];
-  /** the newest proposal; docs/reference/calibration.md has its fields */
-  document: Record<string, unknown> | null;
+  /** the newest proposal; null: there is none that can be read */
+  document: ProposalView | null;
   /** why no proposal could be read; empty: none */
   error: string;
   /** `calibration.mode` of the settings */
@@ -1902,6 +1988,14 @@ export interface TrialView {
   needed_seconds: number;
   /** how long they have been observed */
   seconds: number;
+}
+
+/** One run each over all held-out days, as a cluster runs. */
+export interface UnbrokenView {
+  /** with the proposed values */
+  chosen: MeasuresView;
+  /** with the values that were in force */
+  previous: MeasuresView;
 }
 
 /** A broker that bundles are moved to again. */

@@ -14,11 +14,13 @@ from bundlekeel.daemon.answers.doc import (
     Doc,
     Explanation,
     Json,
+    Like,
     Reason,
     Sentence,
     SinceMs,
 )
 from bundlekeel.daemon.answers.picture import PauseView
+from bundlekeel.daemon.answers.proposal import ProposalView
 
 # Of pins and exclusions: earlier releases did not store them.
 AskedBy = Annotated[str, Doc("who asked; empty: an earlier release set it")]
@@ -236,7 +238,9 @@ class ThresholdsView(Answer):
     sentence: Sentence
     error: Annotated[str, Doc("why no proposal could be read; empty: none")]
     read_ms: Annotated[int, Doc("when proposals were read last")]
-    document: Annotated[Json | None, Doc("the newest proposal; docs/reference/calibration.md has its fields")]
+    document: Annotated[
+        Annotated[Json, Like(ProposalView)] | None, Doc("the newest proposal; null: there is none that can be read")
+    ]
     changes: Annotated[list[ChangeView], Doc("its difference to what is in force")]
     objections: Annotated[list[ObjectionView], Doc("what speaks against it")]
     adopted: Annotated[AdoptedView | None, Doc("what is adopted")]
