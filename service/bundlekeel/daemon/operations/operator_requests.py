@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.codes import LASTING, Code, explain, overridable, reason_of
+from bundlekeel.core.model.codes import LASTING, Code, explain, reason_of, way_out
 from bundlekeel.core.model.errors import (
     AdminApiError,
     ConfigError,
@@ -309,9 +309,8 @@ class OperatorRequests:
         if not operator_request:
             said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
             codes = {item.code for item in answer.refusals}
-            allowed = verb != "split" and overridable(codes)
-            way = "; --override-cool-down lifts that" if allowed else ""
-            raise Conflict(f"not carried out: {'; '.join(said)}{way}", code=reason_of(codes), difference=said)
+            text = f"not carried out: {'; '.join(said)}{way_out(verb, codes)}"
+            raise Conflict(text, code=reason_of(codes), difference=said)
         left = await self.review_store.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
