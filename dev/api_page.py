@@ -20,7 +20,7 @@ from bundlekeel.api.problems import KINDS, TYPE_PREFIX, problem
 from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, EventStreams
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.codec.chain import MEMBERS
-from bundlekeel.core.model.errors import CONFLICTS
+from bundlekeel.core.model.errors import REASONS
 from bundlekeel.daemon.answers.journal import RECORDS, OtherRecord
 from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.answers.service import PlanRequest
@@ -74,7 +74,7 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 
 _PROBLEMS = """\
 Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`. A conflict (409) adds
-`code`, the reason, and `difference`, the reasons as text.
+`code`, the reason, and `difference`, the reasons as text; what is forbidden (403 `forbidden`) adds `code`.
 
 A wrong value (422) adds `errors`: for each fault `field`, `reason`, and, where they are known, `value` (what was given)
 and `allowed`. `field`, `value` and `allowed` beside `errors` are those of the first fault. A request is compared with
@@ -223,9 +223,9 @@ def _conflict() -> list[str]:
     body = bytes(problem(409, "conflict", text, code="changed", difference=[what]).body)
     return [
         *("A conflict:", "", "```json", json.dumps(json.loads(body), indent=1), "```", ""),
-        "`code` is the [code](codes.md) that all refusals have, such as `CoolDown`; else it is one of these words:",
+        "`code` is a [code](codes.md), such as `CoolDown` (409) or `Paused` (403), or one of these words:",
         "",
-        *table(["code", "what it means"], ((f"`{code}`", text) for code, text in CONFLICTS.items())),
+        *table(["code", "what it means"], ((f"`{code}`", text) for code, text in REASONS.items())),
     ]
 
 

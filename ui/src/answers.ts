@@ -1272,7 +1272,7 @@ export interface PlanView {
 export interface Problem {
   /** with a wrong value: `allowed` of the first of `errors` */
   allowed: string | null;
-  /** with a conflict: its reason, a code of docs/reference/codes.md or a word of docs/reference/api.md */
+  /** with a conflict (409) or `forbidden` (403): the reason, a code of docs/reference/codes.md or a word of docs/reference/api.md */
   code: string | null;
   /** what is wrong, in words */
   detail: string;

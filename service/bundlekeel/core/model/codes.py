@@ -220,7 +220,7 @@ _COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
 
 
 def reason_of(codes: Collection[str]) -> str:
-    """The code of a conflict with these refusals: theirs where all have the same, else a word of `errors.CONFLICTS`."""
+    """The code of a conflict with these refusals: theirs where all have the same, else a word of `errors.REASONS`."""
     return next(iter(codes)) if len(set(codes)) == 1 else "refused"
 
 

@@ -306,7 +306,7 @@ class Calibration:
 
     def _on(self) -> None:
         if self.mode == "off":
-            raise Forbidden("calibration.mode is off: set it in the settings file")
+            raise Forbidden("calibration.mode is off: set it in the settings file", code="calibration-off")
 
     def _adopting(
         self, document: Thresholds, digest: str, *, by: str, reason: str, force: bool = False
