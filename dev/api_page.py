@@ -97,9 +97,9 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
 ```
 
 - **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
-  a `task`, too. A dry run answers 200 also when it is refused: look at `refusals` (with `execute` that is a 409). It
-  does not look at the mode and at pauses: with `execute` they are looked at first (403). Before, `acting_obstacle` of
-  the leader's `GET /state` has the code of what keeps it from moving anything.
+  a `task`, too. A dry run answers 200 also when it is refused: look at `refusals` (with `execute` that is a 409), and
+  at `held`, the code of the mode or pause that would refuse it now (403), or of what keeps the leader from moving
+  anything (its task would fail).
 - **A task** is `waiting` until the leader takes it, then `running`. Ask every few seconds. After 10 minutes of waiting
   it is not begun any more. It ends as
   - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves` says
@@ -110,8 +110,8 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
   - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
 - **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
   answer's `review`), with its `task` once a second person has approved it.
-- **Drains and warms** have no task: `GET /operations` says how far they are. A drained broker is kept empty
-  until `uncordon`.
+- **Drains and warms** have no task: `GET /operations` says how far they are, and what holds all of them (`held`). A
+  drained broker is kept empty until `uncordon`.
 - **200 and 202**: `execute` of a plan and `stop` answer 202, with the task's address as `Location`. All other changes
   answer 200. 200 does not say that a move is done: what has a `task` is left for the leader, as with 202.
 

@@ -804,6 +804,10 @@ export interface ManualMoveView {
   dry_run: boolean;
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
+  /** the code of what would refuse it now, or of what keeps the leader from it; empty: nothing */
+  held: string;
+  /** what that code means; empty without one */
+  held_explanation: string;
   /** what was asked for */
   kind: "transfer" | "unload" | "split";
   /** load of each broker before and after */
@@ -814,7 +818,7 @@ export interface ManualMoveView {
   name: string;
   /** whether it moves although it moved lately */
   override_cool_down: boolean;
-  /** why the bundle or its brokers do not allow it; mode and pauses: `acting_obstacle` of /state */
+  /** why the bundle or its brokers do not allow it; mode and pauses: `held` */
   refusals: (RefusalView)[];
   /** the review it waits for */
   review: string | null;
@@ -980,6 +984,10 @@ export interface NamespaceUnloadView {
   eta_seconds: number | null;
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
+  /** the code of what would refuse it now, or of what keeps the leader from it; empty: nothing */
+  held: string;
+  /** what that code means; empty without one */
+  held_explanation: string;
   /** what was asked for */
   kind: "unload";
   /** as of now; each bundle goes where there is most room when it goes */
@@ -1438,6 +1446,10 @@ export interface RelocationView {
   dry_run: boolean;
   /** what these moves take; null: none may move */
   eta_seconds: number | null;
+  /** the code of what would refuse it now, or of what keeps the leader from it; empty: nothing */
+  held: string;
+  /** what that code means; empty without one */
+  held_explanation: string;
   /** what moves, in this order */
   moves: (MoveView)[];
   /** how many, by code */
