@@ -138,7 +138,7 @@ export interface BrokerView {
   reported_score_ratio: number | null;
   /** what people asked of it; empty: nothing */
   requested: "" | "drain" | "cordon" | "warm";
-  /** usage and limit, by resource */
+  /** usage and limit of `cpu` (percent of a core), `direct_memory` (MiB), `bandwidth_in` and `bandwidth_out` (kbit/s), `msg_rate` (msg/s) and `throughput` (bytes/s) */
   resources: Record<string, ResourceView> | null;
   /** its load score, with the moves of the ledger */
   score_ratio: number | null;
@@ -844,9 +844,9 @@ export interface Marks {
   cycle: string;
   /** who leads, in which term */
   leader: string;
-  /** time of the last move */
+  /** time of the last move, in ms */
   moves: number;
-  /** time of the picture */
+  /** time of the picture, in ms */
   picture: number;
   /** digest of what people asked for */
   requests: string;
@@ -1060,7 +1060,7 @@ export interface OutcomeView {
   bundle: string;
   /** the code of why it was refused, or ended otherwise; null: none */
   code: string | null;
-  /** the broker it came to */
+  /** the broker it came to; empty: none, or not known */
   landed_on: string;
   /** how it ended */
   outcome: "done" | "landed_elsewhere" | "released" | "unknown" | "refused";
@@ -1378,7 +1378,7 @@ export interface QuotasView {
   left: Record<string, number>;
   /** the mode in force */
   mode: "observe" | "recommend" | "act";
-  /** the code of why not */
+  /** the code of why not; null: nothing prevents it */
   obstacle: string | null;
   /** what is wrong with groups */
   problems: (string)[];
@@ -1512,13 +1512,13 @@ export interface RequestView {
 
 /** One resource of a broker. */
 export interface ResourceView {
-  /** in the broker's units; 0: unknown */
+  /** in the unit of the resource; 0: unknown */
   limit: number;
   /** whether the limit is from our settings (capacity) */
   overridden: boolean;
   /** usage of the limit, in percent */
   percent: number;
-  /** in the broker's units */
+  /** in the unit of the resource */
   usage: number;
 }
 
@@ -1730,7 +1730,7 @@ export interface State {
   acting: boolean;
   /** what exactly: which brokers, or who and why; empty: the code says it all */
   acting_detail: string;
-  /** the code of why not */
+  /** the code of why not; null: nothing prevents it */
   acting_obstacle: string | null;
   /** the cluster's name, by the settings */
   cluster: string;
@@ -1758,7 +1758,7 @@ export interface State {
   mode_ceiling: "observe" | "recommend" | "act";
   /** the overload threshold: a broker with a higher score is overloaded */
   overloaded_ratio: number;
-  /** the pause in force */
+  /** the pause in force; null: none */
   paused: PauseView | null;
   /** the placement, which decides where to */
   placement: string;
@@ -1766,7 +1766,7 @@ export interface State {
   role: "leader" | "follower" | "bench";
   /** its seat; null on the bench */
   seat: number | null;
-  /** after an outage: what is waited for */
+  /** after an outage: what is waited for; null: nothing */
   settling: SettlingView | null;
   /** the metadata store */
   store: StoreView;
@@ -1904,7 +1904,7 @@ export interface TaskView {
 
 /** How things stand with calibrated thresholds. */
 export interface ThresholdsView {
-  /** what is adopted */
+  /** what is adopted; null: nothing */
   adopted: AdoptedView | null;
   /** its difference to what is in force */
   changes: (ChangeView)[];
@@ -1990,11 +1990,11 @@ export interface TrialView {
   imbalance_before: number | null;
   /** max/mean of score less 1, at most, by the proposal */
   imbalance_promised: number;
-  /** an hour before them */
+  /** moves an hour before them; null: not known */
   moves_before: number | null;
   /** moves an hour with the adopted thresholds */
   moves_per_hour: number | null;
-  /** an hour at most, by the proposal */
+  /** moves an hour at most, by the proposal */
   moves_promised: number;
   /** how long they have to be */
   needed_seconds: number;

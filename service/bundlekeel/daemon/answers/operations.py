@@ -201,8 +201,8 @@ class TrialView(Answer):
     imbalance_promised: Annotated[float, Doc("max/mean of score less 1, at most, by the proposal")]
     imbalance_before: Annotated[float | None, Doc("max/mean of score less 1, before them")]
     moves_per_hour: Annotated[float | None, Doc("moves an hour with the adopted thresholds")]
-    moves_promised: Annotated[float, Doc("an hour at most, by the proposal")]
-    moves_before: Annotated[float | None, Doc("an hour before them")]
+    moves_promised: Annotated[float, Doc("moves an hour at most, by the proposal")]
+    moves_before: Annotated[float | None, Doc("moves an hour before them; null: not known")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +243,7 @@ class ThresholdsView(Answer):
     ]
     changes: Annotated[list[ChangeView], Doc("its difference to what is in force")]
     objections: Annotated[list[ObjectionView], Doc("what speaks against it")]
-    adopted: Annotated[AdoptedView | None, Doc("what is adopted")]
+    adopted: Annotated[AdoptedView | None, Doc("what is adopted; null: nothing")]
     reverted: Annotated[list[RevertedView], Doc("what was taken back, oldest first")]
 
 

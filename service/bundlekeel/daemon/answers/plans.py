@@ -190,7 +190,7 @@ class OutcomeView(Answer):
 
     bundle: Bundle
     outcome: Annotated[str, Doc("how it ended", of=("done", "landed_elsewhere", "released", "unknown", "refused"))]
-    landed_on: Annotated[str, Doc("the broker it came to")] = ""
+    landed_on: Annotated[str, Doc("the broker it came to; empty: none, or not known")] = ""
     code: Annotated[str | None, Doc("the code of why it was refused, or ended otherwise; null: none")] = None
 
 
