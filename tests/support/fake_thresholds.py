@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bundlekeel.core.calibration.adoption import WAY_BACK
+from bundlekeel.core.calibration.thresholds_json import document_of, thresholds_of
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import (
@@ -59,7 +60,7 @@ class FakeThresholds:
         self._called("thresholds", None)
         if self.empty:
             return EMPTY
-        made = document()
+        made = document_of(thresholds_of(document()))
         del made["parameters"]
         named = {"values": {"avg_low_threshold_percent": 20.0}, "previous": {"avg_low_threshold_percent": 7.5}}
         who: Json = {"by": "ann", "reason": "looks right", "since_ms": NOW_MS}
@@ -103,8 +104,8 @@ class FakeThresholds:
         said = f"{change.parameter} {change.current:g} -> {change.proposed:g} ({reason}). {WAY_BACK}"
         return AdoptionView(digest=DIGEST, changes=[change], sentence=f"{by} adopted {DIGEST}: {said}")
 
-    async def revert(self, *, reason: str, by: str) -> ReversionView:
-        self._called("revert_thresholds", (reason, by))
+    async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
+        self._called("revert_thresholds", (digest, reason, by))
         return ReversionView(digest=DIGEST, sentence=f"{by} reverted {DIGEST}: {reason}")
 
 

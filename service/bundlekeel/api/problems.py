@@ -52,7 +52,7 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
     (400, "wrong-path"): "the path holds a control character or a line separator",
     (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
     (403, "forbidden"): "not allowed in this mode, while paused, above the ceiling of the settings file, of a "
-    "what-if plan, or of one's own proposal",
+    "what-if plan, of one's own proposal, or of thresholds while calibration is off; `code` is the reason",
     (403, "role"): "the role is too low",
     (403, "wrong-origin"): "the request comes from a page of another server",
     (404, "no-route"): "no such route, or none at this address: `detail` names the path",
@@ -167,6 +167,8 @@ def _members(error: Exception) -> dict[str, Any]:
         return of_faults([fault(error.field, str(error), error.value, error.allowed)])
     if isinstance(error, Conflict):
         return {"code": error.code, "difference": error.difference}
+    if isinstance(error, Forbidden):
+        return {"code": error.code}
     return {}
 
 

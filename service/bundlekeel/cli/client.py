@@ -18,6 +18,7 @@ import typer
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.codec.external_input import clean_lines, cleaned
+from bundlekeel.core.model.codes import OVERRIDE
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.uris import credentials_fault
 from bundlekeel.settings.load import load_settings
@@ -54,6 +55,7 @@ _OPTIONS = {
     "limit": "--limit",
     "state": "--state",
 }
+OVERRIDE_OPTION = "--override-cool-down"
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
@@ -248,6 +250,7 @@ class Client:
         if absent:
             hint = f"{self.address} accepts no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
             return CliError(hint, REFUSED)
+        detail = detail.replace(OVERRIDE, OVERRIDE_OPTION)
         if answer.status_code == 401:
             detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
         for fault in told.get("errors") or [told]:

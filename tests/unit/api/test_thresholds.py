@@ -30,7 +30,8 @@ CHANGES: list[tuple[str, dict[str, Any], tuple[str, Any], type]] = [
         ("adopt_thresholds", (DIGEST, True, "r", "ann")),
         AdoptionView,
     ),
-    ("revert", {}, ("revert_thresholds", ("r", "ann")), ReversionView),
+    ("revert", {}, ("revert_thresholds", (None, "r", "ann")), ReversionView),
+    ("revert", {"digest": DIGEST}, ("revert_thresholds", (DIGEST, "r", "ann")), ReversionView),
 ]
 
 
@@ -111,7 +112,8 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
 COMMANDS: list[tuple[list[str], tuple[str, Any]]] = [
     (["adopt"], ("adopt_thresholds", (None, False, "r", "ann"))),
     (["adopt", "--digest", DIGEST, "--force"], ("adopt_thresholds", (DIGEST, True, "r", "ann"))),
-    (["revert"], ("revert_thresholds", ("r", "ann"))),
+    (["revert"], ("revert_thresholds", (None, "r", "ann"))),
+    (["revert", "--digest", DIGEST], ("revert_thresholds", (DIGEST, "r", "ann"))),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bundlekeel.cli import completion
-from bundlekeel.cli.client import path_part
+from bundlekeel.cli.client import OVERRIDE_OPTION, path_part
 from bundlekeel.cli.exit_codes import REFUSED, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import decoded
@@ -24,7 +24,7 @@ NameArgument = Annotated[
 ]
 CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Carry it out; without it this is a dry run.")]
 OverrideOption = Annotated[
-    bool, typer.Option("--override-cool-down", help="Move it although it moved lately, also straight back.")
+    bool, typer.Option(OVERRIDE_OPTION, help="Move it although it moved lately, also straight back.")
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is over.")]
 

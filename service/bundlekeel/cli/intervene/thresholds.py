@@ -24,6 +24,9 @@ thresholds_app = typer.Typer(
 DigestOption = Annotated[
     str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the newest proposal has this digest.")
 ]
+AdoptedOption = Annotated[
+    str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the adopted thresholds have this digest.")
+]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Override objections that are a matter of judgement, such as NotBetter.")
 ]
@@ -51,9 +54,9 @@ def adopt(
 
 
 @connected_once
-def revert(session: Session, reason: ReasonOption, by: ByOption = "") -> None:
+def revert(session: Session, reason: ReasonOption, digest: AdoptedOption = None, by: ByOption = "") -> None:
     """Undo the last adoption at once; the same values are not adopted again automatically."""
-    body = {"reason": reason, "by": by or login()}
+    body = {"reason": reason, "by": by or login(), **({"digest": digest} if digest else {})}
     session.tell(session.client.send("POST", "thresholds/revert", body), text_views.pairs)
 
 

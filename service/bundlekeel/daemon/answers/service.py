@@ -190,8 +190,8 @@ class ThresholdsService(Protocol):
         those that are a matter of judgement. `digest`: only if it is still this one. NotFound without proposal,
         Forbidden when calibration is off."""
 
-    async def revert(self, *, reason: str, by: str) -> ReversionView:
-        """Take the last adoption back. NotFound when nothing is adopted."""
+    async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
+        """Take the last adoption back. `digest`: only if it is still this one. NotFound when nothing is adopted."""
 
 
 class QuotasService(Protocol):

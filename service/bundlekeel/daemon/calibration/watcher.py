@@ -296,17 +296,17 @@ class Calibration:
         self._record("adopted", seen.digest, sentence, by=by, reason=reason)
         return AdoptionView(digest=seen.digest, changes=changes, sentence=f"{sentence}. {WAY_BACK}")
 
-    async def revert(self, *, reason: str, by: str) -> ReversionView:
+    async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
         """Take the last adoption back."""
         self._on()
         adopted = self.shared_state.desired.adopted
         if adopted is None:
             raise NotFound("no thresholds are adopted")
-        return await self._revert(adopted.digest, by=by, reason=reason)
+        return await self._revert(adopted.digest if digest is None else digest, by=by, reason=reason)
 
     def _on(self) -> None:
         if self.mode == "off":
-            raise Forbidden("calibration.mode is off: set it in the settings file")
+            raise Forbidden("calibration.mode is off: set it in the settings file", code="calibration-off")
 
     def _adopting(
         self, document: Thresholds, digest: str, *, by: str, reason: str, force: bool = False
@@ -338,8 +338,9 @@ class Calibration:
         def change(desired: Desired) -> Desired:
             adopted = desired.adopted
             if adopted is None or adopted.digest != digest:
+                found = "nothing" if adopted is None else adopted.digest or "what earlier nights adopted"
                 raise Conflict(
-                    "somebody changed what is adopted; look again", code="changed", difference=["changed meanwhile"]
+                    "somebody changed what is adopted; look again", code="changed", difference=[f"adopted is {found}"]
                 )
             reverted = desired.reverted
             if digest:

@@ -199,7 +199,14 @@ async def test_as_good_as_promised_is_kept() -> None:
     assert sidecar.told() == ["adopted", "kept", "refused", "adopted"]
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 22.5
-    await sidecar.calibration.revert(reason="step by step", by="ann")
+    newest = sidecar.calibration.view().adopted.digest
+    await sidecar.calibration.revert(digest=newest, reason="step by step", by="ann")
+    await sidecar.cycle.turn()
+    assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
+    # The answer was lost, and the same request comes again.
+    with pytest.raises(Conflict, match="changed what is adopted") as caught:
+        await sidecar.calibration.revert(digest=newest, reason="step by step", by="ann")
+    assert caught.value.code == "changed" and sidecar.told()[-1:] == ["reverted"]
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
 
@@ -298,12 +305,12 @@ async def test_a_person_may_override_what_is_a_matter_of_judgement() -> None:
     made = await sidecar.calibration.adopt(digest=None, force=True, reason="I know", by="ann")
     assert "reverted automatically if" in made.sentence and "`bundlekeel thresholds revert --reason" in made.sentence
     assert made.changes[0].proposed == 40.0 and sidecar.told() == ["adopted"]
-    await sidecar.calibration.revert(reason="I did not", by="ann")
+    await sidecar.calibration.revert(digest=None, reason="I did not", by="ann")
     with pytest.raises(Conflict) as caught:
         await sidecar.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     assert caught.value.difference[0].startswith("Reverted: by ann: I did not")
     await sidecar.calibration.adopt(digest=made.digest, force=True, reason="I do", by="ann")
-    await sidecar.calibration.revert(reason="enough", by="ann")
+    await sidecar.calibration.revert(digest=None, reason="enough", by="ann")
     store.put(NEXT, proposal(sidecar, strategy="transfer"))
     with pytest.raises(Conflict, match="does not come into force"):
         await sidecar.calibration.adopt(digest=None, force=True, reason="r", by="ann")
@@ -317,10 +324,10 @@ async def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(Forbidden, match=r"calibration\.mode is off"):
         await off.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     with pytest.raises(Forbidden, match=r"calibration\.mode is off"):
-        await off.calibration.revert(reason="r", by="ann")
+        await off.calibration.revert(digest=None, reason="r", by="ann")
     sidecar = await ready(store, calibration="recommend")
     with pytest.raises(NotFound, match="no thresholds are adopted"):
-        await sidecar.calibration.revert(reason="r", by="ann")
+        await sidecar.calibration.revert(digest="0123", reason="r", by="ann")
     store.held.clear()
     with pytest.raises(NotFound, match="there is no proposal"):
         await sidecar.calibration.adopt(digest=None, force=False, reason="r", by="ann")
