@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 
 from bundlekeel import __version__
 from bundlekeel.cli.examples import examples_of
-from bundlekeel.cli.exit_codes import EPILOG, USAGE
+from bundlekeel.cli.exit_codes import EPILOG, USAGE, readable
 
 if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring
@@ -99,7 +99,12 @@ class _Flags:
             error.message = error.message.removeprefix("Value error, ")
             if (found := _EXPECTED.match(error.message)) and error.param is not None:
                 values = [after for name, after in itertools.pairwise(given) if name in error.param.opts]
-                wanted = {"a valid integer": "a whole number", "a valid number": "a number"}.get(found[1], found[1])
+                from bundlekeel.core.model.text_format import limits_text  # noqa: PLC0415 - it imports numpy
+
+                info = error.param.type_descriptor.parameter_info
+                limits = limits_text({"ge": getattr(info, "min", None), "le": getattr(info, "max", None)})
+                kinds = {"a valid integer": "a whole number", "a valid number": "a number"}
+                wanted = ", ".join(filter(None, (kinds.get(found[1], "" if limits else found[1]), limits)))
                 # The last one counts where an option is given twice.
                 error.message = "".join(f"{value!r}: " for value in values[-1:]) + f"expected {wanted}"
             raise
@@ -109,7 +114,9 @@ class _Flags:
                 from bundlekeel.core.model.text_format import suggest  # noqa: PLC0415 - it imports numpy
 
                 named = error.option_name.lstrip("-")  # type: ignore[attr-defined]
-                error.possibilities = [name for name in near if suggest(named, [name.lstrip("-")])]  # type: ignore[attr-defined]
+                meant = [name for name in near if suggest(named, [name.lstrip("-")])]
+                error.message += f"; did you mean {' or '.join(meant)}?" if meant else ""
+                error.possibilities = []  # type: ignore[attr-defined]
             raise
         return parsed
 
@@ -141,8 +148,9 @@ class _Group(_Flags, TyperGroup):
         try:
             return super().resolve_command(ctx, args)
         except TyperException as error:
-            if error.message == f"No such command {args[0]!r}.":
-                error.message += f" Commands: {', '.join(self.list_commands(ctx))}."
+            unknown, _, near = error.message.partition(". Did you mean ")
+            known = f"did you mean {near}" if near else f"commands: {', '.join(self.list_commands(ctx))}"
+            error.message = f"{unknown.rstrip('.')}; {known}"
             raise
 
 
@@ -206,6 +214,14 @@ def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = li
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(self.commands)  # typer's own looks each of them up
+
+        def make_context(self, *args: Any, **more: Any) -> Any:
+            with readable():
+                return super().make_context(*args, **more)
+
+        def invoke(self, ctx: Any) -> Any:
+            with readable():
+                return super().invoke(ctx)
 
     app = typer.Typer(
         name="bundlekeel",

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
+from typer.exceptions import TyperException
 
 from bundlekeel.core.model.errors import (
     BundlekeelError,
@@ -71,6 +72,22 @@ def readable() -> Generator[None, None, None]:
         _leave(as_cli_error(error))
     except CliError as error:
         _leave(error)
+    except TyperException as error:
+        # Help that was asked for has no text.
+        if not error.format_message():
+            raise
+        _leave(_of_usage(error))
+
+
+def _of_usage(error: TyperException) -> CliError:
+    """A wrong option, argument or command, with the help that shows the right ones."""
+    text = error.format_message().rstrip(".")
+    text = text[:1].lower() + text[1:]
+    if isinstance(error, typer.BadParameter) and error.message and error.param is not None:
+        text = f"{max(error.param.opts, key=len)} {error.message.rstrip('.')}"
+    context: Any = getattr(error, "ctx", None)
+    answered = context is None or text.endswith("?")
+    return CliError(text if answered else f"{text}; see `{context.command_path} -h`", USAGE)
 
 
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:

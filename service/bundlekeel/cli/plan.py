@@ -30,7 +30,7 @@ from bundlekeel.cli.session import (
 )
 from bundlekeel.cli.tables import coded, split_name
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.core.model.text_format import how_far, numbered
+from bundlekeel.core.model.text_format import how_far, limits_text, numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import State
 from bundlekeel.daemon.answers.plans import (
@@ -112,8 +112,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
     if ignore_hit_counts and keep_hit_counts:
         raise CliError("--ignore-hit-counts and --keep-hit-counts: give one of them", USAGE)
     if not 0 < scale <= MOST_SCALE:
-        allowed = f"more than 0, at most {MOST_SCALE}"
-        raise CliError(f"--scale = {scale}: must be greater than 0 (allowed: {allowed})", USAGE)
+        raise CliError(f"--scale {scale:g}: not allowed (allowed: {limits_text({'gt': 0, 'le': MOST_SCALE})})", USAGE)
     body = {
         "strategy": strategy,
         "placement": placement,

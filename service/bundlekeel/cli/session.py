@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import getpass
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_option
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
+from bundlekeel.core.model.text_format import limits_text
 from bundlekeel.daemon.answers.picture import State
 from bundlekeel.settings.types import parse_duration
 
@@ -195,13 +197,12 @@ def _printed(text: str, now: dt.datetime) -> dt.datetime:
 
 def seconds_of(option: str, text: str, *, least: float | None = None) -> float:
     """The seconds of a duration: above 0, or from `least` on. CliError names what is allowed."""
-    try:
+    seconds = -math.inf
+    with suppress(ValueError):
         seconds = parse_duration(text)
-    except ValueError:
-        raise CliError(f"{option} {text!r}: expected a duration such as 90s, 30m, 2h or 1d", USAGE) from None
     if seconds <= 0 if least is None else seconds < least:
-        allowed = "more than 0s" if least is None else f"{least:g}s or more"
-        raise CliError(f"{option} {text!r}: expected {allowed}", USAGE)
+        allowed = limits_text({"gt": 0} if least is None else {"ge": least}, "{:g}s".format)
+        raise CliError(f"{option} {text!r}: expected a duration of {allowed}, such as 90s, 30m, 2h or 1d", USAGE)
     return seconds
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES, ParameterSpec, StrategyParameters, parameter
+from bundlekeel.core.model.text_format import limits_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,8 +303,7 @@ def _refused(spec: ParameterSpec, value: object, why: str, allowed: str) -> Conf
 def number_words(spec: ParameterSpec) -> str:
     """Kind and range of a parameter that is a number."""
     kind = "whole number" if isinstance(defaults()[spec.name], int) else "number"
-    bounds = ((">=", spec.minimum), ("<=", spec.maximum))
-    return f"{kind} {' and '.join(f'{sign} {bound:g}' for sign, bound in bounds if bound is not None)}".rstrip()
+    return ", ".join(filter(None, (kind, limits_text({"ge": spec.minimum, "le": spec.maximum}))))
 
 
 def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: bool) -> float | int:
