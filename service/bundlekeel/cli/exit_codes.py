@@ -73,21 +73,31 @@ def readable() -> Generator[None, None, None]:
     except CliError as error:
         _leave(error)
     except TyperException as error:
-        # Help that was asked for has no text.
-        if not error.format_message():
-            raise
-        _leave(_of_usage(error))
+        raise told_usage(error) from None
 
 
-def _of_usage(error: TyperException) -> CliError:
-    """A wrong option, argument or command, with the help that shows the right ones."""
+class WrongUsage(TyperException, typer.Exit):
+    """A wrong option, argument or command, which was told already; typer would put a frame around it."""
+
+    def __init__(self, message: str) -> None:
+        typer.Exit.__init__(self, USAGE)
+        self.message = message
+
+
+def told_usage(error: TyperException) -> TyperException:
+    """The error to raise in its place, told in one line with the help that shows what is right."""
+    if isinstance(error, WrongUsage) or not error.format_message():
+        return error  # it was told, or help was asked for
     text = error.format_message().rstrip(".")
     text = text[:1].lower() + text[1:]
-    if isinstance(error, typer.BadParameter) and error.message and error.param is not None:
-        text = f"{max(error.param.opts, key=len)} {error.message.rstrip('.')}"
+    if isinstance(error, typer.BadParameter) and error.message:
+        text = error.message.rstrip(".")
+        if error.param is not None:
+            text = f"{max(error.param.opts, key=len)}{'' if text.startswith(':') else ' '}{text}"
     context: Any = getattr(error, "ctx", None)
     answered = context is None or text.endswith("?")
-    return CliError(text if answered else f"{text}; see `{context.command_path} -h`", USAGE)
+    typer.echo(f"error: {text if answered else f'{text}; see `{context.command_path} -h`'}", err=True)
+    return WrongUsage(text)
 
 
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ import functools
 import getpass
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +20,10 @@ from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_option
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.text_format import limits_text
 from bundlekeel.daemon.answers.picture import State
+from bundlekeel.settings.parameters import canonical
 from bundlekeel.settings.types import parse_duration
 
 OutputOption = Annotated[
@@ -55,14 +57,19 @@ def set_option(what: str) -> Any:
     )
 
 
-def pairs_of(sets: Sequence[str]) -> dict[str, str]:
-    """What `--set` gives. CliError, exit code 2, for what is no pair."""
+def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[str, str]:
+    """What `--set` gives. CliError for what is no pair, ConfigError for a wrong name or value; what is allowed for
+    `unchecked` is known elsewhere."""
     pairs = {}
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise CliError(f"--set {text!r}: expected key=value, e.g. --set avg_low_threshold_percent=5", USAGE)
         pairs[key.strip()] = value.strip()
+    _, problems = canonical({key: value for key, value in pairs.items() if key not in unchecked})
+    if problems:
+        key = problems[0].field.removeprefix("parameters.")
+        raise ConfigError(f"--set {key}={pairs[key]}: {problems[0]}", allowed=problems[0].allowed)
     return pairs
 
 
