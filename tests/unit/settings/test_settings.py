@@ -240,6 +240,7 @@ class TestRefusals:
             ("keep_days: 3", "keep_days", "did you mean 'history.keep_days'?"),
             ("interval: 3", "interval", "'cycle.interval' or 'counters.interval' or"),
             ("labels: {a: b}", "labels", "did you mean 'prometheus.labels'?"),
+            ("strategies: avg", "strategies", "did you mean 'strategy' or 'shadow.strategies'?"),
             ("mode: auto", "mode", "allowed: observe, recommend, act"),
             (
                 "mode: off",
