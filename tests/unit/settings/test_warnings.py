@@ -25,10 +25,15 @@ def warned(given: dict[str, Any]) -> list[str]:
         (
             "overloaded_threshold_percent",
             0.85,
-            "= 0.85: is in percent, so less than 1 %: above this a broker takes no bundle (better: 85)",
+            "= 0.85: is in percent, so less than 1 %: a broker with a higher load is overloaded, "
+            "and gets no bundle (better: 85)",
         ),
         ("loadBalancerBrokerOverloadedThresholdPercentage", 0.07, " = 0.07: is in percent,"),
-        ("threshold_percent", 0.1, f"= 0.1: {OF_POINTS}: a broker this far above the average sheds (better: 10)"),
+        (
+            "threshold_percent",
+            0.1,
+            f"= 0.1: {OF_POINTS}: a broker whose score is this far above the average sheds (better: 10)",
+        ),
         ("avg_low_threshold_percent", 0.15, f"= 0.15: {OF_POINTS}"),
         ("avg_low_floor_percent", 0.02, f"= 0.02: {OF_POINTS}"),
         ("overloaded_threshold_percent", 1, ""),
