@@ -273,7 +273,7 @@ _BAD_SETTINGS: Final = {
     "wall_ms": NOW_MS,
     "outcome": "refused",
     "sentence": "the settings file is refused, what ran goes on: file:/etc/bundlekeel/settings.yaml:14: "
-    "parameters.cpu_weight = -1: not allowed (allowed: a number >= 0 (ratio))",
+    "parameters.cpu_weight = -1: not allowed (allowed: a number, 0 or more (ratio))",
 }
 _RESTART_NEEDED: Final = {
     "kind": "settings",

@@ -97,7 +97,7 @@ COMMANDS: Final = {
     "A name of a token with a space": (("token", "new", "ann lee"), ""),
     "A file of a token that does not exist": (("status", "--url", "http://127.0.0.1:8090", "--token-file", "none"), ""),
     "A takeover of a whole tenant": (("takeover", "--namespace", "shop", "--reason", "try it"), ""),
-    "A time to wait with an unknown unit": (("drain", "b1:8080", "--within", "2 hours"), ""),
+    "A time to wait with an unknown unit": (("drain", "b1:8080", "--wait", "--within", "2 hours"), ""),
     "Settings that name no store": (("doctor",), ""),
     "`decide`: text that is not JSON": (("decide",), "{brokers}\n"),
     "`decide`: a figure that cannot be read": (

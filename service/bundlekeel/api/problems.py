@@ -29,6 +29,7 @@ from bundlekeel.core.model.errors import (
     SnapshotError,
     StoreError,
 )
+from bundlekeel.core.model.text_format import limits_text
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:bundlekeel:problem:"
@@ -192,7 +193,9 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
     faults, details = list[dict[str, Any]](), list[str]()
     for found in error.errors():
         field = ".".join(str(part) for part in found["loc"][1:]) or str(found["loc"][0])
-        said = str(found["msg"]).removeprefix("Value error, ").replace("Input should be", _MUST_BE, 1)
+        limits = limits_text(found.get("ctx", {}))
+        said = f"{_MUST_BE} {limits}" if limits else str(found["msg"]).removeprefix("Value error, ")
+        said = said.replace("Input should be", _MUST_BE, 1)
         reason = _REASONS.get(found["type"], said)
         allowed = reason.removeprefix(_MUST_BE).strip() if reason.startswith(_MUST_BE) else ""
         # Our own validators say what is allowed.

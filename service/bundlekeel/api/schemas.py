@@ -13,11 +13,10 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import REASONS
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.answers.service import MOST_SCALE, PlanRequest
+from bundlekeel.daemon.answers.service import MOST_SCALE, NEW_BROKER, PlanRequest
 
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
-# A broker's id, or the host alone: what its policies match.
-NewBroker = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9._:\[\]-]+$", examples=["new-1"])]
+NewBroker = Annotated[str, Field(max_length=255, pattern=NEW_BROKER, examples=["new-1"])]
 Scalar = bool | int | float | str | list[str]
 
 

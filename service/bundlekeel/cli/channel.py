@@ -17,6 +17,7 @@ from bundlekeel.cli.exit_codes import BAD_NEWS
 from bundlekeel.cli.output import Output, TableLayout, table, typed
 from bundlekeel.cli.session import Session, connected
 from bundlekeel.cli.tables import split_name
+from bundlekeel.core.channel.states import UnitState
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 
 
@@ -24,7 +25,8 @@ from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitV
 def channel(
     session: Session,
     state: Annotated[
-        str | None, typer.Option("--state", metavar="STATE", help="List only bundles in this state, e.g. Releasing.")
+        UnitState | None,
+        typer.Option("--state", metavar="STATE", help="List only bundles in this state, e.g. Releasing."),
     ] = None,
     broker: Annotated[
         str | None,

@@ -279,11 +279,7 @@ def _knock(path: Path) -> None:
 
 
 def path_part(name: str) -> str:
-    """A name as one part of a path. CliError for an empty one: the path would be another."""
-    if not name:
-        raise CliError(
-            "a name is empty (a variable that is not set?): give the broker, bundle, namespace or task", USAGE
-        )
+    """A name as one part of a path."""
     return quote(name, safe="")
 
 

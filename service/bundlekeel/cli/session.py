@@ -6,7 +6,8 @@ import datetime as dt
 import functools
 import getpass
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,10 @@ from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_option
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.text_format import limits_text
 from bundlekeel.daemon.answers.picture import State
+from bundlekeel.settings.parameters import canonical
 from bundlekeel.settings.types import parse_duration
 
 OutputOption = Annotated[
@@ -53,14 +57,19 @@ def set_option(what: str) -> Any:
     )
 
 
-def pairs_of(sets: Sequence[str]) -> dict[str, str]:
-    """What `--set` gives. CliError, exit code 2, for what is no pair."""
+def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[str, str]:
+    """What `--set` gives. CliError for what is no pair, ConfigError for a wrong name or value; what is allowed for
+    `unchecked` is known elsewhere."""
     pairs = {}
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise CliError(f"--set {text!r}: expected key=value, e.g. --set avg_low_threshold_percent=5", USAGE)
         pairs[key.strip()] = value.strip()
+    _, problems = canonical({key: value for key, value in pairs.items() if key not in unchecked})
+    if problems:
+        key = problems[0].field.removeprefix("parameters.")
+        raise ConfigError(f"--set {key}={pairs[key]}: {problems[0]}", allowed=problems[0].allowed)
     return pairs
 
 
@@ -195,13 +204,12 @@ def _printed(text: str, now: dt.datetime) -> dt.datetime:
 
 def seconds_of(option: str, text: str, *, least: float | None = None) -> float:
     """The seconds of a duration: above 0, or from `least` on. CliError names what is allowed."""
-    try:
+    seconds = -math.inf
+    with suppress(ValueError):
         seconds = parse_duration(text)
-    except ValueError:
-        raise CliError(f"{option} {text!r}: expected a duration such as 90s, 30m, 2h or 1d", USAGE) from None
     if seconds <= 0 if least is None else seconds < least:
-        allowed = "more than 0s" if least is None else f"{least:g}s or more"
-        raise CliError(f"{option} {text!r}: expected {allowed}", USAGE)
+        allowed = limits_text({"gt": 0} if least is None else {"ge": least}, "{:g}s".format)
+        raise CliError(f"{option} {text!r}: expected a duration of {allowed}, such as 90s, 30m, 2h or 1d", USAGE)
     return seconds
 
 

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -146,7 +147,10 @@ def _elsewhere(path: tuple[str, ...]) -> str:
         section, _, name = key.rpartition(".")
         return f"; it belongs below `{section}`, as `{name}`"
     homes = [row.key for row in rows() if row.key.rpartition(".")[2] == key]
-    return f"; did you mean {' or '.join(map(repr, homes))}?" if homes and len(path) == 1 else ""
+    if not homes or len(path) > 1:
+        return ""
+    near = get_close_matches(key, children(()), n=1, cutoff=0.75)
+    return f"; did you mean {' or '.join(map(repr, [*near, *homes]))}?"
 
 
 def _relative(path: tuple[str, ...], field: str) -> tuple[str, ...]:

@@ -266,7 +266,7 @@ async def test_a_request_that_would_not_do_is_told_field_value_and_what_would(ht
     body = {"traffic_scale": -1, "stratagy": "avg"}
     answer = (await http.post("/api/v1/plans", json=body)).json()
     assert answer["detail"] == (
-        "traffic_scale = -1: must be greater than 0; "
+        "traffic_scale = -1: must be more than 0; "
         "stratagy: no field of this request; /api/v1/openapi.json lists those that are"
     )
     assert [fault["field"] for fault in answer["errors"]] == ["traffic_scale", "stratagy"]

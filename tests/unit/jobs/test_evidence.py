@@ -312,7 +312,10 @@ def test_the_head_has_the_figures_of_the_unbroken_run() -> None:
 def test_what_changes_is_explained() -> None:
     """Below its name in the table, and below the head on a terminal; parameters that stay are not explained there."""
     proposal = thresholds_of(told(), pyspark="4.3.0")
-    said = "a pair this far apart is acted on after the low hit count; scaled with the mean score (percent points)"
+    said = (
+        "two brokers whose scores differ by this, multiplied by the mean score, are balanced after avg_hit_count_low "
+        "fresh readings (percent points)"
+    )
     assert f"avg_low_threshold_percent<br><small>{said}</small></td>" in page(proposal, ReportInputs())
     assert meanings(proposal) == (f"avg_low_threshold_percent: {said}",)
 
