@@ -119,8 +119,8 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
 - **200 and 202**: `execute` of a plan and `stop` answer 202, with the task's path as `Location`. All other changes
   answer 200. 200 does not say that a move is done: what has a `task` is left for the leader, as with 202.
 
-When an answer is lost (504, 500, a broken connection, and of a change also 503 `store-unavailable`, because its write
-may have arrived), the request may have been carried out, or not. With any other 503 nothing was begun.
+When an answer is lost (504, 500, a broken connection, and of a change also 502 and 503 `store-unavailable`, because
+its write may have arrived), the request may have been carried out, or not. With any other 503 nothing was begun.
 
 - **Changes nothing**: every `GET`, `POST /plans`, `POST /assignments`.
 - **May be sent again**: every `PUT`, `drain`, `warm`, `cordon`, `pause`, `resume`. The same holds then, with the newer
