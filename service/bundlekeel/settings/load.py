@@ -365,7 +365,8 @@ def _file_layer(path: Path | None) -> _Layer:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        allowed = f"a settings file; `bundlekeel config init --file {path}` writes one" if not path.exists() else ""
+        there = "" if path.exists() else f"; `bundlekeel config init --file {path}` writes one"
+        allowed = f"a settings file{there}"
         raise ConfigErrors(
             [problem(f"cannot be read: {_reason(error)}", path=(), origin=origin, allowed=allowed)]
         ) from None
@@ -431,7 +432,8 @@ def _from_text(name: str, text: str, origin: str) -> _Layer:
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise ConfigErrors([problem("not JSON", path=path, origin=origin, value=text)]) from None
+            allowed = "" if row is None else f"{row.allowed}, as JSON"
+            raise ConfigErrors([problem("not JSON", path=path, origin=origin, value=text, allowed=allowed)]) from None
     elif text == "null" and row is not None and row.allowed.endswith("or null"):
         value = None
     return _flatten(_nest({path: (value, origin)}), origin)

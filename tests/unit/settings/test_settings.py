@@ -296,7 +296,12 @@ class TestRefusals:
             ("capacity: {b: {cores: 1, cpu: ignore}}", "capacity.b.cores", "cpu is ignored"),
             ("capacity: {'/[/': {cores: 1}}", "capacity./[/", "not a regular expression"),
             ("capacity: {'': {cores: 1}}", "capacity", "an empty pattern"),
-            ("parameters: 5", "parameters", "mapping"),
+            ("parameters: 5", "parameters", "mapping, lines of `name: value`"),
+            (
+                "calibration: {mode: adopt}",
+                "calibration.uri",
+                "calibration.mode is adopt, but uri is not set (allowed: the f",
+            ),
             ("parameters: {cpu_wait: 1}", "parameters.cpu_wait", "did you mean 'cpu_weight'?"),
             ("parameters: {cool_down_seconds: 3M}", "parameters.cool_down_seconds", "), or a duration like 30m)"),
             ("parameters: {split_max_topics: x}", "parameters.split_max_topics", "(allowed: a whole number (topics))"),
