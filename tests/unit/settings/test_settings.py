@@ -262,6 +262,7 @@ class TestRefusals:
             ("mode: {a: b}", "mode", "mode: keys below it are not allowed (allowed: observe"),
             ("cycle: 5", "cycle", "allowed: interval"),
             ("cycle: {interval: soon}", "cycle.interval", "not a duration (allowed: duration like"),
+            ("cycle: {interval: 10ms}", "cycle.interval", "cycle.interval = '10ms': not allowed (allowed: dur"),
             ("cycle: {interval: 0}", "cycle.interval", ", 100ms or more)"),
             ("cycle: {interval: .inf}", "cycle.interval", "not allowed"),
             ("cycle: {interval: true}", "cycle.interval", "not a duration"),
