@@ -59,6 +59,16 @@ OVERRIDE_OPTION = "--override-cool-down"
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
+def variable_of(option: str) -> str:
+    """The variable that may say the same as an option of a command that asks a sidecar."""
+    return f"BUNDLEKEEL_{option.strip('-').replace('-', '_').upper()}"
+
+
+def option_of(option: str, value: object) -> str:
+    """How a value was given: the option, or its variable."""
+    return variable if os.environ.get(variable := variable_of(option)) == str(value) else option
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialFiles:
     """Files that say who asks: a bearer token, and what TLS trusts and shows. Never values: command lines and
@@ -80,15 +90,16 @@ class CredentialFiles:
         """The `Authorization` header. CliError when the file cannot be used."""
         if self.token_file is None:
             return {}
+        named = option_of("--token-file", self.token_file)
         try:
             token = self.token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
-            text = f"--token-file {self.token_file} cannot be read: {why}; `bundlekeel token new` makes a token"
+            text = f"{named} {self.token_file} cannot be read: {why}; `bundlekeel token new` makes a token"
             raise CliError(text, USAGE) from None
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise CliError(
-                f"--token-file {self.token_file} holds no valid token: expected one word of printable ASCII", USAGE
+                f"{named} {self.token_file} holds no valid token: expected one word of printable ASCII", USAGE
             )
         return {"Authorization": f"Bearer {token}"}
 
@@ -120,11 +131,12 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
     """`--url`, then `--socket`, then the settings file: its socket when there is one, else its host and port."""
     if url:
         if fault := credentials_fault(url):
-            raise CliError(f"--url: {fault}; a token is given with --token-file", USAGE)
+            raise CliError(f"{option_of('--url', url)}: {fault}; a token is given with --token-file", USAGE)
         try:
             http_address(url)
         except InvalidSetting:
-            raise CliError(f"--url {url!r}: expected http://host:port, with a port from 1 to 65535", USAGE) from None
+            expected = "expected http://host:port, with a port from 1 to 65535"
+            raise CliError(f"{option_of('--url', url)} {url!r}: {expected}", USAGE) from None
         return ApiAddress(url=url.rstrip("/"))
     if socket:
         return ApiAddress(socket=socket)

@@ -16,11 +16,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from bundlekeel.cli import completion, units
-from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_options
+from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_options, variable_of
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.names import is_namespace, names_namespace
 from bundlekeel.core.model.text_format import limits_text
 from bundlekeel.daemon.answers.picture import State
 from bundlekeel.settings.parameters import canonical
@@ -79,8 +80,7 @@ _WHICH = "Which sidecar (or BUNDLEKEEL_URL, BUNDLEKEEL_SOCKET, ...)"
 
 def _sidecar(name: str, what: str) -> Any:
     """An option that helps to find a sidecar; the environment may say the same."""
-    variable = f"BUNDLEKEEL_{name.strip('-').replace('-', '_').upper()}"
-    return typer.Option(name, envvar=variable, show_envvar=False, help=what, rich_help_panel=_WHICH)
+    return typer.Option(name, envvar=variable_of(name), show_envvar=False, help=what, rich_help_panel=_WHICH)
 
 
 UrlOption = Annotated[str | None, _sidecar("--url", "A sidecar's address, http://host:port.")]
@@ -94,6 +94,23 @@ EveryOption = Annotated[
     float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Seconds between two prints of --watch.")
 ]
 RoundsOption = Annotated[int, typer.Option("--rounds", hidden=True, help="End --watch after that many prints.")]
+
+
+def _namespace(text: str | None) -> str | None:
+    if text is not None and not (names_namespace(text) and is_namespace(text)):
+        raise typer.BadParameter(f"{text!r}: expected tenant/namespace")
+    return text
+
+
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option(
+        *("--namespace", "-n"),
+        help="Only those of tenant/namespace.",
+        autocompletion=completion.namespaces,
+        callback=_namespace,
+    ),
+]
 SinceOption = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="24h, today, yesterday or 2026-11-22T18:05 (local).")
 ]
@@ -182,7 +199,8 @@ def _moment(text: str, now: dt.datetime, wrong: str) -> dt.datetime:
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         return midnight - dt.timedelta(days=1 if given == "yesterday" else 0)
     with suppress(ValueError, OverflowError):
-        return now - dt.timedelta(seconds=parse_duration(given))
+        if given[-1:].isalpha():  # 24 without a unit would be seconds
+            return now - dt.timedelta(seconds=parse_duration(given))
     with suppress(ValueError, OverflowError):
         return _printed(text, now)
     try:

@@ -196,4 +196,4 @@ def _kind(option: Any, field: FieldInfo) -> str:
         SecretStr: "text (kept secret)",
         Path: "path",
     }
-    return names.get(option) or ("list of texts" if get_origin(option) is tuple else "mapping")
+    return names.get(option) or ("list of texts" if get_origin(option) is tuple else "mapping, lines of `name: value`")

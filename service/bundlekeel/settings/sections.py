@@ -258,7 +258,8 @@ class CalibrationSettings(Section):
     @model_validator(mode="after")
     def _has_a_place(self) -> CalibrationSettings:
         if self.mode != "off" and self.uri is None:
-            raise InvalidSetting("calibration.mode is not off, so there must be a place", field="uri")
+            allowed = "the folder or URI that the nightly job writes to, or mode: off"
+            raise InvalidSetting(f"calibration.mode is {self.mode}, but uri is not set", field="uri", allowed=allowed)
         return self
 
 

@@ -85,12 +85,39 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
         ("status now", "got unexpected extra argument(s) (now); see `bundlekeel status -h`"),
         ("pause --reason x --for -1h", "--for '-1h': expected a duration of more than 0s, such as 90s, 30m, 2h or 1d"),
         ("--fast", "no such option: --fast; see `bundlekeel -h`"),
+        ("bundles -n shop", "--namespace 'shop': expected tenant/namespace; see `bundlekeel bundles -h`"),
+        ("channel -n shop/a/b", "--namespace 'shop/a/b': expected tenant/namespace; see `bundlekeel channel -h`"),
+        ("deadman --after 5s", "--after '5s': expected 30s or more, 3 cycles of the settings"),
+        (
+            "quota set g --member t:a --limit publish_bytes --reason x",
+            "--limit 'publish_bytes': expected a kind and its rate, such as publish_bytes=1000000",
+        ),
+        (
+            "journal --since 24",
+            "--since '24': expected a duration such as 24h or 90m (so long ago), today, yesterday, or a local time "
+            "such as 2026-11-22T18:05",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line(sidecar: Sidecar, command: str, says: str) -> None:
     """As every other error, with the help that shows what is right; no frame, whose lines no search finds."""
     told = sidecar.run(*command.split(), to="none", env={"COLUMNS": "80"})
     assert (told.exit_code, told.stderr, told.stdout) == (2, f"error: {says}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("BUNDLEKEEL_URL", "localhost:8090", "BUNDLEKEEL_URL 'localhost:8090': expected http://host:port"),
+        ("BUNDLEKEEL_URL", "http://a:b@c", "BUNDLEKEEL_URL: "),
+        ("BUNDLEKEEL_TOKEN_FILE", "/nowhere", "BUNDLEKEEL_TOKEN_FILE /nowhere cannot be read"),
+    ],
+)
+def test_a_value_of_a_variable_is_told_by_its_variable(variable: str, value: str, says: str) -> None:
+    """Nobody typed the option."""
+    command = ["status", *(() if variable == "BUNDLEKEEL_URL" else ("--url", "http://127.0.0.1:1"))]
+    told = CliRunner(env={variable: value}).invoke(make_app(FakeWiring), command)
+    assert told.exit_code == 2 and told.stderr.startswith(f"error: {says}")
 
 
 def test_a_command_alone_that_needs_another_prints_its_help(sidecar: Sidecar) -> None:
