@@ -105,7 +105,8 @@ class FakeThresholds:
 
     async def revert(self, *, reason: str, by: str) -> ReversionView:
         self._called("revert_thresholds", (reason, by))
-        return ReversionView(digest=DIGEST, sentence=f"{by} reverted {DIGEST}: {reason}")
+        said = f"{by} reverted {DIGEST}: {reason}. In force now: the settings alone"
+        return ReversionView(digest=DIGEST, sentence=said)
 
 
 _: type[ThresholdsService] = FakeThresholds

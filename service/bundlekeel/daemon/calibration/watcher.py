@@ -22,6 +22,7 @@ from bundlekeel.core.calibration.adoption import (
     WAY_BACK,
     Adopted,
     TimeStretch,
+    adopted_values,
     adoption,
     before_and_after,
     judged,
@@ -157,7 +158,7 @@ class Calibration:
         if found is None:
             return
         if found.worse:
-            await self._revert(adopted.digest, by=OURSELVES, reason=found.sentence)
+            await self._revert(adopted, by=OURSELVES, reason=found.sentence)
             return
 
         def kept(desired: Desired) -> Desired:
@@ -302,7 +303,7 @@ class Calibration:
         adopted = self.shared_state.desired.adopted
         if adopted is None:
             raise NotFound("no thresholds are adopted")
-        return await self._revert(adopted.digest, by=by, reason=reason)
+        return await self._revert(adopted, by=by, reason=reason)
 
     def _on(self) -> None:
         if self.mode == "off":
@@ -332,22 +333,24 @@ class Calibration:
 
         return change
 
-    async def _revert(self, digest: str, *, by: str, reason: str) -> ReversionView:
-        now = self.clock.wall_ms()
+    async def _revert(self, adopted: Adopted, *, by: str, reason: str) -> ReversionView:
+        digest, now_ms = adopted.digest, self.clock.wall_ms()
+        left = one_back(adopted, by=by, reason=reason, now_ms=now_ms)
 
         def change(desired: Desired) -> Desired:
-            adopted = desired.adopted
-            if adopted is None or adopted.digest != digest:
+            if desired.adopted is None or desired.adopted.digest != digest:
                 raise Conflict(
                     "somebody changed what is adopted; look again", code="changed", difference=["changed meanwhile"]
                 )
             reverted = desired.reverted
             if digest:
-                reverted = taken_back(reverted, adopted, by=by, reason=reason, now_ms=now)
-            left = one_back(adopted, by=by, reason=reason, now_ms=now)
+                reverted = taken_back(reverted, adopted, by=by, reason=reason, now_ms=now_ms)
             return msgspec.structs.replace(desired, adopted=left, reverted=reverted)
 
-        sentence = f"{by} reverted {digest or 'what earlier nights adopted'}: {reason}"
+        values = adopted_values(self.effective_parameters.base, left)
+        entries = [left.digest if left else "", *(f"{name} {value:g}" for name, value in sorted(values.items()))]
+        now = ", ".join(filter(None, entries)) if values else "the settings alone"
+        sentence = f"{by} reverted {digest or 'what earlier nights adopted'}: {reason}. In force now: {now}"
         if by == OURSELVES:
             await self._by_ourselves(change, "reverted", digest, sentence)
         else:

@@ -199,9 +199,15 @@ async def test_as_good_as_promised_is_kept() -> None:
     assert sidecar.told() == ["adopted", "kept", "refused", "adopted"]
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 22.5
-    await sidecar.calibration.revert(reason="step by step", by="ann")
+    second = sidecar.calibration.view().adopted.digest
+    made = await sidecar.calibration.revert(reason="step by step", by="ann")
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
+    left = sidecar.calibration.view().adopted
+    assert made.sentence == f"ann reverted {second}: step by step. In force now: {left.digest}, {LOW} 20"
+    assert (left.by, left.reason) == ("ann", f"{second} was reverted: step by step")
+    made = await sidecar.calibration.revert(reason="all of it", by="ann")
+    assert made.sentence == f"ann reverted {left.digest}: all of it. In force now: the settings alone"
 
 
 async def test_it_survives_a_change_of_leader() -> None:
