@@ -74,6 +74,7 @@ class FakeThresholds:
                     field="parameters.avg_low_threshold_percent.value",
                     detail="5 steps",
                     explanation=EXPLANATIONS[Code.STEP_TOO_LARGE],
+                    person="force",
                 )
             ],
             adopted=AdoptedView(

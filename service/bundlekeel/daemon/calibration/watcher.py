@@ -240,6 +240,7 @@ class Calibration:
         """How things stand."""
         seen, desired = self.inbox, self.shared_state.desired
         adopted, objections = desired.adopted, self.objections()
+        binding = {item.code for item in self.objections(person=True)}
         standing = None
         if adopted is not None:
             before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
@@ -256,7 +257,11 @@ class Calibration:
             changes=_changes(self.effective_parameters.current, seen.document),
             objections=[
                 ObjectionView(
-                    code=item.code.value, field=item.field, detail=item.detail, explanation=EXPLANATIONS[item.code]
+                    code=item.code.value,
+                    field=item.field,
+                    detail=item.detail,
+                    explanation=EXPLANATIONS[item.code],
+                    person="yes" if item.code not in binding else "force" if item.code in OVERRIDABLE else "no",
                 )
                 for item in objections
             ],
@@ -446,5 +451,5 @@ def _sentence(
         return f"the newest proposal does not come into force: {', '.join(item.code.value for item in objections)}"
     if inbox.document is None:
         return inbox.error or "there is no proposal yet"
-    how = "it comes into force by itself" if mode == "adopt" else "`bundlekeel thresholds adopt`"
-    return f"proposed: {changes}; {how}"
+    command = f'`bundlekeel thresholds adopt --digest {inbox.digest} --reason "..."`'
+    return f"proposed: {changes}; {'it comes into force by itself' if mode == 'adopt' else command}"

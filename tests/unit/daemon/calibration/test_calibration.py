@@ -82,7 +82,8 @@ async def test_recommended_is_only_shown() -> None:
     await sidecar.calibration.check()
     await sidecar.calibration.check()
     view = sidecar.calibration.view()
-    assert view.sentence == f"proposed: {LOW} 15 -> 20; `bundlekeel thresholds adopt`"
+    adopt = f'`bundlekeel thresholds adopt --digest {view.document["digest"]} --reason "..."`'
+    assert view.sentence == f"proposed: {LOW} 15 -> 20; {adopt}"
     assert [(row.parameter, row.current, row.proposed) for row in view.changes] == [(LOW, 15.0, 20.0)]
     assert view.document["path"] == PATH and view.document["data"]["cycles"] == 100_000
     assert (view.objections, view.adopted, sidecar.told()) == ([], None, ["recommended"])
@@ -292,6 +293,22 @@ async def test_refused_with_its_reason(changes: dict[str, Any], codes: list[Code
     with pytest.raises(Conflict) as caught:
         await sidecar.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     assert [line.partition(":")[0] for line in caught.value.difference] == [code.value for code in codes]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [({"parameters": WIDE}, ("StepTooLarge", "force")), ({"strategy": "uniform"}, ("OtherStrategy", "no"))],
+)
+async def test_each_objection_says_whether_a_person_can_adopt_it(
+    changes: dict[str, Any], found: tuple[str, str]
+) -> None:
+    """With `force`, not at all, or without it where only the leader does nothing by itself."""
+    store = MemoryCalibration()
+    sidecar = await ready(store, mode="recommend")
+    store.put(PATH, proposal(sidecar, **changes))
+    await sidecar.calibration.check()
+    objections = [(item.code, item.person) for item in sidecar.calibration.view().objections]
+    assert objections == [found, ("RecommendOnly", "yes")]
 
 
 async def test_a_person_may_override_what_is_a_matter_of_judgement() -> None:
