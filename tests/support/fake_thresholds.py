@@ -75,6 +75,7 @@ class FakeThresholds:
                     field="parameters.avg_low_threshold_percent.value",
                     detail="5 steps",
                     explanation=EXPLANATIONS[Code.STEP_TOO_LARGE],
+                    person="force",
                 )
             ],
             adopted=AdoptedView(
@@ -106,7 +107,8 @@ class FakeThresholds:
 
     async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
         self._called("revert_thresholds", (digest, reason, by))
-        return ReversionView(digest=DIGEST, sentence=f"{by} reverted {DIGEST}: {reason}")
+        said = f"{by} reverted {DIGEST}: {reason}. In force now: the settings alone"
+        return ReversionView(digest=DIGEST, sentence=said)
 
 
 _: type[ThresholdsService] = FakeThresholds

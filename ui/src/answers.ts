@@ -1022,6 +1022,8 @@ export interface ObjectionView {
   explanation: string;
   /** what of the proposal; empty: all of it */
   field: string;
+  /** whether a person can adopt nevertheless: force: with `force`; yes: without; no: never; empty: not known */
+  person: "" | "no" | "force" | "yes";
 }
 
 /** All that people have asked for. */

@@ -103,7 +103,8 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
     )
     assert "4 [3.6, 4.4] -2 (-33.3%) [-2.2, -1.8]" in text
     assert text.count("StepTooLarge: ") == 1
-    assert "StepTooLarge: " in sidecar.run("thresholds", "diff").stdout
+    told = " ".join(sidecar.run("thresholds", "diff").stdout.split())
+    assert all("(5 steps); --force overrides it" in shown for shown in (text, told)) and "StepTooLarge: " in told
     sidecar.service.thresholds.empty = True
     assert "there is no proposal yet" in sidecar.run("thresholds", "show").stdout
     assert "nothing would change" in sidecar.run("thresholds", "diff").stdout

@@ -31,6 +31,14 @@ ForceOption = Annotated[
     bool, typer.Option("--force", help="Override objections that are a matter of judgement, such as NotBetter.")
 ]
 
+# Whether a person can adopt in spite of an objection (`ObjectionView.person`).
+_DESPITE = {
+    "": "",
+    "no": "; --force does not help",
+    "force": "; --force overrides it",
+    "yes": "; you can adopt it without --force",
+}
+
 
 @connected
 def show(session: Session) -> None:
@@ -83,7 +91,7 @@ def standing(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
 def changes(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
     """The objections; a line a parameter; below, what held-out days say."""
     parts: list[RenderableType] = [
-        Text("  ").append(coded(item.code)).append(f": {item.explanation} ({item.detail})")
+        Text("  ").append(coded(item.code)).append(f": {item.explanation} ({item.detail}){_DESPITE[item.person]}")
         for item in answer.objections
     ]
     parts.append(_changes(answer.changes))

@@ -178,6 +178,13 @@ class ObjectionView(Answer):
     field: Annotated[str, Doc("what of the proposal; empty: all of it")]
     detail: Detail
     explanation: Explanation
+    person: Annotated[
+        str,
+        Doc(
+            "whether a person can adopt nevertheless: force: with `force`; yes: without; no: never; empty: not known",
+            of=("", "no", "force", "yes"),
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
