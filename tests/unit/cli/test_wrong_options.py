@@ -87,6 +87,7 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
         ("-o json status", "no such option: -o; options stand after the command; see `bundlekeel -h`"),
         ("bundles -n shop", "--namespace 'shop': expected tenant/namespace; see `bundlekeel bundles -h`"),
         ("channel -n shop/a/b", "--namespace 'shop/a/b': expected tenant/namespace; see `bundlekeel channel -h`"),
+        ("takeover --namespace shop/.. --reason x", "--namespace 'shop/..': expected tenant/namespace"),
         ("deadman --after 5s", "--after '5s': expected 30s or more, 3 cycles of the settings"),
         (
             "quota set g --member t:a --limit publish_bytes --reason x",
