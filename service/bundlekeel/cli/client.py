@@ -166,7 +166,7 @@ class Client:
         verify: ssl.SSLContext | bool = False
         if address.url.startswith("https://"):
             trusted = ClientTls(trust_certs=given.trust_certs or address.trust_certs, cert=given.cert, key=given.key)
-            verify = trusted.context(field="--tls-ca")
+            verify = trusted.context(field=option_of("--tls-ca", given.trust_certs))
         transport = httpx.HTTPTransport(uds=str(address.socket) if address.socket else None, verify=verify)
         self._http = httpx.Client(
             base_url=address.url or "http://localhost",

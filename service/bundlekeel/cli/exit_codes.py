@@ -95,6 +95,8 @@ def told_usage(error: TyperException) -> TyperException:
         if error.param is not None:
             text = f"{max(error.param.opts, key=len)}{'' if text.startswith(':') else ' '}{text}"
     context: Any = getattr(error, "ctx", None)
+    if context is not None and context.parent is None and hasattr(error, "option_name"):
+        text += "; options stand after the command"
     answered = context is None or text.endswith("?")
     typer.echo(f"error: {text if answered else f'{text}; see `{context.command_path} -h`'}", err=True)
     return WrongUsage(text)

@@ -84,9 +84,10 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
         ("journal --limit", "option '--limit' requires an argument"),
         ("status now", "got unexpected extra argument(s) (now); see `bundlekeel status -h`"),
         ("pause --reason x --for -1h", "--for '-1h': expected a duration of more than 0s, such as 90s, 30m, 2h or 1d"),
-        ("--fast", "no such option: --fast; see `bundlekeel -h`"),
+        ("-o json status", "no such option: -o; options stand after the command; see `bundlekeel -h`"),
         ("bundles -n shop", "--namespace 'shop': expected tenant/namespace; see `bundlekeel bundles -h`"),
         ("channel -n shop/a/b", "--namespace 'shop/a/b': expected tenant/namespace; see `bundlekeel channel -h`"),
+        ("takeover --namespace shop/.. --reason x", "--namespace 'shop/..': expected tenant/namespace"),
         ("deadman --after 5s", "--after '5s': expected 30s or more, 3 cycles of the settings"),
         (
             "quota set g --member t:a --limit publish_bytes --reason x",
@@ -111,11 +112,12 @@ def test_wrong_usage_is_one_line(sidecar: Sidecar, command: str, says: str) -> N
         ("BUNDLEKEEL_URL", "localhost:8090", "BUNDLEKEEL_URL 'localhost:8090': expected http://host:port"),
         ("BUNDLEKEEL_URL", "http://a:b@c", "BUNDLEKEEL_URL: "),
         ("BUNDLEKEEL_TOKEN_FILE", "/nowhere", "BUNDLEKEEL_TOKEN_FILE /nowhere cannot be read"),
+        ("BUNDLEKEEL_TLS_CA", "/nowhere", "BUNDLEKEEL_TLS_CA: TLS files /nowhere cannot be used"),
     ],
 )
 def test_a_value_of_a_variable_is_told_by_its_variable(variable: str, value: str, says: str) -> None:
     """Nobody typed the option."""
-    command = ["status", *(() if variable == "BUNDLEKEEL_URL" else ("--url", "http://127.0.0.1:1"))]
+    command = ["status", *(() if variable == "BUNDLEKEEL_URL" else ("--url", "https://127.0.0.1:1"))]
     told = CliRunner(env={variable: value}).invoke(make_app(FakeWiring), command)
     assert told.exit_code == 2 and told.stderr.startswith(f"error: {says}")
 
