@@ -20,7 +20,7 @@ from bundlekeel.api.problems import KINDS, TYPE_PREFIX, problem
 from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, EventStreams
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.codec.chain import MEMBERS
-from bundlekeel.core.model.errors import CONFLICTS
+from bundlekeel.core.model.errors import REASONS
 from bundlekeel.daemon.answers.journal import RECORDS, OtherRecord
 from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.answers.service import PlanRequest
@@ -29,9 +29,9 @@ from dev.markdown import table
 from tests.support.fake_service import FakeService
 
 _INTRO = f"""\
-All fields: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may get further
-fields with later releases, and fields with an `x-extensible-enum` further words; requests with a field that is not
-known are refused. Each route leads to its [example](api-examples.md) with curl and httpx.
+All fields, of bodies too: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may
+get further fields with later releases, and fields with an `x-extensible-enum` further words; requests with a field that
+is not known are refused. Each route leads to its [example](api-examples.md) with curl and httpx.
 
 The document is OpenAPI 3.1; `openapi-spec-validator` 0.9.0 has no complaint. The types of these generators compile and
 read the examples of `/state` and `/journal`, and a record of a kind that they do not know (`OtherRecord`):
@@ -47,10 +47,14 @@ oapi-codegen -generate types,client -package bundlekeel -o bundlekeel.go config/
 `--enum-field-as-literal` `datamodel-codegen` gives the name `State` to a word list, and not to the answer of `/state`.
 In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 
-- **Who may**: while no authentication is configured, reads, `POST /plans` and `POST /assignments` need no credentials,
-  and routes marked *socket* exist only on the unix socket (`api.socket`, mode 0600), their dry runs too: TCP has no
-  route that changes anything. With it `GET` needs role viewer, everything else operator, the mode admin; a token is
-  sent as `Authorization: Bearer TOKEN`.
+- **Where**: each sidecar answers, at `http://127.0.0.1:8090` (`api.host`, `api.port`) and at its unix socket. What only
+  the leader can do is passed on to it. Loads, reasons, verdicts and records of cycles are those of the sidecar that is
+  asked: the leader has the newest, and `leader` of `GET /state` has its address.
+- **Who may**: without `api.auth`, reads, `POST /plans` and `POST /assignments` need no credentials, and routes marked
+  *socket* exist only on the unix socket (`api.socket`, mode 0600), their dry runs too: TCP has no route that changes
+  anything. With `api.auth` TCP has all routes: `GET` needs role viewer (no token with `api.auth.anonymous_reads`),
+  everything else operator, the mode admin. A [token](../operations/security.md#who-may-use-the-api) is sent as
+  `Authorization: Bearer TOKEN`.
 - **Host** must be a loopback name, `api.host`, or listed in `api.allowed_hosts` (`*` for any, `.example.com` for a
   domain); else 421. Probes and metrics also answer to any IP address, because kubelet and Prometheus ask so.
 - **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
@@ -74,7 +78,7 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 
 _PROBLEMS = """\
 Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`. A conflict (409) adds
-`code`, the reason, and `difference`, the reasons as text.
+`code`, the reason, and `difference`, the reasons as text; what is forbidden (403 `forbidden`) adds `code`.
 
 A wrong value (422) adds `errors`: for each fault `field`, `reason`, and, where they are known, `value` (what was given)
 and `allowed`. `field`, `value` and `allowed` beside `errors` are those of the first fault. A request is compared with
@@ -97,9 +101,9 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
 ```
 
 - **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
-  a `task`, too. A dry run answers 200 also when it is refused: look at `refusals` (with `execute` that is a 409). It
-  does not look at the mode and at pauses: with `execute` they are looked at first (403). Before, `acting_obstacle` of
-  the leader's `GET /state` has the code of what keeps it from moving anything.
+  a `task`, too. A dry run answers 200 also when it is refused: look at `refusals` (with `execute` that is a 409), and
+  at `held`, the code of the mode or pause that would refuse it now (403), or of what keeps the leader from moving
+  anything (its task would fail).
 - **A task** is `waiting` until the leader takes it, then `running`. Ask every few seconds. After 10 minutes of waiting
   it is not begun any more. It ends as
   - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves` says
@@ -110,20 +114,21 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
   - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
 - **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
   answer's `review`), with its `task` once a second person has approved it.
-- **Drains and warms** have no task: `GET /operations` says how far they are. A drained broker is kept empty
-  until `uncordon`.
-- **200 and 202**: `execute` of a plan and `stop` answer 202, with the task's address as `Location`. All other changes
+- **Drains and warms** have no task: `GET /operations` says how far they are, and what holds all of them (`held`). A
+  drained broker is kept empty until `uncordon`.
+- **200 and 202**: `execute` of a plan and `stop` answer 202, with the task's path as `Location`. All other changes
   answer 200. 200 does not say that a move is done: what has a `task` is left for the leader, as with 202.
 
-When an answer is lost (504, 500, a broken connection, and of a change also 503 `store-unavailable`, because its write
-may have arrived), the request may have been carried out, or not. With any other 503 nothing was begun.
+When an answer is lost (504, 500, a broken connection, and of a change also 502 and 503 `store-unavailable`, because
+its write may have arrived), the request may have been carried out, or not. With any other 503 nothing was begun.
 
 - **Changes nothing**: every `GET`, `POST /plans`, `POST /assignments`.
 - **May be sent again**: every `PUT`, `drain`, `warm`, `cordon`, `pause`, `resume`. The same holds then, with the newer
   reason; `seconds` begin anew.
-- **May be sent again, 404 when it is ended already**: every `DELETE`, `uncordon`, `thresholds/revert`.
-- **May be sent again, 409 when that is decided, ended or in force already**: `approve`, `discard`, `stop`,
-  `thresholds/adopt`.
+- **May be sent again, 404 when it is ended already**: every `DELETE`, `uncordon`.
+- **May be sent again, 409 when that is decided, ended or in force already**: `approve`, `discard`, `stop`, and with
+  their `digest` `thresholds/adopt` and `thresholds/revert` (404 when nothing is adopted any more). Without it they may
+  adopt a proposal that came meanwhile, or take back what earlier nights adopted, too.
 - **Look first**: `execute` of a plan, and `transfer`, `unload` and `split` with `execute`. Each that is sent is a task
   of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is. The
   same move made earlier has the same hash: yours is the one whose `left_ms` is not before your request.
@@ -135,9 +140,9 @@ again later: an `unload` moves the bundle on, unless its cool-down refuses that,
 
 _LISTS = """\
 Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) are cut at it. A
-full one has the header `Link: <ADDRESS>; rel="next"`: ask that address for the page that follows, until an answer has
-no such header. Other lists are whole, of what is kept: `/tasks` has the newest 50 that began or ended, `/reviews` the
-newest 50, `/plans` those of the last 15 minutes.
+full one has the header `Link: <ADDRESS>; rel="next"`: ask that address (a path and a query, of the same server) for the
+page that follows, until an answer has no such header. Other lists are whole, of what is kept: `/tasks` has the newest
+50 that began or ended, `/reviews` the newest 50, `/plans` those of the last 15 minutes.
 
 ```python
 # tcp: the client of the page of examples
@@ -154,9 +159,10 @@ while address:
   `/journal` begins at the oldest record of this one, so records of that millisecond come twice. A page of one
   millisecond is followed by what is before it: take a `limit` above the records of a millisecond.
 - Moves are the newest 10,000 of all sidecars and effects the newest 200, whatever time is asked for: an answer without
-  `Link` has all that is kept. Of all other kinds, `/verdicts` and `/journal` know the newest 2,000 records without
-  `since_ms` and `until_ms`. With one of them they read the journal's files (the newest 32 MiB), as their next pages do.
-  What is older is in the files alone (`journal.path` and its rotated ones).
+  `Link` has all that is kept. Of all other kinds a sidecar has the newest 2,000 records in memory, from which
+  `/verdicts` and `/journal` answer. Where they do not reach back to a time that is asked for (next pages ask for one,
+  too), the newest 32 MiB of the journal's files are read. What is older is in the files alone (`journal.path` and its
+  rotated ones).
 - **To follow the journal**: ask the leader every few seconds with `since_ms` = the newest `wall_ms` you have, less 10
   minutes, follow the pages, and drop the records you have: compare a move or split by `intent` (empty when it was never
   begun: then by `bundle`, `cycle` and `wall_ms`), a cycle by `cycle` and `wall_ms`, any other by the whole record. The
@@ -222,9 +228,9 @@ def _conflict() -> list[str]:
     body = bytes(problem(409, "conflict", text, code="changed", difference=[what]).body)
     return [
         *("A conflict:", "", "```json", json.dumps(json.loads(body), indent=1), "```", ""),
-        "`code` is the [code](codes.md) that all refusals have, such as `CoolDown`; else it is one of these words:",
+        "`code` is a [code](codes.md), such as `CoolDown` (409) or `Paused` (403), or one of these words:",
         "",
-        *table(["code", "what it means"], ((f"`{code}`", text) for code, text in CONFLICTS.items())),
+        *table(["code", "what it means"], ((f"`{code}`", text) for code, text in REASONS.items())),
     ]
 
 

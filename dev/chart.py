@@ -168,7 +168,10 @@ def values_schema() -> str:
 
 
 _DURATION = r"^\s*[0-9.]+\s*(ms|s|m|h|d)?\s*$"
-_NUMBER = re.compile(r"(whole )?number(?: (>=?) (-?[\d.]+))?(?: and)?(?: <= ([\d.]+))?")
+_LOW, _HIGH = r"(-?[\d.]+)", r"([\d.]+)"
+_NUMBER = re.compile(
+    rf"(whole )?number(?:, from {_LOW} to {_HIGH}|, {_LOW} or more|, more than {_LOW}(?: and at most {_HIGH})?)?"
+)
 
 
 def _value(allowed: str) -> dict[str, Any]:
@@ -184,8 +187,8 @@ def _value(allowed: str) -> dict[str, Any]:
     if kind.startswith("list of "):
         return {"type": "array"}
     if found := _NUMBER.fullmatch(kind.removesuffix(OR_DURATION)):
-        whole, sign, low, high = found.groups()
-        bounds = {"minimum" if sign == ">=" else "exclusiveMinimum": low, "maximum": high}
+        whole, least, most, alone, above, at_most = found.groups()
+        bounds = {"minimum": least or alone, "exclusiveMinimum": above, "maximum": most or at_most}
         made: dict[str, Any] = {"type": ["integer" if whole else "number", *null]}
         if kind.endswith(OR_DURATION):
             made = {"type": ["number", "string"], "pattern": _DURATION}

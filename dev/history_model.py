@@ -142,8 +142,7 @@ def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | No
     usage[:, :, DIRECT_MEMORY] = 1024.0
     usage[:, :, MSG_RATE:] = 0.0
     shape = len(wall_ms), brokers
-    first = _input(world, cast, wall_ms)
-    document = document_of(first)
+    document = document_of(_input(world, cast, wall_ms))
     held = {path: value for path, value in document.items() if path.partition(".")[0] in _STARTS}
     texts, members = _circumstances(document)
     topics = np.bincount(cast.owner, weights=cast.counts[:, 0], minlength=brokers).astype(np.int64)
@@ -161,6 +160,7 @@ def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | No
         present=np.ones(shape, dtype=bool),
         reported=np.broadcast_to(wall_ms[:, None], shape),
         started=np.full(shape, world.start_ms - DAY_S * 1000),
+        intervals=np.zeros((1, brokers), dtype=np.int64),
         per_unit=per_unit,
         short=rates[0].copy(),
         long=rates[0].copy(),

@@ -46,7 +46,7 @@ from bundlekeel.daemon.state.documents import request_record
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import STOCK
-from bundlekeel.wiring.commands import json_result
+from bundlekeel.wiring.commands import handback_preview, json_result
 from tests.support.fake_channel import VIEW
 from tests.support.fake_places import BUNDLE
 from tests.support.fake_quotas import FakeQuotas, rates
@@ -73,7 +73,8 @@ _TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], en
 class Situation:
     """What differs from the fake service. `state`: fields of it. `verdict`: of the last cycles. `checks`: of `doctor`
     and the probes. `why`: of a broker, its verdict and what would change it; `codes`: with these. `quotas`, `group`,
-    `topic`: of the answer about quotas, its group and the topic in it. `thresholds`: of that about proposals."""
+    `topic`: of the answer about quotas, its group and the topic in it. `thresholds`: of that about proposals. `sheds`:
+    whether the brokers shed by themselves; a takeover is in force where `state` has one."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
     verdict: tuple[Code, str] = (Code.HIT_COUNT, "2 brokers differ by up to 72.0% (>= 6.1%); seen in 1 of 8 reports")
@@ -89,6 +90,7 @@ class Situation:
     group: Mapping[str, Any] = field(default_factory=dict)
     topic: Mapping[str, Any] = field(default_factory=dict)
     thresholds: Mapping[str, Any] = field(default_factory=dict)
+    sheds: str = "false"
 
 
 class SampleThresholds(FakeThresholds):
@@ -188,6 +190,7 @@ class SampleWiring(FakeWiring):
 
     def __init__(self, at: Situation, service: SampleService) -> None:
         super().__init__()
+        self._at = at
         self.checks = list(at.checks)
         self.deaths = [at.failsafe]
         drain = replace(
@@ -214,6 +217,11 @@ class SampleWiring(FakeWiring):
             return await preview(context, split=split == "off", namespaces=namespaces)
 
         return json_result(asyncio.run(asked()), dict.fromkeys(BROKERS, "true"))
+
+    def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool, tell: Any) -> Json:
+        """Of a dry run, without quota groups."""
+        assert dry_run
+        return handback_preview(dict.fromkeys(BROKERS, self._at.sheds), [], taken_over="takeover" in self._at.state)
 
     def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
         """Six cycles of which two are missing."""
@@ -265,7 +273,7 @@ _BAD_SETTINGS: Final = {
     "wall_ms": NOW_MS,
     "outcome": "refused",
     "sentence": "the settings file is refused, what ran goes on: file:/etc/bundlekeel/settings.yaml:14: "
-    "parameters.cpu_weight = -1: not allowed (allowed: a number >= 0 (ratio))",
+    "parameters.cpu_weight = -1: not allowed (allowed: a number, 0 or more (ratio))",
 }
 _RESTART_NEEDED: Final = {
     "kind": "settings",
@@ -293,7 +301,7 @@ _STORE_ANSWERS: Final = (
 _STOCK: Final = ", ".join(f"{key} {value} (default of its release)" for key, value in STOCK.items())
 _REFUSED: Final = Check.failed(
     "admin API",
-    f"{COOL}: AdminUnauthorized: 401 Unauthorized",
+    f"{COOL}: AdminUnauthorized: GET /admin/v2/brokers/configuration/runtime at {COOL}: 401 Unauthorized",
     "give `admin.token` or `admin.token_file` a super-user role's token",
 )
 
@@ -335,7 +343,7 @@ _LATE: Final = Check.failed(
     "cycles", "last one ended 605 s ago", "restart this sidecar; its intents are settled by the next leader"
 )
 _PUT_ASIDE: Final = EndedView(
-    by="deadman (root@failsafe-1)", reason="no cycle for 10m 4s", wall_ms=NOW_MS, deadman=True
+    by="deadman (root@failsafe-1)", reason="no cycle was completed for 604 s", wall_ms=NOW_MS, deadman=True
 )
 
 _PROPOSED: Final[Mapping[str, Any]] = {
@@ -402,7 +410,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "excluded": Situation(brokers=_excluded),
     "own splits": Situation(records=(_OWN_SPLITS,)),
     "in flight": Situation(channel={"in_flight_oldest_seconds": _IN_FLIGHT_SECONDS}),
-    "incomplete": Situation(verdict=(Code.INCOMPLETE_PICTURE, "2 of 3 brokers have no usable report")),
+    "incomplete": Situation(verdict=(Code.INCOMPLETE_PICTURE, "1 of 3 live brokers have a usable report, 50% needed")),
     "no channel": Situation(channel={"up": False, "detail": "no broker's web service answers", "findings": {}}),
     "counters": Situation(checks=(*_STORE_ANSWERS, _NO_COUNTERS)),
     "drain": Situation(blocked={Code.POLICY_FORBIDS.value: 3}),
@@ -413,6 +421,9 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "put aside": Situation(
         state=_stopped(Code.PUT_ASIDE, takeover=replace(_TAKEN_OVER, active=False, ended=_PUT_ASIDE)),
     ),
+    "taken over": Situation(state={"takeover": _TAKEN_OVER}),
+    "they shed": Situation(sheds="true"),
+    "nobody sheds": Situation(),
     "failsafe": Situation(failsafe={"state": "alive", "sentence": "a cycle was completed 4 s ago"}),
     "intents": Situation(
         state={"ledger": LedgerView(entries=2, unsettled=[HOT, QUIET]), "intents": [BUNDLE]},
@@ -426,7 +437,9 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "no cycles": Situation(checks=(_LATE,)),
     "no leader": Situation(
         state={"leader": None, "role": "follower", "epoch": None},
-        checks=(_NO_PICTURE, Check.passed("leadership", "follower"), Check.passed("picture", "3 brokers")),
+        checks=(
+            _NO_PICTURE, Check.failed("leadership", "no leader known yet", ""), Check.passed("picture", "3 brokers"),
+        ),
     ),
     "paused": Situation(
         state=_stopped(Code.PAUSED, paused=PauseView(since_ms=NOW_MS, until_ms=None, **_WHO)),

@@ -66,9 +66,19 @@ SETTINGS: Final = {
     "No address to listen on": f"{_STORE}api: {{host: ''}}\n",
     "No socket and no tokens: a warning": f"{_STORE}api: {{socket: null}}\n",
     "A certificate without its key": f"{_STORE}api: {{tls: {{cert_file: server.pem}}}}\n",
+    "A duration below its limit": f"{_STORE}cycle: {{interval: 10ms}}\n",
     "An unknown log level": f"{_STORE}logging: {{level: loud}}\n",
     "What a window allows, misspelt": f"{_STORE}windows:\n  - {{cron: '0 22 * * *', minutes: 480, allow: al}}\n",
     "A capacity that contradicts itself": f"{_STORE}capacity:\n  'b-*': {{cpu: ignore, cores: 8}}\n",
+    "A capacity that never counts: a warning": (
+        f"{_STORE}capacity:\n  'broker-*': {{nic_gbps: 10}}\n  'broker-1*': {{nic_gbps: 25}}\n"
+    ),
+    "A window at an hour that there is not": (
+        f"{_STORE}windows:\n  - {{cron: '0 25 * * *', minutes: 60, allow: act}}\n"
+    ),
+    "A quota group of a tenant without its kind": (
+        f"{_STORE}quotas: {{groups: {{acme: {{members: [acme], publish_bytes: 10MB}}}}}}\n"
+    ),
     "An unknown source of counters": f"{_STORE}counters: {{source: graphite}}\n",
     "Prometheus as the source, and no address of it": f"{_STORE}counters: {{source: prometheus}}\n",
     "A token file that does not exist": f"{_STORE}admin: {{token_file: /nowhere/token}}\n",
@@ -90,14 +100,23 @@ COMMANDS: Final = {
     "An unknown command": (("statsu",), ""),
     "An unknown option": (("transfer", "--force"), ""),
     "A text where a number belongs": (("journal", "--limit", "many"), ""),
+    "A number out of the range of an option": (("journal", "--limit", "0"), ""),
+    "A time without a unit": (("journal", "--since", "24"), ""),
+    "A variable of a shell that is not set": (("uncordon", "", "--reason", "disks are in"), ""),
+    "A namespace without its tenant": (("bundles", "-n", "orders"), ""),
+    "What can be no name of a bundle or topic": (("pin", "shop//created", "--reason", "hot"), ""),
+    "A limit of waiting where nobody waits": (("drain", "b1:8080", "--within", "1h"), ""),
     "An impossible address": (("status", "--url", "http://127.0.0.1:99999"), ""),
     "Options that contradict each other": (("plan", "--ignore-hit-counts", "--keep-hit-counts"), ""),
     "A parameter without its value": (("plan", "--set", "avg_hit_count_low"), ""),
+    "A parameter, misspelt": (("plan", "--set", "cpu_wait=1"), ""),
+    "A parameter out of its range": (("plan", "--set", "max_moves_per_hour=-5"), ""),
+    "A broker to add that cannot be one": (("plan", "--add-broker", "b4/8080"), ""),
     "Seeds in the wrong order": (("simulate", "--suite", "--seeds", "5-1"), ""),
     "A name of a token with a space": (("token", "new", "ann lee"), ""),
     "A file of a token that does not exist": (("status", "--url", "http://127.0.0.1:8090", "--token-file", "none"), ""),
     "A takeover of a whole tenant": (("takeover", "--namespace", "shop", "--reason", "try it"), ""),
-    "A time to wait with an unknown unit": (("drain", "b1:8080", "--within", "2 hours"), ""),
+    "A time to wait with an unknown unit": (("drain", "b1:8080", "--wait", "--within", "2 hours"), ""),
     "Settings that name no store": (("doctor",), ""),
     "`decide`: text that is not JSON": (("decide",), "{brokers}\n"),
     "`decide`: a figure that cannot be read": (

@@ -92,7 +92,7 @@ def test_a_whole_night(night: Night, small: Path) -> None:
     assert (Code.NOTHING_NEW in codes) == (document.values == document.previous)
     # What changes was run unbroken as well, and that is in the page.
     assert (document.evidence.unbroken is None) == (document.values == document.previous)
-    assert any("unbroken runs over 1 days" in line for line in night.said) == (Code.NOTHING_NEW not in codes)
+    assert any("unbroken runs over 1 day in" in line for line in night.said) == (Code.NOTHING_NEW not in codes)
     page = (night.out / "2023-11-16" / "report.html").read_text()
     assert "<svg" in page
     assert "http" not in page

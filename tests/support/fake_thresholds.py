@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bundlekeel.core.calibration.adoption import WAY_BACK
+from bundlekeel.core.calibration.thresholds_json import document_of, thresholds_of
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import (
@@ -59,7 +60,7 @@ class FakeThresholds:
         self._called("thresholds", None)
         if self.empty:
             return EMPTY
-        made = document()
+        made = document_of(thresholds_of(document()))
         del made["parameters"]
         named = {"values": {"avg_low_threshold_percent": 20.0}, "previous": {"avg_low_threshold_percent": 7.5}}
         who: Json = {"by": "ann", "reason": "looks right", "since_ms": NOW_MS}
@@ -74,6 +75,7 @@ class FakeThresholds:
                     field="parameters.avg_low_threshold_percent.value",
                     detail="5 steps",
                     explanation=EXPLANATIONS[Code.STEP_TOO_LARGE],
+                    person="force",
                 )
             ],
             adopted=AdoptedView(
@@ -103,9 +105,10 @@ class FakeThresholds:
         said = f"{change.parameter} {change.current:g} -> {change.proposed:g} ({reason}). {WAY_BACK}"
         return AdoptionView(digest=DIGEST, changes=[change], sentence=f"{by} adopted {DIGEST}: {said}")
 
-    async def revert(self, *, reason: str, by: str) -> ReversionView:
-        self._called("revert_thresholds", (reason, by))
-        return ReversionView(digest=DIGEST, sentence=f"{by} reverted {DIGEST}: {reason}")
+    async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
+        self._called("revert_thresholds", (digest, reason, by))
+        said = f"{by} reverted {DIGEST}: {reason}. In force now: the settings alone"
+        return ReversionView(digest=DIGEST, sentence=said)
 
 
 _: type[ThresholdsService] = FakeThresholds

@@ -18,7 +18,7 @@ from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.planning.ledger import landed
 from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.ports import Clock, RawClusterView
-from bundlekeel.sim.balancers import Bundlekeel, cluster_index
+from bundlekeel.sim.balancers import Bundlekeel, RunBooks, cluster_index
 from bundlekeel.sim.cluster import SimulatedMove, VirtualCluster
 from bundlekeel.sim.reports import START_MS, broker_id
 from bundlekeel.sim.run import DEFAULT, Events, parameters, virtual
@@ -109,17 +109,19 @@ class LiveBundlekeel(Bundlekeel):
         return build_snapshot(reports=self._heard, averages=self.averages, wall_ms=cluster.wall_ms)
 
 
-def play(scenario: Scenario, seed: int, *, counters: bool) -> list[SimulatedMove]:
+def play(scenario: Scenario, seed: int, *, counters: bool, books: RunBooks | None = None) -> list[SimulatedMove]:
     """Run the loop over a scenario with ticks of a second; the moves it made."""
-    return run_virtually(_played(scenario, seed, counters=counters))
+    return run_virtually(_played(scenario, seed, counters=counters, books=books or RunBooks()))
 
 
-async def _played(scenario: Scenario, seed: int, *, counters: bool) -> list[SimulatedMove]:
+async def _played(scenario: Scenario, seed: int, *, counters: bool, books: RunBooks) -> list[SimulatedMove]:
     cluster, traffic = virtual(scenario, seed)
     clock = LoopClock()
     source = ClusterCounters(cluster, clock)
     live = LiveLoads(source, cast("Any", SimpleNamespace(boundaries=source.boundaries)), clock, CounterOptions())
-    balancer = LiveBundlekeel(params=parameters(scenario, DEFAULT), seed=seed, live=live if counters else None)
+    balancer = LiveBundlekeel(
+        params=parameters(scenario, DEFAULT), seed=seed, live=live if counters else None, books=books
+    )
     live.wanted, live.moving = (lambda: True), lambda: bool(balancer.ledger.entries)
     live.in_flight = lambda: bool(cluster.under_way())
     live.register(_picture(cluster).endpoints)

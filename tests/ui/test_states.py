@@ -297,7 +297,7 @@ def test_thresholds_with_evidence(open_page: Open, tokens: Tokens) -> None:
         page.get_by_label("Take it back").fill("too eager")
         page.get_by_role("button", name="Revert").click()
         expect(page.get_by_label("Take it back")).to_have_value("")
-        assert ("revert_thresholds", ("too eager", "the-operator")) in served.fake.calls
+        assert ("revert_thresholds", ("5f0c3a1be2d4977a", "too eager", "the-operator")) in served.fake.calls
 
 
 def test_settings_are_found(open_page: Open) -> None:

@@ -138,7 +138,7 @@ export interface BrokerView {
   reported_score_ratio: number | null;
   /** what people asked of it; empty: nothing */
   requested: "" | "drain" | "cordon" | "warm";
-  /** usage and limit, by resource */
+  /** usage and limit of `cpu` (percent of a core), `direct_memory` (MiB), `bandwidth_in` and `bandwidth_out` (kbit/s), `msg_rate` (msg/s) and `throughput` (bytes/s) */
   resources: Record<string, ResourceView> | null;
   /** its load score, with the moves of the ledger */
   score_ratio: number | null;
@@ -384,6 +384,22 @@ export interface CycleView {
   wall_ms: number;
 }
 
+/** The history that a proposal rests on. */
+export interface DataView {
+  /** days that were left out, each with the reason */
+  bad_days: Record<string, string>;
+  /** recorded part of the time between first and last day, a ratio */
+  coverage: number;
+  /** how many recorded cycles it has */
+  cycles: number;
+  /** days that were used, in order */
+  days: (string)[];
+  /** time of its first picture */
+  from_ms: number;
+  /** time of its last picture */
+  until_ms: number;
+}
+
 /** How long brokers take at most. */
 export interface DeadlinesView {
   /** an assignment, release or split */
@@ -468,6 +484,26 @@ export interface EndedView {
   reason: string;
   /** when it happened */
   wall_ms: number;
+}
+
+/** What the back-test measured, in blocks of hours, each begun at the recorded placement. */
+export interface EvidenceView {
+  /** with the proposed values */
+  chosen: MeasuresView;
+  /** of the intervals, a ratio: 0.95 is 95 % */
+  confidence: number;
+  /** `chosen` less `previous`, block by block: its intervals are narrower */
+  difference: MeasuresView;
+  /** days that the search did not see; all of this was measured on them */
+  held_out: (string)[];
+  /** time between two plans of the back-test; 0: an older job did not say */
+  period_seconds: number;
+  /** with the values that were in force */
+  previous: MeasuresView;
+  /** other strategies on the same days, by name, to compare */
+  strategies: Record<string, MeasuresView>;
+  /** without breaks; null: nothing would change, or an older job made it */
+  unbroken: UnbrokenView | null;
 }
 
 /** An exclusion that was set. */
@@ -712,6 +748,16 @@ export interface IncludedView {
   pattern: string;
 }
 
+/** A mean over held-out time, and the interval in which it lies; of one run both ends are the mean. */
+export interface IntervalView {
+  /** upper end of the interval */
+  high: number;
+  /** lower end of the interval */
+  low: number;
+  /** the mean, in the unit of its measure */
+  mean: number;
+}
+
 export type JournalRecord = CycleRecord | MoveRecord | SplitRecord | FindingRecord | RequestRecord | AuditRecord | EffectRecord | ExternalMoveRecord | AdoptionRecord | QuotaRecord | SettingsRecord | OtherRecord;
 
 /** Moves whose load the brokers' reports do not show yet. */
@@ -758,6 +804,10 @@ export interface ManualMoveView {
   dry_run: boolean;
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
+  /** the code of what would refuse it now, or of what keeps the leader from it; empty: nothing */
+  held: string;
+  /** what that code means; empty without one */
+  held_explanation: string;
   /** what was asked for */
   kind: "transfer" | "unload" | "split";
   /** load of each broker before and after */
@@ -768,7 +818,7 @@ export interface ManualMoveView {
   name: string;
   /** whether it moves although it moved lately */
   override_cool_down: boolean;
-  /** why the bundle or its brokers do not allow it; mode and pauses: `acting_obstacle` of /state */
+  /** why the bundle or its brokers do not allow it; mode and pauses: `held` */
   refusals: (RefusalView)[];
   /** the review it waits for */
   review: string | null;
@@ -794,9 +844,9 @@ export interface Marks {
   cycle: string;
   /** who leads, in which term */
   leader: string;
-  /** time of the last move */
+  /** time of the last move, in ms */
   moves: number;
-  /** time of the picture */
+  /** time of the picture, in ms */
   picture: number;
   /** digest of what people asked for */
   requests: string;
@@ -804,6 +854,18 @@ export interface Marks {
   store: boolean;
   /** digest of the tasks */
   tasks: string;
+}
+
+/** What thresholds are judged by; less is better. In a `difference` below 0: the proposed values do better. */
+export interface MeasuresView {
+  /** max/mean of score less 1, over time; 0 is even */
+  imbalance: IntervalView;
+  /** moves an hour by the balancer, whole cluster */
+  moves_per_hour: IntervalView;
+  /** minutes a day with any broker above 85 % */
+  overloaded_minutes_per_day: IntervalView;
+  /** how far a broker's load goes up and down beyond its trend a day, in percent of the mean load */
+  thrash_per_day: IntervalView;
 }
 
 /** A sidecar as others see it. */
@@ -922,6 +984,10 @@ export interface NamespaceUnloadView {
   eta_seconds: number | null;
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
+  /** the code of what would refuse it now, or of what keeps the leader from it; empty: nothing */
+  held: string;
+  /** what that code means; empty without one */
+  held_explanation: string;
   /** what was asked for */
   kind: "unload";
   /** as of now; each bundle goes where there is most room when it goes */
@@ -956,6 +1022,8 @@ export interface ObjectionView {
   explanation: string;
   /** what of the proposal; empty: all of it */
   field: string;
+  /** whether a person can adopt nevertheless: force: with `force`; yes: without; no: never; empty: not known */
+  person: "" | "no" | "force" | "yes";
 }
 
 /** All that people have asked for. */
@@ -994,7 +1062,7 @@ export interface OutcomeView {
   bundle: string;
   /** the code of why it was refused, or ended otherwise; null: none */
   code: string | null;
-  /** the broker it came to */
+  /** the broker it came to; empty: none, or not known */
   landed_on: string;
   /** how it ended */
   outcome: "done" | "landed_elsewhere" | "released" | "unknown" | "refused";
@@ -1214,7 +1282,7 @@ export interface PlanView {
 export interface Problem {
   /** with a wrong value: `allowed` of the first of `errors` */
   allowed: string | null;
-  /** with a conflict: its reason, a code of docs/reference/codes.md or a word of docs/reference/api.md */
+  /** with a conflict (409) or `forbidden` (403): the reason, a code of docs/reference/codes.md or a word of docs/reference/api.md */
   code: string | null;
   /** what is wrong, in words */
   detail: string;
@@ -1232,6 +1300,34 @@ export interface Problem {
   type: string;
   /** with a wrong value: `value` of the first of `errors` */
   value: unknown;
+}
+
+/** A proposal: its `thresholds.json` without `parameters`, of which `values` and `previous` are shown. */
+export interface ProposalView {
+  /** for people: what is no parameter, such as another strategy or cycle */
+  advice: (string)[];
+  /** the cluster whose history it rests on; empty: the history does not say */
+  cluster: string;
+  /** when the job made it */
+  created_ms: number;
+  /** the history it rests on */
+  data: DataView;
+  /** what it is known by: `digest` of `thresholds/adopt` */
+  digest: string;
+  /** what was measured with both */
+  evidence: EvidenceView;
+  /** version of the document */
+  format: number;
+  /** its file, below `calibration.uri` */
+  path: string;
+  /** the values they were compared with, by parameter */
+  previous: Record<string, number>;
+  /** releases of the job that made it and of what it used */
+  software: string;
+  /** whose parameters they are */
+  strategy: string;
+  /** the proposed value of every parameter that was searched */
+  values: Record<string, number>;
 }
 
 /** What the quotas wrote, or could not. */
@@ -1284,7 +1380,7 @@ export interface QuotasView {
   left: Record<string, number>;
   /** the mode in force */
   mode: "observe" | "recommend" | "act";
-  /** the code of why not */
+  /** the code of why not; null: nothing prevents it */
   obstacle: string | null;
   /** what is wrong with groups */
   problems: (string)[];
@@ -1352,6 +1448,10 @@ export interface RelocationView {
   dry_run: boolean;
   /** what these moves take; null: none may move */
   eta_seconds: number | null;
+  /** the code of what would refuse it now, or of what keeps the leader from it; empty: nothing */
+  held: string;
+  /** what that code means; empty without one */
+  held_explanation: string;
   /** what moves, in this order */
   moves: (MoveView)[];
   /** how many, by code */
@@ -1414,13 +1514,13 @@ export interface RequestView {
 
 /** One resource of a broker. */
 export interface ResourceView {
-  /** in the broker's units; 0: unknown */
+  /** in the unit of the resource; 0: unknown */
   limit: number;
   /** whether the limit is from our settings (capacity) */
   overridden: boolean;
   /** usage of the limit, in percent */
   percent: number;
-  /** in the broker's units */
+  /** in the unit of the resource */
   usage: number;
 }
 
@@ -1632,7 +1732,7 @@ export interface State {
   acting: boolean;
   /** what exactly: which brokers, or who and why; empty: the code says it all */
   acting_detail: string;
-  /** the code of why not */
+  /** the code of why not; null: nothing prevents it */
   acting_obstacle: string | null;
   /** the cluster's name, by the settings */
   cluster: string;
@@ -1660,7 +1760,7 @@ export interface State {
   mode_ceiling: "observe" | "recommend" | "act";
   /** the overload threshold: a broker with a higher score is overloaded */
   overloaded_ratio: number;
-  /** the pause in force */
+  /** the pause in force; null: none */
   paused: PauseView | null;
   /** the placement, which decides where to */
   placement: string;
@@ -1668,7 +1768,7 @@ export interface State {
   role: "leader" | "follower" | "bench";
   /** its seat; null on the bench */
   seat: number | null;
-  /** after an outage: what is waited for */
+  /** after an outage: what is waited for; null: nothing */
   settling: SettlingView | null;
   /** the metadata store */
   store: StoreView;
@@ -1806,12 +1906,12 @@ export interface TaskView {
 
 /** How things stand with calibrated thresholds. */
 export interface ThresholdsView {
-  /** what is adopted */
+  /** what is adopted; null: nothing */
   adopted: AdoptedView | null;
   /** its difference to what is in force */
   changes: (ChangeView)[];
-  /** the newest proposal; docs/reference/calibration.md has its fields */
-  document: Record<string, unknown> | null;
+  /** the newest proposal; null: there is none that can be read */
+  document: ProposalView | null;
   /** why no proposal could be read; empty: none */
   error: string;
   /** `calibration.mode` of the settings */
@@ -1892,16 +1992,24 @@ export interface TrialView {
   imbalance_before: number | null;
   /** max/mean of score less 1, at most, by the proposal */
   imbalance_promised: number;
-  /** an hour before them */
+  /** moves an hour before them; null: not known */
   moves_before: number | null;
   /** moves an hour with the adopted thresholds */
   moves_per_hour: number | null;
-  /** an hour at most, by the proposal */
+  /** moves an hour at most, by the proposal */
   moves_promised: number;
   /** how long they have to be */
   needed_seconds: number;
   /** how long they have been observed */
   seconds: number;
+}
+
+/** One run each over all held-out days, as a cluster runs. */
+export interface UnbrokenView {
+  /** with the proposed values */
+  chosen: MeasuresView;
+  /** with the values that were in force */
+  previous: MeasuresView;
 }
 
 /** A broker that bundles are moved to again. */

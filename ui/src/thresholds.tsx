@@ -1,36 +1,17 @@
 // Calibrated thresholds: what is proposed, on what evidence, what speaks against it, and what is in force.
 
-import type { ThresholdsView } from "./answers";
+import type { IntervalView, MeasuresView, ThresholdsView as Thresholds } from "./answers";
 import { type WhoAmI, ask } from "./api";
 import { refresh, useAnswer } from "./live";
 import { Loaded, Notice, ReasonForm, Said } from "./parts";
 import { count, dated, day, duration, percent, sentence, words } from "./words";
-
-interface Interval {
-  mean: number;
-  low: number;
-  high: number;
-}
-type Measures = Record<string, Interval>;
-
-interface Proposal {
-  digest: string;
-  created_ms: number;
-  strategy: string;
-  evidence: { held_out: string[]; confidence: number; previous: Measures; chosen: Measures; difference: Measures };
-  data: { days: string[]; coverage: number; cycles: number; bad_days: Record<string, string> };
-  advice: string[];
-}
-
-/** The document is as the nightly job wrote it. */
-type Thresholds = Omit<ThresholdsView, "document"> & { document: Proposal | null };
 
 /** max/mean, of which the stored imbalance is the part above 1. */
 function level(imbalance: number): string {
   return (1 + imbalance).toFixed(3);
 }
 
-const MEASURES: [string, string, (value: number) => string][] = [
+const MEASURES: [keyof MeasuresView, string, (value: number) => string][] = [
   ["imbalance", "max/mean of score", level],
   ["moves_per_hour", "Moves an hour", (value) => value.toFixed(1)],
   ["thrash_per_day", "Load of a broker up and down a day, % of the mean", (value) => value.toFixed(1)],
@@ -39,8 +20,8 @@ const MEASURES: [string, string, (value: number) => string][] = [
 
 function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
   const { evidence, data, created_ms, advice } = props.document;
-  const cell = (found: Interval | undefined, shown: (value: number) => string) =>
-    found ? `${shown(found.mean)} (${shown(found.low)} to ${shown(found.high)})` : "not known";
+  const cell = (found: IntervalView, shown: (value: number) => string) =>
+    `${shown(found.mean)} (${shown(found.low)} to ${shown(found.high)})`;
   return (
     <>
       <h3>Evidence</h3>
@@ -86,7 +67,7 @@ function InForce(props: { adopted: NonNullable<Thresholds["adopted"]>; may: bool
   const { adopted } = props;
   const trial = adopted.trial;
   const run = async (reason: string) => {
-    await ask("POST", "thresholds/revert", { reason });
+    await ask("POST", "thresholds/revert", { digest: adopted.digest || null, reason });
     refresh();
   };
   return (

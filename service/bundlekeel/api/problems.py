@@ -29,6 +29,7 @@ from bundlekeel.core.model.errors import (
     SnapshotError,
     StoreError,
 )
+from bundlekeel.core.model.text_format import limits_text
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:bundlekeel:problem:"
@@ -52,7 +53,7 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
     (400, "wrong-path"): "the path holds a control character or a line separator",
     (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
     (403, "forbidden"): "not allowed in this mode, while paused, above the ceiling of the settings file, of a "
-    "what-if plan, or of one's own proposal",
+    "what-if plan, of one's own proposal, or of thresholds while calibration is off; `code` is the reason",
     (403, "role"): "the role is too low",
     (403, "wrong-origin"): "the request comes from a page of another server",
     (404, "no-route"): "no such route, or none at this address: `detail` names the path",
@@ -167,6 +168,8 @@ def _members(error: Exception) -> dict[str, Any]:
         return of_faults([fault(error.field, str(error), error.value, error.allowed)])
     if isinstance(error, Conflict):
         return {"code": error.code, "difference": error.difference}
+    if isinstance(error, Forbidden):
+        return {"code": error.code}
     return {}
 
 
@@ -190,7 +193,9 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
     faults, details = list[dict[str, Any]](), list[str]()
     for found in error.errors():
         field = ".".join(str(part) for part in found["loc"][1:]) or str(found["loc"][0])
-        said = str(found["msg"]).removeprefix("Value error, ").replace("Input should be", _MUST_BE, 1)
+        limits = limits_text(found.get("ctx", {}))
+        said = f"{_MUST_BE} {limits}" if limits else str(found["msg"]).removeprefix("Value error, ")
+        said = said.replace("Input should be", _MUST_BE, 1)
         reason = _REASONS.get(found["type"], said)
         allowed = reason.removeprefix(_MUST_BE).strip() if reason.startswith(_MUST_BE) else ""
         # Our own validators say what is allowed.

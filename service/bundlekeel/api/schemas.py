@@ -10,14 +10,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from bundlekeel.api.problems import KINDS, TYPE_PREFIX
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CONFLICTS
+from bundlekeel.core.model.errors import REASONS
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.answers.service import MOST_SCALE, PlanRequest
+from bundlekeel.daemon.answers.service import MOST_SCALE, NEW_BROKER, PlanRequest
 
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
-# A broker's id, or the host alone: what its policies match.
-NewBroker = Annotated[str, Field(max_length=255, pattern=r"^[A-Za-z0-9._:\[\]-]+$", examples=["new-1"])]
+NewBroker = Annotated[str, Field(max_length=255, pattern=NEW_BROKER, examples=["new-1"])]
 Scalar = bool | int | float | str | list[str]
 
 
@@ -190,8 +189,9 @@ class Problem(BaseModel):
     allowed: str | None = Field(default=None, description="with a wrong value: `allowed` of the first of `errors`")
     code: str | None = Field(
         default=None,
-        description="with a conflict: its reason, a code of docs/reference/codes.md or a word of docs/reference/api.md",
-        json_schema_extra={"x-extensible-enum": [*CONFLICTS, *Code]},
+        description="with a conflict (409) or `forbidden` (403): the reason, a code of docs/reference/codes.md or a "
+        "word of docs/reference/api.md",
+        json_schema_extra={"x-extensible-enum": [*REASONS, *Code]},
     )
     difference: list[str] | None = Field(default=None, description="with a conflict: the reasons, as text")
     errors: list[FieldFault] | None = Field(default=None, description="with a wrong value (422): every fault")

@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 
 from bundlekeel import __version__
 from bundlekeel.cli.examples import examples_of
-from bundlekeel.cli.exit_codes import EPILOG, USAGE
+from bundlekeel.cli.exit_codes import EPILOG, USAGE, told_usage
 
 if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring
@@ -81,6 +81,23 @@ def _shown_type(label: str | None, _ctx: Any) -> str:
     return re.sub(r"\b(int|float)( range)?\b", "number", plain).replace("<str>", "<text>")
 
 
+def _expected(error: Any, given: list[str]) -> str:
+    """What is wrong with the value of an option or argument, and what is allowed."""
+    message: str = error.message.removeprefix("Value error, ")
+    found = _EXPECTED.match(message)
+    if found is None or error.param is None:
+        return message
+    from bundlekeel.core.model.text_format import limits_text  # noqa: PLC0415 - it imports numpy
+
+    values = [after for name, after in itertools.pairwise(given) if name in error.param.opts]
+    info = error.param.type_descriptor.parameter_info
+    limits = limits_text({"ge": getattr(info, "min", None), "le": getattr(info, "max", None)})
+    kinds = {"a valid integer": "a whole number", "a valid number": "a number"}
+    wanted = ", ".join(filter(None, (kinds.get(found[1], "" if limits else found[1]), limits)))
+    # The last one counts where an option is given twice.
+    return "".join(repr(value) for value in values[-1:]) + f": expected {wanted}"
+
+
 class _Flags:
     """Help without a type for options that take no value: `--yes`, not `--yes <bool>`. Paragraphs fill the terminal,
     however the source is wrapped."""
@@ -92,25 +109,26 @@ class _Flags:
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Messages in our words instead of pydantic's, with the value."""
-        given = [part for arg in args for part in arg.split("=", 1)]
+        given = [part for arg in args for part in arg.split("=", 1)]  # the parser empties `args`
         try:
             parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+            for param in () if ctx.resilient_parsing else self.params:  # type: ignore[attr-defined]
+                value = ctx.params.get(param.name)
+                if param.default != "" and "" in (value if isinstance(value, list | tuple) else (value,)):
+                    raise typer.BadParameter("is empty (a variable that is not set?)", ctx=ctx, param=param)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
-            if (found := _EXPECTED.match(error.message)) and error.param is not None:
-                values = [after for name, after in itertools.pairwise(given) if name in error.param.opts]
-                wanted = {"a valid integer": "a whole number", "a valid number": "a number"}.get(found[1], found[1])
-                # The last one counts where an option is given twice.
-                error.message = "".join(f"{value!r}: " for value in values[-1:]) + f"expected {wanted}"
-            raise
+            error.message = _expected(error, given)
+            raise told_usage(error) from None
         except TyperException as error:
             # An unknown option: the parser finds others alike by their two dashes.
             if near := getattr(error, "possibilities", None):
                 from bundlekeel.core.model.text_format import suggest  # noqa: PLC0415 - it imports numpy
 
                 named = error.option_name.lstrip("-")  # type: ignore[attr-defined]
-                error.possibilities = [name for name in near if suggest(named, [name.lstrip("-")])]  # type: ignore[attr-defined]
-            raise
+                meant = [name for name in near if suggest(named, [name.lstrip("-")])]
+                error.message += f"; did you mean {' or '.join(meant)}?" if meant else ""
+                error.possibilities = []  # type: ignore[attr-defined]
+            raise told_usage(error) from None
         return parsed
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -141,9 +159,10 @@ class _Group(_Flags, TyperGroup):
         try:
             return super().resolve_command(ctx, args)
         except TyperException as error:
-            if error.message == f"No such command {args[0]!r}.":
-                error.message += f" Commands: {', '.join(self.list_commands(ctx))}."
-            raise
+            unknown, _, near = error.message.partition(". Did you mean ")
+            known = f"did you mean {near}" if near else f"commands: {', '.join(self.list_commands(ctx))}"
+            error.message = f"{unknown.rstrip('.')}; {known}"
+            raise told_usage(error) from None
 
 
 def _plain(app: typer.Typer) -> None:

@@ -15,8 +15,9 @@ from bundlekeel.cli import completion, units
 from bundlekeel.cli.client import Client
 from bundlekeel.cli.exit_codes import BAD_NEWS
 from bundlekeel.cli.output import Output, TableLayout, table, typed
-from bundlekeel.cli.session import Session, connected
+from bundlekeel.cli.session import NamespaceOption, Session, connected
 from bundlekeel.cli.tables import split_name
+from bundlekeel.core.channel.states import UnitState
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 
 
@@ -24,18 +25,14 @@ from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitV
 def channel(
     session: Session,
     state: Annotated[
-        str | None, typer.Option("--state", metavar="STATE", help="List only bundles in this state, e.g. Releasing.")
+        UnitState | None,
+        typer.Option("--state", metavar="STATE", help="List only bundles in this state, e.g. Releasing."),
     ] = None,
     broker: Annotated[
         str | None,
         typer.Option("--broker", help="List only bundles to or from this broker.", autocompletion=completion.brokers),
     ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace", "-n", help="List only those of tenant/namespace.", autocompletion=completion.namespaces
-        ),
-    ] = None,
+    namespace: NamespaceOption = None,
     after: Annotated[
         str, typer.Option("--after", metavar="BUNDLE", help="Begin after this bundle: the next page.")
     ] = "",

@@ -18,6 +18,7 @@ import typer
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
 from bundlekeel.codec.external_input import clean_lines, cleaned
+from bundlekeel.core.model.codes import OVERRIDE
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.uris import credentials_fault
 from bundlekeel.settings.load import load_settings
@@ -54,7 +55,18 @@ _OPTIONS = {
     "limit": "--limit",
     "state": "--state",
 }
+OVERRIDE_OPTION = "--override-cool-down"
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
+
+
+def variable_of(option: str) -> str:
+    """The variable that may say the same as an option of a command that asks a sidecar."""
+    return f"BUNDLEKEEL_{option.strip('-').replace('-', '_').upper()}"
+
+
+def option_of(option: str, value: object) -> str:
+    """How a value was given: the option, or its variable."""
+    return variable if os.environ.get(variable := variable_of(option)) == str(value) else option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +90,16 @@ class CredentialFiles:
         """The `Authorization` header. CliError when the file cannot be used."""
         if self.token_file is None:
             return {}
+        named = option_of("--token-file", self.token_file)
         try:
             token = self.token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
-            text = f"--token-file {self.token_file} cannot be read: {why}; `bundlekeel token new` makes a token"
+            text = f"{named} {self.token_file} cannot be read: {why}; `bundlekeel token new` makes a token"
             raise CliError(text, USAGE) from None
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise CliError(
-                f"--token-file {self.token_file} holds no valid token: expected one word of printable ASCII", USAGE
+                f"{named} {self.token_file} holds no valid token: expected one word of printable ASCII", USAGE
             )
         return {"Authorization": f"Bearer {token}"}
 
@@ -118,11 +131,12 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
     """`--url`, then `--socket`, then the settings file: its socket when there is one, else its host and port."""
     if url:
         if fault := credentials_fault(url):
-            raise CliError(f"--url: {fault}; a token is given with --token-file", USAGE)
+            raise CliError(f"{option_of('--url', url)}: {fault}; a token is given with --token-file", USAGE)
         try:
             http_address(url)
         except InvalidSetting:
-            raise CliError(f"--url {url!r}: expected http://host:port, with a port from 1 to 65535", USAGE) from None
+            expected = "expected http://host:port, with a port from 1 to 65535"
+            raise CliError(f"{option_of('--url', url)} {url!r}: {expected}", USAGE) from None
         return ApiAddress(url=url.rstrip("/"))
     if socket:
         return ApiAddress(socket=socket)
@@ -152,7 +166,7 @@ class Client:
         verify: ssl.SSLContext | bool = False
         if address.url.startswith("https://"):
             trusted = ClientTls(trust_certs=given.trust_certs or address.trust_certs, cert=given.cert, key=given.key)
-            verify = trusted.context(field="--tls-ca")
+            verify = trusted.context(field=option_of("--tls-ca", given.trust_certs))
         transport = httpx.HTTPTransport(uds=str(address.socket) if address.socket else None, verify=verify)
         self._http = httpx.Client(
             base_url=address.url or "http://localhost",
@@ -248,6 +262,7 @@ class Client:
         if absent:
             hint = f"{self.address} accepts no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
             return CliError(hint, REFUSED)
+        detail = detail.replace(OVERRIDE, OVERRIDE_OPTION)
         if answer.status_code == 401:
             detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
         for fault in told.get("errors") or [told]:
@@ -276,11 +291,7 @@ def _knock(path: Path) -> None:
 
 
 def path_part(name: str) -> str:
-    """A name as one part of a path. CliError for an empty one: the path would be another."""
-    if not name:
-        raise CliError(
-            "a name is empty (a variable that is not set?): give the broker, bundle, namespace or task", USAGE
-        )
+    """A name as one part of a path."""
     return quote(name, safe="")
 
 

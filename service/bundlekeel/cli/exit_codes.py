@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
+from typer.exceptions import TyperException
 
 from bundlekeel.core.model.errors import (
     BundlekeelError,
@@ -71,6 +72,34 @@ def readable() -> Generator[None, None, None]:
         _leave(as_cli_error(error))
     except CliError as error:
         _leave(error)
+    except TyperException as error:
+        raise told_usage(error) from None
+
+
+class WrongUsage(TyperException, typer.Exit):
+    """A wrong option, argument or command, which was told already; typer would put a frame around it."""
+
+    def __init__(self, message: str) -> None:
+        typer.Exit.__init__(self, USAGE)
+        self.message = message
+
+
+def told_usage(error: TyperException) -> TyperException:
+    """The error to raise in its place, told in one line with the help that shows what is right."""
+    if isinstance(error, WrongUsage) or not error.format_message():
+        return error  # it was told, or help was asked for
+    text = error.format_message().rstrip(".")
+    text = text[:1].lower() + text[1:]
+    if isinstance(error, typer.BadParameter) and error.message:
+        text = error.message.rstrip(".")
+        if error.param is not None:
+            text = f"{max(error.param.opts, key=len)}{'' if text.startswith(':') else ' '}{text}"
+    context: Any = getattr(error, "ctx", None)
+    if context is not None and context.parent is None and hasattr(error, "option_name"):
+        text += "; options stand after the command"
+    answered = context is None or text.endswith("?")
+    typer.echo(f"error: {text if answered else f'{text}; see `{context.command_path} -h`'}", err=True)
+    return WrongUsage(text)
 
 
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:

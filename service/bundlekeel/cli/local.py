@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Literal
@@ -23,14 +22,12 @@ from bundlekeel.cli.session import (
     may_connect,
 )
 from bundlekeel.cli.wiring import Split, Wiring
-from bundlekeel.core.model.names import names_namespace
+from bundlekeel.core.model.names import is_namespace, names_namespace
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import AssignmentView, Check, Place
 from bundlekeel.settings.load import LoadedSettings, load_settings
 
-# Pulsar's NamedEntity, twice.
-_NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+")
 PlaceArgument = Annotated[
     str, typer.Argument(help="Topic, bundle or tenant/namespace.", autocompletion=completion.places)
 ]
@@ -210,7 +207,7 @@ def _register_uninstall(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
 def _namespaces(names: list[str]) -> tuple[str, ...]:
     """The names, each once. The brokers take neither a pattern nor a tenant for a namespace."""
     for name in names:
-        if _NAMESPACE.fullmatch(name) is None:
+        if not (names_namespace(name) and is_namespace(name)):
             raise CliError(f"--namespace {name!r}: expected tenant/namespace", USAGE)
     return tuple(sorted(set(names)))
 

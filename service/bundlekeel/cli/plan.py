@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from bundlekeel.cli.session import (
 )
 from bundlekeel.cli.tables import coded, split_name
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.core.model.text_format import how_far, numbered
+from bundlekeel.core.model.text_format import how_far, limits_text, numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import State
 from bundlekeel.daemon.answers.plans import (
@@ -43,7 +44,8 @@ from bundlekeel.daemon.answers.plans import (
     Submitted,
     TaskView,
 )
-from bundlekeel.daemon.answers.service import MOST_SCALE
+from bundlekeel.daemon.answers.service import MOST_SCALE, NEW_BROKER
+from bundlekeel.settings.parameters import TOP_LEVEL
 
 # What is proposed waits for another person.
 _ENDED = ("done", "failed", "stopped", "proposed")
@@ -52,7 +54,10 @@ _EXAMPLES = 3
 
 plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
 HashArgument = Annotated[str, typer.Argument(help="The plan's hash.")]
-WithinOption = Annotated[str, typer.Option("--within", metavar="DURATION", help="Stop waiting after this time.")]
+WithinOption = Annotated[
+    str | None,
+    typer.Option("--within", metavar="DURATION", help="With --wait: stop waiting after this time; 10m by default."),
+]
 
 
 @connected
@@ -112,12 +117,15 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
     if ignore_hit_counts and keep_hit_counts:
         raise CliError("--ignore-hit-counts and --keep-hit-counts: give one of them", USAGE)
     if not 0 < scale <= MOST_SCALE:
-        allowed = f"more than 0, at most {MOST_SCALE}"
-        raise CliError(f"--scale = {scale}: must be greater than 0 (allowed: {allowed})", USAGE)
+        raise CliError(f"--scale {scale:g}: not allowed (allowed: {limits_text({'gt': 0, 'le': MOST_SCALE})})", USAGE)
+    for name in add_broker or []:
+        if re.fullmatch(NEW_BROKER, name) is None:
+            allowed = "a host name, or host:port: letters, digits and . _ : [ ] -"
+            raise CliError(f"--add-broker = {name!r}: cannot be a broker (allowed: {allowed})", USAGE)
     body = {
         "strategy": strategy,
         "placement": placement,
-        "parameters": pairs_of(sets or []),
+        "parameters": pairs_of(sets or [], unchecked=TOP_LEVEL),
         "remove_brokers": remove_broker or [],
         "add_brokers": add_broker or [],
         "traffic_scale": scale,
@@ -151,10 +159,10 @@ def execute(
     reason: ReasonOption,
     by: ByOption = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until every move has landed or failed.")] = False,
-    within: WithinOption = "10m",
+    within: WithinOption = None,
 ) -> None:
     """Carry out exactly this plan. If the cluster has changed, refuse and say what changed (exit code 4)."""
-    limit = seconds_of("--within", within)
+    limit = longest_wait(within, wait=wait)
     body = {"reason": reason, "by": by or login()}
     answer = session.client.send("POST", f"plans/{path_part(plan_hash)}/execute", body)
     submitted = decoded(Submitted, answer)
@@ -164,6 +172,13 @@ def execute(
     ended = finished(session.client, submitted.task, submitted.moves, time.monotonic() + limit)
     session.tell(ended, text_views.pairs)
     exit_unless_done(decoded(TaskView, ended))
+
+
+def longest_wait(within: str | None, *, wait: bool) -> float:
+    """The seconds of --within. CliError where nobody waits."""
+    if within is not None and not wait:
+        raise CliError(f"--within {within!r} has no effect without --wait: add --wait, or omit --within", USAGE)
+    return seconds_of("--within", within or "10m")
 
 
 def finished(client: Client, name: str, moves: int, deadline: float) -> Json:

@@ -132,6 +132,8 @@ def _limit(text: str) -> tuple[str, float]:
     kind, _, value = text.partition("=")
     if kind not in KINDS:
         raise CliError(f"--limit {text!r}: {kind!r} is not a kind (allowed: {', '.join(KINDS)})", USAGE)
+    if not value:
+        raise CliError(f"--limit {text!r}: expected a kind and its rate, such as {kind}=1000000", USAGE)
     try:
         found = parse_size(value) if kind.endswith("bytes") else float(value)
     except InvalidSetting as error:

@@ -12,6 +12,7 @@ from bundlekeel.cli.exit_codes import BAD_NEWS
 from bundlekeel.cli.output import Output, typed
 from bundlekeel.cli.session import (
     LimitOption,
+    NamespaceOption,
     Session,
     SinceOption,
     UntilOption,
@@ -66,10 +67,7 @@ def bundles(
     broker: Annotated[
         str | None, typer.Option("--broker", help="Only those of this broker.", autocompletion=completion.brokers)
     ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "-n", help="Only those of tenant/namespace.", autocompletion=completion.namespaces),
-    ] = None,
+    namespace: NamespaceOption = None,
     limit: Annotated[
         int, typer.Option("--limit", metavar="COUNT", min=1, max=1_000_000, help="How many, the largest first.")
     ] = 50,

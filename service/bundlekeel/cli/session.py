@@ -6,7 +6,8 @@ import datetime as dt
 import functools
 import getpass
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +16,15 @@ from typing import Annotated, Any, Final
 import typer
 
 from bundlekeel.cli import completion, units
-from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_options
+from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_options, variable_of
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.names import is_namespace, names_namespace
+from bundlekeel.core.model.text_format import limits_text
 from bundlekeel.daemon.answers.picture import State
+from bundlekeel.settings.parameters import canonical
 from bundlekeel.settings.types import parse_duration
 
 OutputOption = Annotated[
@@ -53,14 +58,19 @@ def set_option(what: str) -> Any:
     )
 
 
-def pairs_of(sets: Sequence[str]) -> dict[str, str]:
-    """What `--set` gives. CliError, exit code 2, for what is no pair."""
+def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[str, str]:
+    """What `--set` gives. CliError for what is no pair, ConfigError for a wrong name or value; what is allowed for
+    `unchecked` is known elsewhere."""
     pairs = {}
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise CliError(f"--set {text!r}: expected key=value, e.g. --set avg_low_threshold_percent=5", USAGE)
         pairs[key.strip()] = value.strip()
+    _, problems = canonical({key: value for key, value in pairs.items() if key not in unchecked})
+    if problems:
+        key = problems[0].field.removeprefix("parameters.")
+        raise ConfigError(f"--set {key}={pairs[key]}: {problems[0]}", allowed=problems[0].allowed)
     return pairs
 
 
@@ -70,8 +80,7 @@ _WHICH = "Which sidecar (or BUNDLEKEEL_URL, BUNDLEKEEL_SOCKET, ...)"
 
 def _sidecar(name: str, what: str) -> Any:
     """An option that helps to find a sidecar; the environment may say the same."""
-    variable = f"BUNDLEKEEL_{name.strip('-').replace('-', '_').upper()}"
-    return typer.Option(name, envvar=variable, show_envvar=False, help=what, rich_help_panel=_WHICH)
+    return typer.Option(name, envvar=variable_of(name), show_envvar=False, help=what, rich_help_panel=_WHICH)
 
 
 UrlOption = Annotated[str | None, _sidecar("--url", "A sidecar's address, http://host:port.")]
@@ -85,6 +94,23 @@ EveryOption = Annotated[
     float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Seconds between two prints of --watch.")
 ]
 RoundsOption = Annotated[int, typer.Option("--rounds", hidden=True, help="End --watch after that many prints.")]
+
+
+def _namespace(text: str | None) -> str | None:
+    if text is not None and not (names_namespace(text) and is_namespace(text)):
+        raise typer.BadParameter(f"{text!r}: expected tenant/namespace")
+    return text
+
+
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option(
+        *("--namespace", "-n"),
+        help="Only those of tenant/namespace.",
+        autocompletion=completion.namespaces,
+        callback=_namespace,
+    ),
+]
 SinceOption = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="24h, today, yesterday or 2026-11-22T18:05 (local).")
 ]
@@ -173,7 +199,8 @@ def _moment(text: str, now: dt.datetime, wrong: str) -> dt.datetime:
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         return midnight - dt.timedelta(days=1 if given == "yesterday" else 0)
     with suppress(ValueError, OverflowError):
-        return now - dt.timedelta(seconds=parse_duration(given))
+        if given[-1:].isalpha():  # 24 without a unit would be seconds
+            return now - dt.timedelta(seconds=parse_duration(given))
     with suppress(ValueError, OverflowError):
         return _printed(text, now)
     try:
@@ -195,13 +222,12 @@ def _printed(text: str, now: dt.datetime) -> dt.datetime:
 
 def seconds_of(option: str, text: str, *, least: float | None = None) -> float:
     """The seconds of a duration: above 0, or from `least` on. CliError names what is allowed."""
-    try:
+    seconds = -math.inf
+    with suppress(ValueError):
         seconds = parse_duration(text)
-    except ValueError:
-        raise CliError(f"{option} {text!r}: expected a duration such as 90s, 30m, 2h or 1d", USAGE) from None
     if seconds <= 0 if least is None else seconds < least:
-        allowed = "more than 0s" if least is None else f"{least:g}s or more"
-        raise CliError(f"{option} {text!r}: expected {allowed}", USAGE)
+        allowed = limits_text({"gt": 0} if least is None else {"ge": least}, "{:g}s".format)
+        raise CliError(f"{option} {text!r}: expected a duration of {allowed}, such as 90s, 30m, 2h or 1d", USAGE)
     return seconds
 
 

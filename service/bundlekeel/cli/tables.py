@@ -237,7 +237,7 @@ def _brokers(rows: Sequence[BrokerView], layout: TableLayout) -> Table:
         *("coming", ">seen", *([] if layout.stacked else ["verdict"])),
         caption="latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles on their way; "
         "seen: age of its report, live: of its counters, which the leader alone reads, of extensible brokers only in "
-        "mode act or from Prometheus",
+        "mode act while their own shedding is off, or from Prometheus",
     )
     for row in rows:
         cells, verdict = _broker_cells(row, stacked=layout.stacked), coded(row.verdict.code if row.verdict else None)

@@ -329,7 +329,8 @@ class BalancerService:
             raise NotFound(f"no mode {mode!r}; one of {', '.join(MODES)}")
         if MODES.index(mode) > MODES.index(ceiling):
             then = f"set `mode: {mode}` in the settings file of each sidecar and restart them one by one"
-            raise Forbidden(f"the settings file says `mode: {ceiling}`, and no command goes above that; {then}")
+            text = f"the settings file says `mode: {ceiling}`, and no command goes above that; {then}"
+            raise Forbidden(text, code="above-ceiling")
         now = self._p.clock.wall_ms()
         await self._change(lambda desired: _with(desired, mode=mode, mode_ms=now), f"mode {mode}", reason, by)
         return ModeView(mode=mode, reason=reason, by=by)

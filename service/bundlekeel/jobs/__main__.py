@@ -109,9 +109,8 @@ def _how(made: argparse.ArgumentParser) -> None:
     how.add_argument("--rounds", type=_natural, default=3, metavar="N", help="rounds of refinement (3)")
     how.add_argument("--seed", type=_natural, default=0, metavar="N", help="seed of the bootstrap (0)")
     how.add_argument("--block-hours", type=_hours, default=6, metavar="N", help="hours that one task plans again (6)")
-    how.add_argument(
-        "--period", type=_seconds, default=0.0, metavar="SECONDS", help="time between two plans; 0: as recorded (0)"
-    )
+    text = "time between two plans; 0: as recorded, at least 60 (0)"
+    how.add_argument("--period", type=_seconds, default=0.0, metavar="SECONDS", help=text)
     how.add_argument(
         "--await-history", action="store_true", help="exit code 0 while there is too little history (TooLittleHistory)"
     )

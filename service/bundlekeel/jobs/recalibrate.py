@@ -17,12 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bundlekeel.core.calibration import thresholds as core
-from bundlekeel.core.calibration.thresholds import HIT_COUNTS
 from bundlekeel.core.calibration.thresholds_json import document_of
 from bundlekeel.core.history.frames import restored
 from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import figure, numbered, some
+from bundlekeel.core.model.text_format import numbered, some
 from bundlekeel.jobs import backtest, features, quality
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.capacity import capacity, per_unit
@@ -42,8 +41,8 @@ from bundlekeel.jobs.report import (
     page,
     points_of,
 )
-from bundlekeel.jobs.rules import JudgedDay, accept, as_long, at_once, judge, usual_interval
-from bundlekeel.jobs.selection import Selection, chosen_of, searchable
+from bundlekeel.jobs.rules import JudgedDay, accept, at_once, judge, usual_interval, without_hits
+from bundlekeel.jobs.selection import Selection, chosen_of, left_alone, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.choice import split_days
 from bundlekeel.sim.backtest.search import SearchSpace, search, strategy_of
@@ -100,20 +99,21 @@ def recalibrate(spark: SparkSession, options: Options, progress: Progress) -> Re
             params=params,
         )
         base: Parameters = restored(Parameters, {path.removeprefix("params."): item for path, item in params.items()})
-        alone = left_alone(ground.period_ms, good, tell)
         kept = HistoryFacts(
             found=found,
             judged=judged,
             dates=dates,
             period_seconds=ground.period_ms / 1000,
-            without=alone,
+            without=without_hits(ground.period_ms / 1000, usual_interval(good)),
             cluster=cluster,
         )
-        searchable(space_of(options, base, kept), options.search)
+        alone = without_search(options, base, kept, tell)
         told, chosen = searched(spark, options, ground, base, kept, progress)
     finally:
         digest.unpersist()
-    shown = ReportInputs(judged=judged, capacity=rows, week=week, spaces=spaces, reason=chosen.choice.reason)
+    shown = ReportInputs(
+        judged=judged, capacity=rows, week=week, spaces=spaces, reason=chosen.choice.reason, left_alone=alone
+    )
     return written(options, told, chosen, shown, base)
 
 
@@ -181,24 +181,16 @@ def period_of(options: Options, good: Sequence[JudgedDay]) -> int:
     return max(int(core.SHORTEST_PERIOD_SECONDS), round(usual_interval(good))) * 1000
 
 
-def left_alone(period_ms: int, good: Sequence[JudgedDay], tell: Tell) -> tuple[str, ...]:
-    """What this back-test can say nothing of: hit counts, where its cycle is not as long as a recorded one."""
-    usual, period = usual_interval(good), period_ms / 1000
-    if as_long(period, usual):
-        return ()
-    tell(f"hit counts are not changed: a cycle takes {figure(usual, 3)} s, {figure(period, 3)} s in the back-test")
-    return HIT_COUNTS
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFacts:
-    """What is known of the history, how often it is planned again, and which parameters it can say nothing of."""
+    """What is known of the history, how often it is planned again, and which parameters it can say nothing
+    of, and why."""
 
     found: Sequence[HistoryPeriod]
     judged: Sequence[JudgedDay]
     dates: Sequence[str]
     period_seconds: float
-    without: tuple[str, ...] = ()
+    without: Mapping[str, str] = field(default_factory=dict)
     cluster: str = ""
 
 
@@ -272,7 +264,7 @@ class Runs:
         for row in backtest.tried(self.spark, [whole], candidates, self.work):
             found[row.candidate] += row.measures
         self.progress.tell(
-            f"{len(candidates)} unbroken runs over {len(dates)} days in {time.monotonic() - started:.0f} s"
+            f"{len(candidates)} unbroken runs over {numbered(len(dates), 'day')} in {time.monotonic() - started:.0f} s"
         )
         return found
 
@@ -333,6 +325,16 @@ def space_of(options: Options, base: Parameters, kept: HistoryFacts) -> SearchSp
         without=kept.without,
         reach=options.adoption.max_steps,
     )
+
+
+def without_search(options: Options, base: Parameters, kept: HistoryFacts, tell: Tell) -> dict[str, str]:
+    """What was asked for and is not searched, and why; each is told. ConfigError when nothing can be searched."""
+    space = space_of(options, base, kept)
+    searchable(space, options.search)
+    alone = left_alone(space)
+    for name, why in alone.items():
+        tell(f"{name} is left as it is: {why}")
+    return alone
 
 
 def strategies_of(options: Options, base: Parameters) -> tuple[str, ...]:

@@ -85,7 +85,8 @@ _UNITS: Final = {"cpu": "% of a core", "direct_memory": "MiB", "bandwidth_in": "
 class ReportInputs:
     """What the page shows beside the document. `blocks`: labels, max/mean before and after. `capacity`: rows of
     `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`.
-    `compared`: with the cluster and the interval of sidecars. `clients`: moved an hour, by column of the evidence."""
+    `compared`: with the cluster and the interval of sidecars. `clients`: moved an hour, by column of the evidence.
+    `left_alone`: parameters that were asked for and not searched, and why."""
 
     judged: Sequence[JudgedDay] = ()
     points: Sequence[Point] = ()
@@ -97,6 +98,7 @@ class ReportInputs:
     reason: str = ""
     compared: bool = True
     clients: Mapping[str, str] = field(default_factory=dict)
+    left_alone: Mapping[str, str] = field(default_factory=dict)
 
 
 def page(document: Thresholds, shown: ReportInputs) -> str:
@@ -113,7 +115,7 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded.</p>",
         f"<p>{_HOW_TO_READ}</p>",
-        _parameters(document),
+        _parameters(document, shown.left_alone),
         _evidence(document, shown.clients),
         _candidates(shown),
         _quality(shown.judged),
@@ -218,7 +220,7 @@ def _objections(document: Thresholds, shown: ReportInputs) -> str:
     return _section("What speaks against it", about, f"{table}<p>{how}</p>" if table else "")
 
 
-def _parameters(document: Thresholds) -> str:
+def _parameters(document: Thresholds, alone: Mapping[str, str]) -> str:
     rows = [
         [
             f"{escape(name)}<br><small>{escape(_meaning(name))}</small>",
@@ -230,7 +232,9 @@ def _parameters(document: Thresholds) -> str:
         for name, row in sorted(document.parameters.items(), key=lambda item: item[1].value == item[1].previous)
     ]
     about = "All parameters that were searched; changed ones first."
-    return _section("Thresholds", about, html.table(("parameter", "in force", "proposed", "range", "evidence"), rows))
+    table = html.table(("parameter", "in force", "proposed", "range", "evidence"), rows)
+    listed = "".join(f"<li>{escape(name)}: {escape(why)}</li>" for name, why in alone.items())
+    return _section("Thresholds", about, f"{table}<p>Left as they are:</p><ul>{listed}</ul>" if listed else table)
 
 
 def _evidence(document: Thresholds, clients: Mapping[str, str]) -> str:
@@ -258,9 +262,10 @@ def _evidence(document: Thresholds, clients: Mapping[str, str]) -> str:
     about = (
         f"On {numbered(len(evidence.held_out), 'day')} that the search did not see ({', '.join(evidence.held_out)}). "
         f"Planned again each {figure(evidence.period_seconds)} s. What is found holds for balancers that plan so "
-        f"often. Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; each block begins where "
-        "bundles were recorded to be, and its warm-up is not counted. Unbroken: one run over all of these days. "
-        "Columns behind these are other strategies at their best, to compare."
+        "often. A sidecar that plans more often, as with counters, acts sooner than these figures show, with the "
+        f"thresholds in force and with those proposed. Intervals of {evidence.confidence:.0%}, by resampling whole "
+        "blocks of hours; each block begins where bundles were recorded to be, and its warm-up is not counted. "
+        "Unbroken: one run over all of these days. Columns behind these are other strategies at their best, to compare."
     )
     return _section("Evidence", about, html.table(("", *columns), rows))
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from bundlekeel.core.calibration.thresholds import HIT_COUNTS
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.load import Floats, Ints
@@ -203,9 +204,16 @@ def usual_interval(good: Sequence[JudgedDay]) -> float:
     return sorted(item.day.interval_seconds for item in good)[len(good) // 2]
 
 
-def as_long(period: float, usual: float) -> bool:
-    """Whether a cycle of the back-test counts as one that was recorded: hit counts count cycles. Within a fifth."""
-    return abs(period - usual) <= 0.2 * usual
+def without_hits(period: float, usual: float) -> dict[str, str]:
+    """Hit counts, and why they cannot be searched; nothing where a period is within a fifth of a recorded cycle."""
+    if abs(period - usual) <= 0.2 * usual:
+        return {}
+    recorded = figure(usual, 3)
+    why = (
+        f"hit counts depend on the time between two cycles: {recorded} s as recorded, {figure(period, 3)} s in the "
+        f"back-test; with --period {recorded} they are searched"
+    )
+    return dict.fromkeys(HIT_COUNTS, why)
 
 
 def accept(judged: Sequence[JudgedDay], rules: HistoryRules) -> list[JudgedDay]:

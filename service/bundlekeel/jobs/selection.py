@@ -87,6 +87,21 @@ def searchable(space: SearchSpace, given: SearchDepth) -> None:
     raise ConfigError(text, field="--parameter", value=asked, allowed=", ".join(searched(strategy)))
 
 
+def left_alone(space: SearchSpace) -> dict[str, str]:
+    """What was asked for (all that the strategy in force reads, where nothing was named) and is not searched for this
+    strategy, and why."""
+    strategy, found = space.base.strategy, dict[str, str]()
+    for name in space.names or searched(strategy):
+        value, row = getattr(space.base, name), RANGES[name]
+        if name not in searched(strategy):
+            found[name] = f"strategy {strategy}, which is in force, does not read it"
+        elif name in space.without:
+            found[name] = space.without[name]
+        elif not row.minimum <= value <= row.maximum:
+            found[name] = f"its value {figure(value)} is outside of {figure(row.minimum)} to {figure(row.maximum)}"
+    return found
+
+
 def adoptable(tried: TriedCandidates) -> TriedCandidates:
     """Only what changes thresholds alone: no other strategy, and the cycle as it is."""
     kept = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bundlekeel.core.guard.scope import is_glob
+from bundlekeel.core.model.load import match_capacity
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS, defaults
 from bundlekeel.core.model.uris import LOOPBACK, folder_named
 from bundlekeel.settings.load import LoadedSettings, spelled
@@ -264,7 +265,8 @@ def _of_units(settings: Settings) -> list[str]:
     if (given := params.transfer_target_std) > 1:
         what = "is a ratio, scores are 0 to 1"
         found.append(_warning("parameters.transfer_target_std", given, what, f"{given / 100:g}"))
-    if params.history_weight == 1:
+    smooths = set(BY_NAME["history_weight"].used_by.split(", "))
+    if params.history_weight == 1 and smooths & {_in_force(settings) or "threshold", *settings.shadow.strategies}:
         what = "the smoothed score never changes"
         found.append(_warning("parameters.history_weight", params.history_weight, what, "0.9"))
     if read < _UNLOADING:
@@ -291,14 +293,20 @@ def _beside_others(settings: Settings) -> list[str]:
     if settings.prometheus.url is not None and source != "prometheus":
         what = f"has no effect while counters.source is {source}"
         found.append(_warning("prometheus.url", settings.prometheus.url, what, "counters.source: prometheus"))
-    if settings.strategy in settings.shadow.strategies:
-        what = f"{settings.strategy} is the strategy in force, and would be compared with itself"
+    if (strategy := _in_force(settings)) in settings.shadow.strategies:
+        what = f"{strategy} is the strategy in force, and would be compared with itself"
         found.append(_warning("shadow.strategies", None, what, "other strategies"))
     uri = settings.history.uri
     if uri is not None and folder_named(uri) and Path(folder_named(uri)) == settings.history.wal:
         what = "the same folder as history.wal, which each sidecar needs for itself"
         found.append(_warning("history.uri", uri, what, "a folder for all sidecars"))
     return found
+
+
+def _in_force(settings: Settings) -> str:
+    """The strategy; "" where it is that of the brokers."""
+    adopts = settings.adopt_broker_settings and "strategy" not in settings.model_fields_set
+    return "" if adopts else to_parameters(settings).values.strategy
 
 
 def _contradictions(settings: Settings) -> list[str]:
@@ -335,7 +343,35 @@ def _of_brokers(settings: Settings) -> list[str]:
         _warning(key, name, "matches no broker: their ids are host:port", f"{name}:8080, or {name}:* for every port")
         for key, name in given
         if ":" not in name and not is_glob(name) and not name.startswith("/")
+    ] + [
+        _warning(
+            f"capacity.{pattern}",
+            None,
+            f"has no effect: {winner!r} counts for every broker that it matches",
+            f"omit it, or narrow {winner!r}",
+        )
+        for pattern in settings.capacity
+        if (winner := _hidden_by(settings, pattern))
     ]
+
+
+def _hidden_by(settings: Settings, pattern: str) -> str:
+    """The pattern of `capacity` that counts in the place of this one for whatever it matches; "" where none surely
+    does. Of a regular expression and `*` it is asked for any broker at all."""
+    if "[" in pattern and not pattern.startswith("/"):
+        return ""
+    text = "*:*" if pattern.startswith("/") or pattern == "*" else pattern
+    place = list(settings.capacity).index(pattern)
+    rivals = [
+        item
+        for at, item in enumerate(settings.capacity_overrides)
+        if at <= place or pattern == "*" or not item.pattern.startswith("/")
+    ]
+    winners = set()
+    for filled in ("", "\0", "\0" * 40):  # which nothing but a wildcard matches
+        found = match_capacity(rivals, text.replace("*", filled).replace("?", "\0"))
+        winners.add(found.pattern if found else "")
+    return winners.pop() if len(winners) == 1 and not winners & {pattern, "*", ""} else ""
 
 
 def _of_windows(settings: Settings) -> list[str]:

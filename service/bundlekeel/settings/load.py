@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,7 @@ from bundlekeel.core.model.text_format import suggest
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
-from bundlekeel.settings.types import InvalidSetting
+from bundlekeel.settings.types import InvalidSetting, format_duration
 
 _VALUE_LIMIT = 80
 _SECTION: Final = "this is a section: give its keys"
@@ -129,9 +130,10 @@ def _translate(item: Any, origins: Mapping[tuple[str, ...], str]) -> ConfigError
             allowed = f'"*": {{{path[-1]}: {value}}} for all of them, or an id, host:port, in place of "*"'
     if what == "not allowed" and isinstance(value, dict):
         what = "keys below it are not allowed"
-    if allowed == "":
-        known_rows = (row_of(path[:n]) for n in range(len(path), 0, -1))
-        allowed = next((row.allowed for row in known_rows if row is not None), "")
+    row = next(filter(None, (row_of(path[:n]) for n in range(len(path), 0, -1))), None)
+    allowed = row.allowed if allowed == "" and row is not None else allowed
+    if row is not None and row.duration and isinstance(value, float):
+        value = format_duration(value)  # pydantic tells the seconds of it
     return problem(what, path=path, origin=origin_of(path, origins), value=value, allowed=allowed or "")
 
 
@@ -146,7 +148,10 @@ def _elsewhere(path: tuple[str, ...]) -> str:
         section, _, name = key.rpartition(".")
         return f"; it belongs below `{section}`, as `{name}`"
     homes = [row.key for row in rows() if row.key.rpartition(".")[2] == key]
-    return f"; did you mean {' or '.join(map(repr, homes))}?" if homes and len(path) == 1 else ""
+    if not homes or len(path) > 1:
+        return ""
+    near = get_close_matches(key, children(()), n=1, cutoff=0.75)
+    return f"; did you mean {' or '.join(map(repr, [*near, *homes]))}?"
 
 
 def _relative(path: tuple[str, ...], field: str) -> tuple[str, ...]:
@@ -361,7 +366,8 @@ def _file_layer(path: Path | None) -> _Layer:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        allowed = f"a settings file; `bundlekeel config init --file {path}` writes one" if not path.exists() else ""
+        there = "" if path.exists() else f"; `bundlekeel config init --file {path}` writes one"
+        allowed = f"a settings file{there}"
         raise ConfigErrors(
             [problem(f"cannot be read: {_reason(error)}", path=(), origin=origin, allowed=allowed)]
         ) from None
@@ -427,7 +433,8 @@ def _from_text(name: str, text: str, origin: str) -> _Layer:
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise ConfigErrors([problem("not JSON", path=path, origin=origin, value=text)]) from None
+            allowed = "" if row is None else f"{row.allowed}, as JSON"
+            raise ConfigErrors([problem("not JSON", path=path, origin=origin, value=text, allowed=allowed)]) from None
     elif text == "null" and row is not None and row.allowed.endswith("or null"):
         value = None
     return _flatten(_nest({path: (value, origin)}), origin)

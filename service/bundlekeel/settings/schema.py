@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from bundlekeel.core.model.parameter_table import ParameterSpec
 from bundlekeel.core.model.parameters import PARAMETERS, choices, defaults, number_words
+from bundlekeel.core.model.text_format import LIMITS, limits_text
 from bundlekeel.settings.model import CapacitySettings, Settings
 from bundlekeel.settings.parameters import OR_DURATION, takes_durations
 from bundlekeel.settings.types import DURATION_WORDS, AllowedWords, format_duration
@@ -170,9 +171,9 @@ def _options(annotation: Any) -> tuple[Any, ...]:
 def _allowed(field: FieldInfo) -> str:
     options = _options(field.annotation)
     kinds = [_kind(option, field) for option in options if option is not type(None)]
-    spell = format_duration if DURATION_WORDS in field.metadata else str
-    bounds = " and ".join(filter(None, (_bound(item, spell) for item in field.metadata)))
-    text = f"{', '.join(kinds)}{' ' if bounds else ''}{bounds}"
+    spell = format_duration if DURATION_WORDS in field.metadata else "{:.15g}".format
+    limits = {name: getattr(item, name) for item in field.metadata for name in LIMITS if hasattr(item, name)}
+    text = ", ".join(filter(None, (*kinds, limits_text(limits, spell))))
     null = type(None) in options and all(mark.null for mark in field.metadata if isinstance(mark, AllowedWords))
     return f"{text}, or null" if null else text
 
@@ -195,12 +196,4 @@ def _kind(option: Any, field: FieldInfo) -> str:
         SecretStr: "text (kept secret)",
         Path: "path",
     }
-    return names.get(option) or ("list of texts" if get_origin(option) is tuple else "mapping")
-
-
-def _bound(item: object, spell: Callable[[Any], str]) -> str:
-    for name, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
-        value = getattr(item, name, None)
-        if value is not None:
-            return f"{sign} {spell(value)}"
-    return ""
+    return names.get(option) or ("list of texts" if get_origin(option) is tuple else "mapping, lines of `name: value`")

@@ -194,7 +194,9 @@ class CountersSettings(Section):
         description="with more topics in all brokers only reports are used: reading would take too long",
     )
     extensible: bool = Field(
-        default=True, description="read extensible brokers too, in mode `act`; each reading advances their own averages"
+        default=True,
+        description="read extensible brokers too, in mode `act` while none sheds by itself; each reading advances their"
+        " own averages",
     )
 
 
@@ -256,7 +258,8 @@ class CalibrationSettings(Section):
     @model_validator(mode="after")
     def _has_a_place(self) -> CalibrationSettings:
         if self.mode != "off" and self.uri is None:
-            raise InvalidSetting("calibration.mode is not off, so there must be a place", field="uri")
+            allowed = "the folder or URI that the nightly job writes to, or mode: off"
+            raise InvalidSetting(f"calibration.mode is {self.mode}, but uri is not set", field="uri", allowed=allowed)
         return self
 
 

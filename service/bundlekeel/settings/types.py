@@ -167,7 +167,7 @@ def _one_of(parameter: str) -> AfterValidator:
 
 # YAML reads an unquoted off as false.
 Off = BeforeValidator(lambda value: "off" if value is False else value)
-DURATION_WORDS = AllowedWords("duration like 10s, 500ms or 1m")
+DURATION_WORDS = AllowedWords("duration like 500ms or 1m")
 
 Duration = Annotated[float, BeforeValidator(_duration), DURATION_WORDS]
 _STORE_FORM = "ZooKeeper in Pulsar's form: zk:host1:2181,host2:2181/chroot"

@@ -23,6 +23,7 @@ from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.guard_state import GuardMemory
+from bundlekeel.daemon.gate.in_force import mode_in_force
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.operations.doctor import DoctorContext
@@ -115,21 +116,24 @@ class Build:
         return quotas_of(self.loaded, self.outside, *known)
 
     def _observer(self) -> Observer:
-        """Counters are read by the leader alone; of extensible brokers, whose averages that advances, only where it may
-        act."""
+        """Counters are read by the leader alone; of extensible brokers, whose averages that advances, only in mode act
+        while none of them sheds by itself."""
         out, settings = self.outside, self.loaded.settings
         made = Observer(out.source, out.clock, out.telemetry, settings.capacity_overrides)
         if out.source.live is None:
             return made
-        costless = settings.counters.source == "prometheus"
-        any_mode = costless or (settings.counters.extensible and settings.mode == "act")
 
-        def wanted() -> bool:
-            modular = made.picture is not None and made.picture.mode == "modular"
-            return self.leadership.leading and (any_mode or modular)
+        def harmless() -> bool:
+            if made.picture is None or made.picture.mode == "modular":
+                return made.picture is not None
+            # One that has just started has not been asked yet.
+            shed = {self.config.sheds(broker) for broker in made.picture.endpoints} - {None}
+            act = mode_in_force(settings.mode, self.shared_state.desired) == "act"
+            return settings.counters.extensible and act and shed == {False}
 
-        live = out.source.live
-        live.wanted, live.moving = wanted, lambda: bool(made.in_transit)
+        live, costless = out.source.live, settings.counters.source == "prometheus"
+        live.wanted = lambda: self.leadership.leading and (costless or harmless())
+        live.moving = lambda: bool(made.in_transit)
         live.in_flight = lambda: bool(self.executor.in_flight)
         return made
 

@@ -207,14 +207,8 @@ async def hand_back(
         endpoints = await endpoints_of(loaded.settings, out)
         before = await _shedding_now(out, endpoints)
         if dry_run:
-            held = await quotas_owned(out.coordination)
-            if await read_record(out.coordination) is None:
-                return _nothing_to_undo(before, held, done=False)
-            rows = [
-                _json_row(broker, value, "as before the takeover", ok=value != "unknown", detail="would be restored")
-                for broker, value in before.items()
-            ]
-            return {"brokers": rows, "warnings": held, "split": "", "done": False}
+            taken_over = await read_record(out.coordination) is not None
+            return handback_preview(before, await quotas_owned(out.coordination), taken_over=taken_over)
         context = replace(_context(out, endpoints), tell=tell)
         result = await handback(context, reason=reason, by=by)
         aside: list[str] = []
@@ -230,6 +224,17 @@ async def hand_back(
         return answer | {"warnings": [*answer["warnings"], *quotas]}
 
 
+def handback_preview(before: Mapping[str, str], held: list[str], *, taken_over: bool) -> Json:
+    """What a handback would do. `held`: warnings of quota groups."""
+    if not taken_over:
+        return _nothing_to_undo(before, held, done=False)
+    rows = [
+        _json_row(broker, value, "as before the takeover", ok=value != "unknown", detail="would be restored")
+        for broker, value in before.items()
+    ]
+    return {"brokers": rows, "warnings": held, "split": "", "done": False}
+
+
 _SHEDDING_TOLD = {"true": "sheds by itself", "false": "does not shed", "unknown": "could not be asked"}
 
 
@@ -243,7 +248,7 @@ def _nothing_to_undo(before: Mapping[str, str], quotas: list[str], *, done: bool
     warnings = ["there is no takeover to undo: the brokers' settings are left as they are"]
     if quiet := [broker for broker, value in before.items() if value == "false"]:
         warnings.append(
-            f"{', '.join(quiet)}: {_SHEDDING_TOLD['false']}, and no record says why; to turn it on, "
+            f"{', '.join(quiet)}: no shedding, and no record says why; to turn it on, "
             "`pulsar-admin brokers update-dynamic-config --config loadBalancerSheddingEnabled --value true`"
         )
     return {"brokers": rows, "warnings": [*warnings, *quotas], "split": "", "done": done}

@@ -220,6 +220,7 @@ def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorCo
         heartbeat_seconds=settings.leadership.heartbeat,
         store_address=settings.store_url,
         capacity=settings.capacity_overrides,
+        bundles=settings.extensible.bundles,
         used=lambda values: to_parameters(settings, values),
         hosts=tuple(dict.fromkeys((*LOOPBACK, *served_hosts(settings)))),
     )

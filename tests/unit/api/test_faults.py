@@ -27,10 +27,10 @@ async def refused(method: str, path: str, body: Any = None, service: FakeService
 @pytest.mark.parametrize(
     ("method", "path", "body", "fault"),
     [
-        ("GET", "journal?limit=0", None, {"field": "limit", "value": "0", "allowed": "greater than or equal to 1"}),
+        ("GET", "journal?limit=0", None, {"field": "limit", "value": "0", "allowed": "1 or more"}),
         ("GET", "bundles?limt=1", None, {"field": "limt", "value": "1", "allowed": "broker, namespace, after, limit"}),
         ("GET", "where?name=a&listener=b", None, {"field": "listener", "value": "b", "allowed": "external"}),
-        ("POST", "plans", {"traffic_scale": -1}, {"field": "traffic_scale", "value": -1, "allowed": "greater than 0"}),
+        ("POST", "plans", {"traffic_scale": -1}, {"field": "traffic_scale", "value": -1, "allowed": "more than 0"}),
         ("POST", "plans", {"add_brokers": {}}, {"field": "add_brokers", "allowed": "a valid list"}),
         ("POST", "pause", {}, {"field": "reason"}),
         ("POST", "pause", {**WHO, "untill": 0}, {"field": "untill"}),

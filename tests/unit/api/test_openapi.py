@@ -19,7 +19,7 @@ from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CONFLICTS
+from bundlekeel.core.model.errors import REASONS
 from bundlekeel.daemon.execution.intents import OutcomeWord
 from bundlekeel.daemon.operations.reviews import ACTIONS
 from bundlekeel.settings.credentials import ROLES
@@ -138,19 +138,21 @@ def test_the_document_knows_every_kind_of_problem(document: dict[str, Any]) -> N
     assert kinds == [f"{TYPE_PREFIX}{kind}" for _, kind in KINDS] and len(kinds) > 20
 
 
-def test_every_conflict_of_the_api_has_a_code_that_the_document_knows(document: dict[str, Any]) -> None:
-    """Clients tell "plan anew" from "wait" by it. Left out: what no request is answered with."""
+def test_every_refusal_of_the_api_has_a_code_that_the_document_knows(document: dict[str, Any]) -> None:
+    """Clients tell "plan anew" from "wait" and "resume" by it. Left out: what no request is answered with."""
     known = document["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"]
-    assert known == [*CONFLICTS, *Code]
-    silent = {"executions.py", "takeover.py", "uninstall.py"}  # tasks of the leader, and commands without the API
+    assert known == [*REASONS, *Code]
+    # Tasks of the leader, and commands without the API.
+    silent = {"executions.py", "leadership.py", "takeover.py", "uninstall.py"}
     written, lacking = set(), list[str]()
     for file in Path(bundlekeel.daemon.__file__).parent.rglob("*.py"):
         for call in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)):
-            if isinstance(call.func, ast.Name) and call.func.id == "Conflict" and file.name not in silent:
+            named = isinstance(call.func, ast.Name) and call.func.id in ("Conflict", "Forbidden")
+            if named and file.name not in silent:
                 codes = [word.value for word in call.keywords if word.arg == "code"]
                 written |= {code.value for code in codes if isinstance(code, ast.Constant)}
                 lacking += [] if codes else [f"{file.name}:{call.lineno}"]
-    assert written == CONFLICTS.keys() and lacking == []
+    assert written == REASONS.keys() and lacking == []
 
 
 def test_probes_name_their_parameter(document: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import (
     AdminFault,
     ConfigError,
@@ -218,7 +219,7 @@ async def test_a_wrong_body_names_the_field(http: httpx.AsyncClient, body: Any, 
 ERRORS = [
     (NotFound("no such plan"), 404),
     (Conflict("changed", code="changed", difference=["b-1 is gone"]), 409),
-    (Forbidden("mode is recommend"), 403),
+    (Forbidden("mode is recommend", code=Code.RECOMMEND_ONLY), 403),
     (ConfigError("wrong", field="strategy", value="x", allowed="avg"), 422),
     (StoreError("suspended"), 503),
     (LeadershipLost("over"), 503),
@@ -241,6 +242,8 @@ async def test_errors_become_problems(
     assert told["type"].startswith("urn:bundlekeel:problem:")
     if isinstance(error, Conflict):
         assert (told["code"], told["difference"]) == ("changed", ["b-1 is gone"])
+    if isinstance(error, Forbidden):
+        assert told["code"] == "RecommendOnly" and "difference" not in told
     if isinstance(error, ConfigError):
         assert (told["field"], told["value"], told["allowed"]) == ("strategy", "x", "avg")
     assert ("retry-after" in answer.headers) == (status == 503)
@@ -263,7 +266,7 @@ async def test_a_request_that_would_not_do_is_told_field_value_and_what_would(ht
     body = {"traffic_scale": -1, "stratagy": "avg"}
     answer = (await http.post("/api/v1/plans", json=body)).json()
     assert answer["detail"] == (
-        "traffic_scale = -1: must be greater than 0; "
+        "traffic_scale = -1: must be more than 0; "
         "stratagy: no field of this request; /api/v1/openapi.json lists those that are"
     )
     assert [fault["field"] for fault in answer["errors"]] == ["traffic_scale", "stratagy"]

@@ -30,7 +30,8 @@ CHANGES: list[tuple[str, dict[str, Any], tuple[str, Any], type]] = [
         ("adopt_thresholds", (DIGEST, True, "r", "ann")),
         AdoptionView,
     ),
-    ("revert", {}, ("revert_thresholds", ("r", "ann")), ReversionView),
+    ("revert", {}, ("revert_thresholds", (None, "r", "ann")), ReversionView),
+    ("revert", {"digest": DIGEST}, ("revert_thresholds", (DIGEST, "r", "ann")), ReversionView),
 ]
 
 
@@ -102,7 +103,8 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
     )
     assert "4 [3.6, 4.4] -2 (-33.3%) [-2.2, -1.8]" in text
     assert text.count("StepTooLarge: ") == 1
-    assert "StepTooLarge: " in sidecar.run("thresholds", "diff").stdout
+    told = " ".join(sidecar.run("thresholds", "diff").stdout.split())
+    assert all("(5 steps); --force overrides it" in shown for shown in (text, told)) and "StepTooLarge: " in told
     sidecar.service.thresholds.empty = True
     assert "there is no proposal yet" in sidecar.run("thresholds", "show").stdout
     assert "nothing would change" in sidecar.run("thresholds", "diff").stdout
@@ -111,7 +113,8 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
 COMMANDS: list[tuple[list[str], tuple[str, Any]]] = [
     (["adopt"], ("adopt_thresholds", (None, False, "r", "ann"))),
     (["adopt", "--digest", DIGEST, "--force"], ("adopt_thresholds", (DIGEST, True, "r", "ann"))),
-    (["revert"], ("revert_thresholds", ("r", "ann"))),
+    (["revert"], ("revert_thresholds", (None, "r", "ann"))),
+    (["revert", "--digest", DIGEST], ("revert_thresholds", (DIGEST, "r", "ann"))),
 ]
 
 

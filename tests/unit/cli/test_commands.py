@@ -430,7 +430,7 @@ def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
     [
         (["journal", "--limit", "x"], 2, "'x': expected a whole number"),
         (["journal", "--limit=-1", "--limit", "x"], 2, "'x': expected a whole number"),
-        (["journal", "--limit=0"], 2, "'0': expected greater than or equal to 1"),
+        (["journal", "--limit=0"], 2, "'0': expected from 1 to 10000"),
         (["plan", "--scale", "x"], 2, "'x': expected a number"),
         (["status", "--url", "http://127.0.0.1:99999"], 2, "with a port from 1 to 65535"),
         (["doctor", "--for", "act", "--token-file", "none"], 2, "--token-file none cannot be read"),
@@ -443,7 +443,7 @@ def test_a_wrong_value_is_told_with_what_is_allowed(sidecar: Sidecar, command: l
     """In words of the command line, not in pydantic's."""
     own = command[0] == "token" or "--url" in command
     answer = CliRunner().invoke(make_app(FakeWiring), command) if own else sidecar.run(*command, to="url")
-    assert answer.exit_code == code and told in " ".join(answer.stderr.replace("│", "").split())
+    assert answer.exit_code == code and told in answer.stderr
     assert "Input should be" not in answer.stderr
 
 
@@ -502,15 +502,15 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["why", "nowhere/at/all"], None, 1, "is no broker, bundle or topic"),
     (["plan", "show", "feed"], None, 1, "15 minutes"),
     (["plan", "--set", "oops"], None, 2, "key=value"),
-    (["plan", "--scale", "-1"], None, 2, "--scale = -1.0: must be greater than 0"),
+    (["plan", "--scale", "-1"], None, 2, "--scale -1: not allowed (allowed: more than 0 and at most 1000)"),
     (["plan", "--ignore-hit-counts", "--keep-hit-counts"], None, 2, "give one of them"),
     (["plan", "--add-broker", "a b"], None, 2, "--add-broker = 'a b': "),
     (["pause", "--reason", "r", "--for", "soon"], None, 2, "2h"),
     (["pause", "--reason", "r", "--for", "0s"], None, 2, "more than 0s"),
     (["brokers", "--nope"], None, 2, "--nope"),
     (["pause"], None, 2, "--reason"),
-    (["mode", "act"], None, 2, "Missing option '--reason'."),
-    (["mode", "--reason", "r"], None, 2, "Missing argument 'mode'."),
+    (["mode", "act"], None, 2, "missing option '--reason'"),
+    (["mode", "--reason", "r"], None, 2, "missing argument 'mode'"),
     (["brokers"], failing("brokers", SnapshotError("no picture yet")), 3, "no picture yet"),
     (["mode", "act", "--reason", "r"], failing("set_mode", Forbidden("the file says recommend")), 4, "the file says"),
     (

@@ -14,7 +14,7 @@ from rich.console import Group
 from bundlekeel.cli import units
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import TableLayout
-from bundlekeel.core.model.codes import Code, explain
+from bundlekeel.core.model.codes import Code, explain, way_out
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.operations import ExclusionView, OperationsView, PinView
@@ -215,7 +215,7 @@ def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:
     """Of a bundle that moved lately; a split has no such option. Another obstacle may show then: no promise."""
     sidecar.service.requests.refused = Code.COOL_DOWN
     for command in DRY[:2]:
-        assert "refused; --override-cool-down lifts that" in sidecar.run(*command, *WHO).stdout
+        assert "refused; `--override-cool-down` lifts that" in sidecar.run(*command, *WHO).stdout
     assert "--override-cool-down" not in sidecar.run("split", BUNDLE, *WHO).stdout
 
 
@@ -407,6 +407,12 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
         failing("manual_move", Conflict("not carried out", difference=["Pinned"])),
         4,
         "Pinned",
+    ),
+    (
+        ["unload", BUNDLE, "--yes", *WHO],
+        failing("manual_move", Conflict(f"not carried out: CoolDown{way_out('unload', [Code.COOL_DOWN])}")),
+        4,
+        "CoolDown; `--override-cool-down` lifts that",
     ),
     (["review", "approve", HASH, *WHO], failing("approve", Forbidden("ann proposed it")), 4, "ann proposed it"),
     (["split", BUNDLE, "--at", "half", *WHO], None, 2, "0x40000000"),

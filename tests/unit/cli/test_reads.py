@@ -218,13 +218,6 @@ def test_what_a_person_has_ended_is_not_told_as_in_the_way(
     assert ("decided anew with the next cycle" in said) == over and ("not acting" in said) != over
 
 
-@pytest.mark.parametrize("command", [["drain", ""], ["stop", "", "--reason", "r"], ["uncordon", "", "--reason", "r"]])
-def test_an_empty_name_is_wrong_usage(sidecar: Sidecar, command: list[str]) -> None:
-    """A variable of a shell that is not set: the path would be another, which no sidecar has."""
-    told = sidecar.run(*command)
-    assert told.exit_code == 2 and "a name is empty" in told.stderr and sidecar.service.calls == []
-
-
 def test_summary_says_how_often_the_sidecar_followed(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
     """And where the reasons of these cycles are, also if it leads now; of a sidecar that led all the time nothing."""
     answer = asyncio.run(sidecar.service.summary(ALWAYS))

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from markdown import Markdown
+from mkdocs.config import load_config
 
 from bundlekeel.sim import scenario
 from dev.docs import ROOT
@@ -31,6 +33,13 @@ def test_no_page_without_a_next_step(page: Path) -> None:
 def test_the_pages_are_found() -> None:
     """Else the test above would hold for nothing."""
     assert len(WRITTEN) > 40
+
+
+def test_the_site_numbers_steps_as_they_are_written() -> None:
+    """Also after an example between two steps; runbooks say "do step 4"."""
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    made = Markdown(extensions=config.markdown_extensions, extension_configs=config.mdx_configs)
+    assert '<ol start="2">' in made.convert("1. Look:\n\n   an example\n\n2. Go on.\n")
 
 
 def test_every_field_and_event_of_a_scenario_has_a_row() -> None:

@@ -50,12 +50,13 @@ def test_only_the_lines_that_a_mark_names_are_shown(tmp_path: Path) -> None:
         "<!-- sample: status; no leader; leader none, ready -->\n<!-- sample: doctor; no store; ERROR -->\n"
     )
     shown = with_samples(page).splitlines()
-    assert shown[3:9] == [
+    assert shown[3:10] == [
         "$ bundlekeel status",
         "…",
         "leader      none",
         "…",
-        "ready       no: metadata store zk:zk1:2181/pulsar does not answer",
+        "ready       no: metadata store zk:zk1:2181/pulsar does not answer; leadership no leader known",
+        "            yet",
         "…",
     ]
     assert shown[-3:] == ["…", "(exit code 1)", "```"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +28,8 @@ from bundlekeel.jobs.report import (
     page,
     points_of,
 )
-from bundlekeel.jobs.rules import DayFigures, JudgedDay
-from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, searchable
+from bundlekeel.jobs.rules import DayFigures, JudgedDay, without_hits
+from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, left_alone, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, present
 
@@ -105,19 +105,48 @@ def test_as_far_as_one_night_goes_is_told() -> None:
     [
         (
             ("threshold_percent",),
-            (),
+            {},
             "--parameter threshold_percent: strategy avg, which is in force, has no such parameter",
         ),
-        (("avg_hit_count_low",), HIT_COUNTS, "not changed: avg_hit_count_low"),
+        (("avg_hit_count_low",), dict.fromkeys(HIT_COUNTS, "why"), "not changed: avg_hit_count_low"),
     ],
 )
-def test_nothing_to_search_is_said_before_the_search(names: tuple[str, ...], without: Sequence[str], said: str) -> None:
+def test_nothing_to_search_is_said_before_the_search(
+    names: tuple[str, ...], without: Mapping[str, str], said: str
+) -> None:
     """Such a document would have no parameter, and no reader takes that."""
     space = SearchSpace(base=BASE, names=names, without=without, reach=4.0)
     with pytest.raises(ConfigError, match=re.escape(said)):
         searchable(space, SearchDepth(names=names))
     with pytest.raises(ConfigError, match="proposes nothing"):
         document_of(thresholds_of(replace(told(), chosen=present(), tried={}), pyspark="4.3.0"))
+
+
+def test_what_is_left_as_it_is_is_named_with_the_reason() -> None:
+    """Of what was asked for; all that the strategy in force reads where nothing was named. The report lists it."""
+    why = without_hits(60.0, 10.0)
+    names = ("avg_low_threshold_percent", "avg_hit_count_low", "threshold_percent", "cool_down_seconds")
+    space = SearchSpace(base=replace(BASE, cool_down_seconds=1.0), names=names, without=why, reach=4.0)
+    found = left_alone(space)
+    assert found == {
+        "avg_hit_count_low": "hit counts depend on the time between two cycles: 10 s as recorded, 60 s in the "
+        "back-test; with --period 10 they are searched",
+        "threshold_percent": "strategy avg, which is in force, does not read it",
+        "cool_down_seconds": "its value 1 is outside of 60 to 14,400",
+    }
+    assert list(left_alone(replace(space, names=()))) == [
+        *("avg_hit_count_low", "avg_hit_count_high", "split_hit_count", "cool_down_seconds")
+    ]
+    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(left_alone=found))
+    table = text.partition("<h2>Thresholds</h2>")[2].partition("</section>")[0]
+    assert all(f"<li>{name}: {reason}</li>" in table for name, reason in found.items())
+
+
+def test_nothing_is_left_as_it_is() -> None:
+    """Where cycles are as long as recorded, and every value is in its range: no list."""
+    assert not without_hits(60.0, 55.0)
+    assert not left_alone(SearchSpace(base=BASE, reach=4.0))
+    assert "Left as they are" not in page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs())
 
 
 def test_what_can_be_searched() -> None:
@@ -283,7 +312,10 @@ def test_the_head_has_the_figures_of_the_unbroken_run() -> None:
 def test_what_changes_is_explained() -> None:
     """Below its name in the table, and below the head on a terminal; parameters that stay are not explained there."""
     proposal = thresholds_of(told(), pyspark="4.3.0")
-    said = "a pair this far apart is acted on after the low hit count; scaled with the mean score (percent points)"
+    said = (
+        "two brokers whose scores differ by this, multiplied by the mean score, are balanced after avg_hit_count_low "
+        "fresh readings (percent points)"
+    )
     assert f"avg_low_threshold_percent<br><small>{said}</small></td>" in page(proposal, ReportInputs())
     assert meanings(proposal) == (f"avg_low_threshold_percent: {said}",)
 
@@ -319,6 +351,7 @@ def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
     document = thresholds_of(replace(told(), period_seconds=1800.0), pyspark="4.3.0")
     text = page(document, ReportInputs(judged=judged))
     assert "Planned again each 1,800 s. What is found holds for balancers that plan so often." in text
+    assert "A sidecar that plans more often, as with counters, acts sooner than these figures show" in text
     assert "Moves are those that the balancer made then" in text
 
 

@@ -43,7 +43,9 @@ def wider(traffic: RecordedTraffic) -> RecordedTraffic:
         return np.insert(rows, 0, value, axis=axis)
 
     by_bundle = {name: first(getattr(traffic, name), 0, 1) for name in ("rates", "counts")}
-    by_broker = {name: first(getattr(traffic, name), 0, 1) for name in ("usage", "limit", "carried", "topics")}
+    by_broker = {
+        name: first(getattr(traffic, name), 0, 1) for name in ("usage", "limit", "carried", "topics", "intervals")
+    }
     stamps = {name: first(getattr(traffic, name), 0, 1) for name in ("present", "reported", "started")}
     of_bundles = {name: first(getattr(traffic, name), 0, 0) for name in ("short", "long", "samples")}
     owner = first(np.where(traffic.owner >= 0, traffic.owner + 1, -1), -1, 1).astype(np.int32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bundlekeel.core.calibration.thresholds import HIT_COUNTS
 from bundlekeel.core.model.load import Floats
 from bundlekeel.jobs.periods import HistoryPeriod
 from bundlekeel.jobs.rules import (
@@ -17,12 +18,12 @@ from bundlekeel.jobs.rules import (
     JudgedDay,
     TooLittleHistory,
     accept,
-    as_long,
     at_once,
     day_of,
     judge,
     liars,
     usual_interval,
+    without_hits,
 )
 
 
@@ -208,5 +209,5 @@ def test_hits_count_only_where_cycles_are_as_long() -> None:
     """The middle day tells how long a recorded cycle is; a fifth of it makes no difference."""
     good = [JudgedDay(day=day("2023-11-14", interval_seconds=each), verdict="good") for each in (300.0, 60.0, 61.0)]
     assert usual_interval(good) == 61.0
-    assert as_long(60.0, 61.0) and as_long(72.0, 61.0)
-    assert not as_long(60.0, 10.0) and not as_long(300.0, 61.0) and not as_long(60.0, 300.0)
+    assert not without_hits(60.0, 61.0) and not without_hits(72.0, 61.0)
+    assert all(tuple(without_hits(*pair)) == HIT_COUNTS for pair in ((60.0, 10.0), (300.0, 61.0), (60.0, 300.0)))

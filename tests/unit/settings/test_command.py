@@ -335,7 +335,7 @@ class TestCommand:
             (["--cluster", "a b", "--metadata-store", "zk:a:1"], "cluster = 'a b'"),
             (["--cluster", "a", "--metadata-store", "foo"], "metadata_store = 'foo'"),
             (["--cluster", "a", "--metadata-store", "zk:a:1", "--nic-gbps", "ten"], "nic_gbps = 'ten'"),
-            (["--cluster", "a", "--metadata-store", "zk:a:1", "--api-host", ""], "api.host = ''"),
+            (["--cluster", "a", "--metadata-store", "zk:a:1", "--api-host", "a b"], "api.host = 'a b'"),
             (["--cluster", "a", "--metadata-store", "zk:a:1", "--token-file", "none.txt"], "token_file = 'none.txt'"),
         ],
     )

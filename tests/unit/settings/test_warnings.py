@@ -25,10 +25,15 @@ def warned(given: dict[str, Any]) -> list[str]:
         (
             "overloaded_threshold_percent",
             0.85,
-            "= 0.85: is in percent, so less than 1 %: above this a broker takes no bundle (better: 85)",
+            "= 0.85: is in percent, so less than 1 %: a broker with a higher load is overloaded, "
+            "and gets no bundle (better: 85)",
         ),
         ("loadBalancerBrokerOverloadedThresholdPercentage", 0.07, " = 0.07: is in percent,"),
-        ("threshold_percent", 0.1, f"= 0.1: {OF_POINTS}: a broker this far above the average sheds (better: 10)"),
+        (
+            "threshold_percent",
+            0.1,
+            f"= 0.1: {OF_POINTS}: a broker whose score is this far above the average sheds (better: 10)",
+        ),
         ("avg_low_threshold_percent", 0.15, f"= 0.15: {OF_POINTS}"),
         ("avg_low_floor_percent", 0.02, f"= 0.02: {OF_POINTS}"),
         ("overloaded_threshold_percent", 1, ""),
@@ -57,10 +62,10 @@ def test_a_ratio_where_percent_are_meant(name: str, value: float, said: str) -> 
         ),
         ({"parameters": {"transfer_target_std": 1}}, None),
         (
-            {"parameters": {"history_weight": 1}},
+            {"strategy": "threshold", "parameters": {"history_weight": 1}},
             "parameters.history_weight = 1.0: the smoothed score never changes (better: 0.9)",
         ),
-        ({"parameters": {"history_weight": 0.99}}, None),
+        ({"strategy": "threshold", "parameters": {"history_weight": 0.99}}, None),
         (
             {"admin.read_timeout": "59s"},
             "admin.read_timeout = '59s': an unload takes up to 60s at the brokers, slower ones count as unknown "
@@ -149,4 +154,61 @@ def test_history_in_the_folder_of_what_is_not_published(uri: str, wal: str, said
     assert warned({"history": {"uri": uri, "wal": wal}}) == said * [
         f"history.uri = '{uri}': the same folder as history.wal, which each sidecar needs for itself "
         "(better: a folder for all sidecars)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, False),
+        ({"strategy": "overload"}, False),
+        ({"strategy": "transfer"}, True),
+        ({"compat": "4.2"}, True),
+        ({"shadow.strategies": ["threshold"]}, True),
+        ({"adopt_broker_settings": True}, True),
+        ({"adopt_broker_settings": True, "strategy": "avg"}, False),
+    ],
+)
+def test_a_weight_of_the_past_counts_where_a_strategy_smooths(given: dict[str, Any], said: bool) -> None:
+    """`threshold` and `transfer` do: set, the default of `compat`, in the shadow, or what the brokers may run."""
+    told = warned({**given, "parameters": {"history_weight": 1}})
+    assert any(text.startswith("parameters.history_weight = 1.0: ") for text in told) == said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"compat": "4.2", "shadow.strategies": ["threshold", "avg"]}, ["threshold"]),
+        ({"adopt_broker_settings": True, "shadow.strategies": ["threshold", "avg"]}, []),
+        ({"adopt_broker_settings": True, "strategy": "avg", "shadow.strategies": ["avg"]}, ["avg"]),
+    ],
+)
+def test_a_shadow_of_a_strategy_that_is_not_written(given: dict[str, Any], said: list[str]) -> None:
+    """`compat` brings Pulsar's default, and what the brokers run is not known here."""
+    assert [text.split()[1] for text in warned(given) if text.startswith("shadow.")] == said
+
+
+@pytest.mark.parametrize(
+    ("patterns", "hidden"),
+    [
+        (["broker-*", "broker-1*"], {"broker-1*": "broker-*"}),
+        (["broker-1*", "broker-*"], {}),
+        (["b*", "b1:8080"], {}),
+        (["b?:*", "b*"], {}),
+        (["b*", "b?:8080"], {"b?:8080": "b*"}),
+        (["*", "b*"], {}),
+        (["*:*", "*"], {"*": "*:*"}),
+        (["*:8080", "*"], {}),
+        (["/.*/", "/b.*/"], {"/b.*/": "/.*/"}),
+        (["/b.*/", "/.*/", "*"], {"*": "/.*/"}),
+        (["/b.*/", "*"], {}),
+        (["b[0-9]*", "b[1]*"], {}),
+    ],
+)
+def test_a_capacity_that_never_counts(patterns: list[str], hidden: dict[str, str]) -> None:
+    """One entry counts for a broker: whatever this one matches has another."""
+    assert warned({"capacity": {pattern: {"nic_gbps": 10} for pattern in patterns}}) == [
+        f"capacity.{pattern}: has no effect: {other!r} counts for every broker that it matches "
+        f"(better: omit it, or narrow {other!r})"
+        for pattern, other in hidden.items()
     ]

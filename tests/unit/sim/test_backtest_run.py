@@ -10,15 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.history.record import dumped
+from bundlekeel.core.history.frames import frame_of
+from bundlekeel.core.history.record import Frame, dumped
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.engine import PlanInput
+from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.core.planning.pressure import score_of, weights_of
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures, RecordedTraffic, backtest, chunks, traffic_of
 from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
+from bundlekeel.sim.balancers import RunBooks
 from dev.history_model import World, dense
 from tests.support.backtest_cases import (
     BUSY,
@@ -33,6 +36,7 @@ from tests.support.backtest_cases import (
     owned,
     whole,
 )
+from tests.support.live_loop import lasting_step, play
 
 # Nobody splits, neither then nor now.
 WHOLE = replace(BUSY, params=Parameters(split_enabled=False))
@@ -42,6 +46,25 @@ STRATEGIES = ("avg", "threshold", "uniform", "overload", "transfer", "deviation"
 def inputs(traffic: RecordedTraffic, candidate: Candidate) -> list[PlanInput]:
     """What a candidate planned on."""
     return [step.given for step in course(traffic, candidate) if step.given is not None]
+
+
+class RecordingBooks(RunBooks):
+    """The simulator's books, with a frame and the plan of each cycle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorded: list[tuple[Frame, Plan]] = []
+
+    def plan(self, given: PlanInput) -> PlanResult:
+        """As the simulator's, and recorded."""
+        result = super().plan(given)
+        self.recorded.append((frame_of(given), result.plan))
+        return result
+
+
+def moves_of(plan: Plan) -> list[tuple[str, str, str]]:
+    """Which bundles, from where and to where."""
+    return [(move.bundle, move.source, move.target) for move in plan.moves]
 
 
 def place_of(given: PlanInput, bundle: str) -> str:
@@ -87,17 +110,24 @@ class TestAsRecorded:
             for made in plans
         ]
 
+    def test_a_hit_for_each_reading_of_counters(self) -> None:
+        """A cycle each 3 to 10 s, a reading of each broker each 3 to 15 s: the same moves in the same cycles. Averages
+        are of rates that are recorded rounded, so that hashes may differ in their last digit."""
+        books = RecordingBooks()
+        play(lasting_step(2.0, 150, usage=0.4), 3, counters=True, books=books)
+        traffic = traffic_of([frame for frame, _ in books.recorded], period_ms=1000, dtype=np.float64)
+        again = RecordedTraffic.from_bytes(traffic.to_bytes())
+        planned = [moves_of(step.result.plan) for step in course(again, PRESENT) if step.result is not None]
+        assert planned == [moves_of(plan) for _, plan in books.recorded]
+        assert sum(map(len, planned)) >= 3
+
     def test_from_the_middle(self) -> None:
         """Averages, memory, ledger and cool-downs of that moment are in the first frame: moves go on as recorded."""
         later = [
             frame for frame in frames(history(BUSY)) if frame.document["wall_ms"] >= BUSY.start_ms + 10 * 3_600_000
         ]
         traffic = traffic_of(later[:120], dtype=np.float64)
-        planned = [
-            [(move.bundle, move.source, move.target) for move in step.result.plan.moves]
-            for step in course(traffic, PRESENT)
-            if step.result is not None
-        ]
+        planned = [moves_of(step.result.plan) for step in course(traffic, PRESENT) if step.result is not None]
         recorded = [
             [(move["bundle"], move["source"], move["target"]) for move in record.outcome.details["moves"]]
             for record in history(BUSY)[300:420]

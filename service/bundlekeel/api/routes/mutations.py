@@ -18,9 +18,9 @@ from bundlekeel.daemon.answers.plans import Submitted
 
 REFUSALS = documented(
     {
-        403: "not allowed in this mode, above the ceiling of the settings file, the role is too low, or the Origin is "
-        "foreign",
-        409: "it cannot be done as things are now; `detail` and `difference` say why",
+        403: "not allowed in this mode, above the ceiling of the settings file (`code` says why), the role is too low, "
+        "or the Origin is foreign",
+        409: "it cannot be done as things are now; `code` and `difference` say why",
     }
 )
 

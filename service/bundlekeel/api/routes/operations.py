@@ -142,10 +142,24 @@ class AdoptBody(schemas.ReasonBody):
     """Which proposal."""
 
     digest: str | None = Field(
-        default=None, min_length=1, max_length=64, description="only if the newest proposal is still this one"
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="only if the newest proposal is still this one (`document.digest` of `GET /thresholds`)",
     )
     force: bool = Field(
         default=False, strict=True, description="override objections that are a matter of judgement, such as NotBetter"
+    )
+
+
+class RevertBody(schemas.ReasonBody):
+    """Which adoption."""
+
+    digest: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="only if the adopted thresholds are still these (`adopted.digest` of `GET /thresholds`)",
     )
 
 
@@ -288,6 +302,6 @@ async def adopt_thresholds(service: Backend, body: AdoptBody) -> Response:
 
 
 @changes.post("/thresholds/revert", response_model=ReversionView)
-async def revert_thresholds(service: Backend, body: schemas.ReasonBody) -> Response:
+async def revert_thresholds(service: Backend, body: RevertBody) -> Response:
     """Take the last adoption back; it is not adopted again by itself."""
-    return reply(await service.thresholds.revert(reason=body.reason, by=body.by))
+    return reply(await service.thresholds.revert(digest=body.digest, reason=body.reason, by=body.by))

@@ -75,7 +75,9 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
 def _limit(settings: LoadedSettings, after: str) -> float:
     limit, least = seconds_of("--after", after), FAILSAFE_CYCLES * settings.settings.cycle.interval
     if limit < least:
-        raise CliError(f"--after {after}: shorter than {FAILSAFE_CYCLES} cycles ({least:g} s)", USAGE)
+        raise CliError(
+            f"--after {after!r}: expected {least:g}s or more, {FAILSAFE_CYCLES} cycles of the settings", USAGE
+        )
     return limit
 
 

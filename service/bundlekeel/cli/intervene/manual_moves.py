@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from bundlekeel.cli import completion
-from bundlekeel.cli.client import path_part
+from bundlekeel.cli.client import OVERRIDE_OPTION, path_part
 from bundlekeel.cli.exit_codes import REFUSED, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import decoded
-from bundlekeel.cli.plan import WithinOption, exit_unless_done, finished
-from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, connected_once, seconds_of
-from bundlekeel.core.model.names import names_namespace
+from bundlekeel.cli.plan import WithinOption, exit_unless_done, finished, longest_wait
+from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, connected_once
+from bundlekeel.core.model.names import check_name, names_namespace, refuse_namespace
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 from bundlekeel.daemon.answers.plans import ManualMoveView, NamespaceUnloadView, TaskView
 
@@ -24,7 +24,7 @@ NameArgument = Annotated[
 ]
 CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Carry it out; without it this is a dry run.")]
 OverrideOption = Annotated[
-    bool, typer.Option("--override-cool-down", help="Move it although it moved lately, also straight back.")
+    bool, typer.Option(OVERRIDE_OPTION, help="Move it although it moved lately, also straight back.")
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is over.")]
 
@@ -41,12 +41,12 @@ def transfer(  # noqa: PLR0913, PLR0917 - the options of one command
     yes: CarryOutOption = False,
     override_cool_down: OverrideOption = False,
     wait: WaitOption = False,
-    within: WithinOption = "10m",
+    within: WithinOption = None,
     by: ByOption = "",
 ) -> None:
     """Move a bundle, or the bundle of a topic, to a broker. A dry run unless --yes (exit code 4 when refused)."""
     body = {"to": to, "override_cool_down": override_cool_down, **asked_by(reason, by, yes=yes)}
-    _do(session, "transfer", name, body, within=within if wait else None)
+    _do(session, "transfer", name, body, wait=wait, within=within)
 
 
 @connected_once
@@ -60,7 +60,7 @@ def unload(
     yes: CarryOutOption = False,
     override_cool_down: OverrideOption = False,
     wait: WaitOption = False,
-    within: WithinOption = "10m",
+    within: WithinOption = None,
     by: ByOption = "",
 ) -> None:
     """Move a bundle, or all of a namespace, off its broker. A dry run unless --yes (exit code 4 when refused).
@@ -69,7 +69,7 @@ def unload(
     ends it.
     """
     body = {"override_cool_down": override_cool_down, **asked_by(reason, by, yes=yes)}
-    _do(session, "unload", name, body, within=within if wait else None, of_namespace=names_namespace(name))
+    _do(session, "unload", name, body, wait=wait, within=within, of_namespace=names_namespace(name))
 
 
 @connected_once
@@ -96,7 +96,7 @@ def split(  # noqa: PLR0913, PLR0917 - the options of one command
     ] = False,
     yes: CarryOutOption = False,
     wait: WaitOption = False,
-    within: WithinOption = "10m",
+    within: WithinOption = None,
     by: ByOption = "",
 ) -> None:
     """Split a bundle; nothing moves without --unload. A dry run unless --yes (exit code 4 when refused)."""
@@ -107,14 +107,24 @@ def split(  # noqa: PLR0913, PLR0917 - the options of one command
         body["at"] = [int(position, 0) for position in at or ()]
     except ValueError:
         raise CliError(f"--at {', '.join(at or ())!r}: expected numbers such as 0x40000000", USAGE) from None
-    _do(session, "split", name, body, within=within if wait else None)
+    _do(session, "split", name, body, wait=wait, within=within)
 
 
 def _do(
-    session: Session, verb: str, name: str, body: dict[str, Any], *, within: str | None, of_namespace: bool = False
+    session: Session,
+    verb: str,
+    name: str,
+    body: dict[str, Any],
+    *,
+    wait: bool,
+    within: str | None,
+    of_namespace: bool = False,
 ) -> None:
-    """Ask, wait `within` this time for the task when it has one (None: do not), and print all in one answer."""
-    limit = None if within is None else seconds_of("--within", within)
+    """Ask, wait for the task when it has one, and print all in one answer."""
+    limit = longest_wait(within, wait=wait)
+    check_name(name)
+    if not of_namespace:
+        refuse_namespace(name)
     path = f"{'namespaces' if of_namespace else 'bundles'}/{path_part(name)}/{verb}"
     answer = session.client.send("POST", path, body)
     found: ManualMoveView | NamespaceUnloadView
@@ -127,7 +137,7 @@ def _do(
         moves, hopeless = 1, bool(found.refusals)
         draw = partial(operation_tables.manual_move, found)
     ended: TaskView | None = None
-    if limit is not None and found.task:
+    if wait and found.task:
         answer["ended"] = finished(session.client, found.task, moves, time.monotonic() + limit)
         ended = decoded(TaskView, answer["ended"])
     session.tell(answer, lambda _, layout: draw(ended, session.state, layout))

@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli import units
+from bundlekeel.cli.client import OVERRIDE_OPTION
 from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.cli.tables import coded, split_name
-from bundlekeel.core.model.codes import LASTING, Code, explain, overridable
+from bundlekeel.core.model.codes import LASTING, Code, explain, way_out
 from bundlekeel.daemon.answers.operations import (
     DrainView,
     ExclusionView,
@@ -117,8 +118,8 @@ def _next(
         return Text(f"task {answer.task}: {done}; see `bundlekeel plan tasks`")
     if not blocked:
         return Text(_dry_run(state), style="dim")
-    allowed = overridable({item.code for item in answer.refusals}) and answer.kind != "split"
-    return Text(f"refused{'; --override-cool-down lifts that' if allowed else ''}", style="red")
+    codes = {item.code for item in answer.refusals}
+    return Text(f"refused{way_out(answer.kind, codes, OVERRIDE_OPTION)}", style="red")
 
 
 def relocation(answer: RelocationView, ended: str, state: Callable[[], State], layout: TableLayout) -> RenderableType:

@@ -15,7 +15,7 @@ from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, Cli
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.intervene.manual_moves import CarryOutOption, WaitOption
 from bundlekeel.cli.output import ProgressLine, decoded, typed
-from bundlekeel.cli.plan import WithinOption
+from bundlekeel.cli.plan import WithinOption, longest_wait
 from bundlekeel.cli.session import (
     ByOption,
     ReasonOption,
@@ -29,6 +29,7 @@ from bundlekeel.cli.session import (
     told,
 )
 from bundlekeel.core.guard.scope import check_pattern, check_scope
+from bundlekeel.core.model.names import check_name, refuse_namespace
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import DrainView, OperationsView, ResumedScopeView
@@ -73,6 +74,7 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
     """End a pause: the one of everything, or with --scope the one of that scope. Exit code 1 when there is none."""
     body = {"reason": reason, "by": by or login()}
     if scope is not None:
+        check_scope(scope)
         answer = session.client.send("DELETE", f"pauses/{path_part(scope)}", body)
         session.tell(answer, typed(ResumedScopeView, operation_tables.resumed))
         return
@@ -144,11 +146,11 @@ def drain(
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
     wait: WaitOption = False,
-    within: WithinOption = "10m",
+    within: WithinOption = None,
     by: ByOption = "",
 ) -> None:
     """Move all bundles off a broker and keep it empty until `uncordon`. A dry run unless --yes."""
-    limit = seconds_of("--within", within)
+    limit = longest_wait(within, wait=wait)
     answer, found = _relocate(session, "drain", broker, reason, by, yes)
     drained: DrainView | None = None
     if yes and wait:
@@ -204,11 +206,11 @@ def warm(
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
     wait: WaitOption = False,
-    within: WithinOption = "10m",
+    within: WithinOption = None,
     by: ByOption = "",
 ) -> None:
     """Move bundles gently to a new or restarted broker until it carries its share. A dry run unless --yes."""
-    limit = seconds_of("--within", within)
+    limit = longest_wait(within, wait=wait)
     answer, found = _relocate(session, "warm", broker, reason, by, yes)
     ended = ""
     if yes and wait:
@@ -255,12 +257,16 @@ def pin(
     session: Session, bundle: BundleArgument, reason: ReasonOption, lasting: ForOption = None, by: ByOption = ""
 ) -> None:
     """Keep a bundle, or the bundle of a topic, where it is."""
+    check_name(bundle)
+    refuse_namespace(bundle)
     _tell(session, "PUT", f"pins/{path_part(bundle)}", reason, by, seconds=_seconds(lasting))
 
 
 @connected_once
 def unpin(session: Session, bundle: BundleArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """End the pin of a bundle, or of the bundle of a topic."""
+    check_name(bundle)
+    refuse_namespace(bundle)
     answer = session.client.send("DELETE", f"pins/{path_part(bundle)}", {"reason": reason, "by": by or login()})
     session.tell(answer, lambda told, layout: text_views.pairs({**told, "ended": "pin"}, layout))
 
@@ -277,6 +283,7 @@ def exclude(
 @connected_once
 def include(session: Session, pattern: PatternArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """End an exclusion."""
+    check_pattern(pattern)
     _tell(session, "DELETE", f"exclusions/{path_part(pattern)}", reason, by)
 
 

@@ -24,9 +24,20 @@ thresholds_app = typer.Typer(
 DigestOption = Annotated[
     str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the newest proposal has this digest.")
 ]
+AdoptedOption = Annotated[
+    str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the adopted thresholds have this digest.")
+]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Override objections that are a matter of judgement, such as NotBetter.")
 ]
+
+# Whether a person can adopt in spite of an objection (`ObjectionView.person`).
+_DESPITE = {
+    "": "",
+    "no": "; --force does not help",
+    "force": "; --force overrides it",
+    "yes": "; you can adopt it without --force",
+}
 
 
 @connected
@@ -51,9 +62,9 @@ def adopt(
 
 
 @connected_once
-def revert(session: Session, reason: ReasonOption, by: ByOption = "") -> None:
+def revert(session: Session, reason: ReasonOption, digest: AdoptedOption = None, by: ByOption = "") -> None:
     """Undo the last adoption at once; the same values are not adopted again automatically."""
-    body = {"reason": reason, "by": by or login()}
+    body = {"reason": reason, "by": by or login(), **({"digest": digest} if digest else {})}
     session.tell(session.client.send("POST", "thresholds/revert", body), text_views.pairs)
 
 
@@ -80,7 +91,7 @@ def standing(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
 def changes(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
     """The objections; a line a parameter; below, what held-out days say."""
     parts: list[RenderableType] = [
-        Text("  ").append(coded(item.code)).append(f": {item.explanation} ({item.detail})")
+        Text("  ").append(coded(item.code)).append(f": {item.explanation} ({item.detail}){_DESPITE[item.person]}")
         for item in answer.objections
     ]
     parts.append(_changes(answer.changes))

@@ -101,7 +101,7 @@ _QUESTIONS: Final = {
     ("cluster",): ("The brokers' clusterName", None),
     ("metadata_store",): ("The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)", None),
     ("admin", "token_file"): ("File with a super-user's token (none: no authentication)", "none"),
-    ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: the brokers report it)", "0"),
+    ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: they report it; VMs and pods do not)", "0"),
     ("api", "host"): ("Address that the API listens on (sidecars on several hosts: 0.0.0.0)", "127.0.0.1"),
 }
 
@@ -116,7 +116,8 @@ def init(
     metadata_store: Annotated[str | None, typer.Option(help="The brokers' metadataStoreUrl.")] = None,
     token_file: Annotated[str | None, typer.Option(help="File with a super-user's token.")] = None,
     nic_gbps: Annotated[
-        str | None, typer.Option(metavar="GBIT", help="Network card of a broker, Gbit/s; 0: the brokers report it.")
+        str | None,
+        typer.Option(metavar="GBIT", help="Network card of a broker, Gbit/s; 0: they report it (VMs do not)."),
     ] = None,
     api_host: Annotated[str | None, typer.Option(help="Address that the API listens on.")] = None,
     option: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The same as FILE.")] = None,

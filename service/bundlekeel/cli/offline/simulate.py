@@ -27,7 +27,6 @@ from bundlekeel.cli.offline.simulate_report import (
 )
 from bundlekeel.cli.output import Output, ProgressLine, TableLayout, table, tell
 from bundlekeel.cli.session import OutputOption, pairs_of, set_option
-from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.text_format import how_far, numbered
 from bundlekeel.settings.parameters import canonical
 from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
@@ -167,11 +166,8 @@ def _contenders(
 
 
 def _changed(plain: Contender, sets: Mapping[str, str]) -> Contender:
-    """The same with these values, to compare with. ConfigError names parameter, value and what is allowed."""
-    values, problems = canonical(sets)
-    if problems:
-        key = problems[0].field.removeprefix("parameters.")
-        raise ConfigError(f"--set {key}={sets[key]}: {problems[0]}", allowed=problems[0].allowed)
+    """The same with these values, to compare with."""
+    values, _ = canonical(sets)
     own = {**plain.parameters, **{name: item.value for name, item in values.items()}}
     return replace(plain, label=f"{plain.label}, changed", parameters=own, compared=True)
 

@@ -172,7 +172,7 @@ def one_back(adopted: Adopted, *, by: str, reason: str, now_ms: int) -> Adopted 
         values=adopted.before,
         instead_of={name: adopted.instead_of[name] for name in adopted.before if name in adopted.instead_of},
         by=by,
-        reason=reason,
+        reason=f"{adopted.digest} was reverted: {reason}",
         since_ms=now_ms,
     )
 

@@ -32,6 +32,7 @@ from bundlekeel.core.calibration.thresholds import (
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, ThresholdsError
 from bundlekeel.core.model.parameters import coerce
+from bundlekeel.core.model.text_format import limits_text
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DUST = 1e-6
@@ -249,10 +250,8 @@ class _Reader:
             return 0.0
         low = minimum is not None and found < minimum
         if low or (maximum is not None and found > maximum) or (above is not None and found <= above):
-            ends = [f">= {minimum:g}"] if minimum is not None else []
-            ends += [f"<= {maximum:g}"] if maximum is not None else []
-            ends += [f"> {above:g}"] if above is not None else []
-            self.fail(key, "is out of range", " and ".join(ends))
+            limits = {"ge": minimum, "le": maximum, "gt": above}
+            self.fail(key, "is out of range", limits_text(limits))
         return found
 
     def _value(self, key: str, needed: bool, default: object) -> object:

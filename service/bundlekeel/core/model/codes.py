@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 
 class Code(StrEnum):
@@ -214,14 +214,16 @@ LASTING = frozenset(
     }
 )
 
+# Of a move by hand, as the API names it.
+OVERRIDE: Final = "override_cool_down: true"
 _COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
 
 
 def reason_of(codes: Collection[str]) -> str:
-    """The code of a conflict with these refusals: theirs where all have the same, else a word of `errors.CONFLICTS`."""
+    """The code of a conflict with these refusals: theirs where all have the same, else a word of `errors.REASONS`."""
     return next(iter(codes)) if len(set(codes)) == 1 else "refused"
 
 
-def overridable(codes: Collection[str]) -> bool:
-    """Whether a move by hand that is refused for these is not, with `override_cool_down`."""
-    return bool(codes) and _COOLING.issuperset(codes)
+def way_out(verb: str, codes: Collection[str], override: str = OVERRIDE) -> str:
+    """The end of a sentence that refuses a move by hand for these, where `override` allows it; a split has none."""
+    return f"; `{override}` lifts that" if codes and _COOLING.issuperset(codes) and verb != "split" else ""

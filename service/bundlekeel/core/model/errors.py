@@ -142,20 +142,24 @@ class NotFound(BundlekeelError):
     """What was asked for (a broker, bundle, topic, plan) is not known here."""
 
 
-# Codes of a conflict that is no refusal with a code of its own.
-CONFLICTS: Final[Mapping[str, str]] = {
+# Codes of a conflict, or of what is forbidden, where no code of `core.model.codes.Code` says it.
+REASONS: Final[Mapping[str, str]] = {
     "changed": "the inputs of a plan, a proposal or the adopted thresholds changed meanwhile: look again",
     "wrong-state": "a task or a review is in a state that does not allow it",
     "nothing-to-do": "the plan has no moves and no splits",
     "last-broker": "no other broker is open to bundles",
     "no-channel": "the cluster has no ownership channel (modular load manager)",
     "refused": "refused for several reasons, or for one without a code: `difference` lists them",
+    "above-ceiling": "the settings file does not allow the mode that was asked for",
+    "what-if": "the plan is of brokers or traffic that are not as they are",
+    "own-proposal": "who proposed it may not approve it",
+    "calibration-off": "`calibration.mode` of the settings is `off`",
 }
 
 
 class Conflict(BundlekeelError):
     """It cannot be done as things are now. `difference` has the reasons, as text; `code` is a name of
-    `core.model.codes.Code` or one of `CONFLICTS`, and empty where no request is answered with it."""
+    `core.model.codes.Code` or one of `REASONS`, and empty where no request is answered with it."""
 
     def __init__(self, message: str, *, code: str = "", difference: list[str] | None = None) -> None:
         super().__init__(message)
@@ -164,7 +168,12 @@ class Conflict(BundlekeelError):
 
 
 class Forbidden(BundlekeelError):
-    """Not allowed in this mode or by the settings' ceiling; the message says what to do instead."""
+    """Not allowed in this mode or by the settings' ceiling; the message says what to do instead. `code` as `Conflict`
+    has it."""
+
+    def __init__(self, message: str, *, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class NotificationError(BundlekeelError):

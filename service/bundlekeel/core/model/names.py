@@ -7,11 +7,15 @@ Hash of a topic and bundle bounds: `NamespaceBundleFactory`, `ConsistentHashingT
 from __future__ import annotations
 
 import re
+import unicodedata
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bundlekeel.core.model.errors import ConfigError, NotFound
+
+FOR_A_TOPIC = "for a topic write persistent://tenant/namespace/topic"
 FULL_LOWER = 0x00000000
 FULL_UPPER = 0xFFFFFFFF
 
@@ -71,6 +75,42 @@ def is_namespace(text: str) -> bool:
 def names_namespace(text: str) -> bool:
     """Whether a person who writes this means a namespace: a topic has a domain or a third part, a bundle its range."""
     return "://" not in text and text.count("/") == 1
+
+
+def names_bundle(text: str) -> bool:
+    """Whether a person who writes this means a bundle: its last part has a `0x`, and no domain is in front."""
+    namespace, slash, tail = text.rpartition("/")
+    return "://" not in text and "0x" in tail.lower() and (not slash or "/" in namespace)
+
+
+def is_topic(text: str) -> bool:
+    """Whether Pulsar takes this as the name of a topic."""
+    try:
+        topic = parse_topic(text)
+    except ValueError:
+        return False
+    unseen = any(unicodedata.category(sign) in ("Cc", "Cs") for sign in topic.local)
+    return not unseen and topic.local not in (".", "..") and is_namespace(topic.namespace)
+
+
+def check_name(text: str) -> None:
+    """ConfigError for what can be no name of a bundle, topic or namespace, whatever the cluster holds."""
+    namespace = namespace_of(text) if names_bundle(text) else text
+    if not (is_namespace(namespace) if names_bundle(text) or names_namespace(text) else is_topic(text)):
+        raise no_name(text)
+
+
+def refuse_namespace(text: str) -> None:
+    """NotFound for the name of a namespace, where a bundle or topic belongs."""
+    if names_namespace(text):
+        hint = f"name a bundle of it (`bundlekeel bundles -n {text}`), or {FOR_A_TOPIC}"
+        raise NotFound(f"{text!r} is a namespace; {hint}")
+
+
+def no_name(text: str) -> ConfigError:
+    """What is wrong with a name that cannot be one."""
+    allowed = "tenant/namespace, a bundle of it, or a topic; names of letters, digits and -=:._, neither . nor .."
+    return ConfigError(f"{text!r} cannot be a name", field="name", value=text, allowed=allowed)
 
 
 def namespace_of(bundle: str) -> str:

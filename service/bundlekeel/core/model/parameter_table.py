@@ -22,7 +22,7 @@ STRATEGY_CLASSES: dict[str, str] = {
     "LeastLongTermMessageRate": "least_long_term_message_rate",
     "RoundRobinBrokerSelector": "round_robin",
 }
-_MINIMUM = "moves that would relieve a broker of less are not made; 0: no minimum"
+_MINIMUM = "moves that together take less than this from a broker are not made; 0: no minimum"
 T = TypeVar("T")
 
 
@@ -61,7 +61,7 @@ class StrategyParameters:
         unit="name",
         choices=STRATEGIES,
         used_by="all",
-        why="which shedder decides; avg pairs the most with the least loaded broker (PIP-364)",
+        why="decides when bundles move, and from which broker; avg: from the most to the least loaded broker (PIP-364)",
     )
     placement: str = parameter(
         "least_resource_usage",
@@ -69,14 +69,15 @@ class StrategyParameters:
         unit="name",
         choices=PLACEMENTS,
         used_by="all",
-        why="which broker a shed bundle goes to, where the shedder does not choose it",
+        why="chooses the target broker of a bundle that is shed, where the strategy does not choose it",
     )
     compat: str = parameter(
         "none",
         unit="Pulsar release",
         choices=RELEASES,
         used_by="all",
-        why="none: the corrected strategies; 4.0 or 4.2: what the class of that release does, defects included",
+        why="none: the corrected strategies of Bundlekeel; 4.0 or 4.2: what the class of that Pulsar release "
+        "does, with its defects",
     )
     # score
     cpu_weight: float = parameter(
@@ -84,28 +85,29 @@ class StrategyParameters:
         pulsar_keys=("loadBalancerCPUResourceWeight",),
         unit="ratio",
         used_by="score",
-        why="how much CPU counts in a broker's score; 0 ignores it",
+        why="weight of CPU in a broker's score; 0: CPU does not count",
     )
     direct_memory_weight: float = parameter(
         0.0,
         pulsar_keys=("loadBalancerDirectMemoryResourceWeight",),
         unit="ratio",
         used_by="score",
-        why="how much direct memory counts; 0 by default, since it is a cache that fills over time",
+        why="weight of direct memory in a broker's score; 0, the default: it does not count, as it is a cache "
+        "that fills over time",
     )
     bandwidth_in_weight: float = parameter(
         1.0,
         pulsar_keys=("loadBalancerBandwidthInResourceWeight", "loadBalancerBandwithInResourceWeight"),
         unit="ratio",
         used_by="score",
-        why="how much incoming bandwidth counts",
+        why="weight of incoming bandwidth in a broker's score; 0: it does not count",
     )
     bandwidth_out_weight: float = parameter(
         1.0,
         pulsar_keys=("loadBalancerBandwidthOutResourceWeight", "loadBalancerBandwithOutResourceWeight"),
         unit="ratio",
         used_by="score",
-        why="how much outgoing bandwidth counts",
+        why="weight of outgoing bandwidth in a broker's score; 0: it does not count",
     )
     overloaded_threshold_percent: float = parameter(
         85.0,
@@ -113,7 +115,7 @@ class StrategyParameters:
         unit="percent",
         maximum=1000.0,
         used_by="overload, transfer, placement, guard",
-        why="above this a broker takes no bundle",
+        why="a broker with a higher load is overloaded, and gets no bundle",
     )
     history_weight: float = parameter(
         0.9,
@@ -121,7 +123,7 @@ class StrategyParameters:
         unit="ratio",
         maximum=1.0,
         used_by="threshold, transfer",
-        why="share of the past in the smoothed score; advanced once per fresh reading",
+        why="share of the past in the smoothed score: 0.9 is 90 % the score so far and 10 % the fresh reading",
     )
     # threshold
     threshold_percent: float = parameter(
@@ -130,14 +132,14 @@ class StrategyParameters:
         unit="percent points",
         maximum=100.0,
         used_by="threshold",
-        why="a broker this far above the average sheds",
+        why="a broker whose score is this far above the average sheds",
     )
     lower_boundary_shedding: bool = parameter(
         False,
         pulsar_keys=("lowerBoundarySheddingEnabled",),
         unit="true/false",
         used_by="threshold",
-        why="also shed from the top when some broker is far below the average",
+        why="true: the most loaded broker also sheds when another one is far below the average",
     )
     # avg
     avg_low_threshold_percent: float = parameter(
@@ -146,14 +148,16 @@ class StrategyParameters:
         unit="percent points",
         maximum=100.0,
         used_by="avg",
-        why="a pair this far apart is acted on after the low hit count; scaled with the mean score",
+        why="two brokers whose scores differ by this, multiplied by the mean score, are balanced after "
+        "avg_hit_count_low fresh readings",
     )
     avg_low_floor_percent: float = parameter(
         2.0,
         unit="percent points",
         maximum=100.0,
         used_by="avg",
-        why="the scaled low threshold never falls below this: noise on an idle cluster is not an imbalance",
+        why="least value of the low threshold after that multiplication; smaller differences, as on an idle "
+        "cluster, move nothing",
     )
     avg_high_threshold_percent: float = parameter(
         40.0,
@@ -161,14 +165,15 @@ class StrategyParameters:
         unit="percent points",
         maximum=100.0,
         used_by="avg",
-        why="a pair this far apart is acted on after the high hit count",
+        why="two brokers whose scores differ by this are balanced after avg_hit_count_high fresh readings",
     )
     avg_high_ratio: float = parameter(
         2.0,
         unit="ratio",
         minimum=1.0,
         used_by="avg",
-        why="a hot broker with this multiple of the mean score counts as a high difference, however low the scores",
+        why="a broker whose score is this many times the mean score counts as a high difference, even if all "
+        "scores are low",
     )
     avg_hit_count_low: int = parameter(
         8,
@@ -176,7 +181,7 @@ class StrategyParameters:
         unit="fresh readings",
         minimum=1.0,
         used_by="avg",
-        why="how often the low difference must be seen in fresh readings",
+        why="in how many fresh readings a low difference must be seen before bundles move",
     )
     avg_hit_count_high: int = parameter(
         2,
@@ -184,7 +189,7 @@ class StrategyParameters:
         unit="fresh readings",
         minimum=1.0,
         used_by="avg",
-        why="how often the high difference must be seen in fresh readings",
+        why="in how many fresh readings a high difference must be seen before bundles move",
     )
     max_unload_ratio: float = parameter(
         0.5,
@@ -192,7 +197,7 @@ class StrategyParameters:
         unit="ratio",
         maximum=1.0,
         used_by="avg",
-        why="largest share of a pair's difference that one plan moves; 0.5 equalises it (compat: 0.2)",
+        why="one plan moves at most this share of the difference of two brokers; 0.5 makes them equal (compat: 0.2)",
     )
     # uniform
     uniform_max_unload_ratio: float = parameter(
@@ -201,7 +206,8 @@ class StrategyParameters:
         unit="ratio",
         maximum=1.0,
         used_by="uniform",
-        why="largest share of the difference that one plan moves; Pulsar has one key for both strategies",
+        why="one plan moves at most this share of the difference of two brokers; Pulsar has one key for this "
+        "and max_unload_ratio",
     )
     msg_rate_difference_percent: float = parameter(
         50.0,
@@ -209,7 +215,8 @@ class StrategyParameters:
         unit="percent",
         minimum=None,
         used_by="uniform",
-        why="rate difference that starts shedding; <= 0 turns it off",
+        why="shedding begins when the largest message rate is this much above the smallest; 0 or less turns the "
+        "rule off",
     )
     throughput_multiple: float = parameter(
         4.0,
@@ -217,7 +224,7 @@ class StrategyParameters:
         unit="multiple",
         minimum=None,
         used_by="uniform",
-        why="ratio of largest to smallest throughput that starts shedding; <= 0 turns it off",
+        why="shedding begins when the largest throughput is this many times the smallest; 0 or less turns the rule off",
     )
     max_unload_bundles: int = parameter(
         -1,
@@ -225,7 +232,7 @@ class StrategyParameters:
         unit="bundles",
         minimum=-1.0,
         used_by="uniform",
-        why="most bundles in one plan; -1 for no limit",
+        why="most bundles that one plan moves; -1: no limit",
     )
     # transfer
     transfer_target_std: float = parameter(
@@ -240,14 +247,14 @@ class StrategyParameters:
         pulsar_keys=("loadBalancerSheddingConditionHitCountThreshold",),
         unit="cycles with fresh readings",
         used_by="transfer",
-        why="the condition must hold more often than this in a row",
+        why="brokers shed when that was so in more cycles in a row than this",
     )
     transfer_enabled: bool = parameter(
         True,
         pulsar_keys=("loadBalancerTransferEnabled",),
         unit="true/false",
         used_by="transfer, compat only",
-        why="false: bundles are unloaded without a destination; the corrected form always has one",
+        why="false: bundles are unloaded without a target broker; with compat none there is always one",
         instead="nothing: every move has a destination",
     )
     transfer_max_brokers: int = parameter(
@@ -263,35 +270,37 @@ class StrategyParameters:
         pulsar_keys=("loadBalanceSheddingDelayInSeconds",),
         unit="seconds",
         used_by="transfer",
-        why="a broker that gave or received a bundle waits this long (the key is spelled like this in Pulsar)",
+        why="a broker that gave or got a bundle is left alone for this long (Pulsar's key begins with "
+        "loadBalance, not loadBalancer)",
     )
     load_data_ttl_seconds: float = parameter(
         1800.0,
         pulsar_keys=("loadBalancerBrokerLoadDataTTLInSeconds",),
         unit="seconds",
         used_by="transfer",
-        why="older load data is not used",
+        why="load data that is older than this is not used",
     )
     bundles_with_policies: bool = parameter(
         False,
         pulsar_keys=("loadBalancerSheddingBundlesWithPoliciesEnabled",),
         unit="true/false",
         used_by="transfer",
-        why="whether `transfer` moves bundles of namespaces with an isolation policy or anti-affinity group",
+        why="true: `transfer` also moves bundles of namespaces with an isolation policy or anti-affinity group",
     )
     # deviation
     deviation_threshold: float = parameter(
         1.0,
         unit="standard deviations",
         used_by="deviation",
-        why="the most loaded broker sheds when it is this many standard deviations above the mean",
+        why="the most loaded broker sheds when its score is this many standard deviations above the mean",
     )
     # splits
     split_enabled: bool = parameter(
         True,
         unit="true/false",
         used_by="splits",
-        why="whether bundles are split; where the brokers split themselves, only by our own rule `hot`",
+        why="true: bundles are split; where the brokers split by themselves, only by the rule `hot`, which they "
+        "do not have",
     )
     split_max_topics: int = parameter(
         1000,
@@ -299,7 +308,7 @@ class StrategyParameters:
         unit="topics",
         minimum=None,
         used_by="splits",
-        why="a bundle with more topics is split; <= 0 turns the rule off",
+        why="a bundle with more topics is split; 0 or less turns the rule off",
     )
     split_max_sessions: int = parameter(
         1000,
@@ -307,7 +316,7 @@ class StrategyParameters:
         unit="producers and consumers",
         minimum=None,
         used_by="splits",
-        why="a bundle with more sessions is split; <= 0 turns the rule off",
+        why="a bundle with more sessions is split; 0 or less turns the rule off",
     )
     split_max_msg_rate: float = parameter(
         30_000.0,
@@ -315,7 +324,7 @@ class StrategyParameters:
         unit="msg/s",
         minimum=None,
         used_by="splits",
-        why="a bundle with more messages, in and out, is split; <= 0 turns the rule off",
+        why="a bundle with more messages, in and out, is split; 0 or less turns the rule off",
     )
     split_max_bandwidth_mb: float = parameter(
         100.0,
@@ -323,48 +332,49 @@ class StrategyParameters:
         unit="MiB/s",
         minimum=None,
         used_by="splits",
-        why="a bundle with more bytes, in and out, is split; <= 0 turns the rule off",
+        why="a bundle with more bytes, in and out, is split; 0 or less turns the rule off",
     )
     split_hot_share: float = parameter(
         0.5,
         unit="ratio of the mean broker load",
         used_by="splits",
-        why="a bundle with more load, which keeps any broker above the mean, is split; 0: never",
+        why="a bundle with more load is split if any broker that owns it stays above the mean; 0: never",
     )
     split_hit_count: int = parameter(
         3,
         pulsar_keys=("loadBalancerNamespaceBundleSplitConditionHitCountThreshold",),
         unit="fresh readings",
         used_by="splits",
-        why="a bundle must be above a limit in more fresh readings in a row than this",
+        why="a bundle is split when it is above a limit in more fresh readings in a row than this",
     )
     split_max_bundles: int = parameter(
         128,
         pulsar_keys=("loadBalancerNamespaceMaximumBundles",),
         unit="bundles",
         used_by="splits",
-        why="a namespace that has this many bundles is split no further",
+        why="a namespace that has this many bundles is not split further",
     )
     split_max_per_cycle: int = parameter(
         10,
         pulsar_keys=("loadBalancerMaxNumberOfBundlesToSplitPerCycle",),
         unit="splits",
         used_by="splits",
-        why="budget of one cycle; 0 allows none",
+        why="most splits in one cycle; 0: none",
     )
     split_quiet_hours: tuple[str, ...] = parameter(
         (),
         unit="UTC hours, from-to, e.g. 22-06",
         pattern=r"([01]?\d|2[0-3])-([01]?\d|2[0-4])",
         used_by="splits",
-        why="splits are made in these hours only; empty: at any hour",
+        why="bundles are split in these hours only; empty: at any hour",
     )
     split_override_factor: float = parameter(
         2.0,
         unit="multiple of the limit",
         minimum=1.0,
         used_by="splits",
-        why="a bundle this far above its limit needs two hits only, and does not wait for quiet hours",
+        why="a bundle this many times above its limit is split after two readings, and outside of "
+        "split_quiet_hours, too",
     )
     # placement
     average_usage_difference_percent: float = parameter(
@@ -373,7 +383,7 @@ class StrategyParameters:
         unit="percent points",
         maximum=100.0,
         used_by="least_resource_usage, compat only",
-        why="with compat: a target is preferred when this far below the average",
+        why="with compat: a broker whose usage is this far below the average is preferred as target",
         instead="nothing: the least loaded broker that may take the bundle is preferred",
     )
     max_topics_per_broker: int = parameter(
@@ -382,7 +392,7 @@ class StrategyParameters:
         unit="topics",
         minimum=1.0,
         used_by="placement",
-        why="a broker with more topics gets no bundle (extensible: with as many)",
+        why="a broker with more topics gets no bundle (extensible load manager: with this many or more)",
     )
     # minima of the corrected strategies, as shares of the mean broker load
     min_unload_share: float = parameter(
@@ -390,7 +400,7 @@ class StrategyParameters:
         unit="ratio of the mean broker load",
         maximum=1.0,
         used_by="avg, threshold, overload, uniform, transfer, deviation",
-        why="a bundle with less load (or half a mean bundle, if that is less) is not moved",
+        why="a bundle with less load, or less than half a mean bundle if that is smaller, is not moved",
     )
     # absolute minima beside it, where an operator wants them
     min_unload_message_rate: float = parameter(
@@ -398,14 +408,14 @@ class StrategyParameters:
         pulsar_keys=("minUnloadMessage",),
         unit="msg/s",
         used_by="avg, uniform",
-        why=f"{_MINIMUM}. Reaching the minimum of bytes is enough (compat: 1000)",
+        why=f"{_MINIMUM}. It is enough to reach min_unload_throughput (compat: 1000)",
     )
     min_unload_throughput: float = parameter(
         0.0,
         pulsar_keys=("minUnloadMessageThroughput",),
         unit="bytes/s",
         used_by="avg, uniform",
-        why=f"{_MINIMUM}. Reaching the minimum of messages is enough (compat: 1048576)",
+        why=f"{_MINIMUM}. It is enough to reach min_unload_message_rate (compat: 1048576)",
     )
     min_unload_throughput_mb: float = parameter(
         0.0,
@@ -421,7 +431,7 @@ class StrategyParameters:
         unit="seconds",
         minimum=0.1,
         used_by="avg, transfer, ledger",
-        why="how often brokers refresh their rates; a move is not visible earlier",
+        why="how often brokers compute their rates; a move is not visible earlier",
     )
     host_usage_interval_seconds: float = parameter(
         60.0,
@@ -430,15 +440,15 @@ class StrategyParameters:
         minimum=0.1,
         factor=60.0,
         used_by="avg, transfer, ledger",
-        why="how often brokers sample CPU and network; a move is not visible earlier",
+        why="how often brokers measure CPU and network; a move is not visible earlier",
     )
     report_change_percent: float = parameter(
         10.0,
         pulsar_keys=("loadBalancerReportUpdateThresholdPercentage",),
         unit="percent points",
         used_by="ledger",
-        why="a broker reports when its usage (points), messages, bytes or number of bundles (percent) changed by more "
-        "than this since its last report",
+        why="a broker reports when its usage (in points), messages, bytes or number of bundles (in percent) "
+        "changed by more than this since its last report",
     )
     report_min_interval_seconds: float = parameter(
         5.0,
@@ -446,7 +456,7 @@ class StrategyParameters:
         unit="seconds (Pulsar: milliseconds)",
         factor=0.001,
         used_by="avg, ledger",
-        why="how often brokers check whether to report; no report a second later means no change",
+        why="how often brokers check whether to report; without a report one second later, nothing has changed",
     )
     report_max_interval_seconds: float = parameter(
         900.0,
@@ -455,7 +465,8 @@ class StrategyParameters:
         minimum=1.0,
         factor=60.0,
         used_by="transfer, ledger, splits",
-        why="brokers report at least this often; 3 min later (default intervals) a move counts as shown in any case",
+        why="brokers report at least this often; 3 min later (with the default intervals) a move counts as "
+        "visible in any case",
     )
     report_max_bundles: int = parameter(
         10,
@@ -463,6 +474,6 @@ class StrategyParameters:
         unit="bundles",
         minimum=None,
         used_by="transfer, compat only",
-        why="how many bundles a broker of the extensible load manager publishes; <= 0: all",
+        why="how many bundles a broker of the extensible load manager publishes; 0 or less: all",
         instead="nothing: every bundle of a broker counts",
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES, ParameterSpec, StrategyParameters, parameter
+from bundlekeel.core.model.text_format import limits_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,73 +36,76 @@ class Parameters(StrategyParameters):
         unit="factor",
         minimum=1.0,
         used_by="guard",
-        why="factor on the cool-down of bundles whose quota group is enforced; 1: no difference",
+        why="the cool-down of bundles whose quota group is enforced is multiplied by this; 1: no difference",
     )
-    max_moves_per_cycle: int = parameter(10, unit="moves", used_by="guard", why="budget of one cycle; 0 allows none")
+    max_moves_per_cycle: int = parameter(10, unit="moves", used_by="guard", why="most moves in one cycle; 0: none")
     max_moves_per_source: int = parameter(
-        4, unit="moves", used_by="guard", why="budget of one source broker in a cycle"
+        4, unit="moves", used_by="guard", why="most moves from one broker in one cycle"
     )
-    max_moves_per_target: int = parameter(
-        4, unit="moves", used_by="guard", why="budget of one target broker in a cycle"
-    )
+    max_moves_per_target: int = parameter(4, unit="moves", used_by="guard", why="most moves to one broker in one cycle")
     max_moves_per_namespace: int = parameter(
-        10, unit="moves", used_by="guard", why="budget of one namespace in a cycle"
+        10, unit="moves", used_by="guard", why="most moves of bundles of one namespace in one cycle"
     )
     max_moves_per_tenant: int = parameter(
-        -1, unit="moves", minimum=-1.0, used_by="guard", why="budget of one tenant in a cycle; -1: none of its own"
+        -1,
+        unit="moves",
+        minimum=-1.0,
+        used_by="guard",
+        why="most moves of bundles of one tenant in one cycle; -1: no limit",
     )
     max_moves_per_hour: int = parameter(
         1000,
         unit="moves",
         minimum=-1.0,
         used_by="guard",
-        why="moves started within any hour, those of earlier leaders too; -1: no limit",
+        why="most moves begun within any hour, those of earlier leaders included; -1: no limit",
     )
     max_traffic_share_per_cycle: float = parameter(
         1.0,
         unit="ratio of the source's traffic",
         maximum=1.0,
         used_by="guard",
-        why="how much of a broker's messages or bytes leaves it in a cycle; one move is always allowed; 1: no limit",
+        why="at most this share of a broker's messages or bytes leaves it in one cycle; one move is always "
+        "allowed; 1: no limit",
     )
     no_return_seconds: float = parameter(
         3600.0,
         unit="seconds",
         used_by="guard",
-        why="how long a bundle does not return to the broker it left; other targets are allowed; 0: disabled",
+        why="a bundle does not return to the broker that it left for this long; it may go to others; 0: off",
     )
     blast_window_seconds: float = parameter(
         60.0,
         unit="seconds",
         used_by="guard",
-        why="brokers that started, stopped or restarted within this time count as changed at once; 0: disabled",
+        why="brokers that started, stopped or restarted within this time are counted together as changed; 0: off",
     )
     blast_radius_ratio: float = parameter(
         0.5,
         unit="ratio of the brokers",
         maximum=1.0,
         used_by="guard",
-        why="when more than this share changed at once, only overload is relieved",
+        why="when more than this share of the brokers changed within blast_window_seconds, only overload is relieved",
     )
     blast_stop_ratio: float = parameter(
         0.8,
         unit="ratio of the brokers",
         maximum=1.0,
         used_by="guard",
-        why="when more than this share changed at once, nothing moves at all",
+        why="when more than this share of the brokers changed within blast_window_seconds, nothing moves",
     )
     rollout_quiet_seconds: float = parameter(
         60.0,
         unit="seconds",
         used_by="guard",
-        why="after a broker started, stopped or restarted, only overload is relieved for this long; 0: disabled",
+        why="after a broker started, stopped or restarted, only overload is relieved for this long; 0: off",
     )
     min_complete_ratio: float = parameter(
         0.5,
         unit="ratio",
         maximum=1.0,
         used_by="guard",
-        why="with fewer usable reports than this share of the live brokers nothing moves",
+        why="nothing moves when less than this share of the live brokers has a usable report",
     )
     excluded_namespaces: tuple[str, ...] = parameter(
         (),
@@ -114,20 +118,21 @@ class Parameters(StrategyParameters):
         (), unit="names or globs", used_by="guard", why="tenants whose bundles never move"
     )
     excluded_brokers: tuple[str, ...] = parameter(
-        (), unit="broker ids or globs", used_by="guard", why="brokers that neither give nor take a bundle"
+        (), unit="broker ids or globs", used_by="guard", why="brokers that neither give nor get bundles"
     )
     included_namespaces: tuple[str, ...] = parameter(
         (),
         unit="names or globs",
         used_by="guard",
-        why="when not empty, bundles of other namespaces never move (for a first, limited use)",
+        why="if there are some, only bundles of these namespaces move (for a first, limited use)",
     )
     # operations
     drain_max_moves_per_cycle: int = parameter(
         12,
         unit="moves",
         used_by="drain",
-        why="budget of all drains in one cycle, in addition to the strategy's; the next cycle follows at once",
+        why="most moves of all drains in one cycle, in addition to those of the strategy; the next cycle "
+        "follows at once",
     )
     warm_max_moves_per_cycle: int = parameter(
         2, unit="moves a broker", used_by="warm", why="most bundles that move to a broker under warm-up in one cycle"
@@ -137,7 +142,7 @@ class Parameters(StrategyParameters):
         unit="ratio of the mean score",
         maximum=1.0,
         used_by="warm",
-        why="a broker that carries this share of the mean is warm",
+        why="the warm-up of a broker ends when its score is this share of the mean score",
     )
 
     @staticmethod
@@ -302,8 +307,7 @@ def _refused(spec: ParameterSpec, value: object, why: str, allowed: str) -> Conf
 def number_words(spec: ParameterSpec) -> str:
     """Kind and range of a parameter that is a number."""
     kind = "whole number" if isinstance(defaults()[spec.name], int) else "number"
-    bounds = ((">=", spec.minimum), ("<=", spec.maximum))
-    return f"{kind} {' and '.join(f'{sign} {bound:g}' for sign, bound in bounds if bound is not None)}".rstrip()
+    return ", ".join(filter(None, (kind, limits_text({"ge": spec.minimum, "le": spec.maximum}))))
 
 
 def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: bool) -> float | int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 HOUR_MS: Final = 3_600_000
 # Of brokers, in a message.
 MOST_NAMES: Final = 10
+LIMITS: Final = {"ge": "{} or more", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
 
 
 def clock_text(wall_ms: int) -> str:
@@ -48,6 +49,14 @@ def some(names: Sequence[str]) -> str:
     """The first of them, and how many more there are."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
+
+
+def limits_text(limits: Mapping[str, Any], spell: Callable[[Any], str] = "{:.15g}".format) -> str:
+    """`from 1 to 100`, `1 or more`, `more than 0 and at most 100`: of limits by pydantic's names (ge, gt, le, lt)."""
+    given = {name: spell(limits[name]) for name in LIMITS if limits.get(name) is not None}
+    if given.keys() == {"ge", "le"}:
+        return f"from {given['ge']} to {given['le']}"
+    return " and ".join(LIMITS[name].format(limit) for name, limit in given.items())
 
 
 def share(change: float, before: float) -> str:

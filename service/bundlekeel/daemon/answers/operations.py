@@ -14,11 +14,13 @@ from bundlekeel.daemon.answers.doc import (
     Doc,
     Explanation,
     Json,
+    Like,
     Reason,
     Sentence,
     SinceMs,
 )
 from bundlekeel.daemon.answers.picture import PauseView
+from bundlekeel.daemon.answers.proposal import ProposalView
 
 # Of pins and exclusions: earlier releases did not store them.
 AskedBy = Annotated[str, Doc("who asked; empty: an earlier release set it")]
@@ -176,6 +178,13 @@ class ObjectionView(Answer):
     field: Annotated[str, Doc("what of the proposal; empty: all of it")]
     detail: Detail
     explanation: Explanation
+    person: Annotated[
+        str,
+        Doc(
+            "whether a person can adopt nevertheless: force: with `force`; yes: without; no: never; empty: not known",
+            of=("", "no", "force", "yes"),
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +208,8 @@ class TrialView(Answer):
     imbalance_promised: Annotated[float, Doc("max/mean of score less 1, at most, by the proposal")]
     imbalance_before: Annotated[float | None, Doc("max/mean of score less 1, before them")]
     moves_per_hour: Annotated[float | None, Doc("moves an hour with the adopted thresholds")]
-    moves_promised: Annotated[float, Doc("an hour at most, by the proposal")]
-    moves_before: Annotated[float | None, Doc("an hour before them")]
+    moves_promised: Annotated[float, Doc("moves an hour at most, by the proposal")]
+    moves_before: Annotated[float | None, Doc("moves an hour before them; null: not known")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,10 +245,12 @@ class ThresholdsView(Answer):
     sentence: Sentence
     error: Annotated[str, Doc("why no proposal could be read; empty: none")]
     read_ms: Annotated[int, Doc("when proposals were read last")]
-    document: Annotated[Json | None, Doc("the newest proposal; docs/reference/calibration.md has its fields")]
+    document: Annotated[
+        Annotated[Json, Like(ProposalView)] | None, Doc("the newest proposal; null: there is none that can be read")
+    ]
     changes: Annotated[list[ChangeView], Doc("its difference to what is in force")]
     objections: Annotated[list[ObjectionView], Doc("what speaks against it")]
-    adopted: Annotated[AdoptedView | None, Doc("what is adopted")]
+    adopted: Annotated[AdoptedView | None, Doc("what is adopted; null: nothing")]
     reverted: Annotated[list[RevertedView], Doc("what was taken back, oldest first")]
 
 

@@ -157,7 +157,7 @@ class State(Answer):
     mode_ceiling: Annotated[Mode, Doc("the mode of the settings file")]
     strategy: Annotated[str, Doc("the strategy, which decides what moves")]
     placement: Annotated[str, Doc("the placement, which decides where to")]
-    paused: Annotated[PauseView | None, Doc("the pause in force")]
+    paused: Annotated[PauseView | None, Doc("the pause in force; null: none")]
     store: Annotated[StoreView, Doc("the metadata store")]
     cycle: Annotated[CycleView | None, Doc("the last cycle; null: none yet")]
     imbalance: Annotated[ImbalanceView, Doc("how even the load is")]
@@ -167,11 +167,11 @@ class State(Answer):
     version: Annotated[str, Doc("this sidecar's release")]
     uptime_seconds: Annotated[float, Doc("since this process began")]
     acting: Annotated[bool, Doc("whether this sidecar carries out what it plans")]
-    acting_obstacle: Annotated[str | None, Doc("the code of why not")]
+    acting_obstacle: Annotated[str | None, Doc("the code of why not; null: nothing prevents it")]
     acting_detail: Annotated[str, Doc("what exactly: which brokers, or who and why; empty: the code says it all")]
     takeover: Annotated[TakeoverView | None, Doc("the last takeover; null: there was none, if `takeover_known`")]
     takeover_known: Annotated[bool, Doc("whether this sidecar could read the record of the last takeover")] = True
-    settling: Annotated[SettlingView | None, Doc("after an outage: what is waited for")]
+    settling: Annotated[SettlingView | None, Doc("after an outage: what is waited for; null: nothing")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +192,8 @@ class ResourceView(Answer):
     """One resource of a broker."""
 
     percent: Annotated[float, Doc("usage of the limit, in percent")]
-    usage: Annotated[float, Doc("in the broker's units")]
-    limit: Annotated[float, Doc("in the broker's units; 0: unknown")]
+    usage: Annotated[float, Doc("in the unit of the resource")]
+    limit: Annotated[float, Doc("in the unit of the resource; 0: unknown")]
     overridden: Annotated[bool, Doc("whether the limit is from our settings (capacity)")]
 
 
@@ -234,7 +234,13 @@ class BrokerView(Answer):
     detail: Detail = ""
     score_ratio: Annotated[float | None, Doc("its load score, with the moves of the ledger")] = None
     reported_score_ratio: Annotated[float | None, Doc("its load score as reported")] = None
-    resources: Annotated[dict[str, ResourceView] | None, Doc("usage and limit, by resource")] = None
+    resources: Annotated[
+        dict[str, ResourceView] | None,
+        Doc(
+            "usage and limit of `cpu` (percent of a core), `direct_memory` (MiB), `bandwidth_in` and `bandwidth_out` "
+            "(kbit/s), `msg_rate` (msg/s) and `throughput` (bytes/s)"
+        ),
+    ] = None
     msg_rate_in: Annotated[float | None, Doc("msg/s published, latest report")] = None
     msg_rate_out: Annotated[float | None, Doc("msg/s delivered, latest report")] = None
     throughput_in: Annotated[float | None, Doc("bytes/s published, latest report")] = None
@@ -324,11 +330,11 @@ class OverviewView(Answer):
 class Marks(Answer):
     """Marks that differ when something changed; cheap enough for twice a second."""
 
-    picture: Annotated[int, Doc("time of the picture")]
+    picture: Annotated[int, Doc("time of the picture, in ms")]
     cycle: Annotated[str, Doc("the last cycle")]
     leader: Annotated[str, Doc("who leads, in which term")]
     store: Annotated[bool, Doc("whether the metadata store is connected")]
-    moves: Annotated[int, Doc("time of the last move")]
+    moves: Annotated[int, Doc("time of the last move, in ms")]
     tasks: Annotated[str, Doc("digest of the tasks")]
     requests: Annotated[str, Doc("digest of what people asked for")]
 

@@ -25,6 +25,8 @@ Hash = Annotated[str, Doc("digest of what is to be done: it is carried out only 
 TaskId = Annotated[str | None, Doc("its task; null in a dry run and while it is proposed")]
 Review = Annotated[str | None, Doc("the review it waits for")]
 DryRun = Annotated[bool, Doc("whether nothing is carried out")]
+Held = Annotated[str, Doc("the code of what would refuse it now, or of what keeps the leader from it; empty: nothing")]
+HeldExplanation = Annotated[str, Doc("what that code means; empty without one")]
 ManualMoveState = Annotated[
     str,
     Doc(
@@ -188,7 +190,7 @@ class OutcomeView(Answer):
 
     bundle: Bundle
     outcome: Annotated[str, Doc("how it ended", of=("done", "landed_elsewhere", "released", "unknown", "refused"))]
-    landed_on: Annotated[str, Doc("the broker it came to")] = ""
+    landed_on: Annotated[str, Doc("the broker it came to; empty: none, or not known")] = ""
     code: Annotated[str | None, Doc("the code of why it was refused, or ended otherwise; null: none")] = None
 
 
@@ -236,6 +238,8 @@ class RelocationView(Answer):
     eta_seconds: Annotated[float | None, Doc("what these moves take; null: none may move")]
     sentence: Sentence
     detail: Detail
+    held: Held = ""
+    held_explanation: HeldExplanation = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +274,7 @@ class ManualMoveView(Answer):
     hash: Hash
     refusals: Annotated[
         list[RefusalView],
-        Doc("why the bundle or its brokers do not allow it; mode and pauses: `acting_obstacle` of /state"),
+        Doc("why the bundle or its brokers do not allow it; mode and pauses: `held`"),
     ]
     sentence: Sentence
     target: Annotated[str | None, Doc("the broker it goes to; null of a split, or when it stays")] = None
@@ -288,6 +292,8 @@ class ManualMoveView(Answer):
     task: TaskId = None
     state: ManualMoveState = "planned"
     review: Review = None
+    held: Held = ""
+    held_explanation: HeldExplanation = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,6 +315,8 @@ class NamespaceUnloadView(Answer):
     task: TaskId = None
     state: ManualMoveState = "planned"
     review: Review = None
+    held: Held = ""
+    held_explanation: HeldExplanation = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,7 +131,7 @@ class QuotasView(Answer):
     enforcer: Annotated[str, Doc("`quotas.enforcer` of the settings", of=("off", "native", "policies"))]
     mode: Annotated[Mode, Doc("the mode in force")]
     acting: Annotated[bool, Doc("whether rates are written")]
-    obstacle: Annotated[str | None, Doc("the code of why not")]
+    obstacle: Annotated[str | None, Doc("the code of why not; null: nothing prevents it")]
     sentence: Sentence
     wall_ms: Annotated[int | None, Doc("when the leader looked last")]
     cycle_seconds: Annotated[float, Doc("how often it looks")]

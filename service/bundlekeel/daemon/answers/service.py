@@ -62,6 +62,8 @@ from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 
 # How many times the traffic of now a plan may be made for.
 MOST_SCALE: Final = 1000
+# An added broker's id, or its host alone: what its policies match.
+NEW_BROKER: Final = r"^[A-Za-z0-9._:\[\]-]+$"
 Verb = Literal["transfer", "unload", "split"]
 
 
@@ -190,8 +192,8 @@ class ThresholdsService(Protocol):
         those that are a matter of judgement. `digest`: only if it is still this one. NotFound without proposal,
         Forbidden when calibration is off."""
 
-    async def revert(self, *, reason: str, by: str) -> ReversionView:
-        """Take the last adoption back. NotFound when nothing is adopted."""
+    async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
+        """Take the last adoption back. `digest`: only if it is still this one. NotFound when nothing is adopted."""
 
 
 class QuotasService(Protocol):

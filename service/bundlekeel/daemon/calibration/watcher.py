@@ -22,6 +22,7 @@ from bundlekeel.core.calibration.adoption import (
     WAY_BACK,
     Adopted,
     TimeStretch,
+    adopted_values,
     adoption,
     before_and_after,
     judged,
@@ -157,7 +158,7 @@ class Calibration:
         if found is None:
             return
         if found.worse:
-            await self._revert(adopted.digest, by=OURSELVES, reason=found.sentence)
+            await self._revert(adopted, by=OURSELVES, reason=found.sentence)
             return
 
         def kept(desired: Desired) -> Desired:
@@ -239,6 +240,7 @@ class Calibration:
         """How things stand."""
         seen, desired = self.inbox, self.shared_state.desired
         adopted, objections = desired.adopted, self.objections()
+        binding = {item.code for item in self.objections(person=True)}
         standing = None
         if adopted is not None:
             before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
@@ -255,7 +257,11 @@ class Calibration:
             changes=_changes(self.effective_parameters.current, seen.document),
             objections=[
                 ObjectionView(
-                    code=item.code.value, field=item.field, detail=item.detail, explanation=EXPLANATIONS[item.code]
+                    code=item.code.value,
+                    field=item.field,
+                    detail=item.detail,
+                    explanation=EXPLANATIONS[item.code],
+                    person="yes" if item.code not in binding else "force" if item.code in OVERRIDABLE else "no",
                 )
                 for item in objections
             ],
@@ -296,17 +302,19 @@ class Calibration:
         self._record("adopted", seen.digest, sentence, by=by, reason=reason)
         return AdoptionView(digest=seen.digest, changes=changes, sentence=f"{sentence}. {WAY_BACK}")
 
-    async def revert(self, *, reason: str, by: str) -> ReversionView:
+    async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
         """Take the last adoption back."""
         self._on()
         adopted = self.shared_state.desired.adopted
         if adopted is None:
             raise NotFound("no thresholds are adopted")
-        return await self._revert(adopted.digest, by=by, reason=reason)
+        if digest not in {None, adopted.digest}:
+            raise _other_adoption(adopted)
+        return await self._revert(adopted, by=by, reason=reason)
 
     def _on(self) -> None:
         if self.mode == "off":
-            raise Forbidden("calibration.mode is off: set it in the settings file")
+            raise Forbidden("calibration.mode is off: set it in the settings file", code="calibration-off")
 
     def _adopting(
         self, document: Thresholds, digest: str, *, by: str, reason: str, force: bool = False
@@ -332,22 +340,22 @@ class Calibration:
 
         return change
 
-    async def _revert(self, digest: str, *, by: str, reason: str) -> ReversionView:
-        now = self.clock.wall_ms()
+    async def _revert(self, adopted: Adopted, *, by: str, reason: str) -> ReversionView:
+        digest, now_ms = adopted.digest, self.clock.wall_ms()
+        left = one_back(adopted, by=by, reason=reason, now_ms=now_ms)
 
         def change(desired: Desired) -> Desired:
-            adopted = desired.adopted
-            if adopted is None or adopted.digest != digest:
-                raise Conflict(
-                    "somebody changed what is adopted; look again", code="changed", difference=["changed meanwhile"]
-                )
+            if desired.adopted is None or desired.adopted.digest != digest:
+                raise _other_adoption(desired.adopted)
             reverted = desired.reverted
             if digest:
-                reverted = taken_back(reverted, adopted, by=by, reason=reason, now_ms=now)
-            left = one_back(adopted, by=by, reason=reason, now_ms=now)
+                reverted = taken_back(reverted, adopted, by=by, reason=reason, now_ms=now_ms)
             return msgspec.structs.replace(desired, adopted=left, reverted=reverted)
 
-        sentence = f"{by} reverted {digest or 'what earlier nights adopted'}: {reason}"
+        values = adopted_values(self.effective_parameters.base, left)
+        entries = [left.digest if left else "", *(f"{name} {value:g}" for name, value in sorted(values.items()))]
+        now = ", ".join(filter(None, entries)) if values else "the settings alone"
+        sentence = f"{by} reverted {digest or 'what earlier nights adopted'}: {reason}. In force now: {now}"
         if by == OURSELVES:
             await self._by_ourselves(change, "reverted", digest, sentence)
         else:
@@ -393,6 +401,11 @@ class Calibration:
 
 
 # --- for people ---
+
+
+def _other_adoption(adopted: Adopted | None) -> Conflict:
+    found = "nothing" if adopted is None else adopted.digest or "what earlier nights adopted"
+    return Conflict("somebody changed what is adopted; look again", code="changed", difference=[f"adopted is {found}"])
 
 
 def _changes(current: Parameters, document: Thresholds | None) -> list[ChangeView]:
@@ -443,5 +456,5 @@ def _sentence(
         return f"the newest proposal does not come into force: {', '.join(item.code.value for item in objections)}"
     if inbox.document is None:
         return inbox.error or "there is no proposal yet"
-    how = "it comes into force by itself" if mode == "adopt" else "`bundlekeel thresholds adopt`"
-    return f"proposed: {changes}; {how}"
+    command = f'`bundlekeel thresholds adopt --digest {inbox.digest} --reason "..."`'
+    return f"proposed: {changes}; {'it comes into force by itself' if mode == 'adopt' else command}"

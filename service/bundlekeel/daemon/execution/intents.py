@@ -90,7 +90,9 @@ class MoveOutcome:
 
     def record(self) -> dict[str, Any]:
         """The journal line."""
-        landed = self.landed_on or "no broker"
+        # Where nothing happened, the owner is the source.
+        owner = "" if self.outcome == "refused" else f", owned by {self.landed_on or 'no broker'}"
+        why = f" ({': '.join(filter(None, (self.code, self.error)))})" if self.code else ""
         return {
             "kind": "move",
             # When it ended: a move may have waited for its turn, and for its deadline, for many seconds.
@@ -112,7 +114,7 @@ class MoveOutcome:
             "cycle": self.cycle_id,
             "predicted": dict(zip(PREDICTED, (round(value, 5) for value in self.predicted), strict=False)),
             "sentence": f"{self.bundle}: {self.source} -> {self.destination}, "
-            f"{self.outcome.replace('_', ' ')}, owned by {landed}",
+            f"{self.outcome.replace('_', ' ')}{owner}{why}",
         }
 
 

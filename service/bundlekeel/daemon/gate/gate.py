@@ -171,7 +171,7 @@ class Gate:
         """Forbidden, with the reason, unless it may be done now."""
         obstacle = self.check(question)
         if obstacle is not None:
-            raise Forbidden(f"not carried out: {obstacle.sentence}")
+            raise Forbidden(f"not carried out: {obstacle.sentence}", code=obstacle.code)
 
     def cluster_obstacle(self) -> Obstacle | None:
         """What about the cluster itself forbids acting, in any mode: observed, reported, never acted on."""

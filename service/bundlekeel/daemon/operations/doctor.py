@@ -42,6 +42,7 @@ from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, un
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import LiveLoads
+from bundlekeel.daemon.sources.extensible_brokers import BundlesSetting
 from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.state.takeover_record import (
     TAKEOVER,
@@ -80,6 +81,7 @@ class DoctorContext:
     heartbeat_seconds: float
     store_address: str
     capacity: Sequence[CapacityOverride]
+    bundles: BundlesSetting
     used: Callable[[Mapping[str, str]], tuple[Parameters, Mapping[str, str]]]
     hosts: Sequence[str]
     channel: ChannelWatch | None = None
@@ -105,7 +107,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     checks += [*_admin(context, picture), *_reporting(context, picture)]
     checks += [] if context.live is None else [live_loads_check(context.live)]
     record = await _takeover(context)
-    checks += [*await _acting(context, record), _load_manager(picture)]
+    checks += [*await _acting(context, record, picture), _load_manager(picture)]
     checks += [_shedding(context, picture, record)]
     checks += [_splitting(context, picture, record), await _leader(context)]
     checks += _load_topics(picture, tables)
@@ -358,7 +360,7 @@ async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
         return None
 
 
-async def _acting(context: DoctorContext, record: TakeoverRecord | None) -> list[Check]:
+async def _acting(context: DoctorContext, record: TakeoverRecord | None, picture: RawClusterView) -> list[Check]:
     """Of a takeover in force, whether a sidecar balances what the brokers leave alone."""
     if record is None or not record.active:
         return []
@@ -367,6 +369,10 @@ async def _acting(context: DoctorContext, record: TakeoverRecord | None) -> list
     if not why and (absent := await unknown_namespaces(context.metadata, record.namespaces)):
         fix = "name the right one: `bundlekeel takeover --namespace TENANT/NAMESPACE`"
         return [Check.warned("takeover", f"{told}; {'; '.join(absent)}", fix)]
+    if not why and record.namespaces and context.bundles == "top" and picture.mode in _PUBLISHING:
+        fix = "set `extensible.bundles: all` in the settings file of each sidecar"
+        told += ", but `extensible.bundles: top` does not show their bundles: nothing of them moves"
+        return [Check.warned("takeover", told, fix)]
     if not why:
         return [Check.passed("takeover", told)]
     # A pause or a lower mode may be meant.

@@ -242,8 +242,9 @@ def live_loads_check(live: LiveLoads) -> Check:
     if not states:
         return Check.passed(
             name,
-            "no counters are read here: only the leader reads them, of extensible brokers only in mode act or from "
-            "Prometheus; loads here are those of the brokers' reports (of the leader: `bundlekeel doctor --for act`)",
+            "no counters are read here: only the leader reads them, of extensible brokers only in mode act while none "
+            "sheds by itself, or from Prometheus; loads here are those of the brokers' reports (of the leader: "
+            "`bundlekeel doctor --for act`)",
         )
     counted = ", ".join(f"{state} {count}" for state, count in sorted(Counter(states.values()).items()))
     detail = f"{numbered(len(states), 'broker')}: {counted}"

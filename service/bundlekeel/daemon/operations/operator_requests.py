@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.codes import LASTING, Code, explain, overridable, reason_of
+from bundlekeel.core.model.codes import LASTING, Code, explain, reason_of, way_out
 from bundlekeel.core.model.errors import (
     AdminApiError,
     ConfigError,
@@ -90,12 +90,10 @@ class OperatorRequests:
         """Everything people have asked of brokers and bundles, with the progress of drains."""
         desired, now, progress = self.shared_state.desired, self.clock.wall_ms(), self.drain_tracker.progress()
         # What stops a plan stops drains too, but for a closed window, which is no lasting obstacle.
-        obstacle = str(self.shared_state.shared.report.get("obstacle") or "")
-        held = obstacle if obstacle in LASTING else ""
-        without_end = {"eta_seconds": None} if held else {}
+        held = self._held()
+        without_end = {"eta_seconds": None} if held["held"] else {}
         return OperationsView(
-            held=held,
-            held_explanation=explain(held),
+            **held,
             drains=[
                 msgspec.convert(
                     msgspec.to_builtins(operator_request) | {"broker": broker} | progress.get(broker, {}) | without_end,
@@ -136,6 +134,13 @@ class OperatorRequests:
         if found is None:
             raise NotFound(f"no task {task}; see `bundlekeel plan tasks`")
         return found
+
+    def _held(self, action: Action | None = None) -> dict[str, Any]:
+        """What refuses this action now, else what kept the leader's last cycle from moving anything and lasts."""
+        refused = self.gate.check(GateQuestion(action=action)) if action else None
+        last = str(self.shared_state.shared.report.get("obstacle") or "")
+        held = refused.code.value if refused else last if last in LASTING else ""
+        return {"held": held, "held_explanation": explain(held)}
 
     def _task(self, task: str) -> Json | None:
         return next((item for item in self.shared_state.tasks if item.get("task") == task), None)
@@ -303,15 +308,15 @@ class OperatorRequests:
         self, verb: Verb, answer: Asked, operator_request: Json, *, execute: bool, reason: str, by: str
     ) -> Asked:
         """The answer to a person, and the request to the leader, if it is to be carried out."""
+        answer = replace(answer, **self._held(Action.SUBMISSION))
         if not execute:
             return answer
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
         if not operator_request:
             said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
             codes = {item.code for item in answer.refusals}
-            allowed = verb != "split" and overridable(codes)
-            way = "; --override-cool-down lifts that" if allowed else ""
-            raise Conflict(f"not carried out: {'; '.join(said)}{way}", code=reason_of(codes), difference=said)
+            text = f"not carried out: {'; '.join(said)}{way_out(verb, codes)}"
+            raise Conflict(text, code=reason_of(codes), difference=said)
         left = await self.review_store.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
@@ -435,6 +440,7 @@ class OperatorRequests:
             eta_seconds=None if count and not moves else self.drain_tracker.eta(len(moves)),
             sentence=f"{moved} {broker}{stay}",
             detail=detail,
+            **self._held(Action.ORDER),
         )
 
 

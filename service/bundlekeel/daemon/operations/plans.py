@@ -106,7 +106,8 @@ class Plans:
 
     def _may_be_carried_out(self, request: PlanRequest) -> None:
         if request.what_if:
-            raise Forbidden("this plan is a what-if: brokers or traffic in it are not as they are; make one without")
+            text = "this plan is a what-if: brokers or traffic in it are not as they are; make one without"
+            raise Forbidden(text, code="what-if")
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
 
     def _leader(self) -> Member | None:

@@ -101,7 +101,7 @@ class Reviews:
 
         def approved(item: ReviewProposal) -> ReviewProposal:
             if _same_person(item.by, by):
-                raise Forbidden(f"{by} proposed it; somebody else has to approve it")
+                raise Forbidden(f"{by} proposed it; somebody else has to approve it", code="own-proposal")
             return self._decided(item, "approve", "approved", reason, by)
 
         item = await self._decide(id_, approved)

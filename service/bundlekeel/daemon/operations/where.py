@@ -6,7 +6,6 @@ A lookup over REST would assign an unowned bundle; this reads boundaries and own
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,14 +15,19 @@ from bundlekeel.core.filters.assign import Assignment, AssignmentInput, Assignme
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.names import (
+    FOR_A_TOPIC,
     BundleName,
     TopicName,
     bundle_for_hash,
     is_namespace,
+    is_topic,
+    names_bundle,
     names_namespace,
     namespace_of,
+    no_name,
     parse_bundle,
     parse_topic,
+    refuse_namespace,
 )
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.draft import Draft
@@ -37,7 +41,6 @@ from bundlekeel.ports import Metadata, Owner, Ownership
 
 # Of one topic, looked at for one answer; the count is whatever the metadata store says.
 MOST_PARTITIONS = 10_000
-_FOR_A_TOPIC = "for a topic write persistent://tenant/namespace/topic"
 # `host:port`, or an address.
 _BROKER = re.compile(r".*:\d+|\d+(\.\d+){3}|\[[0-9a-f:.]+\]", re.IGNORECASE)
 _LOWER = re.compile(r"0x([0-9a-f]{1,8})", re.IGNORECASE)
@@ -137,25 +140,21 @@ async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
 async def topic_named(name: str, metadata: Metadata) -> TopicName:
     """The topic of this name, which need not exist yet: clients make one by using it. NotFound for a name that cannot
     be one, and for one word (`orders`) that looks like a broker or is no topic of public/default."""
-    if names_namespace(name):
-        raise NotFound(
-            f"{name!r} is a namespace; name a bundle of it (`bundlekeel bundles -n {name}`), or {_FOR_A_TOPIC}"
-        )
+    refuse_namespace(name)
     try:
         topic = parse_topic(name)
     except ValueError as error:
         raise NotFound(str(error)) from None
     if "/" not in name and _BROKER.fullmatch(name):
-        raise NotFound(f"{name!r} is taken for a broker, not for a topic; {_FOR_A_TOPIC}")
-    unseen = any(unicodedata.category(sign) in ("Cc", "Cs") for sign in topic.local)
-    if unseen or topic.local in (".", "..") or not is_namespace(topic.namespace):
-        raise _no_name(name)
+        raise NotFound(f"{name!r} is taken for a broker, not for a topic; {FOR_A_TOPIC}")
+    if not is_topic(name):
+        raise no_name(name)
     if "/" not in name:
         there = False
         with suppress(NotFound):  # public/default, which nobody named, need not exist
             there = await exists(topic, metadata)
         if not there:
-            raise NotFound(f"{name!r} is taken for the topic {topic}, which does not exist; {_FOR_A_TOPIC}")
+            raise NotFound(f"{name!r} is taken for the topic {topic}, which does not exist; {FOR_A_TOPIC}")
     return topic
 
 
@@ -177,11 +176,11 @@ async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
     A name that ends in something with `0x`, and has no `persistent://` in front, is a bundle of the cluster or a
     NotFound with the nearest one: a topic of that name would lie in another bundle, and that one would be moved.
     """
-    namespace, slash, tail = name.rpartition("/")
-    if "://" in name or "0x" not in tail.lower() or (slash and "/" not in namespace):
+    if not names_bundle(name):
         return None
+    namespace, slash, tail = name.rpartition("/")
     if slash and not is_namespace(namespace):
-        raise _no_name(namespace)
+        raise no_name(namespace)
     bounds = await metadata.boundaries(namespace) if slash else None
     with suppress(ValueError):
         bundle = parse_bundle(name)
@@ -189,7 +188,7 @@ async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
             return bundle
     lower = _LOWER.search(tail)
     nearest = f"; nearest: {bundle_for_hash(namespace, bounds, int(lower[1], 16))}" if bounds and lower else ""
-    raise NotFound(f"{name!r} is not a bundle of the cluster now{nearest}; {_FOR_A_TOPIC}")
+    raise NotFound(f"{name!r} is not a bundle of the cluster now{nearest}; {FOR_A_TOPIC}")
 
 
 async def bundles_of(namespace: str, metadata: Metadata) -> list[BundleName]:
@@ -198,14 +197,9 @@ async def bundles_of(namespace: str, metadata: Metadata) -> list[BundleName]:
     return [BundleName(namespace=namespace, lower=low, upper=high) for low, high in pairwise(bounds)]
 
 
-def _no_name(name: str) -> ConfigError:
-    allowed = "tenant/namespace, a bundle of it, or a topic; names of letters, digits and -=:._, neither . nor .."
-    return ConfigError(f"{name!r} cannot be a name", field="name", value=name, allowed=allowed)
-
-
 async def _boundaries(metadata: Metadata, namespace: str) -> list[int]:
     if not is_namespace(namespace):
-        raise _no_name(namespace)
+        raise no_name(namespace)
     bounds = await metadata.boundaries(namespace)
     if not bounds:
         raise NotFound(f"namespace {namespace} does not exist, or has no bundles yet")

@@ -145,7 +145,10 @@ def _no_gain(moves: Interval) -> str:
     """Why it is no gain; empty: it is one."""
     if moves.high < 1:
         return ""
-    return f"{moves.value:.2f} times the moves of what is in force, which may be {moves.high:.2f} times on other days"
+    return (
+        f"fewer moves are not certain: there it makes {moves.value:.2f} times the moves of the settings in force, and "
+        f"on other days it may make up to {moves.high:.2f} times as many"
+    )
 
 
 # What candidates likely come to on other blocks: half of what they came to, half of what their surroundings did.

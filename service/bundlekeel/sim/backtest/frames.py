@@ -147,7 +147,9 @@ class _Kept:
         self.wall_ms.append(int(document["wall_ms"]))
         counts = bundles.whole[:, 2:5].astype(np.int32)
         self.bundle_rows.append((rows, bundles.floats[:, 0:4].astype(self.dtype), counts, owner))
-        self.broker_rows.append((here, brokers.floats, brokers.whole))
+        # Figures of a cycle recorded without intervals are the brokers' own.
+        intervals = document.get("intervals") or np.zeros(len(here), dtype=np.int64)
+        self.broker_rows.append((here, brokers.floats, np.column_stack([brokers.whole, intervals])))
         self.members.append([self._text(document, path) for path in CIRCUMSTANCES])
         whole = brokers.whole.tolist()
         for name, bits, texts in zip(brokers.names.tolist(), whole, brokers.texts.tolist(), strict=True):
@@ -208,7 +210,7 @@ class _Kept:
     def _of_brokers(self, rank: Ints) -> dict[str, Any]:
         shape = len(self.wall_ms), len(rank)
         floats = np.zeros((*shape, len(BROKERS.floats)))
-        whole = np.zeros((*shape, len(BROKERS.whole)), dtype=np.int64)
+        whole = np.zeros((*shape, len(BROKERS.whole) + 1), dtype=np.int64)
         present = np.zeros(shape, dtype=bool)
         for period, (rows, figures, stamps) in enumerate(self.broker_rows):
             place = rank[rows]
@@ -221,6 +223,7 @@ class _Kept:
             "reported": whole[:, :, 1],
             "started": whole[:, :, 2],
             "topics": whole[:, :, 3],
+            "intervals": _once(whole[:, :, -1]),
             "present": present,
         }
 

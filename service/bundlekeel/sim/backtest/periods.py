@@ -90,6 +90,7 @@ class TrafficPeriod:
     present: Bools
     reported: Ints
     started: Ints
+    intervals: Ints
     arrived: tuple[tuple[int, int], ...]
     given: RecordedConditions
 
@@ -156,6 +157,7 @@ def periods(traffic: RecordedTraffic) -> Iterator[TrafficPeriod]:
             present=present,
             reported=traffic.reported[number],
             started=traffic.started[number],
+            intervals=_row(traffic.intervals, number),
             arrived=arrived,
             given=given,
         )

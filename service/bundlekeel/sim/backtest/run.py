@@ -3,7 +3,8 @@
 Traffic is as recorded whatever is planned; ownership is each candidate's own, and so are memory, books, cool-downs and
 budgets. A broker that owns what was recorded of it reports what was recorded of it, to the last bit; another one what
 a unit of traffic makes of the difference (`RecordedTraffic.per_unit`). What the back-test cannot know: clients that
-behave otherwise after a move, and moves that fail. One plan a period: cycles shorter than that make no difference.
+behave otherwise after a move, and moves that fail. One plan a period, on its last recorded
+cycle: what was read before that in the period is not seen.
 """
 
 from __future__ import annotations
@@ -259,6 +260,7 @@ class CandidateRun:
     def _given(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable) -> PlanInput:
         bundles, given = bundle_table(layout, self._pieces, period), period.given
         digest = digest_of(brokers, bundles, given.excluded) if self._digests else _UNSAID
+        intervals = period.intervals[layout.here]
         snapshot = Snapshot(
             wall_ms=period.wall_ms,
             mode=given.mode,
@@ -267,6 +269,7 @@ class CandidateRun:
             excluded=given.excluded,
             registered=given.registered,
             digest=digest,
+            intervals=tuple(intervals.tolist()) if intervals.any() else (),
         )
         return PlanInput(
             snapshot=snapshot,

@@ -39,12 +39,13 @@ PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpace:
     """Where to look. `reach`: at most so many steps (of the table of ranges) from the base, None: the whole range.
-    `strategies`: those to try. `names`: parameters to try; empty: all that a strategy reads, but for `without`."""
+    `strategies`: those to try. `names`: parameters to try; empty: all that a strategy reads. `without`: what is not to
+    be tried, and why."""
 
     base: Parameters
     strategies: tuple[str, ...] = STRATEGIES
     names: tuple[str, ...] = ()
-    without: Collection[str] = ()
+    without: Mapping[str, str] = field(default_factory=dict)
     reach: float | None = None
     cycles: tuple[float, ...] = CYCLES
 

@@ -32,8 +32,9 @@ class RecordedTraffic:
     (T or 1, N, 3): topics, consumers, producers. owner (T, N): the recorded one as a place in `brokers`, -1: none
     reported the bundle. usage (T, B, 6), limit (T or 1, B, 6), carried (T, B, 4), topics (T, B): as brokers reported
     them. present (T, B): whether the broker was in the picture. reported, started (T, B): stamps of the report and of
-    the broker's start. per_unit (B, 6, 4): what a message or byte a second adds to a broker's usage of a resource.
-    short, long (N, 4), samples (N, 2): averages when the bundle was first reported. `bundles` and `brokers` are sorted.
+    the broker's start. intervals (T or 1, B): as in `Snapshot`. per_unit (B, 6, 4): what a message or byte a second
+    adds to a broker's usage of a resource. short, long (N, 4), samples (N, 2): averages when the bundle was first
+    reported. `bundles` and `brokers` are sorted.
 
     start: JSON, the first period's parameters, memory, ledger and guard state by path. texts: JSON values of
     what other circumstances held (policies, pins, cordons, excluded brokers, ...); members (T, paths): which one, by
@@ -53,6 +54,7 @@ class RecordedTraffic:
     present: Bools
     reported: Ints
     started: Ints
+    intervals: Ints
     per_unit: Floats
     short: Floats
     long: Floats
@@ -119,7 +121,7 @@ _BY_PERIOD: Final = (
     *("wall_ms", "rates", "owner", "usage", "carried", "topics", "present", "reported", "started", "members"),
 )
 # One row for all periods where nothing changes.
-_MAYBE: Final = ("counts", "limit")
+_MAYBE: Final = ("counts", "limit", "intervals")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

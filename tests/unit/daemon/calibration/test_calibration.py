@@ -82,7 +82,8 @@ async def test_recommended_is_only_shown() -> None:
     await sidecar.calibration.check()
     await sidecar.calibration.check()
     view = sidecar.calibration.view()
-    assert view.sentence == f"proposed: {LOW} 15 -> 20; `bundlekeel thresholds adopt`"
+    adopt = f'`bundlekeel thresholds adopt --digest {view.document["digest"]} --reason "..."`'
+    assert view.sentence == f"proposed: {LOW} 15 -> 20; {adopt}"
     assert [(row.parameter, row.current, row.proposed) for row in view.changes] == [(LOW, 15.0, 20.0)]
     assert view.document["path"] == PATH and view.document["data"]["cycles"] == 100_000
     assert (view.objections, view.adopted, sidecar.told()) == ([], None, ["recommended"])
@@ -199,9 +200,19 @@ async def test_as_good_as_promised_is_kept() -> None:
     assert sidecar.told() == ["adopted", "kept", "refused", "adopted"]
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 22.5
-    await sidecar.calibration.revert(reason="step by step", by="ann")
+    second = sidecar.calibration.view().adopted.digest
+    made = await sidecar.calibration.revert(digest=second, reason="step by step", by="ann")
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
+    left = sidecar.calibration.view().adopted
+    assert made.sentence == f"ann reverted {second}: step by step. In force now: {left.digest}, {LOW} 20"
+    assert (left.by, left.reason) == ("ann", f"{second} was reverted: step by step")
+    # The answer was lost, and the same request comes again.
+    with pytest.raises(Conflict, match="changed what is adopted") as caught:
+        await sidecar.calibration.revert(digest=second, reason="step by step", by="ann")
+    assert caught.value.code == "changed" and sidecar.told()[-1:] == ["reverted"]
+    made = await sidecar.calibration.revert(digest=None, reason="all of it", by="ann")
+    assert made.sentence == f"ann reverted {left.digest}: all of it. In force now: the settings alone"
 
 
 async def test_it_survives_a_change_of_leader() -> None:
@@ -288,6 +299,22 @@ async def test_refused_with_its_reason(changes: dict[str, Any], codes: list[Code
     assert [line.partition(":")[0] for line in caught.value.difference] == [code.value for code in codes]
 
 
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [({"parameters": WIDE}, ("StepTooLarge", "force")), ({"strategy": "uniform"}, ("OtherStrategy", "no"))],
+)
+async def test_each_objection_says_whether_a_person_can_adopt_it(
+    changes: dict[str, Any], found: tuple[str, str]
+) -> None:
+    """With `force`, not at all, or without it where only the leader does nothing by itself."""
+    store = MemoryCalibration()
+    sidecar = await ready(store, mode="recommend")
+    store.put(PATH, proposal(sidecar, **changes))
+    await sidecar.calibration.check()
+    objections = [(item.code, item.person) for item in sidecar.calibration.view().objections]
+    assert objections == [found, ("RecommendOnly", "yes")]
+
+
 async def test_a_person_may_override_what_is_a_matter_of_judgement() -> None:
     """Ranges and another strategy are not; nor is a proposal that somebody replaced meanwhile."""
     store = MemoryCalibration()
@@ -298,12 +325,12 @@ async def test_a_person_may_override_what_is_a_matter_of_judgement() -> None:
     made = await sidecar.calibration.adopt(digest=None, force=True, reason="I know", by="ann")
     assert "reverted automatically if" in made.sentence and "`bundlekeel thresholds revert --reason" in made.sentence
     assert made.changes[0].proposed == 40.0 and sidecar.told() == ["adopted"]
-    await sidecar.calibration.revert(reason="I did not", by="ann")
+    await sidecar.calibration.revert(digest=None, reason="I did not", by="ann")
     with pytest.raises(Conflict) as caught:
         await sidecar.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     assert caught.value.difference[0].startswith("Reverted: by ann: I did not")
     await sidecar.calibration.adopt(digest=made.digest, force=True, reason="I do", by="ann")
-    await sidecar.calibration.revert(reason="enough", by="ann")
+    await sidecar.calibration.revert(digest=None, reason="enough", by="ann")
     store.put(NEXT, proposal(sidecar, strategy="transfer"))
     with pytest.raises(Conflict, match="does not come into force"):
         await sidecar.calibration.adopt(digest=None, force=True, reason="r", by="ann")
@@ -317,10 +344,10 @@ async def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(Forbidden, match=r"calibration\.mode is off"):
         await off.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     with pytest.raises(Forbidden, match=r"calibration\.mode is off"):
-        await off.calibration.revert(reason="r", by="ann")
+        await off.calibration.revert(digest=None, reason="r", by="ann")
     sidecar = await ready(store, calibration="recommend")
     with pytest.raises(NotFound, match="no thresholds are adopted"):
-        await sidecar.calibration.revert(reason="r", by="ann")
+        await sidecar.calibration.revert(digest="0123", reason="r", by="ann")
     store.held.clear()
     with pytest.raises(NotFound, match="there is no proposal"):
         await sidecar.calibration.adopt(digest=None, force=False, reason="r", by="ann")

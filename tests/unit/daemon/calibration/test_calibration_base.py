@@ -6,8 +6,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from pydantic import TypeAdapter
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.daemon.answers.proposal import ProposalView
 from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
 from bundlekeel.ports.history import FoundDocument
 from bundlekeel.settings.parameters import MergedParameters
@@ -62,6 +64,14 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
     store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(15.0, 12.5)}))
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted", "adopted"]
+
+
+async def test_the_proposal_is_shown_with_the_fields_that_the_api_documents() -> None:
+    """All of them and no other, to the last interval: answers pass on what the codec of the document makes."""
+    sidecar = await ready(MemoryCalibration())
+    await sidecar.calibration.check()
+    shown, kind = sidecar.calibration.view().document, TypeAdapter(ProposalView)
+    assert kind.dump_python(kind.validate_python(shown)) == shown
 
 
 async def test_a_mistake_in_a_read_is_not_remembered() -> None:

@@ -146,8 +146,23 @@ def test_the_whole_record_of_a_move() -> None:
         "intent": "4.2",
         "cycle": "9",
         "predicted": {"source_before": 0.12346, "source_after": 0.2},
-        "sentence": f"{BUNDLE}: {B} -> {C}, landed elsewhere, owned by {A}",
+        "sentence": f"{BUNDLE}: {B} -> {C}, landed elsewhere, owned by {A} (x: e)",
     }
+
+
+@pytest.mark.parametrize(
+    ("known", "ending"),
+    [
+        ({"outcome": "done", "landed_on": C}, f"done, owned by {C}"),
+        ({"outcome": "released"}, "released, owned by no broker"),
+        ({"outcome": "unknown", "code": "NobodyOwns"}, "unknown, owned by no broker (NobodyOwns)"),
+        ({"outcome": "refused", "code": "AdminRefused", "error": "409"}, "refused (AdminRefused: 409)"),
+    ],
+)
+def test_the_sentence_of_a_move_says_why_it_failed(known: dict[str, Any], ending: str) -> None:
+    """A bundle whose move was refused stays with its broker: nothing is said of an owner."""
+    record = MoveOutcome(bundle=BUNDLE, source=B, destination=C, **known).record()
+    assert record["sentence"] == f"{BUNDLE}: {B} -> {C}, {ending}"
 
 
 BEGUN = 1_790_000_000_000

@@ -148,7 +148,7 @@ async def test_what_is_demanded_is_refused_with_the_way_out(sidecar: FakeSidecar
     gate, question = await asked(sidecar, Action.SUBMISSION, {GateCheck.PAUSE})
     with pytest.raises(Forbidden, match="`bundlekeel resume`") as caught:
         gate.demand(question)
-    assert EXPLANATIONS[Code.PAUSED] in str(caught.value)
+    assert EXPLANATIONS[Code.PAUSED] in str(caught.value) and caught.value.code is Code.PAUSED
 
 
 NOW = 1_000_000

@@ -159,7 +159,7 @@ async def test_cool_down_holds_until_a_person_says_otherwise() -> None:
     await carried_out(sidecar, (await sidecar.manual_moves.move(BUNDLE, B3))[1])
     answer, operator_request = await sidecar.manual_moves.move(BUNDLE, B2)
     assert (answer.refusals[0].code, operator_request) == ("CoolDown", {})
-    with pytest.raises(Conflict, match=r"CoolDown: [^;]*; --override-cool-down lifts that$"):
+    with pytest.raises(Conflict, match=r"CoolDown: [^;]*; `override_cool_down: true` lifts that$"):
         await sidecar.service.requests.manual_move("transfer", BUNDLE, to=B2, execute=True, reason="r", by="ann")
     _, operator_request = await sidecar.manual_moves.move(BUNDLE, B2, override_cool_down=True)
     assert (await carried_out(sidecar, operator_request))["state"] == "done"

@@ -28,6 +28,7 @@ from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock
 B1, B2, B3 = BROKERS
 WHO: dict[str, Any] = {"reason": "disks", "by": "ann"}
 BUNDLE = bundle_name(0)
+NAMESPACE = BUNDLE.rpartition("/")[0]
 
 
 async def both(**more: Any) -> tuple[FakeSidecar, FakeSidecar]:
@@ -131,6 +132,7 @@ async def test_what_holds_all_moves_stands_with_the_requests() -> None:
             found = sidecar.service.requests.operations()
             assert (found.held, found.held_explanation) == (held, explain(held))
             assert (found.drains[0].eta_seconds is None) is bool(held)
+            assert (await sidecar.service.requests.warm(B2, dry_run=True, **WHO)).held == held
 
 
 async def test_the_last_broker_is_not_drained() -> None:
@@ -293,7 +295,7 @@ async def test_manually_is_dry_until_told_and_needs_mode_act() -> None:
     """Executed at a follower, carried out by the leader."""
     leader, other = await both()
     answer = await other.service.requests.manual_move("transfer", BUNDLE, to=B3, **WHO)
-    assert (answer.dry_run, answer.task, answer.state) == (True, None, "planned")
+    assert (answer.dry_run, answer.task, answer.state, answer.held) == (True, None, "planned", "")
     answer = await other.service.requests.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
     assert (answer.dry_run, answer.state) == (False, "waiting")
     await leader.executions.serve()
@@ -307,6 +309,12 @@ async def test_manually_is_dry_until_told_and_needs_mode_act() -> None:
     assert refused.value.code == "SameBroker"
     careful = await FakeSidecar(leader.cluster, "c", mode="recommend").lead()
     await careful.cycle.turn()
+    for looked_at in (
+        await careful.service.requests.manual_move("unload", BUNDLE),
+        await careful.service.requests.unload_namespace(NAMESPACE),
+        await careful.service.requests.drain(B1, dry_run=True, **WHO),
+    ):
+        assert (looked_at.held, looked_at.held_explanation) == ("RecommendOnly", Code.RECOMMEND_ONLY.explanation)
     with pytest.raises(Forbidden, match="mode is `recommend`"):
         await careful.service.requests.manual_move("unload", BUNDLE, execute=True, **WHO)
 

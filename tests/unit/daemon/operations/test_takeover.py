@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import pytest
 
@@ -471,6 +472,20 @@ async def test_a_misspelt_namespace_is_warned_of(cluster: FakeCluster) -> None:
         and f"in force for {misspelt}, by ann" in check.detail
         and "takeover" in check.fix
     )
+
+
+@pytest.mark.parametrize("mode", ["extensible", "modular"])
+@pytest.mark.parametrize("names", [NAMES, ()])
+async def test_doctor_names_a_partial_takeover_whose_bundles_are_not_seen(
+    cluster: FakeCluster, mode: Literal["extensible", "modular"], names: tuple[str, ...]
+) -> None:
+    """What extensible brokers publish, which is all that `top` reads, holds no bundle of its namespaces."""
+    sidecar = await FakeSidecar(cluster, settings={"extensible.bundles": "top"}).lead()
+    cluster.source.mode = mode
+    await takeover(await desk_of(cluster), split=False, reason="r", by="ann", namespaces=names)
+    check = next(item for item in await examine(sidecar.doctor_context()) if item.name == "takeover")
+    unseen = mode == "extensible" and bool(names)
+    assert check.ok != unseen and ("set `extensible.bundles: all`" in check.fix) == unseen
 
 
 async def test_older_brokers_are_refused_before_anything_changes(cluster: FakeCluster) -> None:
