@@ -196,11 +196,10 @@ def with_medians(path: Path, raw: Path = RAW) -> str:
 # No result holds scores: brokers show them only in their logs.
 _CONDITIONS = (
     "Pulsar's shedders do not look at max/mean. Each acts while a condition on the brokers' scores holds: "
-    "TransferShedder while their standard deviation is above 0.25 ([why that is coarse]"
-    "(../strategies/transfer.md#when-it-fails)), AvgShedder on pairs that are 15 or 40 points apart ([its rules]"
+    "TransferShedder while their standard deviation is above 0.25, or one broker is nearly empty or overloaded "
+    "([its rules](../strategies/transfer.md#formula)), AvgShedder on pairs that are 15 or 40 points apart ([its rules]"
     "(../strategies/avg.md)). The scores at the end were not recorded, so a row that ended uneven does not show "
-    "whether the shedder was slow or had reached its own aim. A run without moves is one in which the condition was "
-    "not met for as long as the shedder asks."
+    "whether the shedder was slow or had reached its own aim. Why a run made no moves was not recorded, either."
 )
 
 

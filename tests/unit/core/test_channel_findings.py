@@ -79,11 +79,20 @@ def test_in_flight_too_long(unit: ServiceUnit) -> None:
     assert "pulsar-admin brokers leader-broker" in later.remedy and found.detail == later.detail
 
 
-def test_brokers_in_flight() -> None:
-    """The source first."""
-    (found,) = look({PARENT: RELEASING}, 31_000)
-    assert found.brokers == ("b1:8080", "b2:8080")
-    assert found.detail == "Releasing from b1:8080 to b2:8080 for more than 30 s"
+@pytest.mark.parametrize(
+    ("unit", "brokers"),
+    [
+        (RELEASING, ("b1:8080", "b2:8080")),
+        (replace(RELEASING, state=UnitState.ASSIGNING), ("b2:8080", "b1:8080")),
+        (ASSIGNING, ("b2:8080",)),
+    ],
+)
+def test_the_broker_that_a_bundle_in_flight_waits_for_is_first(unit: ServiceUnit, brokers: tuple[str, ...]) -> None:
+    """The source closes the topics, the destination takes them."""
+    (found,) = look({PARENT: unit}, 31_000)
+    assert found.brokers == brokers
+    way = "from b1:8080 to b2:8080" if unit.source else "to b2:8080"
+    assert found.detail == f"{unit.state} {way} for more than 30 s, waiting for {brokers[0]}"
 
 
 # --- whose clock -------------------------------------------------------------------------------------------

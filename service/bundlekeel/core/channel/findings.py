@@ -264,7 +264,10 @@ class _Watch:
 
     def _too_long(self, bundle: str, unit: ServiceUnit, since: int) -> ChannelFinding:
         deadline = since + self.deadlines.in_flight_ms + self.deadlines.monitor_ms
-        brokers = tuple(broker for broker in (unit.source, unit.destination) if broker)
+        # The source closes the topics, the destination takes them.
+        ends = (unit.destination, unit.source) if unit.state is UnitState.ASSIGNING else (unit.source, unit.destination)
+        brokers = tuple(broker for broker in ends if broker)
+        awaited = f", waiting for {brokers[0]}" if brokers else ""
         begins_anew = "starts the split again on another broker"
         return ChannelFinding(
             code=FindingCode.IN_FLIGHT_TOO_LONG,
@@ -273,7 +276,7 @@ class _Watch:
             state=unit.state,
             since_ms=since,
             deadline_ms=deadline,
-            detail=f"{unit.state} {_way(unit)} for more than {_seconds(self.deadlines.in_flight_ms)}",
+            detail=f"{unit.state} {_way(unit)} for more than {_seconds(self.deadlines.in_flight_ms)}{awaited}",
             remedy=self._monitor(
                 deadline, begins_anew if unit.state is UnitState.SPLITTING else "makes a broker own it"
             ),

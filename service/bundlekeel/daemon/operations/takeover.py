@@ -119,7 +119,7 @@ async def takeover(
             # Perhaps it took effect: the brokers are read next, and they decide.
             warnings.append(f"{key} could not be set: {error}")
     rows = await _verify(context, {broker: dict(values) for broker in context.endpoints})
-    warnings += _warnings(rows, record.namespaces, last)
+    warnings += _warnings(rows, record.namespaces, last, stored)
     return TakeoverResult(
         complete=all(row.verified for row in rows),
         brokers=rows,
@@ -145,7 +145,7 @@ async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence
         else _row(broker, answer, values)
         for broker, answer in answers.items()
     )
-    warnings = tuple(_warnings(rows, _scope(known, namespaces), last))
+    warnings = tuple(_warnings(rows, _scope(known, namespaces), last, stored))
     return TakeoverResult(complete=False, brokers=rows, overrides={}, warnings=warnings, splits_by=_who_splits(rows))
 
 
@@ -417,13 +417,22 @@ async def _ask_all(
     return dict(zip(brokers, answers, strict=True))
 
 
-def _warnings(rows: tuple[BrokerRow, ...], namespaces: Sequence[str], last: TakeoverRecord | None) -> list[str]:
+def _warnings(
+    rows: tuple[BrokerRow, ...], namespaces: Sequence[str], last: TakeoverRecord | None, stored: Mapping[str, str]
+) -> list[str]:
     """What a takeover of these (none: the whole cluster) leaves to be known. `rows`: as the brokers run after it.
-    `last`: the takeover before it."""
+    `last`: the takeover before it. `stored`: the dynamic configuration before it."""
     warnings = [*_placement_warnings(rows), *_report_warnings(rows), *_partial_takeover_warnings(namespaces)]
     if last is not None and last.namespaces and not namespaces:
         only = ", ".join(last.namespaces)
         warnings.append(f"the takeover before was of {only} only; this one is of the whole cluster")
+    if _in_force(last) is None and SHEDDING in stored and not _is_true(stored, SHEDDING):
+        warnings.append(
+            f"{SHEDDING} was false in the dynamic configuration before this takeover. A handback sets it to false "
+            "again, and then nothing balances. If an earlier takeover left it there, and its record is lost: "
+            "`bundlekeel handback`, then "
+            f"`pulsar-admin brokers delete-dynamic-config --config {SHEDDING}`, then take over again"
+        )
     return warnings
 
 
