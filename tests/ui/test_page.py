@@ -266,7 +266,8 @@ def test_pause_is_seen_by_everybody(guarded: ServedSidecar, tokens: Tokens, open
     drawer.get_by_label("For minutes").fill("15")
     drawer.get_by_role("button", name="Pause").click()
     drawer.get_by_role("button", name="Done").click()
-    said = re.compile(r"Moving is paused by the-operator until \d\d:\d\d:\d\d UTC \(for another 1\d\smin\)\s*: release")
+    until = r"(\d+ \w+ )?\d\d:\d\d:\d\d UTC"  # with the day, if the pause ends after midnight
+    said = re.compile(rf"Moving is paused by the-operator until {until} \(for another 1\d\smin\)\s*: release")
     expect(other.get_by_text(said)).to_be_visible()
     ask_for_a_plan(page)
     expect(page.get_by_text("Moving is paused. Somebody has to resume it first.")).to_be_visible()
