@@ -110,7 +110,8 @@ class Admission:
         known_method = scope["method"] in (route.methods or ())
         refusal = await self._refusal(scope, route.role)
         if refusal is None and not known_method:
-            await endpoint(scope, receive, send)  # 405
+            # 405, unless the unix socket takes this method here.
+            await (self._not_here(scope) if self._on_the_socket(scope) else endpoint)(scope, receive, send)
             return
         changes = route.changes and known_method
         if refusal is None:
@@ -145,12 +146,15 @@ class Admission:
 
     def _not_here(self, scope: Scope) -> Response:
         path = clean(scope["path"])[:200]
-        if any(route.matches(scope)[0] is Match.FULL for route in self._elsewhere):
+        if self._on_the_socket(scope):
             detail = f"{scope['method']} {path} exists only on the unix socket while `api.auth` is not configured"
             detail += ": use the socket, or set `api.auth`"
         else:
             detail = f"there is no {path}; /api/v1/openapi.json lists what there is"
         return problem(404, "no-route", detail)
+
+    def _on_the_socket(self, scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is Match.FULL for route in self._elsewhere)
 
     async def _refusal(self, scope: Scope, role: str) -> Response | None:
         return None if self._authentication is None else await self._authentication.refusal(scope, role)

@@ -296,7 +296,10 @@ async def test_what_is_not_here_is_said_with_where_it_is(service: FakeService) -
     async with client(create_app(service, mutations=False)) as http:
         unknown = (await http.get("/api/v1/nope")).json()["detail"]
         assert unknown.startswith("there is no /api/v1/nope;")
-        for method, path in (("POST", "/api/v1/pause"), ("PUT", "/api/v1/mode"), ("POST", "/api/v1/plans/abc/execute")):
+        for method, path in (
+            ("POST", "/api/v1/pause"), ("PUT", "/api/v1/mode"), ("POST", "/api/v1/plans/abc/execute"),
+            ("PUT", "/api/v1/quotas/shop"), ("DELETE", "/api/v1/quotas/shop"),  # GET is here
+        ):  # fmt: skip
             answer = await http.request(method, path, json={"reason": "x"})
             assert answer.status_code == 404
             assert f"{method} {path} exists only on the unix socket while `api.auth`" in answer.json()["detail"]
