@@ -227,7 +227,7 @@ def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     """Load before and after, moves with their reason, refusals grouped with their meaning, the next command."""
     sidecar.service.mode = "act"
     text = sidecar.run("plan", "--strategy", "threshold", "--set", "threshold_percent=5").stdout
-    splits = ("splits (1, 1 refused)", "carries 180% of a mean broker's load", "limit, 1 topics)")
+    splits = ("splits (1, 1 refused)", "carries 180% of a mean broker's load", "limit, 1 topic)")
     for part in (
         "max/mean of score 1.89 → 1.20",
         "82.0%",

@@ -34,6 +34,7 @@ from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Refusal, Split
 from bundlekeel.core.model.snapshot import BundleTable, Snapshot
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Hits, StrategyMemory
@@ -309,7 +310,8 @@ def _refused(
     name = bundles.names[candidate.row]
     topics = int(bundles.counts[candidate.row, TOPICS])
     if topics < 2:
-        return Code.SINGLE_TOPIC, f"{candidate.rule}: {candidate.excess:.3g} times the limit, {topics} topics"
+        excess = f"{candidate.excess:.3g} times the limit"
+        return Code.SINGLE_TOPIC, f"{candidate.rule}: {excess}, {numbered(topics, 'topic')}"
     if not _divisible(name):
         return Code.NARROW_RANGE, ""
     if name in obstacles:
