@@ -106,12 +106,12 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
   anything (its task would fail).
 - **A task** is `waiting` until the leader takes it, then `running`. Ask every few seconds. After 10 minutes of waiting
   it is not begun any more. It ends as
-  - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves` says
-    by its `outcome` what became of it. Only `done` and `released` did as asked.
-  - `failed`: nothing ended as asked, or it ended before all was begun, or its leader is gone. Bundles may have moved
-    all the same: see `landed_elsewhere` and `unknown` in `moves`; where the leader is gone the journal has them.
-    `detail`, `difference` and the `code` of each of `moves` say why.
-  - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
+    - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves`
+      says by its `outcome` what became of it. Only `done` and `released` did as asked.
+    - `failed`: nothing ended as asked, or it ended before all was begun, or its leader is gone. Bundles may have moved
+      all the same: see `landed_elsewhere` and `unknown` in `moves`; where the leader is gone the journal has them.
+      `detail`, `difference` and the `code` of each of `moves` say why.
+    - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
 - **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
   answer's `review`), with its `task` once a second person has approved it.
 - **Drains and warms** have no task: `GET /operations` says how far they are, and what holds all of them (`held`). A
