@@ -296,7 +296,7 @@ _EFFECT: Final = Effect(
 _STORE_ANSWERS: Final = (
     Check.passed("metadata store", f"{STORE} answers"),
     Check.passed("session", "negotiated 10 s, heartbeat every 2 s"),
-    Check.passed("own root", "reads and writes below our own root"),
+    Check.passed("own root", "reads and writes below Bundlekeel's root"),
 )
 _STOCK: Final = ", ".join(f"{key} {value} (default of its release)" for key, value in STOCK.items())
 _REFUSED: Final = Check.failed(
@@ -359,7 +359,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
                "ledger": LedgerView(entries=0, unsettled=[])},
         verdict=_BALANCED,
         checks=(
-            *_STORE_ANSWERS, Check.passed("documents", "everything below our root can be read"),
+            *_STORE_ANSWERS, Check.passed("documents", "everything below Bundlekeel's root can be read"),
             Check.passed("sidecars", f"2 seats taken, led by {LEADER}"),
             Check.passed(
                 "hosts of the API",
@@ -376,7 +376,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
             Check.passed("Pulsar's leader broker", COOL),
             Check.passed("bandwidth", "every broker has a bandwidth limit"),
             Check.passed("CPU figures", "no sign that brokers share a CPU"),
-            Check.passed("clocks", "no broker's clock is ahead of ours"),
+            Check.passed("clocks", "no broker's clock is ahead of this host's"),
             Check.passed("placement of new bundles", "LeastResourceUsageWithWeight"),
             Check.passed("policies", "0 isolation policies, 0 in groups"),
         ),

@@ -548,7 +548,7 @@ export interface ExternalMoveRecord {
   sentence: string;
   /** the broker that owned it */
   source: string;
-  /** whether it took a move of ours back */
+  /** whether it took a move of Bundlekeel back */
   undone: boolean;
   /** when it happened */
   wall_ms: number;
@@ -2114,7 +2114,7 @@ export interface WhyView {
 export interface WritesView {
   /** how many could not be written */
   failed: number;
-  /** places with a rate of ours */
+  /** places with a rate that Bundlekeel set */
   held: number;
   /** how many there were */
   planned: number;
