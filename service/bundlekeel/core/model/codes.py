@@ -206,10 +206,12 @@ def explain(code: str) -> str:
     return EXPLANATIONS[Code(code)] if code in EXPLANATIONS else ""
 
 
-# Obstacles to every move that do not end by waiting for reports or brokers: a person, or another balancer, made them.
+# Obstacles to every move that may last: a person or another balancer made them, or brokers or the channel cannot be
+# read.
 LASTING = frozenset(
     {
         *(Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.PUT_ASIDE, Code.SECOND_BALANCER),
+        *(Code.BROKER_SETTINGS_UNKNOWN, Code.CHANNEL_NOT_FOLLOWED),
         *(Code.MIXED_LOAD_MANAGERS, Code.UNSUPPORTED_LOAD_MANAGER, Code.FROZEN_REPORTS, Code.BROKERS_SHED_THEMSELVES),
     }
 )
