@@ -151,6 +151,8 @@ def groups(answer: QuotasView, layout: TableLayout) -> RenderableType:
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.groups:
         parts.append(_groups(answer.groups, layout))
+    else:
+        parts.append(Text("  `bundlekeel quota set` makes one, or `quotas.groups` in the settings", style="dim"))
     parts += [_defect(row, item) for row in answer.groups for item in row.defects]
     parts += [Text(f"  {problem}", style="red") for problem in answer.problems]
     for code, count in answer.left.items():

@@ -103,6 +103,21 @@ def test_a_pattern_is_kept_without_blanks(good: str) -> None:
     assert check_pattern(good) == check_pattern(f" {kind} :\t{text} ") == good
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("b:a/B/0xC0000000_0xFFFFFFFF", "b:a/B/0xc0000000_0xffffffff"),
+        ("b:a/B/0xC00000??_0x[DE]*", "b:a/B/0xc00000??_0x[de]*"),
+        ("b:*/0xC*", "b:*/0xc*"),
+        ("n:A/0xAB", "n:A/0xAB"),
+        ("r:0xAB:8080", "r:0xAB:8080"),
+    ],
+)
+def test_a_hash_range_is_kept_as_pulsar_writes_it(given: str, kept: str) -> None:
+    """Rule: digits of a range in upper case name the same bundle; names keep their case."""
+    assert check_pattern(given) == kept
+
+
 def test_how_many_bundles_a_pattern_matches() -> None:
     """Rule: by the pattern alone, whatever the settings leave out; none is none."""
     seen = snapshot(REPORTS)

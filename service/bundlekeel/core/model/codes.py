@@ -216,6 +216,11 @@ LASTING = frozenset(
     }
 )
 
+# What ends that which a person asked for.
+END_OF_REQUEST: Final = {
+    Code.PINNED: "end the pin: `bundlekeel unpin`",
+    Code.CORDONED: "end the cordon or drain: `bundlekeel uncordon`",
+}
 # Of a move by hand, as the API names it.
 OVERRIDE: Final = "override_cool_down: true"
 _COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
@@ -227,5 +232,9 @@ def reason_of(codes: Collection[str]) -> str:
 
 
 def way_out(verb: str, codes: Collection[str], override: str = OVERRIDE) -> str:
-    """The end of a sentence that refuses a move by hand for these, where `override` allows it; a split has none."""
+    """The end of a sentence that refuses a move by hand for these: who asked for what refuses it and what ends that, or
+    that `override` allows it (no split)."""
+    asked = next((END_OF_REQUEST[Code(code)] for code in codes if code in END_OF_REQUEST), "")
+    if asked and len(set(codes)) == 1:
+        return f"; {asked}; `bundlekeel operations` tells who asked for it, and why"
     return f"; `{override}` lifts that" if codes and _COOLING.issuperset(codes) and verb != "split" else ""
