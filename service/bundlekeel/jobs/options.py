@@ -86,6 +86,8 @@ def newest(options: Options) -> list[HistoryPeriod]:
 
 def unused(options: Options) -> list[str]:
     """Days to leave out that are not between the first and the last day: perhaps misspelt, perhaps too old by now."""
+    if not options.rules.leave_out:
+        return []
     found = newest(options)
     return sorted(options.rules.leave_out - set(days_between(found[0].date, found[-1].date)))
 
