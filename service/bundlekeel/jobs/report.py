@@ -64,7 +64,7 @@ body { max-width: 1120px; }
 .state { color: inherit; font-size: 17px; }
 svg + :is(p, .scroll), .scroll + p { margin-top: 14px; }
 .warning { color: var(--c4); }
-th, td.number { white-space: nowrap; }
+td.number { white-space: nowrap; }
 .far { fill: var(--soft); background: var(--soft); } .near { fill: var(--c0); background: var(--c0); }
 :is(.far, .near) { opacity: .7; }
 circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
@@ -275,7 +275,7 @@ def _evidence(document: Thresholds, clients: Mapping[str, str], searched: Mappin
         "blocks of hours; each block begins where bundles were recorded to be, and its warm-up is not counted. "
         "Unbroken: one run over all of these days. "
         + (_ON_SEARCH_DAYS if searched else "")
-        + "Columns behind these are other strategies at their best, to compare."
+        + ("Columns behind these are other strategies at their best, to compare." if evidence.strategies else "")
     )
     return _section("Evidence", about, html.table(("", *columns), rows))
 
