@@ -30,12 +30,12 @@ from dev.markdown import table
 from tests.support.fake_service import FakeService
 
 _INTRO = f"""\
-All fields, of bodies too: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Each route
-leads to its [example](api-examples.md) with curl and httpx.
+All fields, of bodies too: `config/openapi.json`. A running sidecar serves it as `/api/v1/openapi.json` (role viewer);
+on TCP without `api.auth` it lacks the routes marked *socket*, which that port does not have. Each route leads to its [example](api-examples.md) with curl and httpx.
 
 **What v1 keeps.** Any release may add routes to `/api/v1`, fields to answers and to bodies (there they may be left
-out), and words to fields with an `x-extensible-enum`: ignore those that you do not know. What is there is not removed
-and does not change its meaning within v1, but for the wording of sentences: an incompatible form gets `/api/v2` beside
+out), and words to every field of text that has no `enum`: ignore those that you do not know. What is there is not
+removed and does not change its meaning within v1, but for the wording of sentences: an incompatible form gets `/api/v2` beside
 v1. What is to go is named `deprecated` in the OpenAPI document and in the changelog for at least one minor release
 before. A request with a field that is not known is refused.
 
@@ -53,7 +53,8 @@ oapi-codegen -generate types,client -package bundlekeel -o bundlekeel.go config/
 `--enum-field-as-literal` `datamodel-codegen` gives the name `State` to a word list, and not to the answer of `/state`.
 In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 
-- **Where**: each sidecar answers, at `http://127.0.0.1:8090` (`api.host`, `api.port`) and at its unix socket. What only
+- **Where**: each sidecar answers, at `http://127.0.0.1:8090` (`api.host`, `api.port`; `https` with `api.tls`, with a
+  certificate of the client where `client_ca_file` asks for one) and at its unix socket. What only
   the leader can do is passed on to it. Loads, reasons, verdicts and records of cycles are those of the sidecar that is
   asked: the leader has the newest, and `leader` of `GET /state` has its address.
 - **Who may**: without `api.auth`, reads, `POST /plans` and `POST /assignments` need no credentials, and routes marked

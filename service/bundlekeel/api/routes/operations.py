@@ -149,7 +149,9 @@ class AdoptBody(schemas.ReasonBody):
         examples=["94fe0fdfef36d278"],
     )
     force: bool = Field(
-        default=False, strict=True, description="override objections that are a matter of judgement, such as NotBetter"
+        default=False,
+        strict=True,
+        description="override objections that are a matter of judgement, such as TooOld or StepTooLarge",
     )
 
 

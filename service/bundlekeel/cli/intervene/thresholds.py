@@ -28,7 +28,8 @@ AdoptedOption = Annotated[
     str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the adopted thresholds have this digest.")
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Override objections that are a matter of judgement, such as NotBetter.")
+    bool,
+    typer.Option("--force", help="Override objections that are a matter of judgement, such as TooOld or StepTooLarge."),
 ]
 
 # Whether a person can adopt in spite of an objection (`ObjectionView.person`).
