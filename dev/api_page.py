@@ -31,13 +31,14 @@ from tests.support.fake_service import FakeService
 
 _INTRO = f"""\
 All fields, of bodies too: `config/openapi.json`. A running sidecar serves it as `/api/v1/openapi.json` (role viewer);
-on TCP without `api.auth` it lacks the routes marked *socket*, which that port does not have. Each route leads to its [example](api-examples.md) with curl and httpx.
+on TCP without `api.auth` it lacks the routes marked *socket*, which that port does not have. Each route leads to its
+[example](api-examples.md) with curl and httpx.
 
 **What v1 keeps.** Any release may add routes to `/api/v1`, fields to answers and to bodies (there they may be left
 out), and words to every field of text that has no `enum`: ignore those that you do not know. What is there is not
-removed and does not change its meaning within v1, but for the wording of sentences: an incompatible form gets `/api/v2` beside
-v1. What is to go is named `deprecated` in the OpenAPI document and in the changelog for at least one minor release
-before. A request with a field that is not known is refused.
+removed and does not change its meaning within v1, but for the wording of sentences: an incompatible form gets
+`/api/v2` beside v1. What is to go is named `deprecated` in the OpenAPI document and in the changelog for at least one
+minor release before. A request with a field that is not known is refused.
 
 The document is OpenAPI 3.1; `openapi-spec-validator` 0.9.0 has no complaint. The types of these generators compile and
 read the examples of `/state` and `/journal`, and a record of a kind that they do not know (`OtherRecord`):
