@@ -152,16 +152,25 @@ def test_an_excluded_broker_gives_nothing() -> None:
     assert {item.code for item in made.refusals if item.bundle} == {Code.EXCLUDED}
 
 
-def test_a_cordoned_empty_broker_is_no_imbalance() -> None:
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "overload"])
+def test_a_cordoned_empty_broker_is_no_imbalance(strategy: str) -> None:
     """Rule: two even brokers beside a cordoned empty one are balanced, cycle after cycle, and the mean is theirs."""
-    made = plan([[0.1] * 4, [0.1] * 4, []], guard=GuardState(cordoned=frozenset({broker(2)})))
+    params = {"lower_boundary_shedding": True, "deviation_threshold": 0.5}
+    made = plan([[0.4], [0.4], []], guard=GuardState(cordoned=frozenset({broker(2)})), strategy=strategy, **params)
     assert (made.moves, made.verdict.code) == ((), Code.BALANCED)
+
+
+def test_the_difference_is_told_of_open_brokers() -> None:
+    """Rule: the verdict counts as the decision does."""
+    made = plan([[0.1] * 4, [0.1] * 4, []], guard=GuardState(cordoned=frozenset({broker(2)})))
     assert "at most 0.0%" in made.verdict.sentence
 
 
-def test_a_cordoned_busy_broker_may_give() -> None:
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "deviation"])
+def test_a_cordoned_busy_broker_may_give(strategy: str) -> None:
     """Rule: cordoned means it takes nothing; what it has too much still leaves it."""
-    moves = plan(guard=GuardState(cordoned=frozenset({broker(0)}))).moves
+    guard = GuardState(cordoned=frozenset({broker(0)}))
+    moves = plan(LOADS, guard=guard, strategy=strategy, threshold_percent=5.0, deviation_threshold=0.5).moves
     assert {move.source for move in moves} == {broker(0)}
 
 

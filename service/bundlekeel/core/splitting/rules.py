@@ -219,8 +219,9 @@ def _hot(given: SplitInput) -> dict[int, _Candidate]:
     `value` is what the bundle makes of the broker it would burden least, as a share of the mean score.
     """
     draft, limit = given.draft, given.params.split_hot_share
-    mean = math.fsum(draft.score.tolist()) / len(draft.score)
-    above = draft.score > mean * (1 + HOT_MARGIN)
+    # What a closed broker carries leaves it, or stays as a person wanted: neither is a reason to split.
+    mean, counted = draft.mean(), draft.counted()
+    above = counted & (draft.score > mean * (1 + HOT_MARGIN))
     if limit <= 0 or not above.any():
         return {}
     bundles = given.snapshot.bundles
@@ -232,7 +233,7 @@ def _hot(given: SplitInput) -> dict[int, _Candidate]:
         np.maximum(share, np.divide(column, total, out=np.zeros(len(here)), where=column > 0), out=share)
     rows = here[share * draft.score[owner] > limit * mean]
     # One broker of each kind: a bundle alone burdens brokers of equal limits alike.
-    kinds = np.array(list({tuple(limit): row for row, limit in enumerate(draft.limit.tolist())}.values()))
+    kinds = np.array(list({tuple(draft.limit[row].tolist()): row for row in np.flatnonzero(counted).tolist()}.values()))
     found = {}
     for row in rows.tolist():
         value = _least_burden(draft, row, kinds) / mean
@@ -255,7 +256,7 @@ def _placement_helps(given: SplitInput, row: int, mean: float) -> bool:
     owner = int(bundles.owner[row])
     rows = bundles.rows_of(owner)
     weights = draft.scores(draft.pressure(owner), owner)
-    least, coldest = given.params.min_unload_share * mean, draft.score.min()
+    least, coldest = given.params.min_unload_share * mean, draft.score[draft.counted()].min()
     useful = (weights >= least) & (weights < 2 * (draft.score[owner] - mean))
     useful &= coldest + weights < draft.score[owner] - least
     return bool((useful & ~bundles.system[rows]).any())
