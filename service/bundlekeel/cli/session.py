@@ -87,7 +87,9 @@ TokenFileOption = Annotated[Path | None, _sidecar("--token-file", "File with a b
 TlsCaOption = Annotated[Path | None, _sidecar("--tls-ca", "CA certificates (PEM) of an https address.")]
 TlsCertOption = Annotated[Path | None, _sidecar("--tls-cert", "Client certificate (PEM).")]
 TlsKeyOption = Annotated[Path | None, _sidecar("--tls-key", "Key of the client certificate (PEM).")]
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C.")]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C, also while no sidecar answers.")
+]
 EveryOption = Annotated[
     float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Seconds between two prints of --watch.")
 ]

@@ -134,8 +134,9 @@ def test_a_command_alone_that_needs_another_prints_its_help(sidecar: Sidecar) ->
     [
         ("pause --scope shop", "'shop' is not a valid pause scope (allowed: tenant:NAME, "),
         ("exclude shop", "'shop' is not a pattern of a scope (allowed: t:TENANT, "),
-        ("quota set g --member demo --limit publish_bytes=10MB", "'demo'"),
-        ("quota set g --member t:demo --limit publish_bytes=-1", "quotas.groups.g.publish_bytes"),
+        ("quota set g --member t:demo --limit publish_bytes=-1", "--limit publish_bytes = -1"),
+        ("quota set g --member demo --limit publish_bytes=10MB", "--member = 'demo'"),
+        ("quota set 'a b' --member t:demo --limit publish_bytes=10MB", "NAME = 'a b'"),
         ("plan --scale -1", "--scale -1: not allowed (allowed: more than 0 and at most 1000)"),
         ("plan --set cpu_wait=1", "--set cpu_wait=1: unknown parameter; did you mean 'cpu_weight'? (allowed: "),
         ("plan --set cpu_weight=-1", "--set cpu_weight=-1: not allowed (allowed: a number, 0 or more (ratio))"),

@@ -133,7 +133,7 @@ class OperatorRequests:
             await self.shared_state.refresh()
             found = self._task(task)
         if found is None:
-            raise NotFound(f"no task {task}; `GET /tasks` and `bundlekeel plan tasks` list them")
+            raise NotFound(f"no task {task}; `bundlekeel plan tasks` (`GET /api/v1/tasks`) lists those there are")
         return found
 
     def _held(self, action: Action | None = None) -> dict[str, Any]:
