@@ -342,6 +342,25 @@ async def test_get_of_runbooks_on_a_host(tmp_path: Path) -> None:
     assert "127.0.0.1 port 1" in wrong.decode()
 
 
+@pytest.mark.parametrize(("created", "asked"), [(1, ["logs"]), (0, ["get", "logs"])])
+def test_jobs_of_runbooks_end_and_show_their_own_log(tmp_path: Path, created: int, asked: list[str]) -> None:
+    """Also where the Job could not be made: no waiting without end, and not the log of a Job that was left over."""
+    kubectl = tmp_path / "kubectl"
+    said = 'echo "$*" >> "$0.asked"; case "$*" in *create*) exit $CREATED;; *"get job"*) echo Complete;; esac'
+    kubectl.write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
+    kubectl.chmod(0o755)
+    guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"^ *```sh\n(.*?)^ *```", guide, FLAGS) if "create job" in block]
+    assert len(blocks) == 2
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "NS": "pulsar", "APP": "keel", "CREATED": str(created)}
+    for block in blocks:
+        Path(f"{kubectl}.asked").write_text("", encoding="utf-8")
+        subprocess.run(["bash", "-uc", block], env=environ, check=True, timeout=20, capture_output=True)
+        lines = Path(f"{kubectl}.asked").read_text(encoding="utf-8").splitlines()
+        assert [line.split()[2] for line in lines if " create " not in line] == asked
+        assert re.search(r" job-name=handback(-look)?-\d{10} ", lines[-1])
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_no_broker_is_restarted_without_the_warning(alert: dict[str, Any]) -> None:
     """Where a mitigation restarts a broker, it leads to what that means for the clients."""
