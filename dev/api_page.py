@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
+from textwrap import wrap
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +21,7 @@ from bundlekeel.api.problems import KINDS, TYPE_PREFIX, problem
 from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, EventStreams
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.codec.chain import MEMBERS
-from bundlekeel.core.model.errors import REASONS
+from bundlekeel.core.model.errors import CONFLICTS, FORBIDDEN
 from bundlekeel.daemon.answers.journal import RECORDS, OtherRecord
 from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.answers.service import PlanRequest
@@ -29,9 +30,15 @@ from dev.markdown import table
 from tests.support.fake_service import FakeService
 
 _INTRO = f"""\
-All fields, of bodies too: `config/openapi.json`, which a running sidecar serves as `/api/v1/openapi.json`. Answers may
-get further fields with later releases, and fields with an `x-extensible-enum` further words; requests with a field that
-is not known are refused. Each route leads to its [example](api-examples.md) with curl and httpx.
+All fields, of bodies too: `config/openapi.json`. A running sidecar serves it as `/api/v1/openapi.json` (role viewer);
+on TCP without `api.auth` it lacks the routes marked *socket*, which that port does not have. Each route leads to its
+[example](api-examples.md) with curl and httpx.
+
+**What v1 keeps.** Any release may add routes to `/api/v1`, fields to answers and to bodies (there they may be left
+out), and words to every field of text that has no `enum`: ignore those that you do not know. What is there is not
+removed and does not change its meaning within v1, but for the wording of sentences: an incompatible form gets
+`/api/v2` beside v1. What is to go is named `deprecated` in the OpenAPI document and in the changelog for at least one
+minor release before. A request with a field that is not known is refused.
 
 The document is OpenAPI 3.1; `openapi-spec-validator` 0.9.0 has no complaint. The types of these generators compile and
 read the examples of `/state` and `/journal`, and a record of a kind that they do not know (`OtherRecord`):
@@ -47,7 +54,8 @@ oapi-codegen -generate types,client -package bundlekeel -o bundlekeel.go config/
 `--enum-field-as-literal` `datamodel-codegen` gives the name `State` to a word list, and not to the answer of `/state`.
 In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 
-- **Where**: each sidecar answers, at `http://127.0.0.1:8090` (`api.host`, `api.port`) and at its unix socket. What only
+- **Where**: each sidecar answers, at `http://127.0.0.1:8090` (`api.host`, `api.port`; `https` with `api.tls`, with a
+  certificate of the client where `client_ca_file` asks for one) and at its unix socket. What only
   the leader can do is passed on to it. Loads, reasons, verdicts and records of cycles are those of the sidecar that is
   asked: the leader has the newest, and `leader` of `GET /state` has its address.
 - **Who may**: without `api.auth`, reads, `POST /plans` and `POST /assignments` need no credentials, and routes marked
@@ -106,12 +114,12 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
   anything (its task would fail).
 - **A task** is `waiting` until the leader takes it, then `running`. Ask every few seconds. After 10 minutes of waiting
   it is not begun any more. It ends as
-  - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves` says
-    by its `outcome` what became of it. Only `done` and `released` did as asked.
-  - `failed`: nothing ended as asked, or it ended before all was begun, or its leader is gone. Bundles may have moved
-    all the same: see `landed_elsewhere` and `unknown` in `moves`; where the leader is gone the journal has them.
-    `detail`, `difference` and the `code` of each of `moves` say why.
-  - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
+    - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves`
+      says by its `outcome` what became of it. Only `done` and `released` did as asked.
+    - `failed`: nothing ended as asked, or it ended before all was begun, or its leader is gone. Bundles may have moved
+      all the same: see `landed_elsewhere` and `unknown` in `moves`; where the leader is gone the journal has them.
+      `detail`, `difference` and the `code` of each of `moves` say why.
+    - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
 - **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
   answer's `review`), with its `task` once a second person has approved it.
 - **Drains and warms** have no task: `GET /operations` says how far they are, and what holds all of them (`held`). A
@@ -228,9 +236,21 @@ def _conflict() -> list[str]:
     body = bytes(problem(409, "conflict", text, code="changed", difference=[what]).body)
     return [
         *("A conflict:", "", "```json", json.dumps(json.loads(body), indent=1), "```", ""),
-        "`code` is a [code](codes.md), such as `CoolDown` (409) or `Paused` (403), or one of these words:",
+        *wrap(
+            "`code` is a [code](codes.md) or one of the words below. Of the codes, those of the mode and of a pause of "
+            "everything (`ObserveOnly`, `RecommendOnly`, `Paused`) come with 403; all others, such as `CoolDown` and "
+            "`StepTooLarge`, with 409.",
+            120,
+        ),
         "",
-        *table(["code", "what it means"], ((f"`{code}`", text) for code, text in REASONS.items())),
+        *table(
+            ["status", "code", "what it means"],
+            (
+                (status, f"`{code}`", text)
+                for status, words in ((409, CONFLICTS), (403, FORBIDDEN))
+                for code, text in words.items()
+            ),
+        ),
     ]
 
 

@@ -256,12 +256,12 @@ def _page(cost: Cost, rows: list[list[str]]) -> str:
     return f"""# What reading counters costs
 
 Written by `python -m dev.counters_cost --write`; do not edit. What is read, and when:
-[Loads as they are now](../concepts/live-loads.md).
+[How loads are known within seconds](../concepts/live-loads.md).
 
 One real broker with {cost.topics:,} loaded topics, each with a subscription, and no traffic, read by Bundlekeel's own
 client (median of {READINGS} readings):
 
-| | |
+| what | measured |
 | --- | --- |
 | bytes of the page | {cost.nbytes / 2**20:.0f} MiB, {cost.nbytes / cost.topics / 1000:.1f} KB a topic |
 | seconds until it was read | {cost.seconds:.2f} |

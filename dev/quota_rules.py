@@ -297,7 +297,7 @@ def main() -> None:
         since = 0 if name == "at rest" else _WHEN
         ours = [_cell(scenario, Fair(tuning), since) for tuning in (ShareTuning(), ShareTuning(overcommit=0.1))]
         rows.append([name, *ours, *(_cell(scenario, rule) for rule in (Proposed(), Native(), Bundled(16)))])
-    print("\n".join(table(["Scenario", "ours", "`overcommit: 0.1`", *others], rows)))
+    print("\n".join(table(["Scenario", "Bundlekeel", "`overcommit: 0.1`", *others], rows)))
 
 
 if __name__ == "__main__":

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.calibration.thresholds import difference
-from bundlekeel.core.calibration.thresholds_json import parsed
 from bundlekeel.core.channel.findings import Deadlines, findings
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.effects import NO_BENEFIT, Effect
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.operations import AdoptedView, ChangeView, OperationsView, ThresholdsView
+from bundlekeel.daemon.answers.operations import AdoptedView, OperationsView, ThresholdsView
 from bundlekeel.daemon.answers.picture import (
     BrokerView,
     Check,
@@ -57,7 +54,6 @@ from tests.support.history_cases import records_of, sequence
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import RealClock
-from tests.support.threshold_cases import as_bytes, document
 
 HOT, COOL, QUIET = BROKERS
 STORE: Final = "zk:zk1:2181/pulsar"
@@ -100,13 +96,9 @@ class SampleThresholds(FakeThresholds):
         super().__init__(lambda *_: None)
         self._at = at
 
-    def _change(self) -> ChangeView:
-        (row,) = difference(Parameters(), parsed(as_bytes(document())))
-        return ChangeView(**asdict(row))
-
-    def view(self) -> ThresholdsView:
+    def _view(self) -> ThresholdsView:
         """With what differs."""
-        return replace(super().view(), **self._at.thresholds)
+        return replace(super()._view(), **self._at.thresholds)
 
 
 class SampleQuotas(FakeQuotas):
@@ -296,7 +288,7 @@ _EFFECT: Final = Effect(
 _STORE_ANSWERS: Final = (
     Check.passed("metadata store", f"{STORE} answers"),
     Check.passed("session", "negotiated 10 s, heartbeat every 2 s"),
-    Check.passed("own root", "reads and writes below our own root"),
+    Check.passed("own root", "reads and writes below Bundlekeel's root"),
 )
 _STOCK: Final = ", ".join(f"{key} {value} (default of its release)" for key, value in STOCK.items())
 _REFUSED: Final = Check.failed(
@@ -359,7 +351,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
                "ledger": LedgerView(entries=0, unsettled=[])},
         verdict=_BALANCED,
         checks=(
-            *_STORE_ANSWERS, Check.passed("documents", "everything below our root can be read"),
+            *_STORE_ANSWERS, Check.passed("documents", "everything below Bundlekeel's root can be read"),
             Check.passed("sidecars", f"2 seats taken, led by {LEADER}"),
             Check.passed(
                 "hosts of the API",
@@ -376,7 +368,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
             Check.passed("Pulsar's leader broker", COOL),
             Check.passed("bandwidth", "every broker has a bandwidth limit"),
             Check.passed("CPU figures", "no sign that brokers share a CPU"),
-            Check.passed("clocks", "no broker's clock is ahead of ours"),
+            Check.passed("clocks", "no broker's clock is ahead of this host's"),
             Check.passed("placement of new bundles", "LeastResourceUsageWithWeight"),
             Check.passed("policies", "0 isolation policies, 0 in groups"),
         ),

@@ -106,6 +106,7 @@ COMMANDS: Final = {
     "A namespace without its tenant": (("bundles", "-n", "orders"), ""),
     "What can be no name of a bundle or topic": (("pin", "shop//created", "--reason", "hot"), ""),
     "A limit of waiting where nobody waits": (("drain", "b1:8080", "--within", "1h"), ""),
+    "Waiting for a dry run": (("drain", "b1:8080", "--wait"), ""),
     "An impossible address": (("status", "--url", "http://127.0.0.1:99999"), ""),
     "Options that contradict each other": (("plan", "--ignore-hit-counts", "--keep-hit-counts"), ""),
     "A parameter without its value": (("plan", "--set", "avg_hit_count_low"), ""),
@@ -116,7 +117,10 @@ COMMANDS: Final = {
     "A name of a token with a space": (("token", "new", "ann lee"), ""),
     "A file of a token that does not exist": (("status", "--url", "http://127.0.0.1:8090", "--token-file", "none"), ""),
     "A takeover of a whole tenant": (("takeover", "--namespace", "shop", "--reason", "try it"), ""),
-    "A time to wait with an unknown unit": (("drain", "b1:8080", "--wait", "--within", "2 hours"), ""),
+    "A time to wait with an unknown unit": (
+        ("drain", "b1:8080", "--yes", "--reason", "upgrade", "--wait", "--within", "2 hours"),
+        "",
+    ),
     "Settings that name no store": (("doctor",), ""),
     "`decide`: text that is not JSON": (("decide",), "{brokers}\n"),
     "`decide`: a figure that cannot be read": (

@@ -185,6 +185,10 @@ class Cluster:
         """Say whether the process is stopped by ``pause``."""
         return self._child(name).paused
 
+    def failures(self) -> dict[str, ClusterError]:
+        """Of each process that runs no more, by its name: an error that says so, with the end of its log."""
+        return {name: child.failure("has ended") for name, child in self._children.items() if not child.alive}
+
     def log(self, name: str) -> Path:
         """Return the log file of a process."""
         return self._child(name).log
@@ -343,7 +347,11 @@ class Cluster:
     def _start_bookie(self) -> None:
         config = conf.bookie_conf(self.data_dir / "bookie", self._bookie_port, self.metadata_url)
         arguments = ["--conf", str(self._conf_file("bookkeeper.conf", config))]
-        flags = [*conf.jvm_flags(heap_mb=256, direct_mb=128), *conf.BOOKIE_DRIVERS, *self._store_flags]
+        flags = [
+            *conf.jvm_flags(heap_mb=256, direct_mb=conf.BOOKIE_DIRECT_MB),
+            *conf.BOOKIE_DRIVERS,
+            *self._store_flags,
+        ]
         self._wait_for_bookie(self._add("bookie", BOOKIE_MAIN, arguments, flags))
 
     def _wait_for_bookie(self, child: Child) -> None:

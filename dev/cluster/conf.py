@@ -44,6 +44,10 @@ FAST_STATS = {
 }
 
 
+# Of the bookie.
+BOOKIE_DIRECT_MB = 128
+
+
 def jvm_flags(*, heap_mb: int, direct_mb: int) -> list[str]:
     """Return flags for a JVM that starts fast and stays small on a two-core machine."""
     return [
@@ -117,6 +121,13 @@ def bookie_conf(data: Path, port: int, metadata_url: str) -> str:
             "httpServerEnabled": "false",
             "enableStatistics": "false",
             "allocatorPoolingPolicy": "UnpooledHeap",
+            # An entry keeps the whole buffer that it was read into until the journal has it. Of BookKeeper's 64 KiB
+            # each, two thousand entries fill the direct memory and the bookie exits: at the demo's rate that takes a
+            # journal that stands still for two seconds. Beyond the limit of entries the brokers wait.
+            "byteBufAllocatorSizeMin": "1024",
+            "byteBufAllocatorSizeInitial": "4096",
+            "byteBufAllocatorSizeMax": "65536",
+            "maxAddsInProgressLimit": "1000",
         }
     )
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 
@@ -13,6 +15,21 @@ from dev.cluster import ClusterError
 from dev.demo.run import Demo, DemoError, Options
 from dev.sidecar import SidecarError
 from dev.traffic import TrafficError
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def end_in_order() -> None:
+    """Let the first Ctrl-C or SIGTERM unwind the run, which stops the sidecars, the traffic and the cluster; later ones
+    must not break into that. Set explicitly: what a script starts with `&` ignores SIGINT."""
+
+    def unwind(_signal: int, _frame: FrameType | None) -> None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in _SIGNALS:
+        signal.signal(number, unwind)
 
 
 def main() -> int:
@@ -29,7 +46,9 @@ def main() -> int:
     parser.add_argument(
         "--secure", action="store_true", help="TLS, tokens and authorization at the brokers, TLS and SASL at ZooKeeper"
     )
-    parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C, and print the URLs")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave everything running until Ctrl-C or SIGTERM, and print the URLs"
+    )
     parser.add_argument(
         "--stock-stats",
         action="store_true",
@@ -40,6 +59,7 @@ def main() -> int:
     parser.add_argument("--idle", type=float, default=20.0, help="seconds to measure idle sidecars (default 20)")
     parser.add_argument("--report", type=Path, help="also write what happened to this JSON file")
     options = Options(**vars(parser.parse_args()))
+    end_in_order()
     console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
     with tempfile.TemporaryDirectory(prefix="bundlekeel-demo-") as directory:
         try:

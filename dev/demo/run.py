@@ -14,12 +14,13 @@ from typing import Any, Literal
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.demo import display
 from dev.demo.measure import Cost, Load, costs, loads, max_over_mean
 from dev.sidecar import Sidecar, bundlekeel, leader_of, running, secrets_of, secured
-from dev.traffic import Traffic, TrafficReport, TrafficSpec
+from dev.traffic import Traffic, TrafficError, TrafficReport, TrafficSpec
 
 START_RATIO = 2.5
 END_RATIO = 1.25
@@ -99,7 +100,7 @@ class Demo:
                     self._settle(cluster, sidecars, traffic)
                     held = self._verdict()
                     if self._options.keep:
-                        self._wait_for_person(cluster, sidecars)
+                        self._wait_for_person(cluster, sidecars, traffic)
             return held
 
     def _identity(self, cluster: Cluster) -> dict[str, Any]:
@@ -310,6 +311,8 @@ class Demo:
         deadline = time.monotonic() + within
         rows: list[Load] = []
         while time.monotonic() < deadline:
+            for failure in cluster.failures().values():
+                raise failure
             rows = loads(cluster, self._options.mode)
             yield rows
             time.sleep(0.5)
@@ -335,7 +338,7 @@ class Demo:
     def _say(self, text: str) -> None:
         self._console.print(f"[dim]{time.monotonic() - self._started:5.0f} s[/dim]  {text}")
 
-    def _wait_for_person(self, cluster: Cluster, sidecars: list[Sidecar]) -> None:
+    def _wait_for_person(self, cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> None:
         self._console.print(f"\nmetadata store  {cluster.metadata_url}")
         for broker in cluster.brokers:
             self._console.print(f"broker          {broker.web_url}  {broker.service_url}")
@@ -343,7 +346,25 @@ class Demo:
             if item.alive:
                 url = next((m["url"] for m in item.state()["members"] if m["id"] == item.name), "")
                 self._console.print(f"{item.name}       {url}   bundlekeel status --socket {item.socket}")
-        self._console.print("everything stays up until Ctrl-C")
+        self._console.print("everything stays up until Ctrl-C or SIGTERM")
+        told = {self.outcome.killed}
         with contextlib.suppress(KeyboardInterrupt):
             while True:
+                for name, failure in self._ended(cluster, sidecars, traffic).items():
+                    if name not in told:
+                        self._console.print(f"[red]{time.strftime('%H:%M:%S')}[/red] {escape(failure)}")
+                        told.add(name)
                 time.sleep(1.0)
+
+    @staticmethod
+    def _ended(cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> dict[str, str]:
+        """What runs no more, by its name: what a person is told of it."""
+        ended = {name: str(failure) for name, failure in cluster.failures().items()}
+        ended |= {
+            item.name: f"{item.name} has ended; its log says:\n{item.tail()}" for item in sidecars if not item.alive
+        }
+        try:
+            traffic.acked()
+        except TrafficError as error:
+            ended["traffic"] = str(error)
+        return ended

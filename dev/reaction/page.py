@@ -29,10 +29,10 @@ HEADER = (
     "settings",
     "seconds to even",
     "moves",
-    "publish gap median",
+    "publish gap median, s",
     "p95",
     "worst",
-    "lost",
+    "lost messages",
     "runs",
 )
 # Of these columns, those that README.md and the comparison show, between the two marks.
@@ -40,7 +40,7 @@ SHORT = (0, 1, 2, 3, 4, 5, 8, 9)
 MARK, END = "<!-- medians: written by `make docs` from dev/reaction/results -->", "<!-- end of medians -->"
 TURNING_HEADER = (
     *("balancer", "mode", "settings", "max/mean over time", "of the time even"),
-    *("moves", "publish gap median", "worst", "lost", "runs"),
+    *("moves", "publish gap median, s", "worst", "lost messages", "runs"),
 )
 TURN_SECONDS = 90.0
 Row = tuple[str, ...]

@@ -100,6 +100,8 @@ class Traffic:
                 stderr=errors,
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
+                # Ctrl-C in a terminal is for the caller, who then stops the traffic in order.
+                start_new_session=True,
             )
         job = {"spec": self.spec, "plans": plans}
         try:

@@ -46,6 +46,7 @@ def test_a_job_of_handback_can_be_made_when_no_pod_stays_up() -> None:
     for case in sorted(set(CASES) - {"recommend"}):
         spec: Object = of_kind(case, "CronJob", "keel-bundlekeel-handback")["spec"]
         assert spec["suspend"] is True
+        assert spec["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] == 86400  # a day, to read its log
         assert spec["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"] == COMMAND
     told = (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")
     assert "create job handback-now --from=cronjob/{{ $name }}-handback\n" in told

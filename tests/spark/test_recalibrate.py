@@ -96,6 +96,9 @@ def test_a_whole_night(night: Night, small: Path) -> None:
     page = (night.out / "2023-11-16" / "report.html").read_text()
     assert "<svg" in page
     assert "http" not in page
+    used = re.findall(r'data-head="day">(2023-11-\d\d)<.*?data-head="used for">([\w ]+)<', page)
+    assert used == [("2023-11-13", "search"), ("2023-11-14", "search"), ("2023-11-15", "held out")]
+    assert ("proposed, days of the search" in page) == (document.values != document.previous)
     assert any("candidates in" in line for line in night.said)
 
 
@@ -104,8 +107,8 @@ def test_each_step_has_a_name(night: Night) -> None:
     rounds = [f"search, round {number} of 2" for number in (1, 2)]
     assert night.steps[:4] == ["reading the days", "capacity of brokers", "traffic by hour", "rebuilding 6 blocks"]
     assert night.steps[4:6] == rounds and night.steps[6:] in ([], ["unbroken runs"])
-    (first,) = [line for line in night.said if line.startswith("round 1 of 2: ")]
-    assert re.fullmatch(r"round 1 of 2: \d+ candidates \(avg, threshold\), other \w.*", first)
+    (first,) = [line for line in night.said if line.startswith("round 1 of 2 (the grid): ")]
+    assert re.fullmatch(r"round 1 of 2 \(the grid\): \d+ candidates \(avg, threshold\), other \w.*", first)
     assert set(SEARCH.names) <= set(re.findall(r"\w+", first))
 
 

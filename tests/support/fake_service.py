@@ -180,7 +180,7 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
                 sentence=f"{BUNDLE}: carries 180% of a mean broker's load, no placement can even that out",
             )
         ],
-        split_refusals=[refusal(Code.SINGLE_TOPIC, BUNDLES[2], BROKERS[1], "hot: 1.2 times the limit, 1 topics")],
+        split_refusals=[refusal(Code.SINGLE_TOPIC, BUNDLES[2], BROKERS[1], "hot: 1.2 times the limit, 1 topic")],
         loads=[_load(row, broker) for row, broker in enumerate(BROKERS)],
         imbalance=PlanImbalance(measure="score", before=1.89, after=1.2),
         snapshot_digest="0" * 32,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from bundlekeel.core.calibration.adoption import WAY_BACK
-from bundlekeel.core.calibration.thresholds_json import document_of, thresholds_of
+from bundlekeel.core.calibration.thresholds import difference
+from bundlekeel.core.calibration.thresholds_json import document_of, parsed, thresholds_of
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import (
     AdoptedView,
@@ -21,9 +23,11 @@ from bundlekeel.daemon.answers.operations import (
     TrialView,
 )
 from bundlekeel.daemon.answers.service import ThresholdsService
-from tests.support.threshold_cases import NOW_MS, document
+from tests.support.threshold_cases import NOW_MS, as_bytes, document
 
+# Of the newest proposal, and of what is in force.
 DIGEST = "94fe0fdfef36d278"
+ADOPTED = "5f0c3a1be2d4977a"
 TRIAL = TrialView(
     seconds=1800.0,
     needed_seconds=21_600.0,
@@ -49,66 +53,71 @@ EMPTY = ThresholdsView(
 
 
 class FakeThresholds:
-    """Implements `ThresholdsService`. `empty`: nothing was ever proposed."""
+    """Implements `ThresholdsService`. `empty`: nothing was ever proposed; `far`: what is proposed goes too far."""
 
     def __init__(self, called: Callable[[str, Any], None]) -> None:
         self._called = called
-        self.empty = False
+        self.empty = self.far = False
+        self.trial = TRIAL
 
     def view(self) -> ThresholdsView:
-        """A proposal that went too far, one on trial, one reverted."""
+        """A proposal, one adopted, one reverted."""
         self._called("thresholds", None)
-        if self.empty:
-            return EMPTY
-        made = document_of(thresholds_of(document()))
+        return EMPTY if self.empty else self._view()
+
+    def _view(self) -> ThresholdsView:
+        made, change = document_of(thresholds_of(document())), self._change()
         del made["parameters"]
-        named = {"values": {"avg_low_threshold_percent": 20.0}, "previous": {"avg_low_threshold_percent": 7.5}}
+        named = {"values": {change.parameter: change.proposed}, "previous": {change.parameter: change.current}}
         who: Json = {"by": "ann", "reason": "looks right", "since_ms": NOW_MS}
+        objection = ObjectionView(
+            code=Code.STEP_TOO_LARGE.value,
+            field="parameters.avg_low_threshold_percent.value",
+            detail="5 steps",
+            explanation=EXPLANATIONS[Code.STEP_TOO_LARGE],
+            person="force",
+        )
+        adopt = f'`bundlekeel thresholds adopt --digest {DIGEST} --reason "..."`'
+        refused = "the newest proposal does not come into force: StepTooLarge"
         return replace(
             EMPTY,
-            sentence="the newest proposal does not come into force: StepTooLarge",
-            document=made | named | {"digest": DIGEST, "path": "2026-09-15/thresholds.json"},
-            changes=[self._change()],
-            objections=[
-                ObjectionView(
-                    code=Code.STEP_TOO_LARGE.value,
-                    field="parameters.avg_low_threshold_percent.value",
-                    detail="5 steps",
-                    explanation=EXPLANATIONS[Code.STEP_TOO_LARGE],
-                    person="force",
-                )
-            ],
+            sentence=refused if self.far else f"proposed: {_text(change)}; {adopt}",
+            document=made | named | {"digest": DIGEST, "path": "2026-09-21/thresholds.json"},
+            changes=[change],
+            objections=[objection] if self.far else [],
             adopted=AdoptedView(
-                digest="5f0c3a1be2d4977a",
+                digest=ADOPTED,
                 strategy="avg",
                 values={"avg_hit_count_low": 6},
                 instead_of={"avg_hit_count_low": 8},
                 **who,
                 state="trial",
-                trial=TRIAL,
+                trial=self.trial,
             ),
             reverted=[RevertedView(digest="00c3a1be2d4977aa", **who)],
         )
 
     def _change(self) -> ChangeView:
-        return ChangeView(
-            parameter="avg_low_threshold_percent",
-            current=7.5,
-            proposed=20.0,
-            steps=5.0,
-            evidence="fewer moves at equal imbalance",
-        )
+        now = Parameters(avg_low_threshold_percent=7.5) if self.far else Parameters()
+        (row,) = difference(now, parsed(as_bytes(document())))
+        return ChangeView(**asdict(row))
 
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
         self._called("adopt_thresholds", (digest, force, reason, by))
         change = self._change()
-        said = f"{change.parameter} {change.current:g} -> {change.proposed:g} ({reason}). {WAY_BACK}"
-        return AdoptionView(digest=DIGEST, changes=[change], sentence=f"{by} adopted {DIGEST}: {said}")
+        said = f"{by} adopted {DIGEST}: {_text(change)} ({reason}). {WAY_BACK}"
+        return AdoptionView(digest=DIGEST, changes=[change], sentence=said)
 
     async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
         self._called("revert_thresholds", (digest, reason, by))
-        said = f"{by} reverted {DIGEST}: {reason}. In force now: the settings alone"
-        return ReversionView(digest=DIGEST, sentence=said)
+        adopted = self._view().adopted
+        found = adopted.digest if adopted else ""
+        said = f"{by} reverted {found}: {reason}. In force now: the settings alone"
+        return ReversionView(digest=found, sentence=said)
+
+
+def _text(change: ChangeView) -> str:
+    return f"{change.parameter} {change.current:g} -> {change.proposed:g}"
 
 
 _: type[ThresholdsService] = FakeThresholds

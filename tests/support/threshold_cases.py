@@ -33,7 +33,7 @@ def proposed(value: float, previous: float, **more: Any) -> dict[str, Any]:
 
 def document(now_ms: int = NOW_MS, parameters: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """A proposal made an hour ago on fourteen days: the low threshold from 15 to 20, a third fewer moves."""
-    days = [f"2026-09-{day:02d}" for day in range(1, 15)]
+    days = [f"2026-09-{day:02d}" for day in range(6, 21) if day != 15]
     made: dict[str, Any] = {
         "format": 1,
         "created_ms": now_ms - 3_600_000,

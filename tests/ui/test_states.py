@@ -17,6 +17,7 @@ from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.service import PlanRequest, Service
 from bundlekeel.daemon.answers.summary import ALWAYS, Period
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
+from tests.support.fake_thresholds import TRIAL
 from tests.support.page_world import Served
 from tests.support.security import Tokens
 from tests.ui.conftest import NARROW, Open, short, sideways, sign_in, view
@@ -282,6 +283,7 @@ def test_effects_beside_what_was_predicted(open_page: Open) -> None:
 def test_thresholds_with_evidence(open_page: Open, tokens: Tokens) -> None:
     """Proposal, evidence with intervals, what speaks against it, the trial; an operator may take it back."""
     with ServedFake(tokens=tokens) as served:
+        served.fake.thresholds.far = True
         page = open_page(served.url)
         sign_in(page, tokens, "operator")
         view(page, "Thresholds")
@@ -298,6 +300,19 @@ def test_thresholds_with_evidence(open_page: Open, tokens: Tokens) -> None:
         page.get_by_role("button", name="Revert").click()
         expect(page.get_by_label("Take it back")).to_have_value("")
         assert ("revert_thresholds", ("5f0c3a1be2d4977a", "too eager", "the-operator")) in served.fake.calls
+
+
+def test_a_trial_without_figures_is_no_perfect_one(open_page: Open) -> None:
+    """It says that nothing is measured yet, and what keeps the leader from balancing."""
+    with ServedFake() as served:
+        served.fake.thresholds.trial = replace(
+            TRIAL, seconds=0.0, imbalance=None, moves_per_hour=None, obstacle="BrokersShedThemselves"
+        )
+        page = open_page(served.url)
+        view(page, "Thresholds")
+        said = "Nothing is measured yet. It does not balance now: brokers shed themselves. If it does worse"
+        expect(page.get_by_text(said)).to_be_visible()
+        expect(page.get_by_text("avg_hit_count_low: 6 (settings: 8)")).to_be_visible()
 
 
 def test_settings_are_found(open_page: Open) -> None:

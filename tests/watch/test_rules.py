@@ -260,10 +260,15 @@ def test_an_alert_leads_to_the_dashboard_that_shows_its_series(alert: dict[str, 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_every_runbook_says_where_commands_run_and_what_can_wait(alert: dict[str, Any]) -> None:
-    """One convention for hosts, Kubernetes and Docker; whether it waits until morning, and why; when the alert ends."""
+    """How severe it is; one convention for hosts, Kubernetes and Docker; whether it waits until morning, why, and how
+    to see that; when the alert ends."""
     text = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
+    severity = re.sub(r"^\{\{.*", "critical, or warning", alert["labels"]["severity"])
+    assert text.startswith(f"# {alert['alert']}\n\nSeverity: {severity}. Commands are run by ")
     assert " [paste these once](index.md#commands), in Kubernetes for the leader's pod.\n" in text
     impact = text.partition("## Impact")[2].partition("## Diagnosis")[0]
+    assert re.findall(r"no broker (?:is|was) overloaded\b(?!\]\(index\.md#is-a-broker-overloaded\))", impact) == []
+    impact = re.sub(r"\]\([^)]+\)", "]", impact)
     assert re.search(r"^\*\*Can it wait until morning\?\*\* (Yes|No)\b[^:.]*: \w.{10}", impact, FLAGS)
     assert re.search(r"^The alert ends .+, once the cause is gone\.\n\Z", text, re.MULTILINE)
     assert "curl" not in text and "HOST:8090/" not in text
@@ -275,16 +280,17 @@ UNREADY = ["[-]metadata store zk:zk1:2181/pulsar does not answer", "[-]leadershi
 
 
 @pytest.mark.parametrize(
-    ("status", "pod"),
+    ("status", "release", "pod"),
     [
-        ("leader      keel-7d9f-x2x4z-1a2b3c, epoch 4", "keel-7d9f-x2x4z"),
-        ("leader      none", "deploy/bundlekeel"),
-        ("leader      chosen-name, epoch 4", "deploy/bundlekeel"),
+        ("leader      keel-7d9f-x2x4z-1a2b3c, epoch 4", "bundlekeel", "keel-7d9f-x2x4z"),
+        ("leader      none", "bundlekeel", "deploy/bundlekeel"),
+        ("leader      chosen-name, epoch 4", "my-bundlekeel", "deploy/my-bundlekeel"),
+        ("leader      none", "keel", "deploy/keel-bundlekeel"),
     ],
 )
-async def test_commands_of_runbooks_in_kubernetes(tmp_path: Path, status: str, pod: str) -> None:
+async def test_commands_of_runbooks_in_kubernetes(tmp_path: Path, status: str, release: str, pod: str) -> None:
     """The lines of the index, with a `kubectl` that prints what it is asked and runs Python here: they go on to the
-    leader's pod where there is one, and `get` shows what a failing probe answers."""
+    leader's pod where there is one, else to the release's Deployment, and `get` shows what a failing probe answers."""
     guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sh\n(NS=.*?)^```", guide, FLAGS)
     server = ApiServer(SampleService(SITUATIONS["no leader"]), "127.0.0.1", 0, tmp_path / "keel.sock")
@@ -297,6 +303,7 @@ async def test_commands_of_runbooks_in_kubernetes(tmp_path: Path, status: str, p
     commands = f"bundlekeel why b:1; logs --previous; get '/readyz?verbose'; get /livez {url.removeprefix('http://')}"
     assert block.count("/run/bundlekeel/bundlekeel.sock") == 1
     script = block.replace("/run/bundlekeel/bundlekeel.sock", str(tmp_path / "keel.sock")) + commands
+    script = script.replace("REL=bundlekeel\n", f"REL={release}\n")
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     try:
         shell = await asyncio.create_subprocess_exec("bash", "-euc", script, stdout=subprocess.PIPE, env=environ)
@@ -333,6 +340,25 @@ async def test_get_of_runbooks_on_a_host(tmp_path: Path) -> None:
         await server.stop()
     assert out.decode().splitlines() == [*UNREADY, "[+]picture ok", "failed", *UNREADY, "failed"]
     assert "127.0.0.1 port 1" in wrong.decode()
+
+
+@pytest.mark.parametrize(("created", "asked"), [(1, ["logs"]), (0, ["get", "logs"])])
+def test_jobs_of_runbooks_end_and_show_their_own_log(tmp_path: Path, created: int, asked: list[str]) -> None:
+    """Also where the Job could not be made: no waiting without end, and not the log of a Job that was left over."""
+    kubectl = tmp_path / "kubectl"
+    said = 'echo "$*" >> "$0.asked"; case "$*" in *create*) exit $CREATED;; *"get job"*) echo Complete;; esac'
+    kubectl.write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
+    kubectl.chmod(0o755)
+    guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"^ *```sh\n(.*?)^ *```", guide, FLAGS) if "create job" in block]
+    assert len(blocks) == 2
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "NS": "pulsar", "APP": "keel", "CREATED": str(created)}
+    for block in blocks:
+        Path(f"{kubectl}.asked").write_text("", encoding="utf-8")
+        subprocess.run(["bash", "-uc", block], env=environ, check=True, timeout=20, capture_output=True)
+        lines = Path(f"{kubectl}.asked").read_text(encoding="utf-8").splitlines()
+        assert [line.split()[2] for line in lines if " create " not in line] == asked
+        assert re.search(r" job-name=handback(-look)?-\d{10} ", lines[-1])
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
@@ -394,7 +420,7 @@ def test_every_step_of_a_runbook_says_what_it_shows(alert: dict[str, Any]) -> No
     diagnosis = text.partition("## Diagnosis")[2].partition("## Mitigation")[0]
     steps = re.split(r"^\d+\. ", diagnosis, flags=re.MULTILINE)[1:]
     assert steps and all(
-        re.search(r"^ {3}Expected: while it fires, .{4,}\sWhen\s+fixed,\s.{4,}", step, FLAGS) for step in steps
+        re.search(r"^ {4}Expected: while it fires, .{4,}\sWhen\s+fixed,\s.{4,}", step, FLAGS) for step in steps
     )
 
 
@@ -416,11 +442,12 @@ def test_runbooks_link_to_pages_that_exist(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", sorted(RUNBOOKS.glob("*.md")), ids=lambda file: file.stem)
-def test_commands_take_the_namespace_that_was_set_once(file: Path) -> None:
-    """Nobody has to look through pasted commands for a name to change."""
+def test_commands_take_the_names_that_were_set_once(file: Path) -> None:
+    """Nobody has to look through pasted commands for a namespace, or what the chart calls its objects, to change."""
     text = file.read_text(encoding="utf-8")
     assert set(re.findall(r"\b(?:kubectl|helm) -n (\S+)", text)) <= {'"$NS"'}
     assert not re.search(r"--namespace[ =]pulsar", text)
+    assert not re.search(r"\b(?:deploy/|cronjobs?[/ ]|rollback )bundlekeel", text)
 
 
 # --- the tools themselves ---

@@ -6,7 +6,7 @@ export interface AdoptedView {
   by: string;
   /** digest of the proposal */
   digest: string;
-  /** what held before, by parameter */
+  /** by parameter, the value that the settings (or the brokers' settings, where they are adopted) had at the adoption, not that of an earlier adoption; an adopted value is in force while it is still this one */
   instead_of: Record<string, number>;
   /** why, in the words of who asked */
   reason: string;
@@ -548,7 +548,7 @@ export interface ExternalMoveRecord {
   sentence: string;
   /** the broker that owned it */
   source: string;
-  /** whether it took a move of ours back */
+  /** whether it took a move of Bundlekeel back */
   undone: boolean;
   /** when it happened */
   wall_ms: number;
@@ -840,7 +840,7 @@ export interface ManualMoveView {
 
 /** Marks that differ when something changed; cheap enough for twice a second. */
 export interface Marks {
-  /** the last cycle */
+  /** the last cycle: its number, as a text; empty: none yet */
   cycle: string;
   /** who leads, in which term */
   leader: string;
@@ -944,12 +944,30 @@ export interface MoveRecord {
   wall_ms: number;
 }
 
+/** What a bundle uses of its broker. */
+export interface MoveUsageView {
+  /** kbit/s */
+  bandwidth_in: number;
+  /** kbit/s */
+  bandwidth_out: number;
+  /** percent of a core */
+  cpu: number;
+  /** MiB */
+  direct_memory: number;
+  /** msg/s, published and delivered */
+  msg_rate: number;
+  /** bytes/s, published and delivered */
+  throughput: number;
+}
+
 /** One bundle from one broker to another. Scores are ratios, predicted for the moment before and after this move. */
 export interface MoveView {
   /** a bundle: tenant/namespace/range */
   bundle: string;
   /** six figures of what it uses: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order */
   pressure: (number)[];
+  /** `traffic` by name; null: of a sidecar of an older release */
+  rates: TrafficView | null;
   /** the rule that chose it */
   rule: string;
   /** the next best target; empty: none */
@@ -972,6 +990,8 @@ export interface MoveView {
   threshold: number;
   /** four rates: msg/s published, msg/s delivered, bytes/s published, bytes/s delivered, in this order */
   traffic: (number)[];
+  /** `pressure` by name; null: of a sidecar of an older release */
+  usage: MoveUsageView | null;
 }
 
 /** The unload of a namespace. */
@@ -1986,21 +2006,23 @@ export interface TransportView {
 
 /** How adopted thresholds perform so far. */
 export interface TrialView {
-  /** max/mean of score less 1, with them */
+  /** max/mean of score less 1, with them, by the weights from before; null: nothing measured yet */
   imbalance: number | null;
-  /** max/mean of score less 1, before them */
+  /** max/mean of score less 1, before them; null: not known */
   imbalance_before: number | null;
   /** max/mean of score less 1, at most, by the proposal */
   imbalance_promised: number;
   /** moves an hour before them; null: not known */
   moves_before: number | null;
-  /** moves an hour with the adopted thresholds */
+  /** moves an hour with the adopted thresholds; null: nothing measured yet */
   moves_per_hour: number | null;
   /** moves an hour at most, by the proposal */
   moves_promised: number;
   /** how long they have to be */
   needed_seconds: number;
-  /** how long they have been observed */
+  /** the code of why the leader's last cycle carried nothing out, so its time does not count; empty: none */
+  obstacle: string;
+  /** how long they have been observed: the time in which the leader balanced */
   seconds: number;
 }
 
@@ -2114,7 +2136,7 @@ export interface WhyView {
 export interface WritesView {
   /** how many could not be written */
   failed: number;
-  /** places with a rate of ours */
+  /** places with a rate that Bundlekeel set */
   held: number;
   /** how many there were */
   planned: number;

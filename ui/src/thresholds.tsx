@@ -26,8 +26,8 @@ function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
     <>
       <h3>Evidence</h3>
       <p>
-        Made {dated(created_ms)} from {count(data.cycles, "cycle")} of {count(data.days.length, "day")}; {percent(data.coverage)} of that time is recorded. Measured on days it had not seen ({evidence.held_out.map(day).join(", ")}); in
-        brackets the {percent(evidence.confidence)} interval.
+        Made {dated(created_ms)} from {count(data.cycles, "cycle")} of {count(data.days.length, "day")}; {percent(data.coverage)} of that time is recorded. Measured on days it had not seen ({evidence.held_out.map(day).join(", ")})
+        {evidence.period_seconds > 0 && `, planned again each ${evidence.period_seconds} s`}; in brackets the {percent(evidence.confidence)} interval.
       </p>
       <div class="scroll" tabIndex={0} role="region" aria-label="Evidence">
         <table>
@@ -76,7 +76,7 @@ function InForce(props: { adopted: NonNullable<Thresholds["adopted"]>; may: bool
       <ul>
         {Object.entries(adopted.values).map(([name, value]) => (
           <li key={name}>
-            {name}: <strong>{value}</strong> instead of {adopted.instead_of[name] ?? "the setting"}
+            {name}: <strong>{value}</strong> (settings: {adopted.instead_of[name] ?? "unknown"})
           </li>
         ))}
       </ul>
@@ -85,9 +85,21 @@ function InForce(props: { adopted: NonNullable<Thresholds["adopted"]>; may: bool
       </p>
       {trial && (
         <p>
-          {duration(trial.seconds)} of {duration(trial.needed_seconds)} seen. max/mean of score {trial.imbalance === null ? "unknown" : level(trial.imbalance)} (promised at
-          most {level(trial.imbalance_promised)}), {trial.moves_per_hour?.toFixed(1) ?? "unknown"} moves an hour (promised at
-          most {trial.moves_promised.toFixed(1)}). If it does worse it is taken back by itself.
+          {duration(trial.seconds)} of {duration(trial.needed_seconds)} seen.{" "}
+          {trial.imbalance === null || trial.moves_per_hour === null ? (
+            "Nothing is measured yet."
+          ) : (
+            <>
+              max/mean of score {level(trial.imbalance)} (promised at most {level(trial.imbalance_promised)}), {trial.moves_per_hour.toFixed(1)} moves
+              an hour (promised at most {trial.moves_promised.toFixed(1)}).
+            </>
+          )}{" "}
+          {trial.obstacle && (
+            <>
+              It does not balance now: <strong>{words(trial.obstacle)}</strong>.{" "}
+            </>
+          )}
+          If it does worse it is taken back by itself.
         </p>
       )}
       {props.may && <ReasonForm label="Take it back" does="Revert" run={run} />}

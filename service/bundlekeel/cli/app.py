@@ -58,7 +58,7 @@ _PANELS: Final = {
         ("offline.simulate", "simulate"),
         ("offline.decide", "decide"),
         ("offline.history", "replay"),
-        ("local", "version"),
+        ("version", "version"),
     ),
 }
 _MODULES: Final = {
@@ -136,6 +136,8 @@ class _Flags:
         for param in params:
             if param.name == "install_completion":
                 param.help = "Install completion for the shell in use: adds a line to its file, such as ~/.bashrc."
+            if param.param_type_name == "argument":
+                param.metavar = param.metavar or param.name.upper()
             if getattr(param, "is_flag", False):
                 param.metavar = ""
             elif not param.type_descriptor.is_choice:

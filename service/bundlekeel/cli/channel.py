@@ -41,7 +41,7 @@ def channel(
     """Show the ownership channel of the extensible load manager: findings with remedy, and states.
 
     Bundles are listed with -o wide, or when an option selects them. Exit code 1 when something is wrong in the channel,
-    or it cannot be followed.
+    or it cannot be followed; 4 where the brokers have none: their load manager is modular.
     """
     asked = {"state": state, "broker": broker, "namespace": namespace}
     listing = session.output is not Output.TABLE or any(asked.values()) or bool(after)

@@ -54,6 +54,8 @@ _OPTIONS = {
     "until_ms": "--until",
     "limit": "--limit",
     "state": "--state",
+    "at": "--at",
+    "to": "--to",
 }
 OVERRIDE_OPTION = "--override-cool-down"
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")

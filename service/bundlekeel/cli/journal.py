@@ -13,17 +13,16 @@ from rich.text import Text
 
 from bundlekeel.cli import text_views
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
-from bundlekeel.cli.output import Output, TableLayout, tell
+from bundlekeel.cli.output import Output, OutputOption, TableLayout, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import (
     LimitOption,
-    OutputOption,
     Session,
     SinceOption,
     UntilOption,
     connected,
+    lines_and_records,
     period,
-    records_of,
 )
 from bundlekeel.codec.chain import GENESIS, ChainVerifier
 from bundlekeel.core.model.text_format import numbered
@@ -51,8 +50,11 @@ def journal(
     In a table, consecutive cycles with the same result are one line.
     """
     span = period(since, until)
-    count = limit or records_of(span)
-    session.show(lambda client: client.get("journal", limit=count, kind=kind, **span), text_views.journal)
+    lines, count = lines_and_records(limit, span, session.output)
+    session.show(
+        lambda client: client.get("journal", limit=count, kind=kind, **span),
+        lambda rows, layout: text_views.journal(rows, layout, lines),
+    )
 
 
 @guarded

@@ -8,18 +8,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from bundlekeel import __version__
 from bundlekeel.cli import completion, tables, text_views
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, guarded
-from bundlekeel.cli.output import Output, ProgressLine, decoded, tell, typed
+from bundlekeel.cli.output import Output, OutputOption, ProgressLine, decoded, tell, typed
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import (
     ByOption,
     NamedSidecar,
-    OutputOption,
     YesOption,
     login,
     may_connect,
+    warn_of_absent_topic,
 )
 from bundlekeel.cli.wiring import Split, Wiring
 from bundlekeel.core.model.names import is_namespace, names_namespace
@@ -44,7 +43,6 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     _register_takeover(app, wiring)
     _register_handback(app, wiring)
     _register_uninstall(app, wiring)
-    app.command()(version)
 
 
 def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
@@ -90,8 +88,9 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     ) -> None:
         """Show where a topic is (a row for each partition), a bundle, or each bundle of a namespace: owner and URLs.
 
-        Read from the metadata store: it never assigns a bundle, and prints `unowned` for one without an owner. With
-        --if-unowned: the brokers that are left after each step of the assignment, those dropped, and the choice.
+        Read from the metadata store that the settings name (-c): it never assigns a bundle, and prints `unowned` for
+        one without an owner. With --if-unowned a sidecar is asked (--socket, --url): the brokers that are left after
+        each step of the assignment, those dropped, and the choice.
         """
         if if_unowned and listener:
             raise CliError("--listener shows an owner's address: omit it with --if-unowned", USAGE)
@@ -102,6 +101,7 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
             return
         found = wiring().where(load_settings(sidecar.config), name, listener)
         tell(found, typed(list[Place], tables.where), sidecar.output)
+        warn_of_absent_topic(decoded(list[Place], found))
 
 
 def _asked(name: str) -> dict[str, str]:
@@ -253,8 +253,3 @@ def _confirmed(question: str) -> bool:
         # The input ended behind the question.
         typer.echo(err=True)
         return False
-
-
-def version() -> None:
-    """Print the version."""
-    typer.echo(f"bundlekeel {__version__}")

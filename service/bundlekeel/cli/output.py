@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 import typer
@@ -39,6 +39,12 @@ class Output(StrEnum):
     WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
+
+
+OutputOption = Annotated[
+    Output,
+    typer.Option("-o", "--output", metavar="FORM", help="How to print the answer: table, wide, json or yaml."),
+]
 
 
 @dataclass(frozen=True, slots=True)

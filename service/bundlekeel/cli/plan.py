@@ -174,10 +174,13 @@ def execute(
     exit_unless_done(decoded(TaskView, ended))
 
 
-def longest_wait(within: str | None, *, wait: bool) -> float:
-    """The seconds of --within. CliError where nobody waits."""
+def longest_wait(within: str | None, *, wait: bool, yes: bool = True) -> float:
+    """The seconds of --within. CliError where nothing is waited for: without --wait, or in a dry run (no `yes`), whose
+    exit code 0 a script would take for the end of the work."""
     if within is not None and not wait:
         raise CliError(f"--within {within!r} has no effect without --wait: add --wait, or omit --within", USAGE)
+    if wait and not yes:
+        raise CliError("--wait has no effect without --yes: add --yes, or omit --wait", USAGE)
     return seconds_of("--within", within or "10m")
 
 

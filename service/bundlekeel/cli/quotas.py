@@ -13,10 +13,11 @@ from rich.text import Text
 
 from bundlekeel.cli import text_views, units
 from bundlekeel.cli.client import path_part
-from bundlekeel.cli.exit_codes import USAGE, CliError
+from bundlekeel.cli.exit_codes import USAGE, CliError, as_cli_error
 from bundlekeel.cli.output import TableLayout, decoded, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.quotas.groups import KINDS, QuotaGroup, QuotaLimits, check_group
 from bundlekeel.daemon.answers.doc import Json
@@ -81,7 +82,13 @@ def set_(
 ) -> None:
     """Create or change a group; it overrides the one of the settings file. Kinds of rate not named have no limit."""
     limits = _limits(limit)
-    check_group(QuotaGroup(name=name, limits=QuotaLimits(**limits), members=tuple(member)))
+    try:
+        check_group(QuotaGroup(name=name, limits=QuotaLimits(**limits), members=tuple(member)))
+    except ConfigError as error:
+        where, told = f"quotas.groups.{name}", str(as_cli_error(error))
+        for field, option in ((f"{where}.members", "--member"), (f"{where}.", "--limit "), (where, "NAME")):
+            told = told.replace(field, option, 1)
+        raise CliError(told, USAGE) from None
     body = {"members": member, "reason": reason, "by": by or login()} | limits
     _change(session, "PUT", path_part(name), body)
 
@@ -151,6 +158,8 @@ def groups(answer: QuotasView, layout: TableLayout) -> RenderableType:
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.groups:
         parts.append(_groups(answer.groups, layout))
+    else:
+        parts.append(Text("  `bundlekeel quota set` makes one, or `quotas.groups` in the settings", style="dim"))
     parts += [_defect(row, item) for row in answer.groups for item in row.defects]
     parts += [Text(f"  {problem}", style="red") for problem in answer.problems]
     for code, count in answer.left.items():

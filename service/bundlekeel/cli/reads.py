@@ -9,7 +9,7 @@ import typer
 from bundlekeel.cli import completion, tables, text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS
-from bundlekeel.cli.output import Output, typed
+from bundlekeel.cli.output import Output, decoded, typed
 from bundlekeel.cli.session import (
     LimitOption,
     NamespaceOption,
@@ -17,10 +17,11 @@ from bundlekeel.cli.session import (
     SinceOption,
     UntilOption,
     connected,
+    lines_and_records,
     period,
-    records_of,
+    warn_of_absent_topic,
 )
-from bundlekeel.daemon.answers.picture import BrokerView, BundleView, CycleVerdict, WhyView
+from bundlekeel.daemon.answers.picture import BrokerView, BundleView, CycleVerdict, Place, WhyView
 from bundlekeel.daemon.answers.summary import SummaryView
 
 _STATUS_BUNDLES = 20
@@ -91,7 +92,9 @@ def why(
     name: Annotated[str, typer.Argument(help="A bundle, topic or broker.", autocompletion=completion.anything)],
 ) -> None:
     """Explain why a bundle, topic or broker is where it is, what happened to it, and what would change that."""
-    session.show(lambda client: client.get(f"bundles/{path_part(name)}/why"), typed(WhyView, text_views.why))
+    shown = session.show(lambda client: client.get(f"bundles/{path_part(name)}/why"), typed(WhyView, text_views.why))
+    if shown is not None and shown["kind"] == "topic":
+        warn_of_absent_topic(decoded(list[Place], session.client.get("where", name=name)))
 
 
 @connected
@@ -99,9 +102,10 @@ def verdicts(session: Session, limit: LimitOption = None, since: SinceOption = N
     """Show what the last cycles decided, newest last. In a table, consecutive cycles with the same result are one
     line."""
     span = period(since, until)
-    count = limit or records_of(span)
+    lines, count = lines_and_records(limit, span, session.output)
     session.show(
-        lambda client: client.get("verdicts", limit=count, **span), typed(list[CycleVerdict], text_views.verdicts)
+        lambda client: client.get("verdicts", limit=count, **span),
+        typed(list[CycleVerdict], lambda rows, layout: text_views.verdicts(rows, layout, lines)),
     )
 
 

@@ -7,6 +7,7 @@ import functools
 import getpass
 import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,19 +19,14 @@ import typer
 from bundlekeel.cli import completion, units
 from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_options, variable_of
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
-from bundlekeel.cli.output import Output, Render, Watch, decoded, show, tell
+from bundlekeel.cli.output import Output, OutputOption, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.names import is_namespace, names_namespace
 from bundlekeel.core.model.text_format import limits_text
-from bundlekeel.daemon.answers.picture import State
+from bundlekeel.daemon.answers.picture import Place, State
 from bundlekeel.settings.parameters import canonical
 from bundlekeel.settings.types import parse_duration
-
-OutputOption = Annotated[
-    Output,
-    typer.Option("-o", "--output", metavar="FORM", help="How to print the answer: table, wide, json or yaml."),
-]
 
 
 def told(reason: str | None) -> str | None:
@@ -74,6 +70,8 @@ def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[st
     return pairs
 
 
+# A hash range whose `0x` was left out.
+_BOUNDS: Final = re.compile(r"([0-9a-f]{8})_([0-9a-f]{8})", re.IGNORECASE)
 # The variables would double the lines of every help.
 _WHICH = "Which sidecar (or BUNDLEKEEL_URL, BUNDLEKEEL_SOCKET, ...)"
 
@@ -89,7 +87,9 @@ TokenFileOption = Annotated[Path | None, _sidecar("--token-file", "File with a b
 TlsCaOption = Annotated[Path | None, _sidecar("--tls-ca", "CA certificates (PEM) of an https address.")]
 TlsCertOption = Annotated[Path | None, _sidecar("--tls-cert", "Client certificate (PEM).")]
 TlsKeyOption = Annotated[Path | None, _sidecar("--tls-key", "Key of the client certificate (PEM).")]
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C.")]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C, also while no sidecar answers.")
+]
 EveryOption = Annotated[
     float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Seconds between two prints of --watch.")
 ]
@@ -115,14 +115,16 @@ SinceOption = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="24h, today, yesterday or 2026-11-22T18:05 (local).")
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="As --since; without it: until now.")]
+# At most asked for at once; and for a line of a table, which may stand for as many cycles.
+_MOST_RECORDS, _FOLDED = 10_000, 50
 LimitOption = Annotated[
     int | None,
     typer.Option(
         "--limit",
         metavar="COUNT",
         min=1,
-        max=10_000,
-        help="How many, the newest ones. Default: 20, or all since the time that --since or --until gives.",
+        max=_MOST_RECORDS,
+        help="How many lines, the newest ones. Default: 20, or all of the time that --since or --until gives.",
     ),
 ]
 
@@ -183,9 +185,22 @@ def period(since: str | None, until: str | None) -> dict[str, int | None]:
     return {"since_ms": begin, "until_ms": end}
 
 
-def records_of(span: Mapping[str, int | None]) -> int:
-    """How many records are asked for without --limit: all of a span of time, else a screenful."""
-    return 10_000 if any(span.values()) else 20
+def warn_of_absent_topic(rows: Sequence[Place]) -> None:
+    """Of `where` about one topic, once its bundle is answered for: a mistyped topic would lie in one, too."""
+    if not rows or any(row.topic_exists is not False for row in rows):
+        return
+    namespace, _, local = str(rows[0].topic).partition("://")[2].rpartition("/")
+    bounds = _BOUNDS.fullmatch(local)
+    hint = f"; for a bundle write {namespace}/0x{bounds[1]}_0x{bounds[2]}" if bounds else ""
+    text = f"topic {rows[0].topic} does not exist; this is the bundle that it would be in{hint}"
+    typer.echo(f"warning: {text}", err=True)
+
+
+def lines_and_records(limit: int | None, span: Mapping[str, int | None], output: Output) -> tuple[int, int]:
+    """How many lines are shown, and how many records are asked for: in a table a line may stand for many cycles.
+    Without --limit all of a span of time, else a screenful."""
+    lines = limit or (_MOST_RECORDS if any(span.values()) else 20)
+    return lines, lines if output in (Output.JSON, Output.YAML) else min(_MOST_RECORDS, _FOLDED * lines)
 
 
 def moment_ms(text: str, now: dt.datetime, wrong: str) -> int:

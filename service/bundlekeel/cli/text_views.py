@@ -57,12 +57,12 @@ def why(answer: WhyView, layout: TableLayout) -> RenderableType:
     return Group(*parts)
 
 
-def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout) -> RenderableType:
-    """A line a cycle."""
+def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout, lines: int) -> RenderableType:
+    """A line for cycles in a row with the same result, as many as asked for."""
     if not rows:
         return _NOTHING
     made = table("time", ">cycle", "verdict", ">moves", "refusals", "sentence")
-    for row, before in _collapsed(rows, lambda row: (row.verdict.code, row.moves)):
+    for row, before in _collapsed(rows, lambda row: (row.verdict.code, row.moves))[-lines:]:
         made.add_row(
             units.moment(row.wall_ms, short=layout.stacked),
             f"{row.cycle}{_times(before)}",
@@ -74,14 +74,14 @@ def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout) -> RenderableTyp
     return made
 
 
-def journal(rows: Sequence[Json], layout: TableLayout) -> RenderableType:
-    """A line a record, whose fields differ by kind: what was done, where it landed, and why."""
+def journal(rows: Sequence[Json], layout: TableLayout, lines: int = 0) -> RenderableType:
+    """A line a record, whose fields differ by kind: what was done, where, and why. `lines`: at most, 0: all."""
     if not rows:
         return _NOTHING
     apart = layout.wide and not layout.stacked
     last = [] if layout.narrow else ["sentence"]
     made = table("time", "kind", "what", "outcome", ">took", *last, *(["by", "reason"] if apart else []))
-    for row, before in _collapsed(rows, _same_cycle):
+    for row, before in _collapsed(rows, _same_cycle)[-lines:]:
         what, sentence = f"{_what(row, layout)}{_times(before)}", _sentence(row, below=layout.wide and not apart)
         outcome = str(row.get("outcome") or "")
         made.add_row(
@@ -102,16 +102,17 @@ def _took(seconds: float | Mapping[str, float] | None) -> str:
     return "" if known is None else units.age(known)
 
 
-def _collapsed(rows: Sequence[R], what: Callable[[R], Any]) -> Iterator[tuple[R, int]]:
+def _collapsed(rows: Sequence[R], what: Callable[[R], Any]) -> list[tuple[R, int]]:
     """The last of those in a row of which `what` is the same and not None, and how many came before it."""
-    before = 0
+    found, before = list[tuple[R, int]](), 0
     for row, following in zip_longest(rows, rows[1:]):
         mine = what(row)
         if following is not None and mine is not None and what(following) == mine:
             before += 1
             continue
-        yield row, before
+        found.append((row, before))
         before = 0
+    return found
 
 
 def _same_cycle(row: Json) -> Any:

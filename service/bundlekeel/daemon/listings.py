@@ -35,11 +35,10 @@ from bundlekeel.daemon.answers.picture import (
     OverviewView,
     ResourceView,
     TotalsView,
-    TrafficView,
     VerdictView,
 )
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.planner import verdict_view
+from bundlekeel.daemon.cycle.planner import traffic_view, verdict_view
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.ownership import serving
 from bundlekeel.daemon.state.documents import Desired
@@ -237,24 +236,15 @@ def _bundle(snapshot: Snapshot, draft: Draft, row: int, code: Code | None, **goi
         topics=int(counts[0]),
         consumers=int(counts[1]),
         producers=int(counts[2]),
-        latest=_named(table.latest[row]),
-        short=_named(table.short[row]),
-        long=_named(table.long[row]),
+        latest=traffic_view(table.latest[row]),
+        short=traffic_view(table.short[row]),
+        long=traffic_view(table.long[row]),
         short_samples=int(table.samples[row, 0]),
         long_samples=int(table.samples[row, 1]),
         score_ratio=float(weighted.max(initial=0.0)),
         may_move=code is None,
         code=code.value if code else None,
         **going,
-    )
-
-
-def _named(traffic: Floats) -> TrafficView:
-    return TrafficView(
-        msg_rate_in=float(traffic[RATE_IN]),
-        msg_rate_out=float(traffic[RATE_OUT]),
-        throughput_in=float(traffic[THROUGHPUT_IN]),
-        throughput_out=float(traffic[THROUGHPUT_OUT]),
     )
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS
 from bundlekeel.core.guard.scope import PAUSE_SCOPES, matching_bundles, pattern_for
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.codes import END_OF_REQUEST, EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.names import bundle_for_hash, namespace_of
+from bundlekeel.core.model.names import as_pulsar_writes, bundle_for_hash, namespace_of
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Split, Verdict
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import clock_text, numbered, unknown_broker
@@ -20,18 +20,18 @@ from bundlekeel.daemon.answers.picture import CodeView, CycleView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.in_force import lasts
 from bundlekeel.daemon.listings import obstacles
-from bundlekeel.daemon.operations.where import bundle_named, exists, topic_named
+from bundlekeel.daemon.operations.where import boundaries_of, bundle_named, exists, topic_named
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest
 from bundlekeel.ports import Metadata, Ownership
 
 # What a person does about a code, where waiting is not enough.
 _ACTIONS: dict[Code, str] = {
+    **END_OF_REQUEST,
     Code.COOL_DOWN: "wait until its cool-down is over, or move it by hand: `bundlekeel transfer`",
     Code.IDLE: "nothing to do: moving an idle bundle helps no broker",
     Code.SYSTEM_BUNDLE: "nothing to do: system bundles stay",
     Code.EXCLUDED: "end the exclusion: `bundlekeel include`, or the settings (`excluded_...`, `included_namespaces`)",
     Code.NOT_TAKEN_OVER: "take its namespace over too: `bundlekeel takeover --namespace {namespace}`",
-    Code.PINNED: "end the pin: `bundlekeel unpin`",
     Code.HAS_POLICY: "set `bundles_with_policies` to true if such bundles may move",
     Code.POLICY_FORBIDS: "let its isolation policy or anti-affinity group allow more brokers",
     Code.POLICY_UNREADABLE: "repair the policy that `bundlekeel doctor` names (check `policies`)",
@@ -40,7 +40,6 @@ _ACTIONS: dict[Code, str] = {
     Code.BELOW_MINIMUM: "lower the minimum (parameters that begin with `min_unload`) if so little is worth a move",
     Code.BUDGET_PER_HOUR: "wait, or raise `max_moves_per_hour`",
     Code.NO_RETURN: "wait, or let another broker take it",
-    Code.CORDONED: "end the cordon or drain: `bundlekeel uncordon`",
     Code.QUARANTINED: "wait, or let another broker take it",
     Code.SOLE_BUNDLE: "split it: `bundlekeel split`",
     Code.TARGET_OVERLOADED: "add a broker, or take load off those there are",
@@ -98,11 +97,14 @@ async def why(name: str, given: WhyInput) -> WhyView:
         raise NotFound(given.cycle.no_picture)
     if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
         return _broker(name, snapshot, given)
+    name = as_pulsar_writes(name)
     try:
         bundle = name if name in snapshot.bundles.names else await _bundle_of(name, given.metadata)
     except NotFound as error:
+        if "/" in name or name[:2].lower() == "0x":
+            raise
         known = (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded))
-        raise NotFound(str(error) if "/" in name else f"{unknown_broker(name, known)}; {error}") from None
+        raise NotFound(f"{unknown_broker(name, known)}; {error}") from None
     answer = await _bundle(bundle, snapshot, given)
     if bundle == name:
         return replace(answer, kind="bundle", name=name)
@@ -116,10 +118,7 @@ async def _bundle_of(name: str, metadata: Metadata) -> str:
     if bundle is not None:
         return str(bundle)
     topic = await topic_named(name, metadata)
-    bounds = await metadata.boundaries(topic.namespace)
-    if not bounds:
-        raise NotFound(f"namespace {topic.namespace} does not exist")
-    return str(bundle_for_hash(topic.namespace, bounds, topic.hash))
+    return str(bundle_for_hash(topic.namespace, await boundaries_of(metadata, topic.namespace), topic.hash))
 
 
 def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:

@@ -24,6 +24,7 @@ from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, HistoryError, StoreError
 from bundlekeel.core.model.parameter_table import STRATEGIES
+from bundlekeel.core.model.text_format import suggest
 from bundlekeel.core.model.uris import CREDENTIALS, folder_named, place_fault
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ def parser() -> argparse.ArgumentParser:
         "--parameter",
         action="append",
         default=[],
-        choices=sorted(RANGES),
+        type=_parameter,
         metavar="NAME",
-        help="search only this parameter; repeatable; default: all of a strategy (docs/reference/parameters.md)",
+        help="search only this, beside other cycles (advice); repeatable; default: all (docs/reference/parameters.md)",
     )
     _how(made)
     return made
@@ -106,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
 def _how(made: argparse.ArgumentParser) -> None:
     how = made.add_argument_group("how")
     how.add_argument("--points", type=_whole, default=3, metavar="N", help="values a parameter in the first round (3)")
-    how.add_argument("--rounds", type=_natural, default=3, metavar="N", help="rounds of refinement (3)")
+    how.add_argument("--rounds", type=_natural, default=3, metavar="N", help="rounds after that, of refinement (3)")
     how.add_argument("--seed", type=_natural, default=0, metavar="N", help="seed of the bootstrap (0)")
     how.add_argument("--block-hours", type=_hours, default=6, metavar="N", help="hours that one task plans again (6)")
     text = "time between two plans; 0: as recorded, at least 60 (0)"
@@ -170,6 +171,13 @@ def _master(text: str) -> str:
     return text
 
 
+def _parameter(text: str) -> str:
+    if text not in RANGES:
+        near = suggest(text, RANGES) or f": expected one of {', '.join(sorted(RANGES))}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not calibrated{near}")
+    return text
+
+
 def _day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
@@ -211,8 +219,10 @@ def _run(given: argparse.Namespace) -> int:
     given.out = _out(given, loaded)
     # pyspark and pyarrow are extras: without them there is still --help, and a sentence that says what is missing.
     with _extras():
-        from bundlekeel.jobs.options import explained, reachable  # noqa: PLC0415
+        from bundlekeel.jobs.options import explained, reachable, unused  # noqa: PLC0415
     options = options_of(given, loaded)
+    for day in unused(options):
+        tell(f"--leave-out {day} has no effect: it is not between the first and the last of these days")
     if given.explain:
         sys.stdout.write(json.dumps(explained(options), indent=1) + "\n")
         return WRITTEN

@@ -72,8 +72,9 @@ def _ratio(above: Floats, below: Floats, drawn: object) -> tuple[float, Floats]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceInput:
-    """Everything that goes into the document. `blocks`: candidate's key -> its figures on held-out days. `unbroken`:
-    the same of one unbroken run over these days, of the present and the chosen one; empty where nothing changes.
+    """Everything that goes into the document. `blocks`: candidate's key -> its figures on held-out days; `searched`:
+    on the days of the search. `unbroken`: of one unbroken run over the held-out days, of the present and the chosen
+    one; empty where nothing changes.
     `reason`: what the chosen one brings, else why nothing changes. `period_seconds`: between two plans."""
 
     base: Parameters
@@ -90,6 +91,7 @@ class EvidenceInput:
     seed: int = 0
     tried: Mapping[str, Collection[float]] | None = None
     unbroken: Mapping[str, CandidateMeasures] = field(default_factory=dict)
+    searched: Mapping[str, ByBlock] = field(default_factory=dict)
     cluster: str = ""
 
 

@@ -84,6 +84,14 @@ def newest(options: Options) -> list[HistoryPeriod]:
     return [item for item in found if item.date >= first]
 
 
+def unused(options: Options) -> list[str]:
+    """Days to leave out that are not between the first and the last day: perhaps misspelt, perhaps too old by now."""
+    if not options.rules.leave_out:
+        return []
+    found = newest(options)
+    return sorted(options.rules.leave_out - set(days_between(found[0].date, found[-1].date)))
+
+
 def cluster_of(options: Options, found: Sequence[HistoryPeriod]) -> str:
     """Whose history these periods are; empty: no file says. OtherCluster: of several clusters, or not of the one that
     the settings name."""

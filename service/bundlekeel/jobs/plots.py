@@ -17,12 +17,14 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One candidate: moves an hour and max/mean. `kind`: present, chosen, near (may be adopted) or far."""
+    """One candidate: moves an hour and max/mean. `kind`: present, chosen, near (may be adopted) or far. `searched`:
+    what it came to on the days of the search, in words."""
 
     x: float
     y: float
     kind: str
     label: str
+    searched: str = ""
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> Axis:

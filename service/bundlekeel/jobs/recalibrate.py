@@ -40,6 +40,7 @@ from bundlekeel.jobs.report import (
     meanings,
     page,
     points_of,
+    searched_of,
 )
 from bundlekeel.jobs.rules import JudgedDay, accept, at_once, judge, usual_interval, without_hits
 from bundlekeel.jobs.selection import Selection, chosen_of, left_alone, searchable
@@ -253,7 +254,8 @@ class Runs:
         names = {name for item in candidates for name in item.changes} - {"strategy"}
         names |= {"cycle.interval"} if any(item.cycle_seconds for item in candidates) else set()
         said = f"{numbered(len(candidates), 'candidate')} ({', '.join(strategies)}), other {some(sorted(names))}"
-        self.progress.tell(f"round {self.round} of {self.rounds}: {said}")
+        grid = " (the grid)" if self.round == 1 else ""
+        self.progress.tell(f"round {self.round} of {self.rounds}{grid}: {said}")
         self.progress.begin(f"search, round {self.round} of {self.rounds}")
 
     def unbroken(self, candidates: Sequence[Candidate], dates: Sequence[str]) -> dict[str, CandidateMeasures]:
@@ -302,6 +304,7 @@ def judged_candidates(
         present=present,
         reason=chosen.choice.reason,
         blocks=runs.on(dates[1]),
+        searched=runs.on(dates[0]),
         strategies=chosen.strategies,
         held_out=dates[1],
         data=data_of(kept),
@@ -369,6 +372,7 @@ def written(
         shown,
         points=points_of(told, chosen),
         clients=clients_of(told),
+        searched=searched_of(told),
         blocks=blocks_shown(told, chosen.labels),
         objections=objections,
         compared=options.adoption.interval_seconds > 0,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
+from operator import le
 from typing import Any, Final
 
 from bundlekeel.core.calibration.adoption import WAY_BACK
@@ -23,7 +24,7 @@ from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import BY_NAME
 from bundlekeel.core.model.text_format import figure, gain, level, numbered, share
-from bundlekeel.jobs.evidence import EvidenceInput
+from bundlekeel.jobs.evidence import EvidenceInput, measures_of
 from bundlekeel.jobs.plots import Point, candidate_plot, day_bars, line_plot, week_map
 from bundlekeel.jobs.rules import JudgedDay
 from bundlekeel.jobs.selection import Selection
@@ -53,6 +54,9 @@ _NOT_COMPARED: Final = (
     " Whether it is of the sidecars' cluster, and whether they plan so often, was not compared, as the job was run "
     "without <code>--settings</code>; the sidecars compare it."
 )
+_ON_SEARCH_DAYS: Final = (
+    "Days of the search: by these it was found, so it looks better there than it is; rely on the held-out days. "
+)
 # A person may override these; what they say is that the thresholds are not worth it.
 _WORSE: Final = frozenset({Code.NOT_BETTER, Code.WORSE_UNBROKEN})
 _STYLE: Final = """
@@ -60,7 +64,7 @@ body { max-width: 1120px; }
 .state { color: inherit; font-size: 17px; }
 svg + :is(p, .scroll), .scroll + p { margin-top: 14px; }
 .warning { color: var(--c4); }
-th, td.number { white-space: nowrap; }
+td.number { white-space: nowrap; }
 .far { fill: var(--soft); background: var(--soft); } .near { fill: var(--c0); background: var(--c0); }
 :is(.far, .near) { opacity: .7; }
 circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
@@ -72,8 +76,9 @@ rect.heat { fill: var(--c0); }
 # Better points that the page explains.
 _MOST_BETTER: Final = 8
 _WHY_NOT: Final = {
-    "near": "another one was better on the days of the search; these days only judge that one, as one chosen by them "
-    "would have no days left to be judged by",
+    "near": "by the days of the search another one came first: by the moves that it is expected to save there, and by "
+    "the chance that other days confirm it, not by its figures alone; these days only judge that one, as one chosen by "
+    "them would have no days left to be judged by",
     "far": "of another strategy, or with another time between cycles: not for a threshold to change",
     "present": "in force",
 }
@@ -86,7 +91,8 @@ class ReportInputs:
     """What the page shows beside the document. `blocks`: labels, max/mean before and after. `capacity`: rows of
     `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`.
     `compared`: with the cluster and the interval of sidecars. `clients`: moved an hour, by column of the evidence.
-    `left_alone`: parameters that were asked for and not searched, and why."""
+    `searched`: columns of the evidence on the days of the search. `left_alone`: parameters that were asked for and not
+    searched, and why."""
 
     judged: Sequence[JudgedDay] = ()
     points: Sequence[Point] = ()
@@ -98,6 +104,7 @@ class ReportInputs:
     reason: str = ""
     compared: bool = True
     clients: Mapping[str, str] = field(default_factory=dict)
+    searched: Mapping[str, HeldOutMeasures] = field(default_factory=dict)
     left_alone: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -116,9 +123,9 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded.</p>",
         f"<p>{_HOW_TO_READ}</p>",
         _parameters(document, shown.left_alone),
-        _evidence(document, shown.clients),
+        _evidence(document, shown.clients, shown.searched),
         _candidates(shown),
-        _quality(shown.judged),
+        _quality(shown.judged, document),
         _week(shown.week),
         _namespaces(shown.spaces),
         _capacity(shown.capacity),
@@ -237,13 +244,14 @@ def _parameters(document: Thresholds, alone: Mapping[str, str]) -> str:
     return _section("Thresholds", about, f"{table}<p>Left as they are:</p><ul>{listed}</ul>" if listed else table)
 
 
-def _evidence(document: Thresholds, clients: Mapping[str, str]) -> str:
+def _evidence(document: Thresholds, clients: Mapping[str, str], searched: Mapping[str, HeldOutMeasures]) -> str:
     evidence = document.evidence
     columns: dict[str, HeldOutMeasures] = {"in force": evidence.previous}
     if document.values != document.previous:
         columns |= {"proposed": evidence.chosen, "difference": evidence.difference}
     if evidence.unbroken is not None:
         columns |= {"in force, unbroken": evidence.unbroken.previous, "proposed, unbroken": evidence.unbroken.chosen}
+    columns |= searched
     columns |= evidence.strategies
     rows = [
         [f"{TITLES[name]}<br><small>{escape(_MEANING[name])}</small>"]
@@ -265,7 +273,9 @@ def _evidence(document: Thresholds, clients: Mapping[str, str]) -> str:
         "often. A sidecar that plans more often, as with counters, acts sooner than these figures show, with the "
         f"thresholds in force and with those proposed. Intervals of {evidence.confidence:.0%}, by resampling whole "
         "blocks of hours; each block begins where bundles were recorded to be, and its warm-up is not counted. "
-        "Unbroken: one run over all of these days. Columns behind these are other strategies at their best, to compare."
+        "Unbroken: one run over all of these days. "
+        + (_ON_SEARCH_DAYS if searched else "")
+        + ("Columns behind these are other strategies at their best, to compare." if evidence.strategies else "")
     )
     return _section("Evidence", about, html.table(("", *columns), rows))
 
@@ -306,17 +316,29 @@ def _better(shown: ReportInputs) -> str:
     proposed = next((point for kind in ("chosen", "present") for point in shown.points if point.kind == kind), None)
     if proposed is None:
         return ""
-    rows = [point for point in shown.points if point.x <= proposed.x and point.y < proposed.y]
+    own = _printed(proposed)
+    rows = [point for point in shown.points if all(map(le, _printed(point), own)) and _printed(point) != own]
     if not rows:
         return ""
     listed = "".join(
-        f"<li>{escape(point.label)}: {_why_not(point, shown.reason)}</li>" for point in rows[:_MOST_BETTER]
+        f"<li>{escape(point.label)}{escape(_on_search_days(point))}: {_why_not(point, shown.reason)}</li>"
+        for point in rows[:_MOST_BETTER]
     )
     compared = "proposed" if proposed.kind == "chosen" else "in force"
     return (
-        f"<p>The plot has {numbered(len(rows), 'candidate')} with a lower max/mean than what is {compared} "
-        f"({proposed.y:.4f}) and with no more moves. Why not proposed:</p><ul>{listed}</ul>"
+        f"<p>The plot has {numbered(len(rows), 'candidate')} as good as what is {compared} or better by both figures "
+        f"(max/mean {proposed.y:.4f}, {figure(proposed.x, 3)} moves an hour{escape(_on_search_days(proposed))}). "
+        f"Why not proposed:</p><ul>{listed}</ul>"
     )
+
+
+def _on_search_days(point: Point) -> str:
+    return f"; on the days of the search {point.searched}" if point.searched else ""
+
+
+def _printed(point: Point) -> tuple[float, float]:
+    """As the labels have it: what differs in later digits only would look equal."""
+    return round(point.y, 4), float(figure(point.x, 3).replace(",", ""))
 
 
 def _why_not(point: Point, reason: str) -> str:
@@ -325,12 +347,14 @@ def _why_not(point: Point, reason: str) -> str:
     return _WHY_NOT[point.kind]
 
 
-def _quality(judged: Sequence[JudgedDay]) -> str:
+def _quality(judged: Sequence[JudgedDay], document: Thresholds) -> str:
+    used = dict.fromkeys(document.data.days, "search") | dict.fromkeys(document.evidence.held_out, "held out")
     bars = day_bars([(item.day.date, item.day.coverage, item.verdict) for item in judged])
     rows = [
         [
             escape(item.day.date),
             escape(item.verdict),
+            used.get(item.day.date, "left out"),
             f"{item.day.coverage:.1%}",
             figure(item.day.cycles),
             f"{item.day.longest_gap_minutes:.0f}",
@@ -340,10 +364,11 @@ def _quality(judged: Sequence[JudgedDay]) -> str:
         ]
         for item in judged[-MOST_ROWS:]
     ]
-    heads = ("day", "verdict", "recorded", "cycles", "longest gap (min)", "max/mean", "moves", "")
+    heads = ("day", "verdict", "used for", "recorded", "cycles", "longest gap (min)", "max/mean", "moves", "")
     about = (
-        "What is recorded, and whether it was used. Moves are those that the balancer made then, with the thresholds "
-        "and at the interval of that time; “Evidence” has other figures because the days were planned again."
+        "What is recorded, and what it was used for: the search, or, held out from it, the judgement. Moves are those "
+        "that the balancer made then, with the thresholds and at the interval of that time; “Evidence” has other "
+        "figures because the days were planned again."
     )
     return _section("Days", about, bars + html.table(heads, rows))
 
@@ -426,12 +451,27 @@ def points_of(told: EvidenceInput, chosen: Selection) -> list[Point]:
             continue
         kind = "near" if key in chosen.near else "far"
         kind = "present" if key == told.present.key else "chosen" if key == told.chosen.key else kind
-        name = chosen.tried.candidates[key].name
-        moves = whole.moves_per_day / 24
-        label = f"{name}: max/mean {1 + whole.imbalance:.4f}, {figure(moves, 3)} moves an hour"
-        found.append(Point(x=moves, y=1 + whole.imbalance, kind=kind, label=label))
+        label = f"{chosen.tried.candidates[key].name}: {_told(whole)}"
+        days = CandidateMeasures.sum(told.searched.get(key, {}).values())
+        searched = _told(days) if days.seconds else ""
+        point = Point(x=whole.moves_per_day / 24, y=1 + whole.imbalance, kind=kind, label=label, searched=searched)
+        found.append(point)
     ranked = sorted(found, key=lambda point: (point.kind == "far", point.y))
     return ranked[:_MOST]
+
+
+def _told(found: CandidateMeasures) -> str:
+    return f"max/mean {1 + found.imbalance:.4f}, {figure(found.moves_per_day / 24, 3)} moves an hour"
+
+
+def searched_of(told: EvidenceInput) -> dict[str, HeldOutMeasures]:
+    """Columns of the evidence on the days of the search; none where nothing changes."""
+    if told.chosen.key == told.present.key or not told.searched:
+        return {}
+    return {
+        f"{title}, days of the search": measures_of(told.searched[key], seed=told.seed)
+        for title, key in (("in force", told.present.key), ("proposed", told.chosen.key))
+    }
 
 
 def clients_of(told: EvidenceInput) -> dict[str, str]:
@@ -440,6 +480,8 @@ def clients_of(told: EvidenceInput) -> dict[str, str]:
     whole = {**chosen, **told.strategies}
     sums = {title: CandidateMeasures.sum(told.blocks[key].values()) for title, key in whole.items()}
     sums |= {f"{title}, unbroken": told.unbroken[key] for title, key in chosen.items() if key in told.unbroken}
+    searched = {title: told.searched[key].values() for title, key in chosen.items() if key in told.searched}
+    sums |= {f"{title}, days of the search": CandidateMeasures.sum(blocks) for title, blocks in searched.items()}
     moved = {title: found.per_day(found.moved_sessions) / 24 for title, found in sums.items()}
     less = moved["proposed"] - moved["in force"]
     return {title: figure(value, 3) for title, value in moved.items()} | {

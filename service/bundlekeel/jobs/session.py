@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -118,7 +119,7 @@ def _end_java() -> None:
 @contextmanager
 def watched(context: SparkContext, show: Callable[[str], None], every: float) -> Iterator[Callable[[str], None]]:
     """Show meanwhile how far Spark is with the present step, each so many seconds. What is yielded begins a step: its
-    name is in Spark's own page, too."""
+    name is in Spark's own page, too. A step may take several passes over the data (Spark's stages)."""
     ended, steps = Event(), ["Spark"]
 
     def begin(step: str) -> None:
@@ -137,14 +138,21 @@ def watched(context: SparkContext, show: Callable[[str], None], every: float) ->
 def _watch(
     tracker: StatusTracker, steps: Sequence[str], show: Callable[[str], None], every: float, ended: Event
 ) -> None:
-    begun: dict[int, float] = {}
+    begun: dict[int, tuple[str, float]] = {}
+    passes = Counter[int]()
     while not ended.wait(every):
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
-            since = begun.setdefault(stage, time.monotonic() - every)
-            if info is not None:
-                far = how_far(info.numCompletedTasks, info.numTasks, "task", time.monotonic() - since)
-                show(f"{steps[-1]}: {far}")
+            if info is None:
+                continue
+            if stage not in begun:
+                number = len(steps)
+                passes[number] += 1
+                again = f", pass {passes[number]}" if passes[number] > 1 else ""
+                begun[stage] = f"{steps[-1]}{again}", time.monotonic() - every
+            name, since = begun[stage]
+            far = how_far(info.numCompletedTasks, info.numTasks, "task", time.monotonic() - since)
+            show(f"{name}: {far}")
 
 
 def _told(error: Exception) -> str:

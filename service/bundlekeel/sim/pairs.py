@@ -10,6 +10,7 @@ import numpy as np
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.parameters import choices
 from bundlekeel.sim.run import Contender, Run
 
 RELEASE = "4.2"
@@ -32,7 +33,7 @@ NATIVE = ("threshold", "overload", "uniform", "avg", "transfer")
 
 def contender(strategy: str) -> Contender:
     """Bundlekeel with a strategy. ConfigError for an unknown one."""
-    _known(strategy, STRATEGIES, "strategy")
+    _known(strategy, choices("strategy"), "strategy")
     return Contender(label=strategy, parameters={"strategy": strategy})
 
 

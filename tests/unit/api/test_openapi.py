@@ -19,7 +19,7 @@ from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import REASONS
+from bundlekeel.core.model.errors import CONFLICTS, FORBIDDEN, REASONS
 from bundlekeel.daemon.execution.intents import OutcomeWord
 from bundlekeel.daemon.operations.reviews import ACTIONS
 from bundlekeel.settings.credentials import ROLES
@@ -144,15 +144,15 @@ def test_every_refusal_of_the_api_has_a_code_that_the_document_knows(document: d
     assert known == [*REASONS, *Code]
     # Tasks of the leader, and commands without the API.
     silent = {"executions.py", "leadership.py", "takeover.py", "uninstall.py"}
-    written, lacking = set(), list[str]()
+    written, lacking = {"Conflict": set[str](), "Forbidden": set[str]()}, list[str]()
     for file in Path(bundlekeel.daemon.__file__).parent.rglob("*.py"):
         for call in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)):
-            named = isinstance(call.func, ast.Name) and call.func.id in ("Conflict", "Forbidden")
-            if named and file.name not in silent:
+            kind = call.func.id if isinstance(call.func, ast.Name) else ""
+            if kind in written and file.name not in silent:
                 codes = [word.value for word in call.keywords if word.arg == "code"]
-                written |= {code.value for code in codes if isinstance(code, ast.Constant)}
+                written[kind] |= {str(code.value) for code in codes if isinstance(code, ast.Constant)}
                 lacking += [] if codes else [f"{file.name}:{call.lineno}"]
-    assert written == REASONS.keys() and lacking == []
+    assert written == {"Conflict": CONFLICTS.keys(), "Forbidden": FORBIDDEN.keys()} and lacking == []
 
 
 def test_probes_name_their_parameter(document: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -16,7 +17,7 @@ from bundlekeel.core.model.errors import Conflict
 from bundlekeel.daemon.answers.operations import AdoptionView, ReversionView, ThresholdsView
 from tests.support.api_routes import roles
 from tests.support.fake_service import FakeService
-from tests.support.fake_thresholds import DIGEST
+from tests.support.fake_thresholds import DIGEST, TRIAL
 from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
 
 __all__ = ["served", "sidecar"]
@@ -91,12 +92,14 @@ def test_reads(sidecar: Sidecar, command: str, output: str) -> None:
 
 def test_show_tells_everything(sidecar: Sidecar) -> None:
     """The proposal, what speaks against it, what is on trial, what was reverted."""
+    sidecar.service.thresholds.far = True
     text = " ".join(sidecar.run("thresholds", "show").stdout.split())
     for part in (f"proposal {DIGEST}", "14 days, 99.0% recorded", "StepTooLarge", "avg_low_threshold_percent 7.5 20"):
         assert part in text
     for part in ("avg_hit_count_low 6 (settings: 8)", "on trial 30m 0s of 6h 0m", "at most 1.132", "reverted by ann"):
         assert part in text
-    assert "on 3 held-out days" in text and "moves an hour 6 [5.4, 6.6] 4 [3.6, 4.4]" in text
+    assert "on 3 held-out days: 2026-09-18 to 2026-09-20, planned again each 60 s" in text
+    assert "moves an hour 6 [5.4, 6.6] 4 [3.6, 4.4]" in text
     assert (
         "max/mean of score 1.120 [1.108, 1.132] 1.120 [1.108, 1.132] +0.000 (+0.0%) [+0.000, +0.000] 1.120 → 1.120"
         in text
@@ -108,6 +111,17 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
     sidecar.service.thresholds.empty = True
     assert "there is no proposal yet" in sidecar.run("thresholds", "show").stdout
     assert "nothing would change" in sidecar.run("thresholds", "diff").stdout
+
+
+@pytest.mark.parametrize("obstacle", ["", "BrokersShedThemselves"])
+def test_a_trial_without_figures_is_told_as_such(sidecar: Sidecar, obstacle: str) -> None:
+    """And what keeps the leader from balancing, as nothing is measured until that ends."""
+    sidecar.service.thresholds.trial = replace(
+        TRIAL, seconds=0.0, imbalance=None, moves_per_hour=None, obstacle=obstacle
+    )
+    text = " ".join(sidecar.run("thresholds", "show").stdout.split())
+    why = f"; it does not balance now: {obstacle}" if obstacle else ""
+    assert f"on trial 0 s of 6h 0m: nothing measured yet{why} 2026" in text
 
 
 COMMANDS: list[tuple[list[str], tuple[str, Any]]] = [

@@ -227,7 +227,7 @@ def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     """Load before and after, moves with their reason, refusals grouped with their meaning, the next command."""
     sidecar.service.mode = "act"
     text = sidecar.run("plan", "--strategy", "threshold", "--set", "threshold_percent=5").stdout
-    splits = ("splits (1, 1 refused)", "carries 180% of a mean broker's load", "limit, 1 topics)")
+    splits = ("splits (1, 1 refused)", "carries 180% of a mean broker's load", "limit, 1 topic)")
     for part in (
         "max/mean of score 1.89 → 1.20",
         "82.0%",
@@ -393,7 +393,7 @@ def test_a_time_is_asked_for_as_people_write_it(sidecar: Sidecar) -> None:
     sidecar.run("verdicts", "--since", "yesterday", "--until", "today")
     asked = sidecar.service.calls[-1][1][1]
     assert asked.until_ms - asked.since_ms in (82_800_000, 86_400_000, 90_000_000)
-    sidecar.run("verdicts")
+    sidecar.run("verdicts", "-o", "json")
     assert sidecar.service.calls[-1][1] == (20, Period())
     wrong = sidecar.run("summary", "--since", "last week")
     assert wrong.exit_code == 2 and "--since 'last week': expected a duration such as 24h" in wrong.stderr
@@ -411,6 +411,9 @@ def test_cycles_that_decide_the_same_are_one_line(sidecar: Sidecar) -> None:
     sidecar.service.verdicts_made = [replace(row, cycle=number) for number in range(1, 41)]
     table = sidecar.run("verdicts", "--since", "2026-01-01").stdout.splitlines()
     assert len(table) == 2 and "40 (×40)" in table[1]
+    sidecar.service.verdicts_made[:0] = [replace(row, cycle=-number, moves=number + 1) for number in range(30, 0, -1)]
+    table = sidecar.run("verdicts").stdout.splitlines()
+    assert len(table) == 21 and "40 (×40)" in table[-1] and "-19" in table[1]
     assert len(json.loads(sidecar.run("verdicts", "--limit", "40", "-o", "json").stdout)) == 40
 
 
@@ -510,7 +513,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["brokers", "--nope"], None, 2, "--nope"),
     (["pause"], None, 2, "--reason"),
     (["mode", "act"], None, 2, "missing option '--reason'"),
-    (["mode", "--reason", "r"], None, 2, "missing argument 'mode'"),
+    (["mode", "--reason", "r"], None, 2, "missing argument 'MODE'"),
     (["brokers"], failing("brokers", SnapshotError("no picture yet")), 3, "no picture yet"),
     (["mode", "act", "--reason", "r"], failing("set_mode", Forbidden("the file says recommend")), 4, "the file says"),
     (

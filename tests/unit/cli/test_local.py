@@ -76,6 +76,30 @@ def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
     assert wiring.calls == [("where", "orders")]
 
 
+@pytest.mark.parametrize(
+    ("topic", "there", "warned"),
+    [
+        ("persistent://shop/orders/nope", False, ""),
+        (
+            "persistent://shop/orders/c0000000_c8000000",
+            False,
+            "; for a bundle write shop/orders/0xc0000000_0xc8000000",
+        ),
+        ("persistent://shop/orders/created", True, None),
+    ],
+)
+def test_where_warns_of_a_topic_that_does_not_exist(
+    wiring: FakeWiring, topic: str, there: bool, warned: str | None
+) -> None:
+    """A mistyped one lies in a bundle, too; exit code 0, and the answer is as always."""
+    row = {**wiring.where(None, topic, "")[1], "topic": topic, "topic_exists": there}
+    wiring.where = lambda *_: [row]  # type: ignore[method-assign]
+    result = invoke(wiring, "where", topic, "-o", "json")
+    assert result.exit_code == 0 and json.loads(result.stdout) == [row]
+    told = f"warning: topic {topic} does not exist; this is the bundle that it would be in{warned}\n"
+    assert result.stderr == (told if warned is not None else "")
+
+
 def test_a_takeovers_table_says_what_was_true_before(wiring: FakeWiring) -> None:
     """After a partial takeover the brokers still shed: `true` is as wanted."""
     shown = invoke(wiring, "takeover", "--dry-run").stdout
@@ -193,6 +217,7 @@ def test_decide_of_bad_lines_only_is_bad_news(wiring: FakeWiring, lines: str, co
 def test_version_and_help(wiring: FakeWiring) -> None:
     """Help names every command and the exit codes."""
     assert invoke(wiring, "version").stdout == invoke(wiring, "--version").stdout == f"bundlekeel {__version__}\n"
+    assert json.loads(invoke(wiring, "version", "-o", "json").stdout) == {"version": __version__}
     text = invoke(wiring, "--help").stdout
     names = "run status brokers bundles plan why verdicts journal where doctor takeover handback pause resume mode"
     for name in (*names.split(), "config", "decide", "version"):
@@ -232,7 +257,7 @@ def test_help_is_in_panels_and_gives_flags_no_type(wiring: FakeWiring) -> None:
 
 def test_little_is_imported_for_little() -> None:
     """The version and a command that does not exist need neither adapters nor servers nor what plans."""
-    for arguments in (["--version"], ["no-such-command"]):
+    for arguments in (["--version"], ["version"], ["no-such-command"]):
         code = (
             "import sys, atexit; from bundlekeel.wiring import main; "
             "atexit.register(lambda: print(*sys.modules)); main()"

@@ -186,6 +186,9 @@ def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
     result = sidecar.run("unload", BUNDLE, *WHO)
     assert result.exit_code == 4 and "Pinned" in result.stdout and "refused" in result.stdout
     assert "--override-cool-down" not in result.stdout
+    assert "refused; end the pin: `bundlekeel unpin`; `bundlekeel operations` tells who" in " ".join(
+        result.stdout.split()
+    )
 
 
 def test_at_80_columns_names_can_be_copied(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from bundlekeel.cli.exit_codes import CliError
-from bundlekeel.cli.output import decoded, grid, table
+from bundlekeel.cli.output import TableLayout, decoded, grid, table
+from bundlekeel.cli.quotas import groups
 from bundlekeel.daemon.answers.picture import BrokerView, EndedView, MemberView, TakeoverView
 from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 from tests.support.fake_places import BROKERS, BUNDLE
@@ -248,3 +249,11 @@ def test_what_to_run_is_not_followed_by_what_stops_it(sidecar: Sidecar, monkeypa
     monkeypatch.setattr(sidecar.service, "state", lambda: stopped)
     said = " ".join(sidecar.run("status").stdout.split())
     assert "the brokers shed load themselves: b-1:8080, b-2:8080; run `bundlekeel takeover`)" in said
+
+
+def test_where_there_is_no_quota_group_it_says_what_makes_one(sidecar: Sidecar) -> None:
+    """As every other empty list does."""
+    shown, file = asyncio.run(sidecar.service.quotas.view()), io.StringIO()
+    for answer in (shown, replace(shown, groups=[])):
+        Console(width=80, file=file).print(groups(answer, TableLayout()))
+    assert file.getvalue().count("`bundlekeel quota set` makes one") == 1

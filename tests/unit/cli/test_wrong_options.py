@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -73,7 +74,7 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("drain --yes", "missing argument 'broker'; see `bundlekeel drain -h`"),
+        ("drain --yes", "missing argument 'BROKER'; see `bundlekeel drain -h`"),
         ("pause", "missing option '--reason'; see `bundlekeel pause -h`"),
         ("status -o xml", "--output 'xml' is not one of 'table', 'wide', 'json', 'yaml'; see `bundlekeel status -h`"),
         (
@@ -133,8 +134,9 @@ def test_a_command_alone_that_needs_another_prints_its_help(sidecar: Sidecar) ->
     [
         ("pause --scope shop", "'shop' is not a valid pause scope (allowed: tenant:NAME, "),
         ("exclude shop", "'shop' is not a pattern of a scope (allowed: t:TENANT, "),
-        ("quota set g --member demo --limit publish_bytes=10MB", "'demo'"),
-        ("quota set g --member t:demo --limit publish_bytes=-1", "quotas.groups.g.publish_bytes"),
+        ("quota set g --member t:demo --limit publish_bytes=-1", "--limit publish_bytes = -1"),
+        ("quota set g --member demo --limit publish_bytes=10MB", "--member = 'demo'"),
+        ("quota set 'a b' --member t:demo --limit publish_bytes=10MB", "NAME = 'a b'"),
         ("plan --scale -1", "--scale -1: not allowed (allowed: more than 0 and at most 1000)"),
         ("plan --set cpu_wait=1", "--set cpu_wait=1: unknown parameter; did you mean 'cpu_weight'? (allowed: "),
         ("plan --set cpu_weight=-1", "--set cpu_weight=-1: not allowed (allowed: a number, 0 or more (ratio))"),
@@ -196,8 +198,38 @@ def test_a_limit_of_waiting_needs_somebody_who_waits(command: str) -> None:
     assert told.stderr == "error: --within '1h' has no effect without --wait: add --wait, or omit --within\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["drain b:80", "warm b:80", "unload shop/orders", "transfer a/b/0x0_0x1 --to b:80", "split shop/orders/LARGEST"],
+)
+def test_nothing_is_waited_for_in_a_dry_run(command: str) -> None:
+    """It ended with exit code 0 as if the broker were empty, and a script restarted it."""
+    told = without_sidecar(f"{command} --wait --reason upgrade")
+    assert told.exit_code == 2
+    assert told.stderr == "error: --wait has no effect without --yes: add --yes, or omit --wait\n"
+
+
 @pytest.mark.parametrize("command", ["pin", "unpin", "split", "transfer --to b:8080"])
 def test_a_namespace_is_refused_where_a_bundle_belongs(command: str) -> None:
     """As the sidecar does."""
     told = without_sidecar(f"{command} shop/orders")
     assert told.exit_code == 1 and "'shop/orders' is a namespace; name a bundle of it" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("config init new.yaml --cluster c --metadata-store foo", "--metadata-store = 'foo': not an address"),
+        ("config init new.yaml --cluster c --metadata-store zk:h:2181 --nic-gbps fast", "--nic-gbps = 'fast': "),
+        ("simulate 03-step -s averages", "--strategy: 'averages' is not one of avg"),
+        ("simulate 03-step --pair averages", "--pair: 'averages' is not one of"),
+    ],
+)
+def test_a_value_is_named_by_its_option(
+    command: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not by the setting or field that it becomes."""
+    monkeypatch.chdir(tmp_path)
+    told = CliRunner().invoke(make_app(FakeWiring), command.split())
+    assert told.exit_code == 2 and told.stderr.startswith(f"error: {says}")
+    assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.core.model.names import alike, bundle_for_hash, parse_topic
 from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.text_format import figure, numbered
+from bundlekeel.core.model.text_format import figure, numbered, unknown_broker
 from tests.support.builders import EAGER, bundle_name, report, run, snapshot
 
 # The four bundles that a namespace gets by default.
@@ -112,3 +112,10 @@ def test_figures_have_no_exponent(value: float, digits: int, written: str) -> No
 
 def test_one_and_many() -> None:
     assert (numbered(1, "bundle", "leave"), numbered(2, "bundle", "leave")) == ("1 bundle leaves", "2 bundles leave")
+
+
+def test_the_nearest_broker_is_one_of_the_same_host() -> None:
+    """Rule: a wrong port is nearer than a wrong host, however alike the letters are."""
+    known = ["127.0.1.1:31332", "127.0.1.3:23584", "127.0.1.8:8080"]
+    assert unknown_broker("127.0.1.1:8080", known) == "no broker '127.0.1.1:8080'; nearest: 127.0.1.1:31332"
+    assert unknown_broker("127.0.1.9:8080", known).startswith("no broker '127.0.1.9:8080'; nearest: 127.0.1.8:8080")

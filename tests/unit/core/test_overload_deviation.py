@@ -134,14 +134,21 @@ def test_plan_of_one_strategy_keeps_the_memory_of_the_others(strategy: str) -> N
     assert kept.turn == 2
 
 
-@pytest.mark.parametrize("strategy", ["overload", "deviation", "threshold"])
-def test_nobody_gives_to_itself(strategy: str) -> None:
+def test_nobody_gives_to_itself() -> None:
     """Rule: where all others are cordoned there is no target; the broker itself is none, though it has room."""
     guard = GuardState(cordoned=frozenset({broker(1), broker(2)}))
-    params = {"strategy": strategy, "overloaded_threshold_percent": 60.0}
+    params = {"strategy": "overload", "overloaded_threshold_percent": 60.0}
     made = run(cluster([[0.1] * 6, [0.1], [0.1]]), guard=guard, **{**EAGER, **params}).plan
     assert not made.moves and codes(made) == {Code.NO_LEGAL_TARGET}
     assert made.verdict.code is Code.NO_LEGAL_TARGET and "end a cordon or drain" in made.verdict.sentence
+
+
+@pytest.mark.parametrize("strategy", ["avg", "deviation", "threshold"])
+def test_the_only_open_broker_has_nobody_to_be_even_with(strategy: str) -> None:
+    """Rule: closed brokers do not count in the mean; what is overloaded is for `overload` and the alert to say."""
+    guard = GuardState(cordoned=frozenset({broker(1), broker(2)}))
+    made = run(cluster([[0.1] * 6, [0.1], [0.1]]), guard=guard, **{**EAGER, "strategy": strategy}).plan
+    assert (made.moves, made.verdict.code) == ((), Code.BALANCED)
 
 
 # --- placements ------------------------------------------------------------------------------------------------

@@ -119,6 +119,16 @@ def test_settings_may_name_it(folder: Path) -> None:
     assert wrong.returncode == 2 and "deviation, to_the_last)" in wrong.stderr
 
 
+def test_the_simulator_runs_it(folder: Path) -> None:
+    """Rule: what `strategy` may be, `simulate` takes; a wrong name is told those that are installed."""
+    install(folder, GOOD)
+    ran = keel(folder, "simulate", "03-step", "--strategy", "to_the_last", "--output", "json")
+    assert ran.returncode == 0, ran.stderr
+    assert [run["strategy"] for run in json.loads(ran.stdout)["runs"]] == ["to_the_last"]
+    wrong = keel(folder, "simulate", "03-step", "--strategy", "to_the_first")
+    assert wrong.returncode == 2 and "deviation, to_the_last" in wrong.stderr
+
+
 BAD = {
     "missing = keel_extra:nothing_there": "cannot be loaded: AttributeError",
     "broken = keel_gone:shed": "cannot be loaded: ModuleNotFoundError: No module named 'keel_gone'",

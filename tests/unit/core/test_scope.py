@@ -103,6 +103,21 @@ def test_a_pattern_is_kept_without_blanks(good: str) -> None:
     assert check_pattern(good) == check_pattern(f" {kind} :\t{text} ") == good
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("b:a/B/0xC0000000_0xFFFFFFFF", "b:a/B/0xc0000000_0xffffffff"),
+        ("b:a/B/0xC00000??_0x[DE]*", "b:a/B/0xc00000??_0x[de]*"),
+        ("b:*/0xC*", "b:*/0xc*"),
+        ("n:A/0xAB", "n:A/0xAB"),
+        ("r:0xAB:8080", "r:0xAB:8080"),
+    ],
+)
+def test_a_hash_range_is_kept_as_pulsar_writes_it(given: str, kept: str) -> None:
+    """Rule: digits of a range in upper case name the same bundle; names keep their case."""
+    assert check_pattern(given) == kept
+
+
 def test_how_many_bundles_a_pattern_matches() -> None:
     """Rule: by the pattern alone, whatever the settings leave out; none is none."""
     seen = snapshot(REPORTS)
@@ -137,16 +152,25 @@ def test_an_excluded_broker_gives_nothing() -> None:
     assert {item.code for item in made.refusals if item.bundle} == {Code.EXCLUDED}
 
 
-def test_a_cordoned_empty_broker_is_no_imbalance() -> None:
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "overload"])
+def test_a_cordoned_empty_broker_is_no_imbalance(strategy: str) -> None:
     """Rule: two even brokers beside a cordoned empty one are balanced, cycle after cycle, and the mean is theirs."""
-    made = plan([[0.1] * 4, [0.1] * 4, []], guard=GuardState(cordoned=frozenset({broker(2)})))
+    params = {"lower_boundary_shedding": True, "deviation_threshold": 0.5}
+    made = plan([[0.4], [0.4], []], guard=GuardState(cordoned=frozenset({broker(2)})), strategy=strategy, **params)
     assert (made.moves, made.verdict.code) == ((), Code.BALANCED)
+
+
+def test_the_difference_is_told_of_open_brokers() -> None:
+    """Rule: the verdict counts as the decision does."""
+    made = plan([[0.1] * 4, [0.1] * 4, []], guard=GuardState(cordoned=frozenset({broker(2)})))
     assert "at most 0.0%" in made.verdict.sentence
 
 
-def test_a_cordoned_busy_broker_may_give() -> None:
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "deviation"])
+def test_a_cordoned_busy_broker_may_give(strategy: str) -> None:
     """Rule: cordoned means it takes nothing; what it has too much still leaves it."""
-    moves = plan(guard=GuardState(cordoned=frozenset({broker(0)}))).moves
+    guard = GuardState(cordoned=frozenset({broker(0)}))
+    moves = plan(LOADS, guard=guard, strategy=strategy, threshold_percent=5.0, deviation_threshold=0.5).moves
     assert {move.source for move in moves} == {broker(0)}
 
 

@@ -357,6 +357,16 @@ def test_what_placement_can_balance_is_not_hot() -> None:
         assert decide(cluster_of(*loads), **HOT).plan.splits == ()
 
 
+def test_closed_brokers_make_no_bundle_hot_and_hide_none() -> None:
+    """The mean is that of the brokers that take bundles, and only those could take one: a drain splits nothing."""
+    closed = GuardState(cordoned=frozenset({broker(2)}))
+    even, alone = cluster_of([0.3, 0.1], [0.3, 0.1], []), cluster_of([0.6, 0.01], [0.1], [])
+    assert decide(even, **HOT, guard=closed).plan.splits == ()
+    assert rules(decide(alone, **HOT, guard=closed)) == rules(decide(alone[:2], **HOT)) == [(bundle_name(0), "hot")]
+    emptied = GuardState(cordoned=frozenset({broker(0)}))
+    assert decide(cluster_of([0.6, 0.01], [], []), **HOT, guard=emptied).plan.splits == ()
+
+
 def test_of_two_large_bundles_that_only_swap_roles_both_are_hot() -> None:
     """Each carries less than a mean broker, and yet none can leave without making another one as full."""
     result = decide(cluster_of([0.3, 0.3], [0.3], [0.3], [0.3]), **HOT)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from dev.cluster import ClusterError, ClusterSpec
+from dev.cluster import Cluster, ClusterError, ClusterSpec
 from dev.cluster.cgroups import cgroup_mounts, open_groups, write_quota
 from dev.cluster.cli import build_parser, foreground_flags, parse_settings
-from dev.cluster.conf import bookie_conf, broker_conf, jvm_flags, log4j2_xml, zookeeper_conf
+from dev.cluster.conf import BOOKIE_DIRECT_MB, bookie_conf, broker_conf, jvm_flags, log4j2_xml, zookeeper_conf
 from dev.cluster.janitor import remove_data
 from dev.cluster.ports import free_ports
-from dev.cluster.process import telling_lines
+from dev.cluster.process import Child, Spawner, telling_lines
 from dev.cluster.spec import broker_info
 
 METADATA, CONFIGURATION = "zk:127.0.0.1:1/pulsar", "zk:127.0.0.1:1/config"
@@ -76,6 +79,53 @@ def test_zookeeper_and_bookie_listen_on_loopback_only() -> None:
     """Nothing of the cluster is reachable from another machine."""
     assert parsed(zookeeper_conf(ClusterSpec(), Path("d"), 1))["clientPortAddress"] == "127.0.0.1"
     assert parsed(bookie_conf(Path("d"), 1, METADATA))["listeningInterface"] == "lo"
+
+
+def test_a_journal_that_stands_still_does_not_end_the_bookie() -> None:
+    """Each entry that waits keeps the buffer it was read into, and at BookKeeper's 64 KiB two seconds of the demo's
+    traffic filled the direct memory; as many as may wait at once now fit, at the size that buffers begin with."""
+    conf = parsed(bookie_conf(Path("d"), 1, METADATA))
+    waiting = int(conf["maxAddsInProgressLimit"]) * int(conf["byteBufAllocatorSizeMax"])
+    assert 0 < waiting <= BOOKIE_DIRECT_MB * 2**20
+
+
+def test_what_has_ended_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+    """Loads of 0 and nothing in the demo's output said that the bookie was gone."""
+    cluster = Cluster(ClusterSpec())
+    log = tmp_path / "bookie.log"
+    log.write_text("started\nERROR BookieService - Unable to allocate memory, exiting bookie\n")
+    spawner = Spawner()
+    for name, code in (("bookie", "raise SystemExit(1)"), ("zookeeper", "import time; time.sleep(60)")):
+        child = Child(name, [sys.executable, "-c", code], log, tmp_path)
+        spawner.start(child)
+        cluster._children[name] = child
+    cluster._children["bookie"].wait_or_kill(20.0)
+    failures = cluster.failures()
+    cluster._children["zookeeper"].kill()
+    spawner.close(clean=True)
+    assert list(failures) == ["bookie"]
+    assert str(failures["bookie"]).startswith(f"bookie has ended; its log {log} says:")
+    assert "Unable to allocate memory" in str(failures["bookie"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_ends_in_order(number: signal.Signals) -> None:
+    """Also where a script started it with `&`, which lets SIGINT be ignored; a second signal breaks into nothing."""
+    code = (
+        "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from dev.demo.__main__ import end_in_order\n"
+        "end_in_order()\n"
+        "try:\n print('up', flush=True); time.sleep(60)\n"
+        "finally:\n print('stopping', flush=True); time.sleep(0.5); print('stopped')"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as demo:
+        assert demo.stdout is not None
+        for expected in ("up", "stopping"):
+            assert demo.stdout.readline().strip() == expected
+            demo.send_signal(number)
+        assert demo.stdout.read().strip() == "stopped"
 
 
 def test_audit_goes_to_its_own_file() -> None:

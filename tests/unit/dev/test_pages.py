@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from markdown import Markdown
-from mkdocs.config import load_config
 
 from bundlekeel.sim import scenario
 from dev.docs import ROOT
@@ -35,11 +33,13 @@ def test_the_pages_are_found() -> None:
     assert len(WRITTEN) > 40
 
 
-def test_the_site_numbers_steps_as_they_are_written() -> None:
-    """Also after an example between two steps; runbooks say "do step 4"."""
-    config = load_config(str(ROOT / "mkdocs.yml"))
-    made = Markdown(extensions=config.markdown_extensions, extension_configs=config.mdx_configs)
-    assert '<ol start="2">' in made.convert("1. Look:\n\n   an example\n\n2. Go on.\n")
+def test_blocks_of_a_list_are_inside_it_on_the_site() -> None:
+    """Python-Markdown wants four spaces: with fewer an example ends the list, and the next step is number 1 again."""
+    outside = []
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        text = re.sub(r"(?ms)^ *```.*?^ *```$", "", path.read_text(encoding="utf-8"))
+        outside += [f"{path.relative_to(ROOT)}: {line.strip()}" for line in re.findall(r"\n\n {1,3}\S.*", text)]
+    assert not outside
 
 
 def test_every_field_and_event_of_a_scenario_has_a_row() -> None:

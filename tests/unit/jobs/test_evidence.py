@@ -27,6 +27,7 @@ from bundlekeel.jobs.report import (
     meanings,
     page,
     points_of,
+    searched_of,
 )
 from bundlekeel.jobs.rules import DayFigures, JudgedDay, without_hits
 from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, left_alone, searchable
@@ -334,6 +335,29 @@ def test_the_busiest_broker_is_compared_as_everywhere() -> None:
     assert (
         'data-head="difference">+0.000 (+0.0%)<' in text and "imbalance" not in text.lower() and "0.2</td>" not in text
     )
+
+
+def test_the_days_of_the_search_can_be_compared_with_those_held_out() -> None:
+    """Which day was used for what, and what the proposal came to on either: chance shows in the difference."""
+    given = replace(told(), searched={LAZY.key: {0: figures(0.1, 6)}, present().key: {0: figures(0.3, 24)}})
+    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=4.0)
+    days = (*DAYS, "2023-11-22")
+    judged = [JudgedDay(day=DayFigures(date=date), verdict="good") for date in days]
+    shown = ReportInputs(
+        judged=judged, points=points_of(given, made), searched=searched_of(given), clients=clients_of(given)
+    )
+    document = thresholds_of(given, pyspark="4.3.0")
+    text = page(document, shown)
+    used = re.findall(r'data-head="day">([\d-]+)<.*?data-head="used for">([\w ]+)<', text)
+    assert used == list(zip(days, [*["search"] * 10, *["held out"] * 4, "left out"], strict=True))
+    row = text.partition(">moves an hour<")[2].partition("</tr>")[0]
+    found = dict(re.findall(r'data-head="([^"]*)">([^<]*)<', row))
+    assert (found["in force, days of the search"], found["proposed, days of the search"]) == ("4", "1")
+    clients = text.partition("clients moved an hour<")[2].partition("</tr>")[0]
+    assert 'data-head="proposed, days of the search">90<' in clients
+    assert "Days of the search: by these it was found" in text
+    # Where nothing changes there is nothing to compare.
+    assert searched_of(replace(given, chosen=present())) == {}
 
 
 def test_the_cost_in_clients_is_shown() -> None:

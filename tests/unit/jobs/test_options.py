@@ -196,6 +196,25 @@ def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFix
     assert (told["days"], told["left_out"], told["blocks"]) == (DAYS, DAYS[:1], 8)
 
 
+def test_a_day_to_leave_out_that_is_none_of_them_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be misspelt. It is no failure: a day that was left out grows too old while the option stays."""
+    given = ("--history", str(history), "--out", "x", "--leave-out", "2022-11-14", "--leave-out", DAYS[1])
+    assert main([*given, "--explain"]) == 0
+    said = "--leave-out 2022-11-14 has no effect: it is not between the first and the last of these days\n"
+    assert capsys.readouterr().err.partition(" ")[2] == said
+
+
+def test_a_misspelt_parameter_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    """And where none is near, with all that there are."""
+    for given, said in (
+        ("avg_low_treshold", "'avg_low_treshold' is not calibrated; did you mean 'avg_low_threshold_percent'?"),
+        ("x", "'x' is not calibrated: expected one of avg_high_ratio, "),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            parser().parse_args(["--parameter", given])
+        assert said in " ".join(capsys.readouterr().err.split())
+
+
 def settings(folder: Path, calibration: str) -> Path:
     """A settings file with this section `calibration`."""
     path = folder / "bundlekeel.yaml"

@@ -41,21 +41,26 @@ def test_blocks_of_a_day_share_its_date() -> None:
 
 
 def test_better_points_are_explained() -> None:
-    """Those with a lower max/mean and no more moves than what is in force: the one not confirmed, others."""
+    """Those as good or better by what is printed: the one not confirmed, others, and what the search made of them."""
     points = [
         plots.Point(x=2.0, y=1.1, kind="present", label="as it is: max/mean 1.100"),
         plots.Point(x=1.0, y=1.05, kind="near", label="avg: low 17.5: max/mean 1.05"),
         plots.Point(x=1.5, y=1.06, kind="near", label="avg: low 20: max/mean 1.06"),
         plots.Point(x=3.0, y=1.01, kind="near", label="avg: low 5: max/mean 1.01"),
+        # Less in digits that are not printed is equal; fewer moves at an equal max/mean are not.
+        plots.Point(x=2.0, y=1.09999, kind="near", label="avg: low 9: max/mean 1.1000"),
+        plots.Point(x=1.9, y=1.1, kind="near", label="avg: low 10: max/mean 1.1000", searched="max/mean 1.2000"),
     ]
     told = report._better(
         report.ReportInputs(points=points, reason="not confirmed: avg: low 17.5: 0.55 times the moves")
     )
     assert told.startswith(
-        "<p>The plot has 2 candidates with a lower max/mean than what is in force (1.1000) and with no more moves."
+        "<p>The plot has 3 candidates as good as what is in force or better by both figures (max/mean 1.1000, 2 moves "
+        "an hour). Why not proposed:"
     )
+    assert "10: max/mean 1.1000; on the days of the search max/mean 1.2000: by the days" in told and "low 9" not in told
     assert "17.5: max/mean 1.05: the one that these days were to confirm" in told
-    assert "20: max/mean 1.06: another one was better on the days of the search" in told and "low 5" not in told
+    assert "20: max/mean 1.06: by the days of the search another one came first" in told and "low 5" not in told
 
 
 def test_axes_have_a_scale_and_a_title() -> None:

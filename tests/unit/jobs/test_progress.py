@@ -70,6 +70,7 @@ class Context:
 
     def __init__(self) -> None:
         self.done = 0
+        self.stage = 5
         self.described: list[str] = []
 
     def statusTracker(self) -> Context:
@@ -82,25 +83,33 @@ class Context:
 
     def getActiveStageIds(self) -> list[int]:
         """Both."""
-        return [4, 5]
+        return [4, self.stage]
 
     def getStageInfo(self, stage: int) -> StageInfo | None:
         """One task more at each look."""
-        self.done += stage == 5
-        return StageInfo(self.done, 8) if stage == 5 else None
+        self.done += stage >= 5
+        return StageInfo(self.done, 8) if stage >= 5 else None
 
 
 def test_what_spark_computes_is_watched_until_it_ends() -> None:
-    """And no longer; by the name of the step, which Spark's own page has as well."""
+    """And no longer; by the name of the step, which Spark's own page has as well, and by pass where it has several."""
     told, context = list[str](), Context()
     with watched(context, told.append, 0.005) as begin:
         begin("reading the days")
         while len(told) < 3:
             pass
+        context.stage = 6
+        while "pass 2" not in told[-1]:
+            pass
+        begin("capacity of brokers")
+        context.stage = 7
+        while "capacity" not in told[-1]:
+            pass
     count = len(told)
     steps = [text.partition(",")[0] for text in told[:2]]
     assert steps == ["reading the days: 1 of 8 tasks", "reading the days: 2 of 8 tasks"]
-    assert context.described == ["reading the days"]
+    assert told[-1].startswith("capacity of brokers: ")
+    assert context.described == ["reading the days", "capacity of brokers"]
     assert len(told) == count
 
 

@@ -146,9 +146,12 @@ class AdoptBody(schemas.ReasonBody):
         min_length=1,
         max_length=64,
         description="only if the newest proposal is still this one (`document.digest` of `GET /thresholds`)",
+        examples=["94fe0fdfef36d278"],
     )
     force: bool = Field(
-        default=False, strict=True, description="override objections that are a matter of judgement, such as NotBetter"
+        default=False,
+        strict=True,
+        description="override objections that are a matter of judgement, such as TooOld or StepTooLarge",
     )
 
 
@@ -160,6 +163,7 @@ class RevertBody(schemas.ReasonBody):
         min_length=1,
         max_length=64,
         description="only if the adopted thresholds are still these (`adopted.digest` of `GET /thresholds`)",
+        examples=["5f0c3a1be2d4977a"],
     )
 
 

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from bundlekeel.cli import text_views
 from bundlekeel.cli.exit_codes import BAD_NEWS, OK, USAGE, CliError, as_cli_error, guarded
-from bundlekeel.cli.output import Output, TableLayout, tell
+from bundlekeel.cli.output import Output, OutputOption, TableLayout, tell
 from bundlekeel.cli.run import ConfigOption
-from bundlekeel.cli.session import OutputOption, login, seconds_of
+from bundlekeel.cli.session import login, seconds_of
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.model.errors import BundlekeelError
 from bundlekeel.daemon.answers.doc import Json

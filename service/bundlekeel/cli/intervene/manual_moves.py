@@ -26,7 +26,7 @@ CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Carry it out;
 OverrideOption = Annotated[
     bool, typer.Option(OVERRIDE_OPTION, help="Move it although it moved lately, also straight back.")
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is over.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="With --yes: wait until it is over.")]
 
 
 @connected_once
@@ -121,7 +121,7 @@ def _do(
     of_namespace: bool = False,
 ) -> None:
     """Ask, wait for the task when it has one, and print all in one answer."""
-    limit = longest_wait(within, wait=wait)
+    limit = longest_wait(within, wait=wait, yes=body["execute"])
     check_name(name)
     if not of_namespace:
         refuse_namespace(name)

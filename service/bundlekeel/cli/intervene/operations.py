@@ -93,7 +93,7 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
 def _with_reason(context: typer.Context, mode: str | None) -> str | None:
     """A change needs a reason, and only a change has one. Options are read before arguments."""
     if mode is None and context.params.get("reason") is not None:
-        context.fail("Missing argument 'mode'.")
+        context.fail("Missing argument 'MODE'.")
     if mode is not None and context.params.get("reason") is None:
         context.fail("Missing option '--reason'.")
     return mode
@@ -150,10 +150,10 @@ def drain(
     by: ByOption = "",
 ) -> None:
     """Move all bundles off a broker and keep it empty until `uncordon`. A dry run unless --yes."""
-    limit = longest_wait(within, wait=wait)
+    limit = longest_wait(within, wait=wait, yes=yes)
     answer, found = _relocate(session, "drain", broker, reason, by, yes)
     drained: DrainView | None = None
-    if yes and wait:
+    if wait:
         answer["progress"] = _watched(session, "drains", broker, limit, _drained)
         if answer["progress"] is None:
             raise CliError(f"{broker} is not drained any more: somebody ended it", BAD_NEWS)
@@ -210,10 +210,10 @@ def warm(
     by: ByOption = "",
 ) -> None:
     """Move bundles gently to a new or restarted broker until it carries its share. A dry run unless --yes."""
-    limit = longest_wait(within, wait=wait)
+    limit = longest_wait(within, wait=wait, yes=yes)
     answer, found = _relocate(session, "warm", broker, reason, by, yes)
     ended = ""
-    if yes and wait:
+    if wait:
         _watched(session, "warms", broker, limit, lambda *_: (_filling(session.client, broker), False))
         # It ends by itself where a plan would move nothing more there; a person may end it before.
         answer["progress"], left = _relocate(session, "warm", broker, reason, by, False)

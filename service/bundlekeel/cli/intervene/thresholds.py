@@ -28,7 +28,8 @@ AdoptedOption = Annotated[
     str | None, typer.Option("--digest", metavar="DIGEST", help="Only if the adopted thresholds have this digest.")
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Override objections that are a matter of judgement, such as NotBetter.")
+    bool,
+    typer.Option("--force", help="Override objections that are a matter of judgement, such as TooOld or StepTooLarge."),
 ]
 
 # Whether a person can adopt in spite of an objection (`ObjectionView.person`).
@@ -117,7 +118,11 @@ def _changes(rows: Sequence[ChangeView]) -> RenderableType:
 
 
 def _measures(evidence: Json, layout: TableLayout) -> RenderableType:
-    title = f"on {numbered(len(evidence.get('held_out') or []), 'held-out day')}"
+    held = evidence.get("held_out") or []
+    days = f": {held[0]} to {held[-1]}" if len(held) > 1 else f": {held[0]}" if held else ""
+    seconds = evidence.get("period_seconds") or 0
+    period = f", planned again each {seconds:g} s" if seconds else ""
+    title = f"on {numbered(len(held), 'held-out day')}{days}{period}"
     made = table("", ">in force", ">proposed", ">difference", ">unbroken", title=title)
     gap = "\n" if layout.stacked else " "
     unbroken = evidence.get("unbroken") or {}
@@ -148,12 +153,15 @@ def _adopted(row: AdoptedView) -> list[RenderableType]:
     ]
     if trial := row.trial:
         said = (
-            f"  on trial {units.age(trial.seconds)} of {units.age(trial.needed_seconds)}: {TITLES['imbalance']} "
+            f"{TITLES['imbalance']} "
             f"{_level(trial.imbalance)} (promised at most {_level(trial.imbalance_promised)}, "
             f"before {_level(trial.imbalance_before)}), moves an hour {_number(trial.moves_per_hour)} "
             f"(promised at most {_number(trial.moves_promised)}, before {_number(trial.moves_before)})"
         )
-        parts.append(Text(said, style="yellow"))
+        said = "nothing measured yet" if trial.imbalance is None else said
+        stands = f"; it does not balance now: {trial.obstacle}" if trial.obstacle else ""
+        time = f"{units.age(trial.seconds)} of {units.age(trial.needed_seconds)}"
+        parts.append(Text(f"  on trial {time}: {said}{stands}", style="yellow"))
     return parts
 
 

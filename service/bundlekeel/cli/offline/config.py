@@ -20,9 +20,9 @@ from rich.text import Text
 
 from bundlekeel.cli.client import typed_options
 from bundlekeel.cli.exit_codes import USAGE, CliError, guarded
-from bundlekeel.cli.output import Output, console, dump
+from bundlekeel.cli.output import Output, OutputOption, console, dump
 from bundlekeel.cli.run import ConfigOption
-from bundlekeel.cli.session import NamedSidecar, OutputOption, may_connect
+from bundlekeel.cli.session import NamedSidecar, may_connect
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import new_token
 from bundlekeel.settings.describe import as_tree, describe, folder_warnings, parameter_rows, warnings_of
@@ -104,6 +104,12 @@ _QUESTIONS: Final = {
     ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: they report it; VMs and pods do not)", "0"),
     ("api", "host"): ("Address that the API listens on (sidecars on several hosts: 0.0.0.0)", "127.0.0.1"),
 }
+# Of those that have another name than the setting.
+_OPTIONS = {
+    ("admin", "token_file"): "--token-file",
+    ("capacity", "*", "nic_gbps"): "--nic-gbps",
+    ("api", "host"): "--api-host",
+}
 
 
 @config_app.command()
@@ -142,7 +148,11 @@ def init(
     for key, (question, default) in _QUESTIONS.items():
         value = given[key]
         if value is not None:
-            parts |= setting(key, value)
+            try:
+                parts |= setting(key, value)
+            except typer.BadParameter as error:
+                named = _OPTIONS.get(key, f"--{key[0].replace('_', '-')}")
+                raise CliError(error.message.replace(".".join(key), named, 1), USAGE) from None
         elif ask:
             parts |= typer.prompt(question, default=default, value_proc=partial(setting, key))
     values = {"cluster": parts.pop("cluster"), "mode": "recommend", **parts}

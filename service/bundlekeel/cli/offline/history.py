@@ -16,9 +16,9 @@ from rich.text import Text
 
 from bundlekeel.cli import units
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
-from bundlekeel.cli.output import Output, TableLayout, table, tell
+from bundlekeel.cli.output import Output, OutputOption, TableLayout, table, tell
 from bundlekeel.cli.run import ConfigOption
-from bundlekeel.cli.session import OutputOption, SinceOption, UntilOption, moment_ms, period
+from bundlekeel.cli.session import SinceOption, UntilOption, moment_ms, period
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError

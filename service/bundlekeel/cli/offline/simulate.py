@@ -25,8 +25,9 @@ from bundlekeel.cli.offline.simulate_report import (
     pairs_json,
     pairs_table,
 )
-from bundlekeel.cli.output import Output, ProgressLine, TableLayout, table, tell
-from bundlekeel.cli.session import OutputOption, pairs_of, set_option
+from bundlekeel.cli.output import Output, OutputOption, ProgressLine, TableLayout, table, tell
+from bundlekeel.cli.session import pairs_of, set_option
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.text_format import how_far, numbered
 from bundlekeel.settings.parameters import canonical
 from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
@@ -155,13 +156,16 @@ def _contenders(
 ) -> list[Contender]:
     """Who runs, in the order asked for; avg when none is named, and beside pairs to compare with. With `sets` each
     strategy runs as it is and with these values."""
-    found = [contender(item) for item in strategies or ["avg"]]
-    if sets:
-        found = [item for plain in found for item in (plain, _changed(plain, sets))]
-    for item in given:
-        found += pairs(item)
-    if against == "native":
-        found += [native(item) for item in strategies or ["avg"] if item in NATIVE]
+    try:
+        found = [contender(item) for item in strategies or ["avg"]]
+        if sets:
+            found = [item for plain in found for item in (plain, _changed(plain, sets))]
+        for item in given:
+            found += pairs(item)
+        if against == "native":
+            found += [native(item) for item in strategies or ["avg"] if item in NATIVE]
+    except ConfigError as error:
+        raise CliError(f"--{error}", USAGE) from None  # its fields have the names of the options
     return list({item.label: item for item in found}.values())
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.core.model.names import as_pulsar_writes, parse_bundle
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import Bools, BundleTable, Snapshot
 
@@ -33,8 +33,10 @@ _CLASS = re.compile(r"\[[!^]?[-=:.\w]+\]", re.ASCII)
 
 
 def check_pattern(pattern: str) -> str:
-    """The pattern, if it is one, without blanks around its parts. ConfigError names what is allowed."""
+    """The pattern, if it is one, without blanks around its parts, a bundle as Pulsar writes it. ConfigError names what
+    is allowed."""
     kind, colon, text = (part.strip() for part in pattern.partition(":"))
+    text = as_pulsar_writes(text) if kind == BUNDLE else text
     if not colon or kind not in KINDS or not _well_formed(kind, text):
         allowed = "t:TENANT, n:TENANT/NAMESPACE, b:BUNDLE or r:BROKER, with * and ? where wanted"
         raise ConfigError(f"{pattern!r} is not a pattern of a scope", field="pattern", value=pattern, allowed=allowed)

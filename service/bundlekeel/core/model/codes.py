@@ -206,14 +206,21 @@ def explain(code: str) -> str:
     return EXPLANATIONS[Code(code)] if code in EXPLANATIONS else ""
 
 
-# Obstacles to every move that do not end by waiting for reports or brokers: a person, or another balancer, made them.
+# Obstacles to every move that may last: a person or another balancer made them, or brokers or the channel cannot be
+# read.
 LASTING = frozenset(
     {
         *(Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.PUT_ASIDE, Code.SECOND_BALANCER),
+        *(Code.BROKER_SETTINGS_UNKNOWN, Code.CHANNEL_NOT_FOLLOWED),
         *(Code.MIXED_LOAD_MANAGERS, Code.UNSUPPORTED_LOAD_MANAGER, Code.FROZEN_REPORTS, Code.BROKERS_SHED_THEMSELVES),
     }
 )
 
+# What ends that which a person asked for.
+END_OF_REQUEST: Final = {
+    Code.PINNED: "end the pin: `bundlekeel unpin`",
+    Code.CORDONED: "end the cordon or drain: `bundlekeel uncordon`",
+}
 # Of a move by hand, as the API names it.
 OVERRIDE: Final = "override_cool_down: true"
 _COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
@@ -225,5 +232,9 @@ def reason_of(codes: Collection[str]) -> str:
 
 
 def way_out(verb: str, codes: Collection[str], override: str = OVERRIDE) -> str:
-    """The end of a sentence that refuses a move by hand for these, where `override` allows it; a split has none."""
+    """The end of a sentence that refuses a move by hand for these: who asked for what refuses it and what ends that, or
+    that `override` allows it (no split)."""
+    asked = next((END_OF_REQUEST[Code(code)] for code in codes if code in END_OF_REQUEST), "")
+    if asked and len(set(codes)) == 1:
+        return f"; {asked}; `bundlekeel operations` tells who asked for it, and why"
     return f"; `{override}` lifts that" if codes and _COOLING.issuperset(codes) and verb != "split" else ""

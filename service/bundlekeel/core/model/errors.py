@@ -142,19 +142,22 @@ class NotFound(BundlekeelError):
     """What was asked for (a broker, bundle, topic, plan) is not known here."""
 
 
-# Codes of a conflict, or of what is forbidden, where no code of `core.model.codes.Code` says it.
-REASONS: Final[Mapping[str, str]] = {
+# Codes of a conflict (HTTP 409), and of what is forbidden (403), where no code of `core.model.codes.Code` says it.
+CONFLICTS: Final[Mapping[str, str]] = {
     "changed": "the inputs of a plan, a proposal or the adopted thresholds changed meanwhile: look again",
     "wrong-state": "a task or a review is in a state that does not allow it",
     "nothing-to-do": "the plan has no moves and no splits",
     "last-broker": "no other broker is open to bundles",
     "no-channel": "the cluster has no ownership channel (modular load manager)",
     "refused": "refused for several reasons, or for one without a code: `difference` lists them",
+}
+FORBIDDEN: Final[Mapping[str, str]] = {
     "above-ceiling": "the settings file does not allow the mode that was asked for",
     "what-if": "the plan is of brokers or traffic that are not as they are",
     "own-proposal": "who proposed it may not approve it",
     "calibration-off": "`calibration.mode` of the settings is `off`",
 }
+REASONS: Final[Mapping[str, str]] = {**CONFLICTS, **FORBIDDEN}
 
 
 class Conflict(BundlekeelError):

@@ -83,6 +83,15 @@ def names_bundle(text: str) -> bool:
     return "://" not in text and "0x" in tail.lower() and (not slash or "/" in namespace)
 
 
+def as_pulsar_writes(text: str) -> str:
+    """A bundle as a person writes it, or a pattern of bundles, with its hash range in lower case; other names as they
+    are. Names from outside are compared with names of the cluster only after this."""
+    namespace, _, tail = text.rpartition("/")
+    whole = "://" not in text and ("/" in namespace or "*" in namespace)
+    # Pulsar has no `0X`: that stays an error.
+    return f"{namespace}/{tail.lower()}" if whole and tail.startswith("0x") and "X" not in tail else text
+
+
 def is_topic(text: str) -> bool:
     """Whether Pulsar takes this as the name of a topic."""
     try:

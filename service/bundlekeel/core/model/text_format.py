@@ -40,7 +40,10 @@ def how_far(done: int, total: int, noun: str, seconds: float) -> str:
 def unknown_broker(name: str, known: Iterable[str]) -> str:
     """That there is no such broker, with the nearest ones there are, or some of all."""
     ids = sorted(known)
-    near = [item for item in ids if name and item.startswith(name)][:3] or get_close_matches(name, ids, n=3)
+    host = name.rpartition(":")[0]
+    near = [item for item in ids if name and item.startswith(name)]
+    near = near or [item for item in ids if host and item.rpartition(":")[0] == host]
+    near = near[:3] or get_close_matches(name, ids, n=3)
     there = f"nearest: {', '.join(near)}" if near else f"registered: {some(ids) or 'none'}"
     return f"no broker {name!r}; {there}"
 

@@ -9,6 +9,7 @@ same absolute amount against the target's own limit, so unequal brokers are comp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -276,6 +277,15 @@ class Draft:
         self.bans = bans
         self.closed[list(bans.closed)] = True
         self._legal = self._may_take(slice(None))
+
+    def counted(self) -> Bools:
+        """Brokers (mask) that share the load (`plan.sharing`): not the closed ones, unless all are."""
+        return ~self.closed if not self.closed.all() else self.closed
+
+    def mean(self) -> float:
+        """Mean score over the brokers that share the load (fsum: the same on any CPU)."""
+        shared = self.score[self.counted()]
+        return math.fsum(shared.tolist()) / len(shared)
 
     def restrict(self, allowed: Bools, group: Ints) -> None:
         """Keep to what policies allow (namespaces by brokers). `group`: anti-affinity group by namespace, -1: none.

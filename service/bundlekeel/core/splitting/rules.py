@@ -34,6 +34,7 @@ from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Refusal, Split
 from bundlekeel.core.model.snapshot import BundleTable, Snapshot
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import Hits, StrategyMemory
@@ -218,8 +219,9 @@ def _hot(given: SplitInput) -> dict[int, _Candidate]:
     `value` is what the bundle makes of the broker it would burden least, as a share of the mean score.
     """
     draft, limit = given.draft, given.params.split_hot_share
-    mean = math.fsum(draft.score.tolist()) / len(draft.score)
-    above = draft.score > mean * (1 + HOT_MARGIN)
+    # What a closed broker carries leaves it, or stays as a person wanted: neither is a reason to split.
+    mean, counted = draft.mean(), draft.counted()
+    above = counted & (draft.score > mean * (1 + HOT_MARGIN))
     if limit <= 0 or not above.any():
         return {}
     bundles = given.snapshot.bundles
@@ -231,7 +233,7 @@ def _hot(given: SplitInput) -> dict[int, _Candidate]:
         np.maximum(share, np.divide(column, total, out=np.zeros(len(here)), where=column > 0), out=share)
     rows = here[share * draft.score[owner] > limit * mean]
     # One broker of each kind: a bundle alone burdens brokers of equal limits alike.
-    kinds = np.array(list({tuple(limit): row for row, limit in enumerate(draft.limit.tolist())}.values()))
+    kinds = np.array(list({tuple(draft.limit[row].tolist()): row for row in np.flatnonzero(counted).tolist()}.values()))
     found = {}
     for row in rows.tolist():
         value = _least_burden(draft, row, kinds) / mean
@@ -254,7 +256,7 @@ def _placement_helps(given: SplitInput, row: int, mean: float) -> bool:
     owner = int(bundles.owner[row])
     rows = bundles.rows_of(owner)
     weights = draft.scores(draft.pressure(owner), owner)
-    least, coldest = given.params.min_unload_share * mean, draft.score.min()
+    least, coldest = given.params.min_unload_share * mean, draft.score[draft.counted()].min()
     useful = (weights >= least) & (weights < 2 * (draft.score[owner] - mean))
     useful &= coldest + weights < draft.score[owner] - least
     return bool((useful & ~bundles.system[rows]).any())
@@ -309,7 +311,8 @@ def _refused(
     name = bundles.names[candidate.row]
     topics = int(bundles.counts[candidate.row, TOPICS])
     if topics < 2:
-        return Code.SINGLE_TOPIC, f"{candidate.rule}: {candidate.excess:.3g} times the limit, {topics} topics"
+        excess = f"{candidate.excess:.3g} times the limit"
+        return Code.SINGLE_TOPIC, f"{candidate.rule}: {excess}, {numbered(topics, 'topic')}"
     if not _divisible(name):
         return Code.NARROW_RANGE, ""
     if name in obstacles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +12,7 @@ from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Refusal, Verdict, sharing
+from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.planning.draft import Draft, Offer
 from bundlekeel.core.planning.memory import StrategyMemory
@@ -48,11 +47,9 @@ class Context:
 
     @property
     def mean(self) -> float:
-        """Mean predicted score over the brokers that share the load, before this plan's moves (fsum: the same on any
-        CPU)."""
+        """Mean predicted score over the brokers that share the load, before this plan's moves."""
         if self._mean is None:
-            scores = sharing(self.draft.score.tolist(), self.draft.closed.tolist())
-            self._mean = math.fsum(scores) / len(scores)
+            self._mean = self.draft.mean()
         return self._mean
 
     def concerned(self) -> Bools:

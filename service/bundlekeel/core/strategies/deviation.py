@@ -76,17 +76,21 @@ def shed(context: Context) -> Decision:
 
 
 class _Spread:
-    """Mean and population standard deviation of the predicted scores, kept up to date move by move."""
+    """Mean and population standard deviation of the predicted scores of the brokers that can be evened out, kept up to
+    date move by move."""
 
     def __init__(self, context: Context) -> None:
-        scores = context.draft.score.tolist()
+        self._counted = context.concerned()
+        scores = context.draft.score[self._counted].tolist()
         self._count, self._sum = len(scores), math.fsum(scores)
         # Squares around the first mean: those around zero would lose what matters in the difference of two large sums.
         self._middle = self._sum / self._count
         self._squares = math.fsum((value - self._middle) ** 2 for value in scores)
 
-    def change(self, old: float, new: float) -> None:
-        """One broker's score became another one."""
+    def change(self, row: int, old: float, new: float) -> None:
+        """The score of a broker became another one."""
+        if not self._counted[row]:
+            return
         self._sum += new - old
         self._squares += (new - self._middle) ** 2 - (old - self._middle) ** 2
 
@@ -129,8 +133,8 @@ def _move_one(context: Context, source: int, given: Candidates, spread: _Spread)
             runner_up = next(iter(coldest[place + 1 : place + 2]), -1)
             threshold = context.params.deviation_threshold
             draft.take(int(rows[chosen]), source, target, rule="deviation", threshold=threshold, runner_up=runner_up)
-            spread.change(before, float(draft.score[source]))
-            spread.change(other, float(draft.score[target]))
+            spread.change(source, before, float(draft.score[source]))
+            spread.change(target, other, float(draft.score[target]))
             return None
         attempts.append(TriedTarget(offer=offer, other=other, want=want))
     rest = Candidates(rows[:0], given.dust)

@@ -32,14 +32,15 @@ def shed(context: Context) -> Decision:
     history = _advance(context)
     ids = context.snapshot.brokers.ids
     smooth = np.array([history[broker].score for broker in ids])
-    average = math.fsum(smooth.tolist()) / len(smooth)
+    concerned = context.concerned()
+    average = math.fsum(smooth[concerned].tolist()) / int(concerned.sum())
     limit = context.params.threshold_percent / 100
     donors = [row for row in np.argsort(-smooth, kind="stable").tolist() if smooth[row] >= average + limit - EPSILON]
     refusals: list[Refusal] = []
     for row in donors:
         need = min(float(smooth[row]), float(context.draft.score[row])) - average - limit + MARGIN
         refusals += _shed_broker(context, row, need, average + limit)
-    low = [ids[row] for row in np.flatnonzero(smooth < average - limit).tolist()]
+    low = [ids[row] for row in np.flatnonzero((smooth < average - limit) & concerned).tolist()]
     if not context.draft.moves and context.params.lower_boundary_shedding and low:
         top = int(np.argmax(smooth))
         others = [item for item in refusals if item.broker != ids[top]]

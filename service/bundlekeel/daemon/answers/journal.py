@@ -193,7 +193,7 @@ class ExternalMoveRecord(OtherRecord):
     bundle: Annotated[str, Doc("the bundle")]
     source: Annotated[str, Doc("the broker that owned it")]
     destination: Annotated[str, Doc("the broker that owns it now")]
-    undone: Annotated[bool, Doc("whether it took a move of ours back")]
+    undone: Annotated[bool, Doc("whether it took a move of Bundlekeel back")]
 
 
 @dataclass(frozen=True, kw_only=True)

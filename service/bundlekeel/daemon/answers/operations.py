@@ -202,14 +202,21 @@ class ChangeView(Answer):
 class TrialView(Answer):
     """How adopted thresholds perform so far."""
 
-    seconds: Annotated[float, Doc("how long they have been observed")]
+    seconds: Annotated[float, Doc("how long they have been observed: the time in which the leader balanced")]
     needed_seconds: Annotated[float, Doc("how long they have to be")]
-    imbalance: Annotated[float | None, Doc("max/mean of score less 1, with them")]
+    imbalance: Annotated[
+        float | None, Doc("max/mean of score less 1, with them, by the weights from before; null: nothing measured yet")
+    ]
     imbalance_promised: Annotated[float, Doc("max/mean of score less 1, at most, by the proposal")]
-    imbalance_before: Annotated[float | None, Doc("max/mean of score less 1, before them")]
-    moves_per_hour: Annotated[float | None, Doc("moves an hour with the adopted thresholds")]
+    imbalance_before: Annotated[float | None, Doc("max/mean of score less 1, before them; null: not known")]
+    moves_per_hour: Annotated[
+        float | None, Doc("moves an hour with the adopted thresholds; null: nothing measured yet")
+    ]
     moves_promised: Annotated[float, Doc("moves an hour at most, by the proposal")]
     moves_before: Annotated[float | None, Doc("moves an hour before them; null: not known")]
+    obstacle: Annotated[
+        str, Doc("the code of why the leader's last cycle carried nothing out, so its time does not count; empty: none")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +230,13 @@ class AdoptedView(Answer):
     since_ms: SinceMs
     state: Annotated[str, Doc("trial: they are observed", of=("trial", "kept"))]
     values: Annotated[dict[str, float], Doc("those in force, by parameter")]
-    instead_of: Annotated[dict[str, float], Doc("what held before, by parameter")]
+    instead_of: Annotated[
+        dict[str, float],
+        Doc(
+            "by parameter, the value that the settings (or the brokers' settings, where they are adopted) had at the "
+            "adoption, not that of an earlier adoption; an adopted value is in force while it is still this one"
+        ),
+    ]
     trial: Annotated[TrialView | None, Doc("how they do; null when the trial is over")]
 
 

@@ -331,7 +331,7 @@ class Marks(Answer):
     """Marks that differ when something changed; cheap enough for twice a second."""
 
     picture: Annotated[int, Doc("time of the picture, in ms")]
-    cycle: Annotated[str, Doc("the last cycle")]
+    cycle: Annotated[str, Doc("the last cycle: its number, as a text; empty: none yet")]
     leader: Annotated[str, Doc("who leads, in which term")]
     store: Annotated[bool, Doc("whether the metadata store is connected")]
     moves: Annotated[int, Doc("time of the last move, in ms")]

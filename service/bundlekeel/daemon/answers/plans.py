@@ -19,7 +19,7 @@ from bundlekeel.daemon.answers.doc import (
     Reason,
     Sentence,
 )
-from bundlekeel.daemon.answers.picture import VerdictView
+from bundlekeel.daemon.answers.picture import TrafficView, VerdictView
 
 Hash = Annotated[str, Doc("digest of what is to be done: it is carried out only while it would be the same")]
 TaskId = Annotated[str | None, Doc("its task; null in a dry run and while it is proposed")]
@@ -35,6 +35,18 @@ ManualMoveState = Annotated[
     ),
 ]
 TaskKind = Annotated[str, Doc("what is carried out", of=("plan", "transfer", "unload", "split"))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveUsageView(Answer):
+    """What a bundle uses of its broker."""
+
+    cpu: Annotated[float, Doc("percent of a core")]
+    direct_memory: Annotated[float, Doc("MiB")]
+    bandwidth_in: Annotated[float, Doc("kbit/s")]
+    bandwidth_out: Annotated[float, Doc("kbit/s")]
+    msg_rate: Annotated[float, Doc("msg/s, published and delivered")]
+    throughput: Annotated[float, Doc("bytes/s, published and delivered")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +74,8 @@ class MoveView(Answer):
             "bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order"
         ),
     ]
+    rates: Annotated[TrafficView | None, Doc("`traffic` by name; null: of a sidecar of an older release")] = None
+    usage: Annotated[MoveUsageView | None, Doc("`pressure` by name; null: of a sidecar of an older release")] = None
     sentence: Sentence
 
 

@@ -121,7 +121,7 @@ class WritesView(Answer):
     written: Annotated[int, Doc("how many were written")] = 0
     planned: Annotated[int, Doc("how many there were")] = 0
     failed: Annotated[int, Doc("how many could not be written")] = 0
-    held: Annotated[int, Doc("places with a rate of ours")] = 0
+    held: Annotated[int, Doc("places with a rate that Bundlekeel set")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

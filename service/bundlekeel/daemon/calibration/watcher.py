@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import structlog
 
 from bundlekeel.core.calibration.adoption import KEPT as STAYS
@@ -25,6 +26,7 @@ from bundlekeel.core.calibration.adoption import (
     adopted_values,
     adoption,
     before_and_after,
+    in_force,
     judged,
     noted,
     one_back,
@@ -43,8 +45,12 @@ from bundlekeel.core.calibration.thresholds import (
 from bundlekeel.core.model.codes import EXPLANATIONS, Code, reason_of
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Plan, imbalance
 from bundlekeel.core.operations.relocation import RULES
+from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
+from bundlekeel.core.planning.ledger import settle
+from bundlekeel.core.planning.pressure import weights_of
 from bundlekeel.daemon.answers.operations import (
     AdoptedView,
     AdoptionView,
@@ -97,6 +103,7 @@ class Calibration:
     def __post_init__(self) -> None:
         self.inbox = ThresholdInbox(self.store, self.telemetry, self.clock)
         self._recorded: tuple[str, tuple[str, ...]] | None = None
+        self._last_cycle: Mapping[str, Any] = {}
         # Before that the history may be too short for a first proposal.
         self._due_ms = self.clock.wall_ms() + self.rules.min_days * 24 * 3_600_000
 
@@ -128,9 +135,12 @@ class Calibration:
     ) -> None:
         """A cycle is over (`daemon.cycle.cycle.CycleListener`). Only what we balance ourselves shows how good the
         thresholds are: not a follower's cycles, none that something stopped, none while brokers are drained."""
-        if epoch is None or result is None or record["obstacle"] is not None or record.get("operations"):
+        if epoch is not None:
+            self._last_cycle = record
+        stopped = record["obstacle"] is not None or record.get("operations")
+        if epoch is None or given is None or result is None or stopped:
             return
-        spread = result.plan.imbalance("score_before")
+        spread = self._spread(given, result.plan)
         # Reports that are no numbers must not get into what the next leader reads.
         if not 0 < spread < math.inf:
             return
@@ -140,6 +150,19 @@ class Calibration:
         shared_state.realised = noted(
             shared_state.realised, now, spread - 1, min(landed, planned), self.interval_seconds
         )
+
+    def _spread(self, given: PlanInput, plan: Plan) -> float:
+        """max/mean of the scores; during a trial by the weights from before it, as the evidence and the time before
+        have them: other weights alone would look like better or worse balance."""
+        adopted = self.shared_state.desired.adopted
+        if adopted is None or not self._on_trial:
+            return plan.imbalance("score_before")
+        before = in_force(self.effective_parameters.base, one_back(adopted, by="", reason="", now_ms=0))
+        snapshot = given.snapshot
+        if np.array_equal(weights_of(before, snapshot.mode), weights_of(given.params, snapshot.mode)):
+            return plan.imbalance("score_before")
+        scores = Draft(snapshot, settle(given.ledger, snapshot, before, snapshot.wall_ms), before).score
+        return imbalance(scores.tolist(), [broker in plan.closed for broker in snapshot.brokers.ids])
 
     # --- automatic adoption ---
 
@@ -244,7 +267,9 @@ class Calibration:
         standing = None
         if adopted is not None:
             before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
-            standing = _adopted_view(adopted, self.effective_parameters.values, before, after)
+            last = self._last_cycle if self.shared_state.leading else self.shared_state.shared.report
+            obstacle = str((last or {}).get("obstacle") or "")
+            standing = _adopted_view(adopted, self.effective_parameters.values, before, after, obstacle)
         said = _changes_text(self.effective_parameters.current, seen.document) if seen.document is not None else ""
         return ThresholdsView(
             mode=self.mode,
@@ -282,9 +307,9 @@ class Calibration:
         if seen.found is None:
             raise NotFound(f"there is no proposal{f': {seen.error}' if seen.error else ''}")
         if digest is not None and digest != seen.digest:
-            raise Conflict(
-                "there is a newer proposal", code="changed", difference=[f"the newest is {seen.digest or 'unreadable'}"]
-            )
+            newest = seen.digest or "unreadable"
+            text = f"the newest proposal is {newest}, not {digest}"
+            raise Conflict(text, code="changed", difference=[f"the newest is {newest}"])
         found = self.objections(person=True)
         standing = [item for item in found if not (force and item.code in OVERRIDABLE)]
         if standing or seen.document is None:
@@ -419,17 +444,20 @@ def _changes_text(current: Parameters, document: Thresholds) -> str:
     return ", ".join(f"{row.parameter} {row.current:g} -> {row.proposed:g}" for row in rows)
 
 
-def _adopted_view(adopted: Adopted, values: dict[str, Number], before: TimeStretch, after: TimeStretch) -> AdoptedView:
-    """What is adopted, and how its trial goes. `values`: those that are in force."""
+def _adopted_view(
+    adopted: Adopted, values: dict[str, Number], before: TimeStretch, after: TimeStretch, obstacle: str
+) -> AdoptedView:
+    """What is adopted, and how its trial goes. `values`: those that are in force; `obstacle`: to the last cycle."""
     trial = TrialView(
         seconds=after.seconds,
         needed_seconds=adopted.trial_seconds,
-        imbalance=after.imbalance,
+        imbalance=after.imbalance if after.seconds else None,
         imbalance_promised=adopted.imbalance_high,
         imbalance_before=before.imbalance if before.seconds else None,
-        moves_per_hour=after.moves_per_hour,
+        moves_per_hour=after.moves_per_hour if after.seconds else None,
         moves_promised=adopted.moves_high,
         moves_before=before.moves_per_hour if before.seconds else None,
+        obstacle=obstacle,
     )
     return AdoptedView(
         digest=adopted.digest,

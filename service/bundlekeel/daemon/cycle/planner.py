@@ -11,8 +11,9 @@ from typing import Any
 
 from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
+from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
-from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, measure_of
+from bundlekeel.core.model.plan import Move, Plan, Refusal, Traffic4, Verdict, measure_of
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered, unknown_broker
@@ -21,10 +22,11 @@ from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.pressure import learn_idle
 from bundlekeel.core.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
-from bundlekeel.daemon.answers.picture import VerdictView
+from bundlekeel.daemon.answers.picture import TrafficView, VerdictView
 from bundlekeel.daemon.answers.plans import (
     FinishView,
     LoadView,
+    MoveUsageView,
     MoveView,
     PlanImbalance,
     PlanSummary,
@@ -236,10 +238,21 @@ def verdict_view(item: Verdict) -> VerdictView:
     return VerdictView(**item._asdict() | {"code": item.code.value})
 
 
+def traffic_view(traffic: Floats | Traffic4) -> TrafficView:
+    """A row of a traffic matrix, by name."""
+    return TrafficView(
+        msg_rate_in=float(traffic[RATE_IN]),
+        msg_rate_out=float(traffic[RATE_OUT]),
+        throughput_in=float(traffic[THROUGHPUT_IN]),
+        throughput_out=float(traffic[THROUGHPUT_OUT]),
+    )
+
+
 def move_view(move: Move) -> MoveView:
     """A move as an answer of the API."""
     values = asdict(move) | {"traffic": list(move.traffic), "pressure": list(move.pressure)}
-    return MoveView(**values, sentence=move.sentence)
+    usage = MoveUsageView(**dict(zip(RESOURCES, move.pressure, strict=True)))
+    return MoveView(**values, rates=traffic_view(move.traffic), usage=usage, sentence=move.sentence)
 
 
 def refusal_view(item: Refusal) -> RefusalView:

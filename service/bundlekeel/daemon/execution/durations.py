@@ -26,24 +26,12 @@ class Durations:
         if math.isfinite(seconds) and seconds >= 0:
             self._kept.setdefault(mode, deque(maxlen=KEPT)).append(seconds)
 
-    def median(self, mode: str) -> float | None:
-        """Half of the moves took no longer; None when none is known."""
-        return self._quantile(mode, 0.5)
-
     def p95(self, mode: str) -> float | None:
         """Nineteen of twenty moves took no longer; None while fewer than twenty are known."""
-        return self._quantile(mode, 0.95) if len(self._kept.get(mode, ())) >= ENOUGH else None
-
-    def seconds_per_move(self, mode: str) -> float:
-        """What to reckon with for one move, for an ETA."""
-        median = self.median(mode)
-        return GUESS_SECONDS if median is None else median
+        kept = sorted(self._kept.get(mode, ()))
+        return kept[math.ceil(0.95 * len(kept)) - 1] if len(kept) >= ENOUGH else None
 
     def confirm_seconds(self, mode: str, usual: float, most: float) -> float:
         """How long to wait for a landing: never less than usual, never more than an intent allows (`most`)."""
         p95 = self.p95(mode)
         return usual if p95 is None else max(usual, min(most, PATIENCE * p95))
-
-    def _quantile(self, mode: str, share: float) -> float | None:
-        kept = sorted(self._kept.get(mode, ()))
-        return kept[max(0, math.ceil(share * len(kept)) - 1)] if kept else None

@@ -481,10 +481,6 @@ class Executor:
         """What moves and splits are recorded under: the task of an operator's request, or the cycle."""
         return self.request.task if self.request is not None else str(cycle)
 
-    def seconds_per_move(self) -> float:
-        """How long a move takes here, as far as is known: for an ETA."""
-        return self.durations.seconds_per_move(self._ports.mode())
-
     def _confirm_seconds(self, usual: float) -> float:
         return self.durations.confirm_seconds(self._ports.mode(), usual, _CONFIRM_SHARE * self._limits.intent_seconds)
 

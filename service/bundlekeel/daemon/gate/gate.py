@@ -59,8 +59,8 @@ class Action(Enum):
     PLAN = "what a cycle moves and splits by itself"
     RELOCATION = "what a drain or a warm-up moves, in a cycle"
     REQUEST = "a plan, move or split that a person asked for, right before the leader carries it out"
-    SUBMISSION = "the same when a person asks any replica for it, or approves it"
-    ORDER = "a drain or a warm-up when a person asks any replica for it"
+    SUBMISSION = "the same when a person asks any sidecar for it, or approves it"
+    ORDER = "a drain or a warm-up when a person asks any sidecar for it"
     QUOTAS = "rates and resource groups of quota groups"
     ADOPTION = "thresholds that come into force by themselves"
 

@@ -157,8 +157,8 @@ async def _root(context: DoctorContext) -> Check:
         pass  # somebody else's doctor wrote at the same moment: so writing works
     except StoreError as error:
         fix = "grant create, read, write and delete below the `/bundlekeel` root to this identity"
-        return Check.failed("own root", f"cannot write below our root: {error}", fix)
-    return Check.passed("own root", "reads and writes below our own root")
+        return Check.failed("own root", f"cannot write below Bundlekeel's root: {error}", fix)
+    return Check.passed("own root", "reads and writes below Bundlekeel's root")
 
 
 async def _members(context: DoctorContext) -> Check:
@@ -395,7 +395,7 @@ def _shedding(context: DoctorContext, picture: RawClusterView, record: TakeoverR
     if not on:
         return _off("brokers' own shedding", asked)
     if all(left_to_us(context.config.values(broker), partial_takeover) for broker in on):
-        return Check.passed("brokers' own shedding", f"on, but leaves {', '.join(partial_takeover)} to us")
+        return Check.passed("brokers' own shedding", f"on, but leaves {', '.join(partial_takeover)} to Bundlekeel")
     detail = f"on at {some(on)}"
     if context.mode != "act":
         return Check.passed("brokers' own shedding", f"{detail}, as it should be in mode {context.mode}")
@@ -485,7 +485,7 @@ def _clock(context: DoctorContext, picture: RawClusterView) -> Check:
     ahead = {r.broker_id: (r.last_update - now) / 1000 for r in picture.reports}
     worst = max(ahead, key=lambda broker: ahead[broker], default="")
     if not worst or ahead[worst] < _SKEW_LIMIT_SECONDS:
-        return Check.passed("clocks", "no broker's clock is ahead of ours")
+        return Check.passed("clocks", "no broker's clock is ahead of this host's")
     return Check.warned("clocks", f"{worst} is {ahead[worst]:.0f} s ahead of us", "synchronise the clocks (NTP)")
 
 

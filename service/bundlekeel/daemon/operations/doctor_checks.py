@@ -26,8 +26,8 @@ from bundlekeel.daemon.state.takeover_record import TAKEOVER, decode_takeover
 from bundlekeel.ports import Clock, Coordination, Document
 
 UNREADABLE_FIX: Final = (
-    "it is ignored, or read as the safe state (paused, frozen); check who may write below our root, then delete that "
-    "node (`desired`: not that one; ask again for what people wanted, and `bundlekeel resume` last)"
+    "it is ignored, or read as the safe state (paused, frozen); check who may write below Bundlekeel's root, then "
+    "delete that node (`desired`: not that one; ask again for what people wanted, and `bundlekeel resume` last)"
 )
 # Of the takeover and of limits: nothing else knows it.
 _FIX_RECORD: Final = (
@@ -80,7 +80,7 @@ async def document_check(coordination: Coordination) -> Check:
     if bad:
         fix = "; any other: ".join(fix for fix in (_FIX_RECORD, UNREADABLE_FIX) if fix in fixes)
         return Check.failed("documents", "; ".join(bad[:5]), fix)
-    return Check.passed("documents", "everything below our root can be read")
+    return Check.passed("documents", "everything below Bundlekeel's root can be read")
 
 
 def _bundle(found: Document) -> str:

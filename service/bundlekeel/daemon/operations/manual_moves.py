@@ -87,7 +87,7 @@ class ManualMoves:
             raise NotFound(unknown_broker(to, self._registered()))
         made = await self._planned(whole.bundle, owner, to, override_cool_down=override_cool_down)
         kind = "transfer" if to else "unload"
-        answer = _answer(kind, name, whole.sentence, made, override_cool_down=override_cool_down)
+        answer = _answer(kind, name, whole, made, override_cool_down=override_cool_down)
         if made.move is None:
             return answer, {}
         target = made.move.target
@@ -102,18 +102,13 @@ class ManualMoves:
     async def split(self, name: str, options: SplitOptions = BY_LOAD) -> tuple[ManualMoveView, Json]:
         """The dry run of a split, and the request for the leader. `TENANT/NAMESPACE/LARGEST` is a name, too."""
         algorithm, at = options.algorithm, options.at
-        if algorithm is not None and bool(at) != (algorithm is SplitAlgorithm.POSITIONS):
-            raise ConfigError(
-                f"{algorithm} {'takes no positions' if at else 'needs positions'}",
-                field="at",
-                value=list(at),
-                allowed=f"positions, with {SplitAlgorithm.POSITIONS} or without an algorithm",
-            )
+        _check_taken(algorithm, at)
         name, largest = await self._resolved(name)
         whole = await self._whole(name)
         _check_inside(whole.bundle, at)
         owner = await self._owner(whole.bundle)
         then = "then the children leave it, each to the broker with most room" if options.unload else "nothing moves"
+        place = f"divided at its owner {owner}; {then}"
         answer = ManualMoveView(
             kind="split",
             name=name,
@@ -121,7 +116,7 @@ class ManualMoves:
             source=owner,
             hash=_hash("split", whole.bundle, owner, ""),
             refusals=[],
-            sentence=f"{whole.bundle}{largest} is divided at its owner {owner}; {then}",
+            sentence=f"{whole.bundle}{largest} is {place}",
             topics=list(whole.topics),
             algorithm=algorithm.value if algorithm is not None else None,
             unload=options.unload,
@@ -131,7 +126,8 @@ class ManualMoves:
             made = await self._cut(whole.bundle, owner, at, algorithm)
         except SplitRefused as error:
             code = Code(error.code)
-            return replace(answer, refusals=[refusal_view(Refusal(code, whole.bundle, owner, str(error)))]), {}
+            refused = replace(answer, refusals=[refusal_view(Refusal(code, whole.bundle, owner, str(error)))])
+            return replace(refused, sentence=f"{whole.bundle}{largest} would be {place}"), {}
         children = [
             ChildView(bundle=child, topics_ratio=topics, msg_rate_ratio=share[0], throughput_ratio=share[2])
             for child, topics, share in zip(made.children, made.topics, made.shares, strict=True)
@@ -314,7 +310,13 @@ class ManualMoves:
     async def _resolved(self, name: str) -> tuple[str, str]:
         """The name of the bundle meant by `TENANT/NAMESPACE/LARGEST`, and why that one; any other name as it is."""
         namespace, _, last = name.rpartition("/")
-        if "://" in name or last not in ("LARGEST", "HOT"):
+        if "://" in name or last.upper() not in ("LARGEST", "HOT"):
+            return name, ""
+        if last not in ("LARGEST", "HOT"):
+            try:
+                await whole_bundles(name, metadata=self.metadata)
+            except NotFound as error:
+                raise NotFound(f"{error}; for the largest bundle write {namespace}/LARGEST") from None
             return name, ""
         if last == "HOT":
             raise ConfigError(
@@ -380,8 +382,9 @@ class ManualMoves:
         return found
 
 
-def _answer(kind: str, name: str, sentence: str, made: ManualPlan, *, override_cool_down: bool) -> ManualMoveView:
+def _answer(kind: str, name: str, whole: WholeBundle, made: ManualPlan, *, override_cool_down: bool) -> ManualMoveView:
     move = made.move
+    sentence = whole.sentence if made.refusal is None else whole.said_of("would move")
     return ManualMoveView(
         kind=kind,
         name=name,
@@ -409,12 +412,26 @@ def _candidate(item: TargetCandidate) -> CandidateView:
     )
 
 
+def _check_taken(algorithm: SplitAlgorithm | None, at: Sequence[int]) -> None:
+    if algorithm is not None and bool(at) != (algorithm is SplitAlgorithm.POSITIONS):
+        raise ConfigError(
+            f"{algorithm} {'takes no positions' if at else 'needs positions'}",
+            field="at",
+            value=", ".join(map(_position, at)),
+            allowed=f"positions, with {SplitAlgorithm.POSITIONS} or without an algorithm",
+        )
+
+
 def _check_inside(bundle: str, at: Sequence[int]) -> None:
     name = parse_bundle(bundle)
-    outside = [f"0x{position:08x}" for position in at if not name.lower < position < name.upper]
+    outside = [_position(position) for position in at if not name.lower < position < name.upper]
     if outside:
         told, allowed = ", ".join(outside), f"above 0x{name.lower:08x} and below 0x{name.upper:08x}"
         raise ConfigError(f"{bundle} has no boundary at {told}", field="at", value=told, allowed=allowed)
+
+
+def _position(hash_: int) -> str:
+    return f"0x{hash_:08x}"
 
 
 def _text(refusal: Refusal) -> str:

@@ -17,6 +17,7 @@ from bundlekeel.core.model.errors import (
     NotFound,
     SnapshotError,
 )
+from bundlekeel.core.model.names import as_pulsar_writes
 from bundlekeel.core.model.text_format import numbered, unknown_broker
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.operations.relocation import RULES
@@ -132,7 +133,7 @@ class OperatorRequests:
             await self.shared_state.refresh()
             found = self._task(task)
         if found is None:
-            raise NotFound(f"no task {task}; see `bundlekeel plan tasks`")
+            raise NotFound(f"no task {task}; `bundlekeel plan tasks` (`GET /api/v1/tasks`) lists those there are")
         return found
 
     def _held(self, action: Action | None = None) -> dict[str, Any]:
@@ -219,7 +220,8 @@ class OperatorRequests:
     async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
         """End the pin of a bundle, also of one that was divided since, or of the bundle of a topic."""
         pinned = self.shared_state.desired.pinned
-        name = bundle if bundle in pinned else await self._bundle_of(bundle)
+        name = as_pulsar_writes(bundle)
+        name = name if name in pinned else await self._bundle_of(name)
         if name not in pinned:
             raise NotFound(f"{name} is not pinned")
         await self._note(lambda found: _drop_asked(found, "pinned", name), f"unpin of {name}", reason, by)
@@ -445,8 +447,8 @@ class OperatorRequests:
 
 
 def _as_stored(given: str, stored: Mapping[str, Any]) -> str:
-    """What is meant of what is stored: exactly that (earlier releases stored blanks too), else without blanks."""
-    return given if given in stored else ":".join(part.strip() for part in given.split(":", 1))
+    """What is meant of what is stored: exactly that (earlier releases stored blanks too), else as it is stored now."""
+    return given if given in stored else ":".join(as_pulsar_writes(part.strip()) for part in given.split(":", 1))
 
 
 def _open_to_bundles(desired: Desired, broker: str) -> None:

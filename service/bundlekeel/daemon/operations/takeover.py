@@ -138,7 +138,7 @@ async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence
     before = {broker: settings for broker, settings in answers.items() if isinstance(settings, dict)}
     known = _in_force(last)
     values = _wanted(known, _excluded(stored, before), before, split=split, namespaces=namespaces)
-    would = f"would leave {', '.join(namespaces)} to us" if namespaces else "would be set"
+    would = f"would leave {', '.join(namespaces)} to Bundlekeel" if namespaces else "would be set"
     rows = tuple(
         replace(_row(broker, answer | values, {}), detail=would)
         if isinstance(answer, dict)

@@ -29,7 +29,7 @@ from bundlekeel.core.model.names import (
     parse_topic,
     refuse_namespace,
 )
-from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.model.text_format import numbered, suggest
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.splitting.children import holds
 from bundlekeel.daemon.answers.channel import UnitView
@@ -73,7 +73,7 @@ async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Aw
     if names_namespace(name):
         return [await row_of(item) for item in await bundles_of(name, metadata)]
     topics = await _topics(name, metadata)
-    bounds = await _boundaries(metadata, topics[0].namespace)
+    bounds = await boundaries_of(metadata, topics[0].namespace)
     # Of a bundle that holds many of them the owner is read once.
     hashes = {topic: topic.hash for topic in topics}
     bundles = {topic: bundle_for_hash(topic.namespace, bounds, hash_) for topic, hash_ in hashes.items()}
@@ -97,10 +97,14 @@ class WholeBundle:
     @property
     def sentence(self) -> str:
         """The bundle first, since all of it moves."""
+        return self.said_of("moves")
+
+    def said_of(self, moves: str) -> str:
+        """The same with another form of the verb: what is refused `would move`."""
         if not self.topics:
-            return f"{self.bundle} moves with its {numbered(self.others, 'known topic')}"
+            return f"{self.bundle} {moves} with its {numbered(self.others, 'known topic')}"
         others = numbered(self.others, "other known topic")
-        return f"{self.bundle} holds {', '.join(self.topics)}; it moves whole, with {others}"
+        return f"{self.bundle} holds {', '.join(self.topics)}; it {moves} whole, with {others}"
 
 
 async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
@@ -113,7 +117,7 @@ async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
     topics = await _topics(name, metadata)
     if not await exists(topics[0], metadata):  # of a mistyped one the bundle would be moved
         raise NotFound(f"topic {topics[0]} does not exist")
-    bounds = await _boundaries(metadata, topics[0].namespace)
+    bounds = await boundaries_of(metadata, topics[0].namespace)
     for topic in topics:
         found.setdefault(bundle_for_hash(topic.namespace, bounds, topic.hash), []).append(str(topic))
     wholes = []
@@ -166,7 +170,7 @@ async def exists(topic: TopicName, metadata: Metadata) -> bool:
     whole = replace(topic, local=topic.local.removesuffix(f"-partition-{topic.partition}"))
     if await metadata.partitions(str(whole)) > max(topic.partition, 0):
         return True
-    bounds = await _boundaries(metadata, topic.namespace)
+    bounds = await boundaries_of(metadata, topic.namespace)
     return str(topic) in await metadata.topics(str(bundle_for_hash(topic.namespace, bounds, topic.hash)))
 
 
@@ -179,30 +183,32 @@ async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
     if not names_bundle(name):
         return None
     namespace, slash, tail = name.rpartition("/")
-    if slash and not is_namespace(namespace):
-        raise no_name(namespace)
-    bounds = await metadata.boundaries(namespace) if slash else None
+    if not slash:
+        raise NotFound(f"{name!r} is not a bundle: write tenant/namespace/ before it; {FOR_A_TOPIC}")
+    bounds = await boundaries_of(metadata, namespace)
     with suppress(ValueError):
         bundle = parse_bundle(name)
-        if bounds and holds(bounds, str(bundle)):
+        if holds(bounds, str(bundle)):
             return bundle
     lower = _LOWER.search(tail)
-    nearest = f"; nearest: {bundle_for_hash(namespace, bounds, int(lower[1], 16))}" if bounds and lower else ""
+    nearest = f"; nearest: {bundle_for_hash(namespace, bounds, int(lower[1], 16))}" if lower else ""
     raise NotFound(f"{name!r} is not a bundle of the cluster now{nearest}; {FOR_A_TOPIC}")
 
 
 async def bundles_of(namespace: str, metadata: Metadata) -> list[BundleName]:
     """The bundles of a namespace, in the order of their ranges. ConfigError for a name that cannot be; NotFound."""
-    bounds = await _boundaries(metadata, namespace)
+    bounds = await boundaries_of(metadata, namespace)
     return [BundleName(namespace=namespace, lower=low, upper=high) for low, high in pairwise(bounds)]
 
 
-async def _boundaries(metadata: Metadata, namespace: str) -> list[int]:
+async def boundaries_of(metadata: Metadata, namespace: str) -> list[int]:
+    """Those of its bundles. ConfigError for a name that cannot be; NotFound with the nearest namespaces."""
     if not is_namespace(namespace):
         raise no_name(namespace)
     bounds = await metadata.boundaries(namespace)
     if not bounds:
-        raise NotFound(f"namespace {namespace} does not exist, or has no bundles yet")
+        near = suggest(namespace, set(await metadata.namespaces()) - {namespace})
+        raise NotFound(f"namespace {namespace} does not exist, or has no bundles yet{near}")
     return bounds
 
 

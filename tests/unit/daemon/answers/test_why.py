@@ -26,8 +26,26 @@ async def test_why_of_what_does_not_exist_is_an_error() -> None:
         with pytest.raises(NotFound) as caught:
             await sidecar.service.why(name)
         assert ("nearest: t/ns/0x80000000_0xffffffff" in str(caught.value)) == name.startswith("t/ns/0x")
+        assert ("namespace t/no does not exist, or has no bundles yet; did you mean 't/ns'?" in str(caught.value)) == (
+            "t/no" in name
+        )
+    with pytest.raises(NotFound, match=r"^'0x80000000_0xffffffff' is not a bundle: write tenant/namespace/ before it"):
+        await sidecar.service.why("0x80000000_0xffffffff")
+    with pytest.raises(NotFound, match=r"^namespace t/nx does not exist.*did you mean 't/ns'"):
+        await sidecar.service.why("t/nx/0x80000000_0xffffffff")
     later = await sidecar.service.why("persistent://t/ns/later")
     assert later.sentence.startswith("there is no topic persistent://t/ns/later yet; of its bundle: ")
+
+
+async def test_a_hash_range_in_upper_case_is_the_bundle() -> None:
+    """It was taken for a topic that does not exist yet, in a bundle that happened to be the right one."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    sidecar.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0xC0000000, 0xFFFFFFFF]
+    await sidecar.cycle.turn()
+    bundle = "t/ns/0xc0000000_0xffffffff"
+    for name in (bundle, "t/ns/0xC0000000_0xFFFFFFFF"):
+        answer = await sidecar.service.why(name)
+        assert (answer.kind, answer.name, "topic" in answer.sentence) == ("bundle", bundle, False)
 
 
 async def test_why_of_an_idle_bundle_names_its_owner() -> None:

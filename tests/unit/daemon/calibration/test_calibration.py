@@ -320,7 +320,7 @@ async def test_a_person_may_override_what_is_a_matter_of_judgement() -> None:
     store = MemoryCalibration()
     sidecar = await ready(store, calibration="recommend")
     store.put(PATH, proposal(sidecar, parameters=WIDE))
-    with pytest.raises(Conflict, match="newer proposal"):
+    with pytest.raises(Conflict, match=r"the newest proposal is \w{16}, not 0123"):
         await sidecar.calibration.adopt(digest="0123", force=True, reason="r", by="ann")
     made = await sidecar.calibration.adopt(digest=None, force=True, reason="I know", by="ann")
     assert "reverted automatically if" in made.sentence and "`bundlekeel thresholds revert --reason" in made.sentence

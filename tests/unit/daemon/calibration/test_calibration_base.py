@@ -9,13 +9,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.core.model.load import DIRECT_MEMORY, BrokerReport
 from bundlekeel.daemon.answers.proposal import ProposalView
 from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
 from bundlekeel.ports.history import FoundDocument
 from bundlekeel.settings.parameters import MergedParameters
 from tests.support.memory_calibration import MemoryCalibration
+from tests.support.memory_source import MemoryLoadSource
 from tests.support.threshold_cases import as_bytes, document, proposed
-from tests.support.world import FakeCluster, WallClock
+from tests.support.world import PATIENT, FakeCluster, WallClock
 from tests.unit.daemon.calibration.test_calibration import LOW, NEXT, PATH, TRIAL_SECONDS, Calibrated, proposal, ready
 
 
@@ -72,6 +74,62 @@ async def test_the_proposal_is_shown_with_the_fields_that_the_api_documents() ->
     await sidecar.calibration.check()
     shown, kind = sidecar.calibration.view().document, TypeAdapter(ProposalView)
     assert kind.dump_python(kind.validate_python(shown)) == shown
+
+
+async def test_a_trial_that_has_measured_nothing_says_so_and_why() -> None:
+    """No figures, which would look like a perfect result, and what keeps the leader from balancing."""
+    sidecar = await ready(MemoryCalibration(), mode="recommend")
+    await sidecar.calibration.adopt(digest=None, force=False, reason="I look", by="ann")
+    await sidecar.cycle.turn()
+    trial = sidecar.calibration.view().adopted.trial
+    assert (trial.seconds, trial.imbalance, trial.moves_per_hour) == (0.0, None, None)
+    assert trial.obstacle == "RecommendOnly"
+    acting = await ready(MemoryCalibration())
+    await acting.calibration.check()
+    assert acting.calibration.view().adopted.trial.obstacle == ""
+    follower = await Calibrated(acting.cluster, MemoryCalibration(), "b", mode="recommend").lead()
+    await follower.cycle.turn()
+    assert follower.calibration.view().adopted.trial.obstacle == ""
+
+
+class FullMemory(MemoryLoadSource):
+    """Direct memory is 90 % full on every broker, whatever it carries."""
+
+    def put(self, *reports: BrokerReport) -> None:
+        """With that much memory."""
+        for row in reports:
+            row.usage[DIRECT_MEMORY] = 0.9 * row.limit[DIRECT_MEMORY]
+        super().put(*reports)
+
+
+async def test_a_trial_is_measured_by_the_weights_from_before_it() -> None:
+    """As its evidence is, and the time before: a weight that hides a difference is no better balance."""
+    weight = {"direct_memory_weight": proposed(1.0, 0.0, minimum=0.0, maximum=2.0)}
+    cluster = FakeCluster(clock=WallClock())
+    cluster.source = FullMemory(cluster.clock)
+    cluster.publish()
+    sidecar = await ready(MemoryCalibration(), cluster, params=PATIENT)
+    sidecar.proposed.put(PATH, proposal(sidecar, parameters=weight))
+    before = await noted_imbalance(sidecar)
+    await sidecar.calibration.check()
+    assert before == pytest.approx(2.0) and sidecar.told() == ["adopted"]
+    assert await noted_imbalance(sidecar) == pytest.approx(before)
+    assert sidecar.cycle.report.plan.imbalance("score_before") < 1.2
+    # Once it is kept, what is in force counts.
+    sidecar.live_on(100 * TRIAL_SECONDS, 0.1)
+    await sidecar.calibration.check()
+    assert sidecar.told() == ["adopted", "kept"] and await noted_imbalance(sidecar) < 0.2
+
+
+async def noted_imbalance(sidecar: Calibrated) -> float:
+    """Of one more cycle, ten seconds later."""
+    old = sidecar.shared_state.realised.buckets
+    sidecar.clock.offset += 10
+    sidecar.cluster.publish()
+    await sidecar.cycle.turn()
+    new = sidecar.shared_state.realised.buckets
+    sums = [(sum(item.weighted for item in rows), sum(item.seconds for item in rows)) for rows in (old, new)]
+    return (sums[1][0] - sums[0][0]) / (sums[1][1] - sums[0][1])
 
 
 async def test_a_mistake_in_a_read_is_not_remembered() -> None:

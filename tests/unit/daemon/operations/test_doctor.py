@@ -372,7 +372,7 @@ async def test_shedding_that_leaves_the_partial_takeover_alone_is_fine() -> None
     assert not named(await examine(sidecar.doctor_context()), "brokers' own shedding").ok
     cluster.model.dynamic[EXCLUDED] = "t/ns"
     found = named(await examine(sidecar.doctor_context()), "brokers' own shedding")
-    assert found.ok and "leaves t/ns to us" in found.detail
+    assert found.ok and "leaves t/ns to Bundlekeel" in found.detail
 
 
 async def test_shedding_that_the_failsafe_returned_is_told_as_such() -> None:

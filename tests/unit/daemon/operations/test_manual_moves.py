@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminUnauthorized, ConfigError, Conflict, NotFound
 from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.core.splitting.algorithms import SplitOptions
+from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.state.documents import OperatorRequest, Pause
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
@@ -141,6 +141,7 @@ async def test_what_refuses_says_so_and_leaves_no_request(change: dict[str, Any]
     answer, operator_request = await sidecar.manual_moves.move(BUNDLE, to)
     assert [item.code for item in answer.refusals] == [code]
     assert (operator_request, answer.move) == ({}, None)
+    assert f"{BUNDLE} would move with" in answer.sentence
 
 
 async def test_policies_refuse_manually_too() -> None:
@@ -198,6 +199,11 @@ async def test_names_that_are_no_one_bundle() -> None:
         await sidecar.manual_moves.move("persistent://t/ns/many", B2)
     with pytest.raises(NotFound):
         await sidecar.manual_moves.move("persistent://no/where/x", B2)
+    with pytest.raises(NotFound, match=r"topic persistent://t/ns/largest does not exist; .* write t/ns/LARGEST"):
+        await sidecar.manual_moves.split("t/ns/largest")
+    with pytest.raises(ConfigError) as caught:
+        await sidecar.manual_moves.split(BUNDLE, SplitOptions(algorithm=SplitAlgorithm.RANGE, at=(0x100,)))
+    assert (caught.value.field, caught.value.value) == ("at", "0x00000100")
     sidecar.cluster._set_boundaries()
     with pytest.raises(NotFound, match="no broker"):
         await sidecar.manual_moves.move(BUNDLE, "b9:8080")
@@ -242,5 +248,6 @@ async def test_a_pinned_bundle_is_not_split_manually() -> None:
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: 0}))
     answer, none = await sidecar.manual_moves.split(BUNDLE)
     assert ([item.code for item in answer.refusals], none) == (["Pinned"], {})
+    assert "would be divided" in answer.sentence
     assert (await carried_out(sidecar, operator_request))["state"] == "failed"
     assert sidecar.cluster.model.splits == []

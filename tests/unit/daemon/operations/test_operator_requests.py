@@ -114,25 +114,42 @@ async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
         assert [(row.broker, row.requested) for row in rows] == [(B1, "drain"), (B2, "cordon"), (B3, "")]
 
 
-async def test_what_holds_all_moves_stands_with_the_requests() -> None:
+@pytest.mark.parametrize(
+    ("hindered", "held"),
+    [
+        ("an outage", ""),
+        ("shedding", "BrokersShedThemselves"),
+        ("unknown settings", "BrokerSettingsUnknown"),
+        ("no channel", "ChannelNotFollowed"),
+    ],
+)
+async def test_what_holds_all_moves_stands_with_the_requests(hindered: str, held: str) -> None:
     """Of the leader's last cycle, on every replica; nothing is said of when a drain that is held will end. What ends by
     itself holds nothing."""
-    cluster = FakeCluster({B1: [0.1, 0.05], B2: [0.1], B3: [0.1]})
+    cluster = FakeCluster({B1: [0.1, 0.05], B2: [0.1], B3: [0.1]}, shedding=hindered == "shedding")
     leader, other = await FakeSidecar(cluster, "a").lead(), await FakeSidecar(cluster, "b").lead()
-    await other.cycle.turn()
+    if hindered == "unknown settings":
+        leader.admin.unauthorized = other.admin.unauthorized = frozenset({B3})
+    if hindered == "no channel":
+        cluster.source.mode = "extensible"
+        await leader.channel.turn()
+    for sidecar in (leader, other):
+        await sidecar.cycle.turn()
     await other.service.requests.drain(B1, dry_run=False, **WHO)
-    for silent, held in (({B3}, ""), (set[str](), "BrokersShedThemselves")):
-        leader.admin.unauthorized = frozenset(silent)
-        cluster.model.dynamic["loadBalancerSheddingEnabled"] = str(bool(held)).lower()
-        for sidecar in (leader, other):
-            await sidecar.shared_state.refresh()
-            await sidecar.cycle.turn()
-        await other.shared_state.refresh()
-        for sidecar in (leader, other):
-            found = sidecar.service.requests.operations()
-            assert (found.held, found.held_explanation) == (held, explain(held))
-            assert (found.drains[0].eta_seconds is None) is bool(held)
-            assert (await sidecar.service.requests.warm(B2, dry_run=True, **WHO)).held == held
+    if hindered == "an outage":
+        cluster.source.remove(B2, B3)
+        await leader.cycle.turn()
+        cluster.publish()
+    for sidecar in (leader, other):
+        await sidecar.shared_state.refresh()
+        await sidecar.cycle.turn()
+    await other.shared_state.refresh()
+    assert other.shared_state.shared.report["obstacle"] == (held or "SettlingAfterOutage")
+    for sidecar in (leader, other):
+        found = sidecar.service.requests.operations()
+        assert (found.held, found.held_explanation) == (held, explain(held))
+        assert (found.drains[0].eta_seconds is None) is bool(held)
+        assert (await sidecar.service.requests.warm(B2, dry_run=True, **WHO)).held == held
 
 
 async def test_the_last_broker_is_not_drained() -> None:

@@ -43,6 +43,19 @@ async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
     assert (desired.pinned_by, desired.excluded_by) == ({}, {})
 
 
+async def test_a_bundle_is_meant_whatever_the_case_of_its_range() -> None:
+    """It excluded nothing, and there was no pin to end."""
+    leader, _ = await both()
+    service = leader.service.requests
+    leader.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0xC0000000, 0xFFFFFFFF]
+    upper, lower = "t/ns/0xC0000000_0xFFFFFFFF", "t/ns/0xc0000000_0xffffffff"
+    assert (await service.pin(upper, seconds=None, **WHO)).bundle == lower
+    assert (await service.exclude(f"b:{upper}", seconds=None, **WHO)).pattern == f"b:{lower}"
+    assert (await service.include(f"b:{upper}", **WHO)).pattern == f"b:{lower}"
+    leader.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0xE0000000, 0xFFFFFFFF]  # it was divided since
+    assert (await service.unpin(upper, **WHO)).bundle == lower
+
+
 @pytest.mark.parametrize(
     "call",
     [

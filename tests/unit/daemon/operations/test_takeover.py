@@ -338,7 +338,7 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
     original = dict(cluster.model.dynamic)
     context = await desk_of(cluster)
     shown = await preview(context, split=False, namespaces=NAMES)
-    assert {(row.detail, row.values[SHEDDING]) for row in shown.brokers} == {("would leave t/ns to us", "true")}
+    assert {(row.detail, row.values[SHEDDING]) for row in shown.brokers} == {("would leave t/ns to Bundlekeel", "true")}
     taken = await takeover(context, split=False, reason="try it", by="ann", namespaces=NAMES)
     assert shown.warnings == taken.warnings
     assert taken.complete and taken.warnings[0] == (

@@ -1,0 +1,19 @@
+"""`bundlekeel version`, which needs little of the program."""
+
+from __future__ import annotations
+
+import typer
+from rich.text import Text
+
+from bundlekeel import __version__
+from bundlekeel.cli.output import Output, OutputOption, tell
+
+
+def version(output: OutputOption = Output.TABLE) -> None:
+    """Print the version."""
+    tell({"version": __version__}, lambda *_: Text(f"bundlekeel {__version__}"), output)
+
+
+def register(app: typer.Typer) -> None:
+    """Put it into the app."""
+    app.command()(version)
