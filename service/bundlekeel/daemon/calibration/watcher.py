@@ -103,7 +103,6 @@ class Calibration:
     def __post_init__(self) -> None:
         self.inbox = ThresholdInbox(self.store, self.telemetry, self.clock)
         self._recorded: tuple[str, tuple[str, ...]] | None = None
-        self._last_cycle: Mapping[str, Any] = {}
         # Before that the history may be too short for a first proposal.
         self._due_ms = self.clock.wall_ms() + self.rules.min_days * 24 * 3_600_000
 
@@ -135,8 +134,6 @@ class Calibration:
     ) -> None:
         """A cycle is over (`daemon.cycle.cycle.CycleListener`). Only what we balance ourselves shows how good the
         thresholds are: not a follower's cycles, none that something stopped, none while brokers are drained."""
-        if epoch is not None:
-            self._last_cycle = record
         stopped = record["obstacle"] is not None or record.get("operations")
         if epoch is None or given is None or result is None or stopped:
             return
@@ -267,8 +264,7 @@ class Calibration:
         standing = None
         if adopted is not None:
             before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
-            last = self._last_cycle if self.shared_state.leading else self.shared_state.shared.report
-            obstacle = str((last or {}).get("obstacle") or "")
+            obstacle = str(self.shared_state.shared.report.get("obstacle") or "")
             standing = _adopted_view(adopted, self.effective_parameters.values, before, after, obstacle)
         said = _changes_text(self.effective_parameters.current, seen.document) if seen.document is not None else ""
         return ThresholdsView(
