@@ -233,11 +233,12 @@ def _hot(given: SplitInput) -> dict[int, _Candidate]:
         np.maximum(share, np.divide(column, total, out=np.zeros(len(here)), where=column > 0), out=share)
     rows = here[share * draft.score[owner] > limit * mean]
     # One broker of each kind: a bundle alone burdens brokers of equal limits alike.
-    kinds = np.array(list({tuple(draft.limit[row].tolist()): row for row in np.flatnonzero(counted).tolist()}.values()))
-    found = {}
+    limits, rows_open = draft.limit.tolist(), np.flatnonzero(counted).tolist()
+    kinds = np.array(list({tuple(limits[row]): row for row in rows_open}.values()))
+    coldest, found = float(draft.score[counted].min()), {}
     for row in rows.tolist():
         value = _least_burden(draft, row, kinds) / mean
-        if value > limit and (value > 1 + HOT_MARGIN or not _placement_helps(given, row, mean)):
+        if value > limit and (value > 1 + HOT_MARGIN or not _placement_helps(given, row, mean, coldest)):
             found[row] = _Candidate(row, HOT, value, limit)
     return found
 
@@ -250,13 +251,13 @@ def _least_burden(draft: Draft, row: int, brokers: Ints) -> float:
     return float(alone[alone > 0].min(initial=math.inf)) if (alone > 0).any() else 0.0
 
 
-def _placement_helps(given: SplitInput, row: int, mean: float) -> bool:
-    """Whether some bundle of its broker, itself included, could go to the coldest one to the good of both."""
+def _placement_helps(given: SplitInput, row: int, mean: float, coldest: float) -> bool:
+    """Whether some bundle of its broker, itself included, could go to one with this score to the good of both."""
     draft, bundles = given.draft, given.snapshot.bundles
     owner = int(bundles.owner[row])
     rows = bundles.rows_of(owner)
     weights = draft.scores(draft.pressure(owner), owner)
-    least, coldest = given.params.min_unload_share * mean, draft.score[draft.counted()].min()
+    least = given.params.min_unload_share * mean
     useful = (weights >= least) & (weights < 2 * (draft.score[owner] - mean))
     useful &= coldest + weights < draft.score[owner] - least
     return bool((useful & ~bundles.system[rows]).any())

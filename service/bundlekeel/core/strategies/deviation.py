@@ -80,8 +80,8 @@ class _Spread:
     date move by move."""
 
     def __init__(self, context: Context) -> None:
-        self._counted = context.concerned()
-        scores = context.draft.score[self._counted].tolist()
+        self._concerned = context.concerned()
+        scores = context.draft.score[self._concerned].tolist()
         self._count, self._sum = len(scores), math.fsum(scores)
         # Squares around the first mean: those around zero would lose what matters in the difference of two large sums.
         self._middle = self._sum / self._count
@@ -89,7 +89,7 @@ class _Spread:
 
     def change(self, row: int, old: float, new: float) -> None:
         """The score of a broker became another one."""
-        if not self._counted[row]:
+        if not self._concerned[row]:
             return
         self._sum += new - old
         self._squares += (new - self._middle) ** 2 - (old - self._middle) ** 2
