@@ -11,8 +11,6 @@ KEPT: Final = 200
 ENOUGH: Final = 20
 # A landing may take this many times as long as nearly all did before it counts as lost.
 PATIENCE: Final = 3.0
-# Nothing known yet: what moves take in a quiet cluster.
-GUESS_SECONDS: Final = 1.0
 
 
 class Durations:

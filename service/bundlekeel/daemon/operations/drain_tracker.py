@@ -22,7 +22,6 @@ from bundlekeel.core.model.names import is_system_bundle, parse_bundle
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.daemon.execution.durations import GUESS_SECONDS
 from bundlekeel.daemon.gate.in_force import scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest
@@ -36,6 +35,8 @@ LIST_SECONDS: Final = 5.0
 # Moves in flight at one broker (ExecutorLimits.max_in_flight_per_broker), and how many are measured for an ETA.
 PARALLEL: Final = 1
 MEASURED: Final = 50
+# No move is known yet: what one takes in a quiet cluster.
+GUESS_SECONDS: Final = 1.0
 # A broker is warm when so many plans in a row say so.
 WARM_PLANS: Final = 3
 

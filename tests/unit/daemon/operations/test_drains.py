@@ -14,8 +14,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminFault
 from bundlekeel.daemon import listings
 from bundlekeel.daemon.answers.service import PlanRequest
-from bundlekeel.daemon.execution.durations import GUESS_SECONDS
-from bundlekeel.daemon.operations.drain_tracker import PARALLEL
+from bundlekeel.daemon.operations.drain_tracker import GUESS_SECONDS, PARALLEL
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params

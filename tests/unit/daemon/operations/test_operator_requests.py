@@ -16,8 +16,7 @@ from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, Snapshot
 from bundlekeel.daemon import listings
 from bundlekeel.daemon.answers.plans import Stopping
 from bundlekeel.daemon.answers.service import PlanRequest
-from bundlekeel.daemon.execution.durations import GUESS_SECONDS
-from bundlekeel.daemon.operations.drain_tracker import PARALLEL
+from bundlekeel.daemon.operations.drain_tracker import GUESS_SECONDS, PARALLEL
 from bundlekeel.daemon.operations.executions import REQUEST_MAX_AGE_MS
 from bundlekeel.daemon.operations.reviews import EXPIRES_MS
 from bundlekeel.daemon.state.documents import Pause
