@@ -119,7 +119,7 @@ def _changes(rows: Sequence[ChangeView]) -> RenderableType:
 
 def _measures(evidence: Json, layout: TableLayout) -> RenderableType:
     held = evidence.get("held_out") or []
-    days = f": {held[0]} to {held[-1]}" if len(held) > 1 else f": {held[0]}" if held else ""
+    days = f": {' to '.join(sorted({held[0], held[-1]}))}" if held else ""
     seconds = evidence.get("period_seconds") or 0
     period = f", planned again each {seconds:g} s" if seconds else ""
     title = f"on {numbered(len(held), 'held-out day')}{days}{period}"

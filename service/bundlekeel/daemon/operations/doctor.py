@@ -486,7 +486,7 @@ def _clock(context: DoctorContext, picture: RawClusterView) -> Check:
     worst = max(ahead, key=lambda broker: ahead[broker], default="")
     if not worst or ahead[worst] < _SKEW_LIMIT_SECONDS:
         return Check.passed("clocks", "no broker's clock is ahead of this host's")
-    return Check.warned("clocks", f"{worst} is {ahead[worst]:.0f} s ahead of us", "synchronise the clocks (NTP)")
+    return Check.warned("clocks", f"{worst} is {ahead[worst]:.0f} s ahead of this host", "synchronise the clocks (NTP)")
 
 
 async def _policies(context: DoctorContext, picture: RawClusterView) -> Check:
