@@ -48,6 +48,9 @@ class Route(APIRoute):
         if self.role not in (ANYBODY, *ROLES):
             raise TypeError(f"the route {path} has no role: make its router with router_for")
         super().__init__(path, *args, response_model=None, **options)
+        # As Starlette's own routes do: the server sends no body then.
+        if self.methods and "GET" in self.methods:
+            self.methods.add("HEAD")
         self.answer = response_model
         self._parameters = [
             field.alias for field in get_flat_params(self.dependant) if isinstance(field.field_info, Query)

@@ -195,3 +195,6 @@ class Problem(BaseModel):
     )
     difference: list[str] | None = Field(default=None, description="with a conflict: the reasons, as text")
     errors: list[FieldFault] | None = Field(default=None, description="with a wrong value (422): every fault")
+    request_id: str | None = Field(
+        default=None, description="as in the header `X-Request-ID`; log lines of the request name it"
+    )

@@ -23,7 +23,9 @@ class IntervalView(Answer):
 class MeasuresView(Answer):
     """What thresholds are judged by; less is better. In a `difference` below 0: the proposed values do better."""
 
-    imbalance: Annotated[IntervalView, Doc("max/mean of score less 1, over time; 0 is even")]
+    imbalance: Annotated[
+        IntervalView, Doc("max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean")
+    ]
     moves_per_hour: Annotated[IntervalView, Doc("moves an hour by the balancer, whole cluster")]
     thrash_per_day: Annotated[
         IntervalView,
