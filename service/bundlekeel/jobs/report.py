@@ -41,12 +41,13 @@ _MEANING: Final = {
     "overloaded_minutes_per_day": "any broker above 85%",
 }
 _HOW_TO_READ: Final = (
-    "How to read this: recorded days were planned again with other thresholds. Most days were searched for better "
-    "ones; the others, the held-out days, were kept apart to see whether what was found holds there too. A threshold "
-    "is proposed only if it does, and only one night's reach from where it is. “max/mean” is the score of the busiest "
-    "broker over the mean of all, averaged over time (1.00 is even); how much it changes is said in percent of its "
-    "part above 1. The two figures below another one are the interval in which it lies. Evidence and candidates are "
-    "of this planning; “Days” says what the balancer did then, at its own interval."
+    "Recorded days were planned again with other thresholds. Most days were searched for better ones. The others, the "
+    "held-out days, were kept apart: they show whether what was found holds there, too.",
+    "A threshold is proposed only if it holds there, and only one night's reach from where it is.",
+    "“max/mean” is the score of the busiest broker over the mean of all, averaged over time; 1.00 is even. How much it "
+    "changes is said in percent of its part above 1.",
+    "The two figures below another one are the interval in which it lies.",
+    "“Evidence” and “Candidates” are of this planning. “Days” says what the balancer did then, at its own interval.",
 )
 _NOT_IN_FORCE: Final = (
     "Nothing on this page is in force before it is adopted; <code>bundlekeel thresholds diff</code> shows it beside "
@@ -66,7 +67,7 @@ body { max-width: 1120px; }
 .state { color: inherit; font-size: 17px; }
 svg + :is(p, .scroll), .scroll + p { margin-top: 14px; }
 .warning { color: var(--c4); }
-td.number { white-space: nowrap; }
+td.number { white-space: nowrap; } td.number::before { white-space: normal; }
 .far { fill: var(--soft); background: var(--soft); } .near { fill: var(--c0); background: var(--c0); }
 :is(.far, .near) { opacity: .7; }
 circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
@@ -78,9 +79,9 @@ rect.heat { fill: var(--c0); }
 # Better points that the page explains.
 _MOST_BETTER: Final = 8
 _WHY_NOT: Final = {
-    "near": "by the days of the search another one came first: by the moves that it is expected to save there, and by "
-    "the chance that other days confirm it, not by its figures alone; these days only judge that one, as one chosen by "
-    "them would have no days left to be judged by",
+    "near": "another one came first on the days of the search. They put candidates in order by the moves that each is "
+    "expected to save and by the chance that other days confirm it, not by these figures alone. The held-out days "
+    "judge only the first one: if they chose among many, no days would be left to judge the choice",
     "far": "of another strategy, or with another time between cycles: not for a threshold to change",
     "present": "in force",
 }
@@ -124,7 +125,7 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         f"<p>Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded.</p>",
-        f"<p>{_HOW_TO_READ}</p>",
+        f"<p>How to read this page:</p><ul>{''.join(f'<li>{text}</li>' for text in _HOW_TO_READ)}</ul>",
         _parameters(document, shown.left_alone),
         _evidence(document, shown.clients, shown.searched),
         _candidates(shown),
