@@ -394,9 +394,9 @@ export interface DataView {
   cycles: number;
   /** days that were used, in order */
   days: (string)[];
-  /** time of its first picture */
+  /** time of its first snapshot */
   from_ms: number;
-  /** time of its last picture */
+  /** time of its last snapshot */
   until_ms: number;
 }
 

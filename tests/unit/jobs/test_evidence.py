@@ -379,6 +379,14 @@ def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
     assert "Moves are those that the balancer made then" in text
 
 
+def test_how_much_was_planned_of_each_day_is_shown() -> None:
+    """A held-out day with few plans says little; a day that was left out has none. Steps are those of `diff`."""
+    judged = [JudgedDay(day=DayFigures(date=date, cycles=1440), verdict="good") for date in DAYS[-2:]]
+    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(judged=judged, plans={DAYS[-1]: 1_437}))
+    assert re.findall(r'data-head="plans">([^<]*)<', text) == ["", "1,437"]
+    assert re.findall(r'data-head="steps">([^<]*)<', text) == ["3.0"]
+
+
 def test_shares() -> None:
     """What was nothing before has no percentage."""
     assert share(-1, 4) == "-25.0%"

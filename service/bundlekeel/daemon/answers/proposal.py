@@ -60,8 +60,8 @@ class EvidenceView(Answer):
 class DataView(Answer):
     """The history that a proposal rests on."""
 
-    from_ms: Annotated[int, Doc("time of its first picture")]
-    until_ms: Annotated[int, Doc("time of its last picture")]
+    from_ms: Annotated[int, Doc("time of its first snapshot")]
+    until_ms: Annotated[int, Doc("time of its last snapshot")]
     days: Annotated[list[Day], Doc("days that were used, in order")]
     coverage: Annotated[float, Doc("recorded part of the time between first and last day, a ratio")]
     cycles: Annotated[int, Doc("how many recorded cycles it has")]

@@ -156,7 +156,8 @@ _TABLES = frozenset(
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     """What a new leader must not forget, and what followers show. `wall_ms` is when it was stored, `completed_ms` when
     a cycle was completed last: the failsafe job looks at that. `brokers`: the registered ones as of the last cycle.
-    `realised`: how balanced the cluster was lately, for thresholds on trial."""
+    `realised`: how balanced the cluster was lately, for thresholds on trial. `awaited_ms`: since when leaders look for
+    proposals of thresholds, 0: they do not."""
 
     schema: int = SCHEMA
     epoch: int = -1
@@ -174,6 +175,7 @@ class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     report: dict[str, Any] = {}
     tasks: list[dict[str, Any]] = []
     realised: Realised = msgspec.field(default_factory=Realised)
+    awaited_ms: int = 0
 
 
 class _MoveShape(msgspec.Struct):

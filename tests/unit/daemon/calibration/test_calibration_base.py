@@ -92,6 +92,48 @@ async def test_a_trial_that_has_measured_nothing_says_so_and_why() -> None:
     assert follower.calibration.view().adopted.trial.obstacle == ""
 
 
+async def test_a_revert_brings_back_the_trial_that_a_second_adoption_ended() -> None:
+    """Said when it ends and when it begins again; the leader then judges it as any other."""
+    store = MemoryCalibration()
+    sidecar = await ready(store, calibration="recommend")
+    first = (await sidecar.calibration.adopt(digest=None, force=False, reason="a", by="ann")).digest
+    sidecar.live_on(TRIAL_SECONDS / 2, 0.10)
+    store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(22.5, 20.0)}))
+    await sidecar.cycle.turn()
+    made = await sidecar.calibration.adopt(digest=None, force=False, reason="b", by="ann")
+    ended = f"(b). The trial of {first} ends without a result; a revert begins it again. Once adopted"
+    assert ended in made.sentence
+    sidecar.live_on(TRIAL_SECONDS / 10, 0.10)
+    said = (await sidecar.calibration.revert(digest=None, reason="c", by="ann")).sentence
+    assert said.endswith(f"In force now: {first}, {LOW} 20, on trial again, from the beginning")
+    view = sidecar.calibration.view().adopted
+    assert (view.digest, view.state, view.trial.seconds) == (first, "trial", 0.0)
+    sidecar.live_on(2 * TRIAL_SECONDS, 0.10)
+    await sidecar.calibration.check()
+    assert sidecar.told()[:4] == ["adopted", "adopted", "reverted", "kept"]
+    assert sidecar.calibration.view().adopted.state == "kept"
+
+
+async def test_a_restart_does_not_begin_anew_to_wait_for_the_first_proposal() -> None:
+    """Sidecars that restart each week would never say that none has come. With `off` nobody waits."""
+    cluster, store = FakeCluster(clock=WallClock()), MemoryCalibration()
+
+    async def age(name: str, mode: str, days: float) -> float:
+        cluster.clock.offset += days * 86_400
+        sidecar = await Calibrated(cluster, store, name, calibration=mode).lead()
+        await sidecar.cycle.turn()
+        await sidecar.calibration.check()
+        await sidecar.leadership.stop()
+        await sidecar.coordination.close()
+        return float(sidecar.metric("thresholds_age_seconds").split()[-1])
+
+    assert await age("a", "recommend", 0) == 0.0
+    assert await age("b", "recommend", 6) == 0.0
+    assert await age("c", "recommend", 4) == pytest.approx(3 * 86_400, rel=0.01)
+    assert await age("d", "off", 1) == 0.0
+    assert await age("e", "recommend", 1) == 0.0
+
+
 class FullMemory(MemoryLoadSource):
     """Direct memory is 90 % full on every broker, whatever it carries."""
 
