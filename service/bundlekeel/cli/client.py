@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 import typer
 
-from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError, by_option
 from bundlekeel.codec.external_input import clean_lines, cleaned
 from bundlekeel.core.model.codes import OVERRIDE
 from bundlekeel.core.model.errors import ConfigError
@@ -272,8 +272,7 @@ class Client:
             head, _, key = field.partition(".")
             if option := _OPTIONS.get(head):
                 # Of several `--set` the key says which.
-                named = f"{option} {key}".replace("\\", r"\\") if head == "parameters" else option
-                detail = re.sub(rf"(^|; ){re.escape(field)}(?=:| = )", rf"\1{named}", detail)
+                detail = by_option(detail, field, f"{option} {key}" if head == "parameters" else option)
         if told.get("allowed") and told["allowed"] not in detail:
             detail += f" (allowed: {told['allowed']})"
         code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)
@@ -307,12 +306,17 @@ def connect(
 ) -> Client:
     """A client for the sidecar that these options name. `typed`: those that are on the command line."""
     try:
+        tls = {"tls_ca", "tls_cert", "tls_key"} & set(typed)
         typed = {"url", "socket", "config"} & set(typed)
         if typed >= {"url", "socket"}:
             raise CliError("--url and --socket each name a sidecar: give one of them", USAGE)
         if typed:
             # What is typed goes before the environment, which else would name another cluster.
             url, socket = url if "url" in typed else None, socket if "socket" in typed else None
-        return Client(find_address(url, socket, config), credentials or CredentialFiles.of_environment())
+        address = find_address(url, socket, config)
+        if tls and not address.url.startswith("https://"):
+            option = f"--{min(tls).replace('_', '-')}"
+            raise CliError(f"{option} has no effect with {address}: give an https:// address, or omit it", USAGE)
+        return Client(address, credentials or CredentialFiles.of_environment())
     except ConfigError as error:
         raise CliError(str(error), USAGE) from None

@@ -120,7 +120,8 @@ def _listening(value: str) -> str:
     return value
 
 
-def _place(value: str) -> str:
+def history_place(value: str) -> str:
+    """The value; InvalidSetting when it is neither a folder nor an address of a store that can be opened."""
     if fault := place_fault(value):
         raise InvalidSetting(fault, hidden=True)
     scheme, mark, _ = value.partition("://")
@@ -176,7 +177,7 @@ StoreAddress = Annotated[str, AfterValidator(_store_address), AllowedWords(_STOR
 NeededStoreAddress = Annotated[StoreAddress | None, AllowedWords(_STORE_FORM, null=False)]
 Place = Annotated[
     str,
-    AfterValidator(_place),
+    AfterValidator(history_place),
     AllowedWords("a folder, or file://, s3://, gs://, hdfs://, abfss:// and so on, no credentials"),
 ]
 Listening = Annotated[
