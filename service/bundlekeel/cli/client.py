@@ -20,10 +20,7 @@ from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, Cli
 from bundlekeel.codec.external_input import clean_lines, cleaned
 from bundlekeel.core.model.codes import OVERRIDE
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.uris import credentials_fault
-from bundlekeel.settings.load import load_settings
-from bundlekeel.settings.types import InvalidSetting, http_address
-from bundlekeel.tls import ClientTls
+from bundlekeel.core.model.uris import credentials_fault, is_http_address
 
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 _CODES = {
@@ -134,14 +131,14 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
     if url:
         if fault := credentials_fault(url):
             raise CliError(f"{option_of('--url', url)}: {fault}; a token is given with --token-file", USAGE)
-        try:
-            http_address(url)
-        except InvalidSetting:
+        if not is_http_address(url):
             expected = "expected http://host:port, with a port from 1 to 65535"
-            raise CliError(f"{option_of('--url', url)} {url!r}: {expected}", USAGE) from None
+            raise CliError(f"{option_of('--url', url)} {url!r}: {expected}", USAGE)
         return ApiAddress(url=url.rstrip("/"))
     if socket:
         return ApiAddress(socket=socket)
+    from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and a URL or a socket needs none
+
     loaded = load_settings(config)
     api, socket = loaded.settings.api, loaded.located(loaded.settings.api.socket)
     if socket is not None and socket.exists() and os.access(socket, os.W_OK):
@@ -167,6 +164,8 @@ class Client:
         # Loading the trusted certificates takes longer than all the rest; plain HTTP has no use for them.
         verify: ssl.SSLContext | bool = False
         if address.url.startswith("https://"):
+            from bundlekeel.tls import ClientTls  # noqa: PLC0415 - it imports structlog
+
             trusted = ClientTls(trust_certs=given.trust_certs or address.trust_certs, cert=given.cert, key=given.key)
             verify = trusted.context(field=option_of("--tls-ca", given.trust_certs))
         transport = httpx.HTTPTransport(uds=str(address.socket) if address.socket else None, verify=verify)

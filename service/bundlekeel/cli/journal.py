@@ -29,7 +29,6 @@ from bundlekeel.codec.chain import GENESIS, ChainVerifier
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.journal import JournalKind
-from bundlekeel.settings.load import load_settings
 
 _EMPTY = "nothing is recorded in"
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
@@ -138,6 +137,8 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
 
 def _of_settings(config: Path | None) -> tuple[list[Path], bool]:
     """The files that there are, oldest first; whether so many that older ones have been deleted."""
+    from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and `journal` itself needs none
+
     loaded = load_settings(config)
     path = loaded.located(loaded.settings.journal.path)
     if path is None:

@@ -22,12 +22,9 @@ from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, OutputOption, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.names import is_namespace, names_namespace
-from bundlekeel.core.model.text_format import limits_text
+from bundlekeel.core.model.names import NEW_BROKER, is_namespace, names_namespace
+from bundlekeel.core.model.text_format import limits_text, parse_duration
 from bundlekeel.daemon.answers.picture import State
-from bundlekeel.daemon.answers.service import NEW_BROKER
-from bundlekeel.settings.parameters import canonical
-from bundlekeel.settings.types import parse_duration
 
 
 def told(reason: str | None) -> str | None:
@@ -64,6 +61,8 @@ def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[st
         if not equals or not key.strip():
             raise CliError(f"--set {text!r}: expected key=value, e.g. --set avg_low_threshold_percent=5", USAGE)
         pairs[key.strip()] = value.strip()
+    from bundlekeel.settings.parameters import canonical  # noqa: PLC0415 - slow, and few commands have --set
+
     _, problems = canonical({key: value for key, value in pairs.items() if key not in unchecked})
     if problems:
         key = problems[0].field.removeprefix("parameters.")

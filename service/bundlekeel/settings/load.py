@@ -21,11 +21,11 @@ from pydantic import BaseModel, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
-from bundlekeel.core.model.text_format import suggest
+from bundlekeel.core.model.text_format import format_duration, suggest
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
-from bundlekeel.settings.types import InvalidSetting, format_duration
+from bundlekeel.settings.types import InvalidSetting
 
 _VALUE_LIMIT = 80
 _SECTION: Final = "this is a section: give its keys"

@@ -45,7 +45,8 @@ from bundlekeel.cli.offline.decide_lines import (
     parse_policies,
     parse_reset,
 )
-from bundlekeel.codec import decode_bundle_data, decode_report, unreadable_figure
+from bundlekeel.codec.records import decode_bundle_data
+from bundlekeel.codec.report import decode_report, unreadable_figure
 from bundlekeel.core.compat import CompatPicture
 from bundlekeel.core.compat.transfer import TransferPicture
 from bundlekeel.core.guard.state import GuardState, RecentMove

@@ -33,7 +33,6 @@ _KINDS = {
     "bool": "true or false",
 }
 _RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
-_SCHEMA = TypeAdapter(Scenario)
 _REQUIRED = tuple(one.name for one in fields(Scenario) if one.default is one.default_factory is MISSING)
 
 
@@ -92,7 +91,7 @@ def parse(text: str, *, origin: str) -> Scenario:
         shown = "`bundlekeel simulate --show 03-step` prints one"
         raise ConfigError(f"{origin}: this is {kind}; {which}: {shown}", field="scenario", value=origin)
     try:
-        made = _SCHEMA.validate_python(_expanded(tree))
+        made = _schema().validate_python(_expanded(tree))
     except ValidationError as error:
         wrong = error.errors(include_url=False)
         told = [ConfigError(f"{origin}: {_told(item)}", field=_field(item), value=item["input"]) for item in wrong]
@@ -102,6 +101,11 @@ def parse(text: str, *, origin: str) -> Scenario:
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}", field=error.field, value=error.value, allowed=error.allowed) from None
     return made
+
+
+@cache
+def _schema() -> TypeAdapter[Scenario]:
+    return TypeAdapter(Scenario)
 
 
 def _expanded(value: Any) -> Any:
