@@ -244,14 +244,20 @@ class Client:
         try:
             return _shown(answer)
         except ValueError:
-            raise CliError(f"what answers at {self.address} is not a sidecar", UNREACHABLE) from None
+            raise self._stranger() from None
+
+    def _stranger(self, detail: str = "") -> CliError:
+        text = f"what answers at {self.address} is not a sidecar{detail}"
+        return CliError(
+            f"{text}; name one with --url (its port is `api.port`, 8090 by default) or --socket", UNREACHABLE
+        )
 
     def _problem(self, answer: httpx.Response) -> CliError:
         try:
             told = _shown(answer)
             detail, difference = str(told["detail"]), told.get("difference") or []
         except (ValueError, KeyError, TypeError):
-            return CliError(f"what answers at {self.address} is not a sidecar (HTTP {answer.status_code})", UNREACHABLE)
+            return self._stranger(f" (HTTP {answer.status_code})")
         absent = str(told.get("type")).rpartition(":")[2] in _NO_ROUTE
         if answer.request.method != "GET" and absent and self.address.absent_socket:
             text = f"no sidecar of these settings runs here: there is no socket {self.address.absent_socket}"
@@ -316,6 +322,8 @@ def connect(
         if tls and not address.url.startswith("https://"):
             option = f"--{min(tls).replace('_', '-')}"
             raise CliError(f"{option} has no effect with {address}: give an https:// address, or omit it", USAGE)
+        if "tls_key" in tls and credentials is not None and credentials.cert is None:
+            raise CliError("--tls-key has no effect without --tls-cert: add it, or omit --tls-key", USAGE)
         return Client(address, credentials or CredentialFiles.of_environment())
     except ConfigError as error:
         raise CliError(str(error), USAGE) from None

@@ -75,9 +75,12 @@ def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = No
     return ConfigError(f"{where}{key}{what}{tail}", field=field, value=shown, allowed=allowed, origin=origin)
 
 
-def from_pydantic(error: ValidationError, origins: Mapping[tuple[str, ...], str]) -> list[ConfigError]:
-    """Pydantic's findings in our words."""
-    return [_translate(item, origins) for item in error.errors(include_url=False)]
+def from_pydantic(
+    error: ValidationError, origins: Mapping[tuple[str, ...], str], below: tuple[str, ...] = ()
+) -> list[ConfigError]:
+    """Pydantic's findings in our words. `below`: where in the settings the section lies that was validated."""
+    found: list[Any] = list(error.errors(include_url=False))
+    return [_translate({**item, "loc": (*below, *item["loc"])}, origins) for item in found]
 
 
 def origin_of(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str:

@@ -39,7 +39,8 @@ def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
         except InvalidSetting as error:
             allowed = error.allowed or "a folder or a URI with ://"
             raise ConfigError(f"--history: {error}", field="--history", allowed=allowed) from None
-        if (folder := folder_named(uri)) and not os.access(folder, os.F_OK):
+        # `Path.is_dir` raises where a folder above may not be read.
+        if (folder := folder_named(uri)) and not os.path.isdir(folder):  # noqa: PTH112
             what = f"--history: there is no folder {folder}"
             raise ConfigError(what, field="--history", allowed="a folder that is there, or a URI with ://")
         return _store(uri if "://" in uri else Path(uri))

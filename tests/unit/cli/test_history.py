@@ -276,6 +276,13 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, command: str) -> No
     )
 
 
+def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    """As a folder that is not there; it was exit code 3."""
+    (tmp_path / "file").touch()
+    result = run("history", "ls", "--history", str(tmp_path / "file"))
+    assert (result.exit_code, f"there is no folder {tmp_path / 'file'}" in result.stderr) == (2, True)
+
+
 def test_a_name_that_is_no_text_is_passed_over(folder: Path) -> None:
     """Somebody's file below the store, in another encoding."""
     (folder / os.fsdecode(b"\xff")).touch()

@@ -177,6 +177,20 @@ def test_files_of_tls_need_an_address_with_tls(option: str) -> None:
         assert "give an https:// address, or omit it" in told.stderr
 
 
+def test_a_key_needs_its_certificate() -> None:
+    """It was not shown to the sidecar, which refused."""
+    told = CliRunner().invoke(make_app(FakeWiring), ["status", "--url", "https://127.0.0.1:1", "--tls-key", "k.pem"])
+    assert told.exit_code == 2 and "--tls-key has no effect without --tls-cert" in told.stderr
+
+
+def test_a_file_that_holds_no_certificate_is_told_in_words(tmp_path: Path) -> None:
+    """Without OpenSSL's code and line."""
+    (tmp_path / "ca").write_text("no PEM")
+    command = ["status", "--url", "https://127.0.0.1:1", "--tls-ca", str(tmp_path / "ca")]
+    told = CliRunner().invoke(make_app(FakeWiring), command).stderr
+    assert told == f"error: --tls-ca: TLS files {tmp_path / 'ca'} cannot be used: no certificate or crl found\n"
+
+
 def test_why_asks_once(sidecar: Sidecar) -> None:
     """The answer itself says that a topic is not there."""
     assert sidecar.run("why", "persistent://shop/orders/a").exit_code == 0

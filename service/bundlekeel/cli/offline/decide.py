@@ -338,7 +338,7 @@ def decide(
     try:
         lines = nullcontext(sys.stdin.buffer) if file is None else file.open("rb")
     except OSError as error:
-        raise CliError(f"{file}: {error.strerror}", USAGE) from None
+        raise CliError(f"{file} cannot be read: {error.strerror}", USAGE) from None
     with lines as given:
         good = run(given, sys.stdout.buffer)
     if not good:
