@@ -11,9 +11,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from bundlekeel.api.problems import KINDS, TYPE_PREFIX
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import REASONS
+from bundlekeel.core.model.names import NEW_BROKER
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.answers.service import MOST_SCALE, NEW_BROKER, PlanRequest
+from bundlekeel.daemon.answers.service import MOST_SCALE, PlanRequest
 
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
 NewBroker = Annotated[str, Field(max_length=255, pattern=NEW_BROKER, examples=["new-1"])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -61,6 +62,15 @@ def as_cli_error(error: BundlekeelError) -> CliError:
         problems += f" (allowed: {error.allowed})"
     lines = [problems, *(f"  - {item}" for item in getattr(error, "difference", ()))]
     return CliError("\n".join(lines), code)
+
+
+def by_option(text: str, field: str, option: str) -> str:
+    """A message with the option in place of the field that it becomes: `--limit 0: …` of `limit = 0: …`. An option
+    that holds a key, as in `--set KEY`, keeps the mark between it and the value."""
+    mark = " = " if " " in option else " "
+    return re.sub(
+        rf"(^|; ){re.escape(field)}(:| = )", lambda at: f"{at[1]}{option}{':' if at[2] == ':' else mark}", text
+    )
 
 
 @contextmanager

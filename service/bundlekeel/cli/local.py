@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -18,10 +19,9 @@ from bundlekeel.cli.session import (
     YesOption,
     login,
     may_connect,
-    warn_of_absent_topic,
 )
 from bundlekeel.cli.wiring import Split, Wiring
-from bundlekeel.core.model.names import is_namespace, names_namespace
+from bundlekeel.core.model.names import check_name, is_namespace, names_namespace
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import AssignmentView, Check, Place
@@ -92,6 +92,7 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         one without an owner. With --if-unowned a sidecar is asked (--socket, --url): the brokers that are left after
         each step of the assignment, those dropped, and the choice.
         """
+        check_name(name)
         if if_unowned and listener:
             raise CliError("--listener shows an owner's address: omit it with --if-unowned", USAGE)
         if if_unowned:
@@ -101,7 +102,22 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
             return
         found = wiring().where(load_settings(sidecar.config), name, listener)
         tell(found, typed(list[Place], tables.where), sidecar.output)
-        warn_of_absent_topic(decoded(list[Place], found))
+        _warn_of_absent_topic(decoded(list[Place], found))
+
+
+# A hash range whose `0x` was left out.
+_BOUNDS: Final = re.compile(r"([0-9a-f]{8})_([0-9a-f]{8})", re.IGNORECASE)
+
+
+def _warn_of_absent_topic(rows: Sequence[Place]) -> None:
+    """Of `where` about one topic, once its bundle is answered for: a mistyped topic would lie in one, too."""
+    if not rows or any(row.topic_exists is not False for row in rows):
+        return
+    namespace, _, local = str(rows[0].topic).partition("://")[2].rpartition("/")
+    bounds = _BOUNDS.fullmatch(local)
+    hint = f"; for a bundle write {namespace}/0x{bounds[1]}_0x{bounds[2]}" if bounds else ""
+    text = f"topic {rows[0].topic} does not exist; this is the bundle that it would be in{hint}"
+    typer.echo(f"warning: {text}", err=True)
 
 
 def _asked(name: str) -> dict[str, str]:

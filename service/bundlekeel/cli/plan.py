@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from bundlekeel.cli.session import (
     ByOption,
     ReasonOption,
     Session,
+    broker_id,
     connected,
     connected_once,
     login,
@@ -44,7 +44,7 @@ from bundlekeel.daemon.answers.plans import (
     Submitted,
     TaskView,
 )
-from bundlekeel.daemon.answers.service import MOST_SCALE, NEW_BROKER
+from bundlekeel.daemon.answers.service import MOST_SCALE
 from bundlekeel.settings.parameters import TOP_LEVEL
 
 # What is proposed waits for another person.
@@ -87,6 +87,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
             metavar="BROKER",
             help="As if this broker were gone; repeatable.",
             autocompletion=completion.brokers,
+            callback=broker_id,
         ),
     ] = None,
     add_broker: Annotated[
@@ -95,6 +96,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
             "--add-broker",
             metavar="NAME",
             help="As if there were one more broker: empty, with the median capacity; repeatable.",
+            callback=broker_id,
         ),
     ] = None,
     scale: Annotated[
@@ -118,10 +120,6 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
         raise CliError("--ignore-hit-counts and --keep-hit-counts: give one of them", USAGE)
     if not 0 < scale <= MOST_SCALE:
         raise CliError(f"--scale {scale:g}: not allowed (allowed: {limits_text({'gt': 0, 'le': MOST_SCALE})})", USAGE)
-    for name in add_broker or []:
-        if re.fullmatch(NEW_BROKER, name) is None:
-            allowed = "a host name, or host:port: letters, digits and . _ : [ ] -"
-            raise CliError(f"--add-broker = {name!r}: cannot be a broker (allowed: {allowed})", USAGE)
     body = {
         "strategy": strategy,
         "placement": placement,

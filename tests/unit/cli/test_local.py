@@ -275,6 +275,20 @@ def test_little_is_imported_for_little() -> None:
         }, arguments
 
 
+@pytest.mark.parametrize("command", ["status", "journal"])
+def test_a_question_to_a_sidecar_imports_what_asks_and_draws(command: str) -> None:
+    """By its address or socket. The settings, numpy and what only a sidecar needs take longer than the rest."""
+    code = (
+        "import sys, atexit; from bundlekeel.wiring import main; atexit.register(lambda: print(*sys.modules)); main()"
+    )
+    asked = [sys.executable, "-c", code, *command.split(), "--socket", "nowhere.sock"]
+    ran = subprocess.run(asked, capture_output=True, text=True, check=False)
+    imported = set(ran.stdout.split())
+    assert ran.returncode == 3 and "httpx" in imported
+    heavy = {"numpy", "structlog", "httpx._main", "kazoo", "fastapi", "bundlekeel.settings.model"}
+    assert not imported & heavy
+
+
 def test_a_command_builds_no_schema_of_the_journal() -> None:
     """That takes longer than all other answers together, and only the API needs it."""
     code = (

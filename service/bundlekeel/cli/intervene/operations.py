@@ -22,6 +22,7 @@ from bundlekeel.cli.session import (
     ReasonToActOption,
     Session,
     asked_by,
+    broker_id,
     connected,
     connected_once,
     login,
@@ -36,7 +37,9 @@ from bundlekeel.daemon.answers.operations import DrainView, OperationsView, Resu
 from bundlekeel.daemon.answers.picture import BrokerView, Mode, Resumed
 from bundlekeel.daemon.answers.plans import RelocationView, ReviewView
 
-BrokerArgument = Annotated[str, typer.Argument(help="A broker's id, host:port.", autocompletion=completion.brokers)]
+BrokerArgument = Annotated[
+    str, typer.Argument(help="A broker's id, host:port.", autocompletion=completion.brokers, callback=broker_id)
+]
 ForOption = Annotated[
     str | None, typer.Option("--for", metavar="DURATION", help="How long, e.g. 2h; without it: for good.")
 ]
