@@ -86,8 +86,8 @@ async def takeover(
     """Turn the brokers' shedding off, with `split` their automatic splits too, and verify each broker.
 
     With `namespaces` (tenant/namespace) a partial takeover: the brokers go on shedding, but leave those namespaces to
-    us. A later takeover may name more of them, or none for the whole cluster. What the brokers ran with before the
-    first one is kept; who, why and when are those of the latest.
+    us. A later takeover may name more of them, or none for the whole cluster, which ends what was excluded for us. What
+    the brokers ran with before the first one is kept; who, why and when are those of the latest.
     StaleWrite when another one runs at the same moment; Conflict when brokers do not know such namespaces (before 4.2);
     AdminApiError when the brokers' settings cannot be read: nothing is changed then.
     """
@@ -109,16 +109,15 @@ async def takeover(
         excluded_by_us=tuple(sorted(ours)),
     )
     await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
-    warnings = []
-    for key, value in values.items():
-        if not _differs(stored, key, value):
-            continue
-        try:
-            await context.commands.set_dynamic(key, value, permit=by_person)
-        except AdminApiError as error:
-            # Perhaps it took effect: the brokers are read next, and they decide.
-            warnings.append(f"{key} could not be set: {error}")
-    rows = await _verify(context, {broker: dict(values) for broker in context.endpoints})
+    # Last, once nobody sheds them: brokers place new bundles of excluded namespaces in turn instead of by load.
+    ended: dict[str, str | None] = {}
+    if not namespaces and EXCLUDED in record.overrides:
+        ended[EXCLUDED] = _without_ours(record, stored.get(EXCLUDED, ""))
+    warnings = await _put_all(context, {**values, **ended}, stored)
+    of_files = replace(record, overrides=ended)
+    rows = await _verify(
+        context, {broker: {**values, **_restored(of_files, endpoint)} for broker, endpoint in context.endpoints.items()}
+    )
     warnings += _warnings(rows, record.namespaces, last, stored)
     return TakeoverResult(
         complete=all(row.verified for row in rows),
@@ -209,10 +208,7 @@ async def handback(
             if key == EXCLUDED:
                 overrides[key] = _without_ours(record, (await context.admin.dynamic_configuration()).get(key, ""))
             await look_again()
-            if (value := overrides[key]) is None:
-                await context.commands.delete_dynamic(key, permit=by_person)
-            else:
-                await context.commands.set_dynamic(key, value, permit=by_person)
+            await _put(context, key, overrides[key])
         except AdminApiError as error:
             warnings.append(f"{key} could not be restored: {error}")
     record = replace(record, overrides=overrides)
@@ -230,6 +226,28 @@ async def handback(
         warnings=tuple(warnings),
         splits_by=_who_splits(rows),
     )
+
+
+async def _put_all(context: TakeoverContext, values: Mapping[str, str | None], stored: Mapping[str, str]) -> list[str]:
+    """Set those of a takeover that differ from what is `stored`, in this order; returns a warning for each failure."""
+    warnings = []
+    for key, value in values.items():
+        if stored.get(key) == value or (value is not None and not _differs(stored, key, value)):
+            continue
+        try:
+            await _put(context, key, value)
+        except AdminApiError as error:
+            # Perhaps it took effect: the brokers are read next, and they decide.
+            warnings.append(f"{key} could not be set: {error}")
+    return warnings
+
+
+async def _put(context: TakeoverContext, key: str, value: str | None) -> None:
+    """Set a dynamic override; None: delete it. AdminApiError."""
+    if value is None:
+        await context.commands.delete_dynamic(key, permit=by_person)
+    else:
+        await context.commands.set_dynamic(key, value, permit=by_person)
 
 
 def _without_ours(record: TakeoverRecord, stored: str) -> str | None:

@@ -380,6 +380,7 @@ async def test_what_others_excluded_stays_excluded_after_the_whole_cluster_was_t
     await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
     cluster.model.dynamic[EXCLUDED] += ",k/l"
     await takeover(context, split=False, reason="all", by="ann")
+    assert cluster.model.dynamic == {EXCLUDED: "k/l", SHEDDING: "false"}
     back = await handback(context)
     assert back is not None and back.complete
     assert cluster.model.dynamic == {EXCLUDED: "k/l"}
@@ -431,6 +432,8 @@ async def test_more_namespaces_then_everything(cluster: FakeCluster) -> None:
     assert found is not None and found[0].namespaces == ("t/ns", "t/other") and found[0].by == "bob"
     assert takeover_request(found[0])["sentence"] == "bob turned the brokers' own shedding off for t/ns, t/other: more"
     assert (await takeover(context, split=False, reason="all", by="bob")).complete
+    # What nobody sheds needs no exclusion, and with one its new bundles would be placed in turn.
+    assert cluster.model.dynamic == {SHEDDING: "false"}
     found = await read_record(context.coordination)
     assert found is not None and found[0].namespaces == ()
     with pytest.raises(Conflict, match="whole cluster"):
