@@ -47,7 +47,7 @@ _ACTIONS: dict[Code, str] = {
     **dict.fromkeys((Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY), "set mode `act`; first `bundlekeel doctor --for act`"),
     Code.BROKERS_SHED_THEMSELVES: "turn the brokers' own shedding off: `bundlekeel takeover`",
     Code.BROKER_SETTINGS_UNKNOWN: "let the brokers answer: `bundlekeel doctor`, the check `admin API`",
-    Code.PUT_ASIDE: "turn the brokers' own shedding off again: `bundlekeel takeover`",
+    Code.PUT_ASIDE: "turn the brokers' own shedding off again: `bundlekeel takeover --again`",
     Code.OUTSIDE_WINDOW: "wait for the window, or move bundles by hand: `bundlekeel transfer`",
     Code.SETTLING_AFTER_OUTAGE: "wait until the brokers have settled",
     Code.NOT_LEADER: "the leader carries it out: `bundlekeel status` names it",

@@ -37,7 +37,7 @@ from bundlekeel.daemon.state.takeover_record import (
     name_set,
     takeover_request,
 )
-from bundlekeel.ports.commands import Permit
+from bundlekeel.ports.commands import LookAgain, Permit, no_look
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import RealClock
@@ -249,6 +249,17 @@ async def test_a_restarted_broker_may_run_with_a_new_file(office: Office) -> Non
     assert back.complete
 
 
+async def test_a_restarted_broker_is_not_verified_where_nothing_could_be_restored(office: Office) -> None:
+    """It has nothing to be compared with: that it does not shed may be the takeover's doing still."""
+    await takeover(office.context, split=False, reason="r", by="ann")
+    restarted = {**office.context.endpoints, IDS[2]: replace(office.context.endpoints[IDS[2]], start_timestamp=7)}
+    context = replace(office.context, endpoints=restarted)
+    office.admin.fail("delete_dynamic", Fault(error=AdminFault("broken")))
+    first = await handback(context)
+    assert first is not None and first.unverified == IDS
+    assert first.brokers[2].detail == f"{SHEDDING} could not be restored"
+
+
 async def test_warnings(office: Office) -> None:
     """AvgShedder as placement becomes random, and frozen reports balance nothing: both are said."""
     for broker in IDS:
@@ -282,7 +293,8 @@ async def test_a_record_nobody_can_read_is_never_overwritten(office: Office, dat
 class _Forgetful(MemoryAdmin):
     """Says that an override is gone, and keeps it."""
 
-    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
+    async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
+        await look_again()
         permit()
         self.calls.append(("delete_dynamic", key))
 
@@ -352,8 +364,7 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
     back = await handback(context, reason="enough", by="bob")
     assert back is not None and back.complete
     assert cluster.model.dynamic == original
-    document = await context.coordination.read("takeover")
-    assert document is not None
+    assert (document := await context.coordination.read("takeover")) is not None
     ended = decode_takeover(document.data).ended
     assert ended is not None and (ended.by, ended.reason, ended.deadman) == ("bob", "enough", False)
 
@@ -432,8 +443,7 @@ async def test_more_namespaces_then_everything(cluster: FakeCluster) -> None:
     assert found is not None and found[0].namespaces == ("t/ns", "t/other") and found[0].by == "bob"
     assert takeover_request(found[0])["sentence"] == "bob turned the brokers' own shedding off for t/ns, t/other: more"
     assert (await takeover(context, split=False, reason="all", by="bob")).complete
-    # What nobody sheds needs no exclusion, and with one its new bundles would be placed in turn.
-    assert cluster.model.dynamic == {SHEDDING: "false"}
+    assert cluster.model.dynamic == {SHEDDING: "false"}, "excluded bundles would be placed in turn"
     found = await read_record(context.coordination)
     assert found is not None and found[0].namespaces == ()
     with pytest.raises(Conflict, match="whole cluster"):
