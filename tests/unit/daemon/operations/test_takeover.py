@@ -12,7 +12,6 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnreachable, CodecError, Conflict, StaleWrite
-from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.takeover import (
     ENABLED,
@@ -27,12 +26,9 @@ from bundlekeel.daemon.operations.takeover import (
     takeover,
     unknown_namespaces,
 )
-from bundlekeel.daemon.state import takeover_record as records
 from bundlekeel.daemon.state.takeover_record import (
     EXCLUDED,
     SPLITTING,
-    TakeoverEnd,
-    TakeoverRecord,
     decode_takeover,
     name_set,
     takeover_request,
@@ -364,7 +360,8 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
     back = await handback(context, reason="enough", by="bob")
     assert back is not None and back.complete
     assert cluster.model.dynamic == original
-    assert (document := await context.coordination.read("takeover")) is not None
+    document = await context.coordination.read("takeover")
+    assert document is not None
     ended = decode_takeover(document.data).ended
     assert ended is not None and (ended.by, ended.reason, ended.deadman) == ("bob", "enough", False)
 
@@ -568,33 +565,3 @@ async def test_one_broker_that_sheds_them_stops_us(cluster: FakeCluster, spoil: 
     sidecar = await FakeSidecar(cluster).lead()
     report = await sidecar.cycle.turn()
     assert report.obstacle is not None and report.obstacle.code is Code.BROKERS_SHED_THEMSELVES
-
-
-def test_scope_of_the_parameters() -> None:
-    """What the settings include is narrowed, never widened; what the brokers leave to us is not adopted as excluded."""
-    params = Parameters()
-    assert records.scoped(params, ()) is params
-    assert records.scoped(params, NAMES).included_namespaces == NAMES
-    some = replace(params, included_namespaces=("t/*", "u/x"))
-    assert records.scoped(some, ("t/ns", "v/w")).included_namespaces == ("t/ns",)
-    assert records.scoped(some, ("v/w",)).included_namespaces == (records.NOTHING,)
-    values = {EXCLUDED: "[t/ns]", "other": "1"}
-    assert records.adopted(values, NAMES) == {"other": "1"}
-    assert records.adopted(values, ()) == values
-
-
-def test_records_of_earlier_versions_are_read() -> None:
-    """Without the new fields; and with them nothing is lost."""
-    record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={SHEDDING: None}, runtime={})
-    known = {"by": "a", "reason": "r", "wall_ms": 1, "overrides": {SHEDDING: None}, "runtime": {}, "active": True}
-    old = json.dumps(known).encode()
-    assert decode_takeover(old) == record
-    partly = json.dumps(known | {"namespaces": NAMES}).encode()
-    assert decode_takeover(partly) == replace(record, namespaces=NAMES, excluded_by_us=NAMES)
-    none_ours = replace(record, namespaces=NAMES)
-    assert decode_takeover(none_ours.encode()) == none_ours
-    ended = replace(
-        record, excluded_by_us=NAMES, active=False, ended=TakeoverEnd(by="b", reason="x", wall_ms=2, deadman=True)
-    )
-    assert decode_takeover(ended.encode()) == ended
-    assert records.namespaces_of(replace(ended, namespaces=NAMES)) == ()
