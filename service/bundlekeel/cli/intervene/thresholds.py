@@ -64,7 +64,7 @@ def adopt(
 
 @connected_once
 def revert(session: Session, reason: ReasonOption, digest: AdoptedOption = None, by: ByOption = "") -> None:
-    """Undo the last adoption at once; the same values are not adopted again automatically."""
+    """Undo the last adoption at once. For 30 days, or until a person adopts, nothing is adopted automatically."""
     body = {"reason": reason, "by": by or login(), **({"digest": digest} if digest else {})}
     session.tell(session.client.send("POST", "thresholds/revert", body), text_views.pairs)
 
