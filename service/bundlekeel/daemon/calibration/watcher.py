@@ -424,10 +424,10 @@ class Calibration:
         telemetry.retain("thresholds_objections", "code", codes)
         telemetry.gauge("thresholds_in_force", float(len(self.effective_parameters.values)))
         telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
-        document, days = self.inbox.document, self.rules.min_days
+        created_ms, days = self.inbox.created_ms, self.rules.min_days
         # Until a first one is due there is too little history. A restart or another leader does not begin it anew.
         awaited_ms = (self.shared_state.awaited_ms or self._started_ms) + days * 24 * 3_600_000
-        since = awaited_ms if document is None else document.created_ms
+        since = awaited_ms if created_ms is None else created_ms
         telemetry.gauge("thresholds_age_seconds", max(0.0, (self.clock.wall_ms() - since) / 1000))
 
 

@@ -200,6 +200,25 @@ async def test_a_restart_does_not_begin_anew_to_wait_for_the_first_proposal() ->
     assert await age("e", "recommend", 1) == 0.0
 
 
+@pytest.mark.parametrize("torn", [b"", as_bytes(document(format=2))])
+async def test_a_document_that_cannot_be_read_leaves_the_age_of_the_one_before(torn: bytes) -> None:
+    """One torn night among good ones: the age was that of no proposal at all, thirteen days, and the alert fired."""
+    store = MemoryCalibration()
+    sidecar = await ready(store, calibration="recommend")
+
+    async def age(days: float) -> float:
+        sidecar.clock.offset += days * 86_400
+        await sidecar.calibration.check()
+        return float(sidecar.metric("thresholds_age_seconds").split()[-1])
+
+    await age(20.0)
+    store.put(PATH, proposal(sidecar))
+    assert await age(0) < 4000
+    store.put(NEXT, torn)
+    assert await age(0) < 4000 and sidecar.calibration.view().document is None
+    assert await age(4.0) == pytest.approx(4 * 86_400 + 3600, rel=0.01)
+
+
 class FullMemory(MemoryLoadSource):
     """Direct memory is 90 % full on every broker, whatever it carries."""
 
