@@ -328,7 +328,8 @@ def table_of(rows: Sequence[Row], size: Size) -> list[str]:
     )
     middle = statistics.median(row.blocks.fewer for row in rows)
     most = max(row.blocks.worse for row in rows)
-    lines += ["", f"Median: {middle:.0%} fewer moves. Largest loss of balance: {most:+.2%}."]
+    counted = f"Median: {middle:.0%} fewer moves, with the proposals that the job refuses."
+    lines += ["", f"{counted} Largest loss of balance: {most:+.2%}."]
     for name, title, text in _courses(size):
         pairs: dict[int, Pair] = {row.seed: pair for row in rows if (pair := getattr(row, name)) is not None}
         cells = ([seed, *_cells(pair)] for seed, pair in pairs.items())

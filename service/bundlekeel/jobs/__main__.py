@@ -118,7 +118,10 @@ def _how(made: argparse.ArgumentParser) -> None:
     how.add_argument("--explain", action="store_true", help="print what would be read and computed, without doing it")
     spark = made.add_argument_group("spark")
     spark.add_argument(
-        "--master", type=_master, metavar="URL", help="local[*], spark://host:port, ...; default: local[*]"
+        "--master",
+        type=_master,
+        metavar="URL",
+        help="local[*], spark://host:port, ...; default: the variable MASTER, else local[*]",
     )
     spark.add_argument(
         "--conf", action="append", default=[], type=_setting, metavar="KEY=VALUE", help="a Spark setting; repeatable"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,17 @@ class OutputFolder:
         with self._answering():
             self._fs.create_dir(final.rpartition("/")[0], recursive=True)
             at = f"{final.rpartition('/')[0]}/_{final.rpartition('/')[2]}.part" if self._renames else final
-            with self._fs.open_output_stream(at) as stream:
-                stream.write(data)
-            if self._renames:
-                self._fs.move(at, final)
+            try:
+                with self._fs.open_output_stream(at) as stream:
+                    stream.write(data)
+                if self._renames:
+                    self._fs.move(at, final)
+            except OSError:
+                # On a full disk what is there of it would keep it full.
+                if self._renames:
+                    with suppress(OSError):
+                        self._fs.delete_file(at)
+                raise
         return below(self.uri, name)
 
     def read(self, name: str) -> bytes:

@@ -15,6 +15,7 @@ from bundlekeel.core.calibration.thresholds import (
     MEASURES,
     OVERRIDABLE,
     TITLES,
+    WORSE,
     BootstrapInterval,
     HeldOutMeasures,
     Objection,
@@ -23,7 +24,6 @@ from bundlekeel.core.calibration.thresholds import (
     steps_between,
 )
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
-from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import BY_NAME
 from bundlekeel.core.model.text_format import figure, gain, level, numbered, share
 from bundlekeel.jobs.evidence import EvidenceInput, measures_of
@@ -43,7 +43,10 @@ _MEANING: Final = {
 _HOW_TO_READ: Final = (
     "Recorded days were planned again with other thresholds. Most days were searched for better ones. The others, the "
     "held-out days, were kept apart: they show whether what was found holds there, too.",
-    "A threshold is proposed only if it holds there, and only one night's reach from where it is.",
+    "A threshold is proposed only if it holds there, and no further from the one in force than one night may change "
+    "it.",
+    "Adopt a proposal if nothing speaks against it, if the unbroken run loses no balance, and if the days of the "
+    "search do not promise much more than the held-out ones.",
     "“max/mean” is the score of the busiest broker over the mean of all, averaged over time; 1.00 is even. How much it "
     "changes is said in percent of its part above 1.",
     "The two figures below another one are the interval in which it lies.",
@@ -60,8 +63,6 @@ _NOT_COMPARED: Final = (
 _ON_SEARCH_DAYS: Final = (
     "Days of the search: by these it was found, so it looks better there than it is; rely on the held-out days. "
 )
-# A person may override these; what they say is that the thresholds are not worth it.
-_WORSE: Final = frozenset({Code.NOT_BETTER, Code.WORSE_UNBROKEN})
 _STYLE: Final = """
 body { max-width: 1120px; }
 .state { color: inherit; font-size: 17px; }
@@ -184,7 +185,7 @@ def refused(objections: Sequence[Objection]) -> str:
     codes = dict.fromkeys(item.code for item in objections)
     if not OVERRIDABLE.issuperset(codes):
         return "It cannot be adopted, not with `--force` either."
-    if worse := ", ".join(code.value for code in codes if code in _WORSE):
+    if worse := ", ".join(code.value for code in codes if code in WORSE):
         return f"Do not adopt it ({worse}): on the held-out days it was worse than what is in force, or not better."
     return ""
 

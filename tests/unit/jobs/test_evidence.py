@@ -262,6 +262,7 @@ def test_the_way_back_is_told_with_the_command(objections: Sequence[Objection]) 
     assert "<code>calibration.trial</code>" in after and "reverted automatically if balance or moves" in after
     assert '<code>bundlekeel thresholds revert --reason "..."</code>' in after
     assert "`bundlekeel thresholds revert --reason" in how_to_adopt(proposal, objections)
+    assert "Adopt a proposal if nothing speaks against it, if the unbroken run loses no balance" in text
 
 
 def test_objections_say_whether_force_helps() -> None:

@@ -33,7 +33,10 @@ BUCKET_MS: Final = 600_000
 KEPT_BUCKETS: Final = 300
 # Longer gaps between two cycles of ours say nothing about the time between, unless cycles are that long themselves.
 GAP_MS: Final = 300_000
-# What was reverted is not tried again for so long, also when another document proposes it.
+# At most one automatic adoption a night.
+NIGHT_MS: Final = 20 * 3_600_000
+# What was reverted is not tried again for so long, also when another document proposes it. After a person's revert the
+# leader tries nothing for so long.
 REVERTED_MS: Final = 30 * 24 * 3_600_000
 KEPT_REVERTS: Final = 50
 # Adoptions in a row, each made by a person while the one before was on trial.
@@ -225,6 +228,20 @@ def reverted_before(
         if same and now_ms - entry.since_ms < REVERTED_MS:
             return entry
     return None
+
+
+def resting(adopted: Adopted | None, known: Mapping[str, Reverted], person_reverted_ms: int, now_ms: int) -> str:
+    """Why nothing is adopted automatically yet, in words; empty: nothing is in the way. `person_reverted_ms`: when a
+    person reverted, 0: none did since a person adopted."""
+    if person_reverted_ms and now_ms - person_reverted_ms < REVERTED_MS:
+        days = (now_ms - person_reverted_ms) / 86_400_000
+        left = REVERTED_MS / 86_400_000 - days
+        return f"a person reverted {days:.1f} days ago; until a person adopts, at most {left:.1f} days more"
+    last = max([adopted.since_ms if adopted else 0, *(entry.since_ms for entry in known.values())])
+    if now_ms - last < NIGHT_MS:
+        hours = (now_ms - last) / 3_600_000
+        return f"the last adoption or revert was {hours:.1f} h ago; one in {NIGHT_MS / 3_600_000:g} h"
+    return ""
 
 
 def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interval_seconds: float = 0.0) -> Realised:

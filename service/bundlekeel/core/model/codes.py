@@ -167,7 +167,10 @@ class Code(StrEnum):
     WORSE_UNBROKEN = "WorseUnbroken", "an unbroken run over the held-out days had a worse balance, or is missing"
     NOTHING_NEW = "NothingNew", "the proposed values are in force already"
     REVERTED = "Reverted", "these thresholds were adopted and reverted before; they are not adopted again"
-    ON_PROBATION = "OnProbation", "the thresholds adopted last are still on trial"
+    ON_PROBATION = (
+        "OnProbation",
+        "an adoption is on trial, or the last adoption or revert was not long ago",
+    )
     IMPLAUSIBLE = "Implausible", "the document contradicts itself or the clock"
     FUTURE_FORMAT = "FutureFormat", "a newer release wrote the document"
     UNKNOWN_PARAMETER = "UnknownParameter", "the document names a parameter that is not calibrated"

@@ -30,6 +30,7 @@ from bundlekeel.core.calibration.adoption import (
     judged,
     noted,
     one_back,
+    resting,
     reverted_before,
     taken_back,
 )
@@ -71,8 +72,6 @@ from bundlekeel.ports.history import CalibrationStore
 
 _log = structlog.get_logger(__name__)
 
-# At most one automatic adoption a night.
-NIGHT_MS: Final = 20 * 3_600_000
 OURSELVES: Final = "bundlekeel"
 _LANDED: Final = ("done", "landed_elsewhere", "released")
 
@@ -252,10 +251,8 @@ class Calibration:
         adopted = desired.adopted
         if adopted is not None and adopted.digest and self._on_trial:
             found.append(Objection(code=Code.ON_PROBATION, field="", detail=f"{adopted.digest} is on trial"))
-        elif adopted is not None and adopted.digest and now - adopted.since_ms < NIGHT_MS:
-            ago = (now - adopted.since_ms) / 3_600_000
-            detail = f"{adopted.digest} was adopted {ago:.1f} h ago; one a night"
-            found.append(Objection(code=Code.ON_PROBATION, field="", detail=detail))
+        elif waits := resting(adopted, desired.reverted, desired.person_reverted_ms, now):
+            found.append(Objection(code=Code.ON_PROBATION, field="", detail=waits))
         return found
 
     # --- for people ---
@@ -364,7 +361,8 @@ class Calibration:
                 now_ms=now,
                 trial_seconds=self.trial_seconds,
             )
-            return msgspec.structs.replace(desired, adopted=made)
+            reverted_ms = desired.person_reverted_ms if by == OURSELVES else 0
+            return msgspec.structs.replace(desired, adopted=made, person_reverted_ms=reverted_ms)
 
         return change
 
@@ -378,7 +376,8 @@ class Calibration:
             reverted = desired.reverted
             if digest:
                 reverted = taken_back(reverted, adopted, by=by, reason=reason, now_ms=now_ms)
-            return msgspec.structs.replace(desired, adopted=left, reverted=reverted)
+            reverted_ms = desired.person_reverted_ms if by == OURSELVES else now_ms
+            return msgspec.structs.replace(desired, adopted=left, reverted=reverted, person_reverted_ms=reverted_ms)
 
         values = adopted_values(self.effective_parameters.base, left)
         again = "on trial again, from the beginning" if left is not None and left.state == TRIAL else ""
@@ -425,10 +424,10 @@ class Calibration:
         telemetry.retain("thresholds_objections", "code", codes)
         telemetry.gauge("thresholds_in_force", float(len(self.effective_parameters.values)))
         telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
-        document, days = self.inbox.document, self.rules.min_days
+        created_ms, days = self.inbox.created_ms, self.rules.min_days
         # Until a first one is due there is too little history. A restart or another leader does not begin it anew.
         awaited_ms = (self.shared_state.awaited_ms or self._started_ms) + days * 24 * 3_600_000
-        since = awaited_ms if document is None else document.created_ms
+        since = awaited_ms if created_ms is None else created_ms
         telemetry.gauge("thresholds_age_seconds", max(0.0, (self.clock.wall_ms() - since) / 1000))
 
 
