@@ -54,7 +54,11 @@ SECURITY_SCHEME = {
 # Of an address without the routes that change something.
 _READS_ONLY = """This address has no routes tagged `mutations`, because `api.auth` is not configured. They are in the
 document of the unix socket, which is also `config/openapi.json` of the sources."""
-_SERVERS = [{"url": "http://127.0.0.1:8090", "description": "a sidecar with the default `api.host` and `api.port`"}]
+_SERVER = (
+    "a sidecar with the default `api.host` and `api.port`; without `api.auth` it answers 404 to all routes tagged "
+    "`mutations`, which the unix socket (`api.socket`) has"
+)
+_SERVERS = [{"url": "http://127.0.0.1:8090", "description": _SERVER}]
 _LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}
 _TAGS = [
     {"name": name, "description": text}
@@ -66,7 +70,11 @@ _TAGS = [
             "operations",
             "Drains, cordons, warm-ups, pins and other requests that are in force; tasks, reviews and thresholds.",
         ),
-        ("mutations", "What changes the cluster or what the sidecars do; each needs a `reason`."),
+        (
+            "mutations",
+            "What changes the cluster or what the sidecars do; each needs a `reason`. Without `api.auth` only the unix "
+            "socket has these routes: TCP answers 404, and nothing is changed.",
+        ),
         ("quotas", "Limits of groups of tenants and namespaces over all brokers."),
         ("channel", "The ownership channel of the extensible load manager."),
         ("probes", "Liveness, readiness and metrics; no credentials."),

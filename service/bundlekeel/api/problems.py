@@ -94,6 +94,7 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
 # Faults that are not those of a value, by pydantic's names.
 _REASONS = {
     "missing": "it is missing",
+    "missing_to_execute": "it is missing: what is carried out (execute: true) needs a reason",
     "string_too_short": "it is empty",
     "model_attributes_type": "must be a JSON object",
     "extra_forbidden": "no field of this request; /api/v1/openapi.json lists those that are",

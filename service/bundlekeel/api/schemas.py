@@ -89,10 +89,18 @@ class PlanBody(Body):
 
     # The examples are what the web page offers.
     strategy: str | None = Field(
-        default=None, max_length=100, description=f"one of {', '.join(STRATEGIES)}", examples=[*STRATEGIES]
+        default=None,
+        max_length=100,
+        description=f"one of {', '.join(STRATEGIES)}",
+        examples=[*STRATEGIES],
+        json_schema_extra={"x-extensible-enum": [*STRATEGIES]},
     )
     placement: str | None = Field(
-        default=None, max_length=100, description=f"one of {', '.join(PLACEMENTS)}", examples=[*PLACEMENTS]
+        default=None,
+        max_length=100,
+        description=f"one of {', '.join(PLACEMENTS)}",
+        examples=[*PLACEMENTS],
+        json_schema_extra={"x-extensible-enum": [*PLACEMENTS]},
     )
     parameters: dict[Name, Scalar] = Field(
         default_factory=dict, max_length=200, description="parameters by our name or by Pulsar's key"
@@ -111,7 +119,9 @@ class PlanBody(Body):
         strict=True,
         description="skip the waiting period; null: where brokers or traffic are not as they are",
     )
-    forwarded: bool = Field(default=False, strict=True, description="set by a follower that passes the request on")
+    forwarded: bool = Field(
+        default=False, strict=True, description="clients never set it: a follower does that passes the request on"
+    )
 
     def request(self) -> PlanRequest:
         """The value the service takes."""

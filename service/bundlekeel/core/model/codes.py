@@ -66,7 +66,10 @@ class Code(StrEnum):
         "SecondBalancer",
         "another balancer undoes our moves: see `journal --kind external_move`",
     )
-    PAUSED = "Paused", "a person paused the balancer; `bundlekeel resume` ends that"
+    PAUSED = (
+        "Paused",
+        "a person paused the balancer or this scope; `bundlekeel resume` (with `--scope`) ends that",
+    )
     NOT_LEADER = "NotLeader", "another sidecar leads"
     STORE_UNAVAILABLE = "StoreUnavailable", "the metadata store does not answer"
     OBSERVE_ONLY = "ObserveOnly", "mode is `observe`: nothing is planned for execution"

@@ -222,6 +222,10 @@ class OutcomeView(Answer):
         None
     )
 
+    def __post_init__(self) -> None:
+        """What is stored, also by another release, has an empty code for none."""
+        object.__setattr__(self, "code", self.code or None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(Answer):

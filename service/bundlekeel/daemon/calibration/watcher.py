@@ -186,7 +186,7 @@ class Calibration:
 
         def kept(desired: Desired) -> Desired:
             if desired.adopted is None or desired.adopted.digest != adopted.digest:
-                raise Conflict("somebody changed what is adopted", code="changed")
+                raise Conflict("somebody changed what is adopted", code="changed", difference=["adopted meanwhile"])
             return msgspec.structs.replace(desired, adopted=replace(desired.adopted, state=STAYS))
 
         await self._by_ourselves(kept, "kept", adopted.digest, found.sentence)
