@@ -209,6 +209,8 @@ def _broker_change(plan: Plan | None, broker: str) -> str:
     if code is Code.SOLE_BROKER:
         return "nothing to do: bundles can move as soon as there is another broker"
     if code is Code.BALANCED:
+        if len(plan.loads) > 1 and {load.broker for load in plan.loads} - {broker} <= plan.closed:
+            return "open another broker: all others are drained, cordoned or excluded; see `bundlekeel operations`"
         return "nothing to do: a larger difference to the other brokers would change it"
     return plan.verdict.sentence
 

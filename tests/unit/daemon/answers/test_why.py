@@ -89,6 +89,19 @@ async def test_a_balanced_broker_is_not_told_to_wait_for_others() -> None:
     assert "a larger difference" in (await sidecar.service.why(bundle)).what_would_change_it
 
 
+async def test_the_only_open_broker_is_told_that_the_others_are_closed() -> None:
+    """No difference would move anything then, however large."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await sidecar.cycle.turn()
+    report = sidecar.cycle.report
+    assert report is not None and report.plan is not None
+    even = Verdict(code=Code.BALANCED, sentence="even", broker=BROKERS[0])
+    report.plan = replace(report.plan, verdict=even, brokers=(even,), moves=(), closed=frozenset(BROKERS[1:]))
+    assert (await sidecar.service.why(BROKERS[0])).what_would_change_it == (
+        "open another broker: all others are drained, cordoned or excluded; see `bundlekeel operations`"
+    )
+
+
 @pytest.mark.parametrize(
     ("limited", "times", "why"),
     [
