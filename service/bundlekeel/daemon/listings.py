@@ -210,7 +210,8 @@ def bundles(
                 code,
                 preallocated_to=entry.target if entry else None,
                 preallocated_age_seconds=(now_ms - entry.opened_ms) / 1000 if entry else None,
-                last_move_ms=moved.at_ms if moved else None,
+                # A bundle that came back to where it was has a cool-down too, but has not moved.
+                last_move_ms=moved.at_ms if moved and moved.source != owner else None,
             )
         )
     return rows
