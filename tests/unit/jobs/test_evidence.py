@@ -315,7 +315,7 @@ def test_what_changes_is_explained() -> None:
     """Below its name in the table, and below the head on a terminal; parameters that stay are not explained there."""
     proposal = thresholds_of(told(), pyspark="4.3.0")
     said = (
-        "two brokers whose scores differ by this, multiplied by the mean score, are balanced after avg_hit_count_low "
+        "two brokers whose scores differ by this times the mean score (0 to 1) are balanced after avg_hit_count_low "
         "fresh readings (percent points)"
     )
     assert f"avg_low_threshold_percent<br><small>{said}</small></td>" in page(proposal, ReportInputs())
