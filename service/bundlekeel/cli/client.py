@@ -166,8 +166,12 @@ class Client:
         if address.url.startswith("https://"):
             from bundlekeel.tls import ClientTls  # noqa: PLC0415 - it imports structlog
 
-            trusted = ClientTls(trust_certs=given.trust_certs or address.trust_certs, cert=given.cert, key=given.key)
-            verify = trusted.context(field=option_of("--tls-ca", given.trust_certs))
+            trust_certs = given.trust_certs or address.trust_certs
+            trusted = ClientTls(trust_certs=trust_certs, cert=given.cert, key=given.key)
+            files = {"--tls-ca": trust_certs, "--tls-cert": given.cert, "--tls-key": given.key}
+            named = ", ".join(option_of(option, file) for option, file in files.items() if file is not None)
+            alone = " without --tls-key" if given.cert is not None and given.key is None else ""
+            verify = trusted.context(field=named + alone)
         transport = httpx.HTTPTransport(uds=str(address.socket) if address.socket else None, verify=verify)
         self._http = httpx.Client(
             base_url=address.url or "http://localhost",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,3 +63,17 @@ def test_output_that_cannot_be_written_is_one_line(command: str) -> None:
         ran = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ran.stderr == "error: standard output cannot be written: No space left on device\n"
     assert ran.returncode == 3
+
+
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
+    """On a busy host that takes a second, and typer, which ends a command quietly, is one of them."""
+    (tmp_path / "typer.py").write_text("import signal; signal.raise_signal(signal.SIGINT)\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from bundlekeel.__main__ import main; main()"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+def test_the_installed_command_begins_where_an_interrupt_is_caught(pytestconfig: pytest.Config) -> None:
+    """Not in the package whose import takes long."""
+    scripts = tomllib.loads((pytestconfig.rootpath / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["bundlekeel"] == "bundlekeel.__main__:main"

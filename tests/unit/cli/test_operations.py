@@ -222,6 +222,14 @@ def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:
     assert "--override-cool-down" not in sidecar.run("split", BUNDLE, *WHO).stdout
 
 
+def test_no_option_is_said_to_lift_a_refusal_of_the_target(sidecar: Sidecar) -> None:
+    """With `--override-cool-down` the cordon of the target refused it again."""
+    sidecar.service.requests.refused, sidecar.service.requests.refused_target = Code.COOL_DOWN, Code.CORDONED
+    said = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2]).stdout.splitlines()[-1]
+    lifted = "CoolDown (`--override-cool-down` lifts that)"
+    assert said == f"refused: {lifted}, Cordoned (end the cordon or drain: `bundlekeel uncordon`)"
+
+
 @pytest.mark.parametrize("command", DRY, ids=lambda item: item[0])
 def test_a_dry_run_names_no_option_that_would_be_refused(sidecar: Sidecar, command: list[str]) -> None:
     """In another mode than act, or paused, it says what has to change first."""

@@ -191,6 +191,17 @@ def test_a_file_that_holds_no_certificate_is_told_in_words(tmp_path: Path) -> No
     assert told == f"error: --tls-ca: TLS files {tmp_path / 'ca'} cannot be used: no certificate or crl found\n"
 
 
+def test_a_certificate_that_cannot_be_used_is_told_by_its_option(tmp_path: Path) -> None:
+    """The message named `--tls-ca`, which was not given."""
+    (tmp_path / "cert").write_text("no PEM")
+    command = ["status", "--url", "https://127.0.0.1:1", "--tls-cert", str(tmp_path / "cert")]
+    told = CliRunner().invoke(make_app(FakeWiring), command)
+    assert told.exit_code == 2
+    assert told.stderr.startswith(
+        f"error: --tls-cert without --tls-key: TLS files {tmp_path / 'cert'} cannot be used: "
+    )
+
+
 def test_why_asks_once(sidecar: Sidecar) -> None:
     """The answer itself says that a topic is not there."""
     assert sidecar.run("why", "persistent://shop/orders/a").exit_code == 0
