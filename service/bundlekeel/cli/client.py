@@ -271,8 +271,8 @@ class Client:
             hint = "expected the address of a sidecar of this release, http://host:port"
             return CliError(f"{self.address} has no {path}: {hint}", USAGE)
         if absent:
-            hint = f"{self.address} accepts no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
-            return CliError(hint, REFUSED)
+            hint = "use the unix socket of that sidecar: --socket PATH, or -c FILE"
+            return CliError(f"{self.address} accepts no changes, and no dry runs of them; {hint}", REFUSED)
         detail = detail.replace(OVERRIDE, OVERRIDE_OPTION)
         if answer.status_code == 401:
             detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"

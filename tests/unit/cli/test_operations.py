@@ -511,3 +511,19 @@ def test_what_unpin_ended(sidecar: Sidecar) -> None:
     """As `uncordon` says it."""
     said = sidecar.run("unpin", BUNDLE, *WHO).stdout
     assert [line.split() for line in said.splitlines()] == [["bundle", BUNDLE], ["ended", "pin"]]
+
+
+def test_what_include_ended_and_what_the_mode_was(sidecar: Sidecar) -> None:
+    """`include` printed the pattern alone; `mode act` looked like a change where it was none."""
+    sidecar.run("exclude", "t:shop", *WHO)
+    said = sidecar.run("include", "t:shop", *WHO).stdout
+    assert [line.split() for line in said.splitlines()] == [["pattern", "t:shop"], ["ended", "exclusion"]]
+    sidecar.service.mode = "act"
+    said = sidecar.run("mode", "act", *WHO).stdout
+    assert said.splitlines()[-1].split() == ["before", "act"]
+
+
+def test_dry_runs_need_the_socket_too(sidecar: Sidecar) -> None:
+    """Of a dry run it said only that no changes are accepted."""
+    result = sidecar.run("drain", BROKERS[1], to="url")
+    assert result.exit_code == 4 and "accepts no changes, and no dry runs of them; use the unix socket" in result.stderr

@@ -123,7 +123,9 @@ def mode(
         answer = {"mode": state.mode, "mode_ceiling": state.mode_ceiling}
         session.tell(answer, lambda *_: tables.mode(state))
         return
-    _tell(session, "PUT", "mode", reason, by, mode=mode)
+    before = session.state().mode
+    answer = session.client.send("PUT", "mode", {"mode": mode, "reason": reason, "by": by or login()})
+    session.tell(answer, lambda told, layout: text_views.pairs({**told, "before": before}, layout))
     if mode != "act":
         _warn_of_takeover(session)
 
@@ -289,7 +291,8 @@ def exclude(
 def include(session: Session, pattern: PatternArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """End an exclusion."""
     check_pattern(pattern)
-    _tell(session, "DELETE", f"exclusions/{path_part(pattern)}", reason, by)
+    answer = session.client.send("DELETE", f"exclusions/{path_part(pattern)}", {"reason": reason, "by": by or login()})
+    session.tell(answer, lambda told, layout: text_views.pairs({**told, "ended": "exclusion"}, layout))
 
 
 @connected_once
