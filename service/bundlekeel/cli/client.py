@@ -166,8 +166,12 @@ class Client:
         if address.url.startswith("https://"):
             from bundlekeel.tls import ClientTls  # noqa: PLC0415 - it imports structlog
 
-            trusted = ClientTls(trust_certs=given.trust_certs or address.trust_certs, cert=given.cert, key=given.key)
-            verify = trusted.context(field=option_of("--tls-ca", given.trust_certs))
+            trust_certs = given.trust_certs or address.trust_certs
+            trusted = ClientTls(trust_certs=trust_certs, cert=given.cert, key=given.key)
+            files = {"--tls-ca": trust_certs, "--tls-cert": given.cert, "--tls-key": given.key}
+            named = ", ".join(option_of(option, file) for option, file in files.items() if file is not None)
+            alone = " without --tls-key" if given.cert is not None and given.key is None else ""
+            verify = trusted.context(field=named + alone)
         transport = httpx.HTTPTransport(uds=str(address.socket) if address.socket else None, verify=verify)
         self._http = httpx.Client(
             base_url=address.url or "http://localhost",
@@ -267,8 +271,8 @@ class Client:
             hint = "expected the address of a sidecar of this release, http://host:port"
             return CliError(f"{self.address} has no {path}: {hint}", USAGE)
         if absent:
-            hint = f"{self.address} accepts no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
-            return CliError(hint, REFUSED)
+            hint = "use the unix socket of that sidecar: --socket PATH, or -c FILE"
+            return CliError(f"{self.address} accepts no changes, and no dry runs of them; {hint}", REFUSED)
         detail = detail.replace(OVERRIDE, OVERRIDE_OPTION)
         if answer.status_code == 401:
             detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from bundlekeel.cli import completion, tables, text_views
-from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, guarded
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, as_cli_error, guarded
 from bundlekeel.cli.output import Output, OutputOption, ProgressLine, decoded, tell, typed
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import (
@@ -21,6 +21,7 @@ from bundlekeel.cli.session import (
     may_connect,
 )
 from bundlekeel.cli.wiring import Split, Wiring
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.names import check_name, is_namespace, names_namespace
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
@@ -100,7 +101,13 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
                 answer = client.send("POST", "assignments", _asked(name))
             tell(answer, typed(list[AssignmentView], text_views.assignments), sidecar.output)
             return
-        found = wiring().where(load_settings(sidecar.config), name, listener)
+        try:
+            found = wiring().where(load_settings(sidecar.config), name, listener)
+        except ConfigError as error:
+            if error.field != "metadata_store":
+                raise
+            hint = "`where` reads the metadata store itself; with --if-unowned it asks a sidecar"
+            raise CliError(f"{as_cli_error(error)}; {hint}", USAGE) from None
         tell(found, typed(list[Place], tables.where), sidecar.output)
         _warn_of_absent_topic(decoded(list[Place], found))
 

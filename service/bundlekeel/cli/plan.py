@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bundlekeel.cli import completion, text_views, units
 from bundlekeel.cli.client import Client, path_part
-from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError, left_running
 from bundlekeel.cli.intervene.operation_tables import carried_out
 from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, none_of, table, typed
 from bundlekeel.cli.session import (
@@ -185,7 +185,7 @@ def longest_wait(within: str | None, *, wait: bool, yes: bool = True) -> float:
 def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
     """The task once it has ended; CliError when it has not by then (monotonic seconds). `moves`: how many it has."""
     task, begun = TaskView(task=name, state="waiting"), time.monotonic()
-    with ProgressLine() as line:
+    with ProgressLine() as line, left_running(lambda: _still(task)):
         while True:
             for answer in client.get("tasks"):
                 if (found := decoded(TaskView, answer)).task == name:
@@ -195,8 +195,13 @@ def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
             far = how_far(len(task.moves), moves, "move", time.monotonic() - begun)
             line.tell(f"task {name}: {task.state}, {far}")
             if time.monotonic() > deadline:
-                raise CliError(f"task {name} is still {task.state}; see `bundlekeel plan tasks`", UNREACHABLE)
+                raise CliError(_still(task), UNREACHABLE)
             time.sleep(0.5)
+
+
+def _still(task: TaskView) -> str:
+    end = f'`bundlekeel stop {task.task} --reason "…"` ends it'
+    return f"task {task.task} is still {task.state}; it goes on, see `bundlekeel plan tasks`; {end}"
 
 
 def exit_unless_done(task: TaskView) -> None:

@@ -119,7 +119,8 @@ NamespaceOption = Annotated[
     ),
 ]
 SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="24h, today, yesterday or 2026-11-22T18:05 (local).")
+    str | None,
+    typer.Option("--since", metavar="TIME", help="24h, today, yesterday, 18:05 or 2026-11-22T18:05 (local)."),
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="As --since; without it: until now.")]
 # At most asked for at once; and for a line of a table, which may stand for as many cycles.
@@ -178,7 +179,8 @@ def period(since: str | None, until: str | None) -> dict[str, int | None]:
     """The query of a span of time, in ms; None for what is not given. CliError when it is not a time, or the span ends
     before it begins."""
     now = dt.datetime.now().astimezone()
-    allowed = "a duration such as 24h or 90m (so long ago), today, yesterday, or a local time such as 2026-11-22T18:05"
+    times = "a local time such as 18:05 or 2026-11-22T18:05"
+    allowed = f"a duration such as 24h or 90m (so long ago), today, yesterday, or {times}"
     begin, end = (
         None if text is None else moment_ms(text, now, f"{option} {text!r}: expected {allowed}")
         for option, text in (("--since", since), ("--until", until))
@@ -212,6 +214,9 @@ def _moment(text: str, now: dt.datetime, wrong: str) -> dt.datetime:
     with suppress(ValueError, OverflowError):
         if given[-1:].isalpha():  # 24 without a unit would be seconds
             return now - dt.timedelta(seconds=parse_duration(given))
+    with suppress(ValueError, OverflowError):
+        if ":" in text:  # an hour of today
+            return dt.datetime.combine(now, dt.time.fromisoformat(text)).astimezone()
     with suppress(ValueError, OverflowError):
         return _printed(text, now)
     try:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from bundlekeel.cli.app import make_app, without
+from bundlekeel.cli.exit_codes import output_written
 from bundlekeel.wiring.plugins import load_plugins
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def main(opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
     adapters."""
     # The first process of a container gets no SIGTERM that it does not handle: it would run on until it is killed.
     signal.signal(signal.SIGTERM, _end)
-    make_app(partial(_wiring, opened), load_plugins)(prog_name="bundlekeel")
+    with output_written():
+        make_app(partial(_wiring, opened), load_plugins)(prog_name="bundlekeel")
 
 
 def _end(number: int, _: object) -> NoReturn:

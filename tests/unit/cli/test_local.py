@@ -66,6 +66,14 @@ def test_doctor_says_what_is_wrong_and_how_to_mend_it(wiring: FakeWiring) -> Non
     assert result.exit_code == 0 and json.loads(result.stdout)[0]["ok"] is True
 
 
+def test_where_without_a_store_says_that_it_asks_no_sidecar(tmp_path: Path) -> None:
+    """Though a variable or an option names one."""
+    asked = [sys.executable, "-m", "bundlekeel", "where", "shop/orders", "--socket", "nowhere.sock"]
+    ran = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2 and ran.stderr.startswith("error: metadata_store: it is missing (allowed: ")
+    assert ran.stderr.endswith("; `where` reads the metadata store itself; with --if-unowned it asks a sidecar\n")
+
+
 @pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
 def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
     """A row a partition; an unowned one is an answer with exit code 0."""

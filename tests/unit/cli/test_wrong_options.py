@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
+from bundlekeel.cli.exit_codes import CliError
+from bundlekeel.cli.session import moment_ms
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from tests.support.fake_wiring import FakeWiring
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
@@ -97,7 +100,7 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
         (
             "journal --since 24",
             "--since '24': expected a duration such as 24h or 90m (so long ago), today, yesterday, or a local time "
-            "such as 2026-11-22T18:05",
+            "such as 18:05 or 2026-11-22T18:05",
         ),
     ],
 )
@@ -189,6 +192,27 @@ def test_a_file_that_holds_no_certificate_is_told_in_words(tmp_path: Path) -> No
     command = ["status", "--url", "https://127.0.0.1:1", "--tls-ca", str(tmp_path / "ca")]
     told = CliRunner().invoke(make_app(FakeWiring), command).stderr
     assert told == f"error: --tls-ca: TLS files {tmp_path / 'ca'} cannot be used: no certificate or crl found\n"
+
+
+def test_a_certificate_that_cannot_be_used_is_told_by_its_option(tmp_path: Path) -> None:
+    """The message named `--tls-ca`, which was not given."""
+    (tmp_path / "cert").write_text("no PEM")
+    command = ["status", "--url", "https://127.0.0.1:1", "--tls-cert", str(tmp_path / "cert")]
+    told = CliRunner().invoke(make_app(FakeWiring), command)
+    assert told.exit_code == 2
+    assert told.stderr.startswith(
+        f"error: --tls-cert without --tls-key: TLS files {tmp_path / 'cert'} cannot be used: "
+    )
+
+
+@pytest.mark.parametrize(("given", "at"), [("07:09", "2026-11-28T07:09"), ("00:00", "2026-11-28T00:00")])
+def test_an_hour_alone_is_one_of_today(given: str, at: str) -> None:
+    """Local, as all other times; it was refused."""
+    now = dt.datetime.fromisoformat("2026-11-28T07:36:59").astimezone()
+    assert moment_ms(given, now, "wrong") == dt.datetime.fromisoformat(at).astimezone().timestamp() * 1000
+    for wrong in ("25:00", "07", "0709", "7.09"):
+        with pytest.raises(CliError, match="wrong"):
+            moment_ms(wrong, now, "wrong")
 
 
 def test_why_asks_once(sidecar: Sidecar) -> None:

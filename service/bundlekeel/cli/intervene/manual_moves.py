@@ -141,7 +141,7 @@ def _do(
     else:
         found = decoded(ManualMoveView, answer)
         moves, hopeless = 1, bool(found.refusals)
-        draw = partial(operation_tables.manual_move, found)
+        draw = partial(operation_tables.manual_move, found, body.get("to", ""))
     ended: TaskView | None = None
     if wait and found.task:
         answer["ended"] = finished(session.client, found.task, moves, time.monotonic() + limit)
