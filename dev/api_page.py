@@ -14,17 +14,20 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import structlog
 
-from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES
+from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES, MAX_CONCURRENT
 from bundlekeel.api.app import UNITS, create_app, openapi_document
-from bundlekeel.api.problems import KINDS, TYPE_PREFIX, problem
+from bundlekeel.api.problems import EXAMPLE_ID, KINDS, TYPE_PREFIX, problem
 from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, EventStreams
+from bundlekeel.api.server import KEEP_ALIVE_SECONDS, MAX_CONNECTIONS
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.codec.chain import MEMBERS
 from bundlekeel.core.model.errors import CONFLICTS, FORBIDDEN
 from bundlekeel.daemon.answers.journal import RECORDS, OtherRecord
 from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.settings.security import ApiAuthSettings
 from dev import NOTE
 from dev.markdown import table
 from tests.support.fake_service import FakeService
@@ -34,11 +37,12 @@ All fields, of bodies too: `config/openapi.json`. A running sidecar serves it as
 on TCP without `api.auth` it lacks the routes marked *socket*, which that port does not have. Each route leads to its
 [example](api-examples.md) with curl and httpx.
 
-**What v1 keeps.** Any release may add routes to `/api/v1`, fields to answers and to bodies (there they may be left
-out), and words to every field of text that has no `enum`: ignore those that you do not know. What is there is not
-removed and does not change its meaning within v1, but for the wording of sentences: an incompatible form gets
-`/api/v2` beside v1. What is to go is named `deprecated` in the OpenAPI document and in the changelog for at least one
-minor release before. A request with a field that is not known is refused.
+**What v1 keeps.** Any release may add routes to `/api/v1`, fields to answers, optional fields to bodies, and words
+to every field of text that has no `enum`. Ignore those that you do not know. `x-extensible-enum` lists
+the words of this release, of the names of a mapping below `propertyNames`. What is there is not removed and does not
+change its meaning within v1, but for the wording of sentences: an incompatible form gets `/api/v2` beside v1. What is
+to go is named `deprecated` in the OpenAPI document and in the changelog for at least one minor release before. A field
+of a body or a parameter that is not known is refused (422): `version` of `/whoami` says which release answers.
 
 The document is OpenAPI 3.1; `openapi-spec-validator` 0.9.0 has no complaint. The types of these generators compile and
 read the examples of `/state` and `/journal`, and a record of a kind that they do not know (`OtherRecord`):
@@ -52,12 +56,15 @@ oapi-codegen -generate types,client -package bundlekeel -o bundlekeel.go config/
 
 `ogen` v1.24.0 and `oapi-codegen` v2.5.0 refuse the document: `exclusiveMinimum` is a number since 3.1. Without
 `--enum-field-as-literal` `datamodel-codegen` gives the name `State` to a word list, and not to the answer of `/state`.
+A record that lacks fields of its kind becomes `OtherRecord` in `datamodel-codegen` without an error: look at `kind`.
 In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 
 - **Where**: each sidecar answers, at `http://127.0.0.1:8090` (`api.host`, `api.port`; `https` with `api.tls`, with a
   certificate of the client where `client_ca_file` asks for one) and at its unix socket. What only
-  the leader can do is passed on to it. Loads, reasons, verdicts and records of cycles are those of the sidecar that is
-  asked: the leader has the newest, and `leader` of `GET /state` has its address.
+  the leader can do is passed on to it; no route of `/api/v1` sends you elsewhere. A follower that is asked for a plan
+  asks the leader, and plans by itself when that does not answer (`by_leader` is false then). Loads, reasons, verdicts
+  and records of cycles are those of the sidecar that is asked: the leader has the newest, and `leader` of `GET /state`
+  has its address.
 - **Who may**: without `api.auth`, reads, `POST /plans` and `POST /assignments` need no credentials, and routes marked
   *socket* exist only on the unix socket (`api.socket`, mode 0600), their dry runs too: TCP has no route that changes
   anything. With `api.auth` TCP has all routes: `GET` needs role viewer (no token with `api.auth.anonymous_reads`),
@@ -73,7 +80,16 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 - **`DELETE`** takes its `reason` as a parameter of the query or, like the others, in a body, which some clients and
   proxies do not pass on. With a body the query's is not read.
 - **Paths** with control characters are refused (400).
-- **HEAD and OPTIONS** are not answered (405), by the probes and `/metrics` neither: probe with GET.
+- **HEAD** answers as GET does, without a body. OPTIONS is not answered (405).
+- **Request id**: each answer has one as `X-Request-ID`, a problem as `request_id` in its body too. The log lines of the
+  request name it, so a 500 leads to its traceback; where a follower asks the leader, those of both. A request may bring
+  its own: 1 to 128 letters, digits and `.` `_` `:` `/` `+` `=` `-`; any other is replaced.
+- **Limits**: {MAX_CONCURRENT} requests at once (`api.max_concurrent`), and {MAX_CONCURRENT // 4} more
+  that only changes may use; else 503 `too-busy`. {MAX_CONNECTIONS} connections
+  (`api.max_connections`), a quarter of them from one address: others are
+  closed, and idle ones after {KEEP_ALIVE_SECONDS} s. After {ApiAuthSettings().failures_per_minute} wrong credentials in
+  a minute an address gets 429. There is no other limit of rate.
+- **Caches** keep nothing (`Cache-Control: no-store`); there is no `ETag`.
 - **`by`** in a body says who asks, on the unix socket; with `api.auth` it is the name of the credentials. `DELETE`
   takes it in a body only, not in its query.
 - **Events**: `/events` sends the event `change` with marks as JSON, at the beginning and when one of them differs, the
@@ -85,8 +101,10 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 {UNITS}"""
 
 _PROBLEMS = """\
-Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail`. A conflict (409) adds
-`code`, the reason, and `difference`, the reasons as text; what is forbidden (403 `forbidden`) adds `code`.
+Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail` and `request_id`. A conflict
+(409) adds `code`, the reason, and `difference`, the reasons as text; what is forbidden (403 `forbidden`) adds `code`.
+Probes fail as text (503). What is no HTTP gets 400 as text without an id. The document lists the statuses of each
+route, with an example of each.
 
 A wrong value (422) adds `errors`: for each fault `field`, `reason`, and, where they are known, `value` (what was given)
 and `allowed`. `field`, `value` and `allowed` beside `errors` are those of the first fault. A request is compared with
@@ -109,9 +127,9 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
 ```
 
 - **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
-  a `task`, too. A dry run answers 200 also when it is refused: look at `refusals` (with `execute` that is a 409), and
-  at `held`, the code of the mode or pause that would refuse it now (403), or of what keeps the leader from moving
-  anything (its task would fail).
+  a `task`, too. A dry run answers 200 also when it is refused. `refusals` is what would be a 409 with `execute`.
+  `held` is the code of the mode or pause that would be a 403, or of what keeps the leader from moving anything:
+  then the task would fail.
 - **A task** is `waiting` until the leader takes it, then `running`. Ask every few seconds. After 10 minutes of waiting
   it is not begun any more. It ends as
     - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves`
@@ -125,7 +143,16 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
 - **Drains and warms** have no task: `GET /operations` says how far they are, and what holds all of them (`held`). A
   drained broker is kept empty until `uncordon`.
 - **200 and 202**: `execute` of a plan and `stop` answer 202, with the task's path as `Location`. All other changes
-  answer 200. 200 does not say that a move is done: what has a `task` is left for the leader, as with 202.
+  answer 200, with that header where they have a `task`. 200 does not say that a move is done: what has a `task` is
+  left for the leader, as with 202.
+- **Other sidecars** show a change within about a second; the one that was asked shows it at once.
+
+| status | safe to send again? |
+|---|---|
+| 429, 503 `too-busy`, 503 `no-picture` | yes, after `Retry-After`: nothing was begun |
+| 500, 502, 504, 503 `store-unavailable`, no answer | it may have been carried out: by the rules below |
+| 409 | look at `code` first; the same request gets the same answer while things are as they are |
+| 400, 401, 403, 404, 405, 408, 413, 415, 421, 422 | no: change the request first (408: send the body faster) |
 
 When an answer is lost (504, 500, a broken connection, and of a change also 502 and 503 `store-unavailable`, because
 its write may have arrived), the request may have been carried out, or not. With any other 503 nothing was begun.
@@ -139,7 +166,8 @@ its write may have arrived), the request may have been carried out, or not. With
   adopt a proposal that came meanwhile, or take back what earlier nights adopted, too.
 - **Look first**: `execute` of a plan, and `transfer`, `unload` and `split` with `execute`. Each that is sent is a task
   of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is. The
-  same move made earlier has the same hash: yours is the one whose `left_ms` is not before your request.
+  same move made earlier has the same hash: put something into each `reason` that no other has, and look for that, too.
+  Or compare `left_ms`, when it was asked for by the clock of the sidecar that was asked, which may differ from yours.
 
 The leader looks at each task again right before it begins: a plan, a transfer or the split of a bundle that was carried
 out already ends as `failed` (`difference` says why), or is refused at once (409). Two may do more when they are sent
@@ -150,7 +178,8 @@ _LISTS = """\
 Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) are cut at it. A
 full one has the header `Link: <ADDRESS>; rel="next"`: ask that address (a path and a query, of the same server) for the
 page that follows, until an answer has no such header. Other lists are whole, of what is kept: `/tasks` has the newest
-50 that began or ended, `/reviews` the newest 50, `/plans` those of the last 15 minutes.
+50 that began or ended, `/reviews` the newest 50, `/plans` those of the last 15 minutes
+that this sidecar made or was asked for: the leader has the most.
 
 ```python
 # tcp: the client of the page of examples
@@ -233,12 +262,14 @@ def _conflict() -> list[str]:
     bundle = "shop/orders/0x00000000_0x80000000"
     what = f"{bundle} would no longer move"
     text = f"the inputs changed since the plan was made: {what}"
-    body = bytes(problem(409, "conflict", text, code="changed", difference=[what]).body)
+    with structlog.contextvars.bound_contextvars(request_id=EXAMPLE_ID):
+        body = bytes(problem(409, "conflict", text, code="changed", difference=[what]).body)
     return [
         *("A conflict:", "", "```json", json.dumps(json.loads(body), indent=1), "```", ""),
         *wrap(
             "`code` is a [code](codes.md) or one of the words below. Of the codes, those of the mode and of a pause of "
-            "everything (`ObserveOnly`, `RecommendOnly`, `Paused`) come with 403; all others, such as `CoolDown` and "
+            "everything (`ObserveOnly`, `RecommendOnly`, `Paused`) come with 403; all others, such as "
+            "`Paused` of a scope, `CoolDown` and "
             "`StepTooLarge`, with 409.",
             120,
         ),

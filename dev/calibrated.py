@@ -4,10 +4,10 @@ Made-up worlds, each from its seed, of different sizes, noise, spikes and growth
 looks at the first days; what it proposes within some nights' steps is judged on the held-out ones, beside the default
 settings: imbalance (time mean of max/mean - 1) and moves a day. Both go through the same traffic from the same
 beginnings: block by block, as the search saw it; unbroken over the held-out days, as the job judges it and a cluster
-runs; and unbroken with a picture each minute, as stock clusters make them. What a world came to is kept in `--folder`,
+runs; and unbroken with a snapshot each minute, as stock clusters make them. What a world came to is kept in `--folder`,
 so that a run can be broken off and gone on with. `--again` takes what the page says was proposed instead of searching,
 which is an hour of one core for ten worlds; it works out the figures of these seeds anew and keeps those of others.
-With `--period 60` the search sees pictures of a stock cluster, too (about half an hour of one core a world); `--write`
+With `--period 60` the search sees snapshots of a stock cluster, too (about half an hour of one core a world); `--write`
 then renews the page's last section alone.
 Exit code 1: in blocks, a world's imbalance is more than 1 % worse than with the defaults, or the median world saves
 less than 15 % of the moves.
@@ -50,7 +50,7 @@ BLOCK_S: Final = 6 * 3600
 WARM_S: Final = 3600
 RUNS: Final = ("blocks", "unbroken", "stock")
 # The section of what was searched and judged as stock clusters run.
-OWN: Final = "Searched and judged on pictures of 60 s"
+OWN: Final = "Searched and judged on snapshots of 60 s"
 # What the default strategy itself reads; split limits and weights have nothing to do in these worlds.
 NAMES: Final = (
     *("avg_low_threshold_percent", "avg_hit_count_low", "avg_low_floor_percent", "avg_high_threshold_percent"),
@@ -60,8 +60,8 @@ NAMES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much of it: days, seconds between two pictures, points a parameter, rounds of refinement, how many of the
-    best these go on from, after how many nights' steps the settings are judged, and seconds between two pictures of a
+    """How much of it: days, seconds between two snapshots, points a parameter, rounds of refinement, how many of the
+    best these go on from, after how many nights' steps the settings are judged, and seconds between two snapshots of a
     stock cluster, by which they are judged too."""
 
     days: int
@@ -74,7 +74,7 @@ class Size:
 
     @property
     def stock(self) -> bool:
-        """Whether the search, too, sees pictures as stock clusters make them."""
+        """Whether the search, too, sees snapshots as stock clusters make them."""
         return self.period_seconds == self.stock_seconds
 
 
@@ -111,7 +111,7 @@ class Pair:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One world: what it is like, what is proposed, and both settings in blocks, unbroken, and unbroken with the stock
-    interval of pictures (None: nothing changes, or it was not run). candidates: that the search tried, 0: the page's
+    interval of snapshots (None: nothing changes, or it was not run). candidates: that the search tried, 0: the page's
     proposal is judged."""
 
     seed: int
@@ -328,7 +328,8 @@ def table_of(rows: Sequence[Row], size: Size) -> list[str]:
     )
     middle = statistics.median(row.blocks.fewer for row in rows)
     most = max(row.blocks.worse for row in rows)
-    lines += ["", f"Median: {middle:.0%} fewer moves. Largest loss of balance: {most:+.2%}."]
+    counted = f"Median: {middle:.0%} fewer moves, with the proposals that the job refuses."
+    lines += ["", f"{counted} Largest loss of balance: {most:+.2%}."]
     for name, title, text in _courses(size):
         pairs: dict[int, Pair] = {row.seed: pair for row in rows if (pair := getattr(row, name)) is not None}
         cells = ([seed, *_cells(pair)] for seed, pair in pairs.items())
@@ -349,12 +350,12 @@ def _courses(size: Size) -> list[tuple[str, str, str]]:
         f" its own, and a proposal that loses more than {EQUAL:.0%} of balance in it is refused (`WorseUnbroken`)."
     )
     stock = (
-        f"The same run with a picture each {size.stock_seconds} s, as stock clusters make them, and settings that were"
-        f" found on pictures of {size.period_seconds} s. A hit is a report, so there are"
+        f"The same run with a snapshot each {size.stock_seconds} s, as stock clusters make them, and settings that were"
+        f" found on snapshots of {size.period_seconds} s. A hit is a report, so there are"
         f" {size.period_seconds / size.stock_seconds:g} times as many in the same time: what was found on one interval"
         " does not hold for another."
     )
-    found = [("unbroken", "Unbroken", unbroken), ("stock", f"Unbroken, a picture each {size.stock_seconds} s", stock)]
+    found = [("unbroken", "Unbroken", unbroken), ("stock", f"Unbroken, a snapshot each {size.stock_seconds} s", stock)]
     return found[:1] if size.stock else found
 
 
@@ -377,12 +378,12 @@ def page(rows: Sequence[Row], size: Size) -> str:
     """docs/reference/calibration.md."""
     held, run = max(row.held_out for row in rows), [str(row.seed) for row in rows if row.held_out]
     verdict = (
-        f"**Thresholds that were found on pictures of {size.period_seconds} s do not hold for the"
+        f"**Thresholds that were found on snapshots of {size.period_seconds} s do not hold for the"
         f" {size.stock_seconds} s of stock clusters** ([figures](#{_anchor(_courses(size)[-1][1])})). Calibrate on"
         f" history of the cluster's own interval: [what that brings at {size.stock_seconds} s](#{_anchor(OWN)})."
     )
     search = (
-        f"Made-up worlds of {size.days} days (seeds {', '.join(str(row.seed) for row in rows)}), a picture each"
+        f"Made-up worlds of {size.days} days (seeds {', '.join(str(row.seed) for row in rows)}), a snapshot each"
         f" {size.period_seconds} s. The nightly job's search (within what {size.nights} nights may change) sees the"
         f" first days; the figures are of the {held} held-out ones: the default settings beside the calibrated ones, on"
         " the same traffic. Imbalance is the time mean of max/mean - 1."
@@ -413,10 +414,10 @@ def page(rows: Sequence[Row], size: Size) -> str:
 
 
 def own_section(rows: Sequence[Row], size: Size) -> str:
-    """The last section of the page: searched and judged on pictures of a stock cluster."""
+    """The last section of the page: searched and judged on snapshots of a stock cluster."""
     about = (
         f"Other worlds (seeds {', '.join(str(row.seed) for row in rows)}), on which nothing of the method was made:"
-        f" {size.days} days with a picture each {size.period_seconds} s, as stock clusters make them. The same search"
+        f" {size.days} days with a snapshot each {size.period_seconds} s, as stock clusters make them. The same search"
         " sees the first days, and both settings are judged on the held-out ones, with the same interval. A proposal"
         f" that loses more than {EQUAL:.0%} of balance unbroken is refused by the nightly job (`WorseUnbroken`)."
     )
@@ -453,7 +454,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m dev.calibrated", description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 11)), help="which worlds (1 to 10)")
     parser.add_argument("--days", type=int, default=14)
-    parser.add_argument("--period", type=int, default=300, help="seconds between two pictures")
+    parser.add_argument("--period", type=int, default=300, help="seconds between two snapshots")
     parser.add_argument("--points", type=int, default=5, help="values a parameter in the first round")
     parser.add_argument("--rounds", type=int, default=1, help="rounds of refinement")
     parser.add_argument("--keep", type=int, default=2, help="how many of the best they go on from")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from bundlekeel.codec import decode_report
+from bundlekeel.codec.report import decode_report
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import PARAMETERS, Parameters

@@ -25,6 +25,7 @@ from bundlekeel import wiring
 from bundlekeel.api import ApiServer
 from bundlekeel.api.app import create_app
 from bundlekeel.api.auth import AccessRules
+from bundlekeel.api.problems import EXAMPLE_ID
 from bundlekeel.daemon.answers.service import Service
 from dev import NOTE
 from dev.loop_thread import LoopThread
@@ -275,7 +276,8 @@ async def _asked(
     app = create_app(cast(Service, None), mutations=mutations, access=access)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        answer = await client.request(method, path, json=body, headers=headers)
+        # One that the request brings: pages are made anew, and compared.
+        answer = await client.request(method, path, json=body, headers={"X-Request-ID": EXAMPLE_ID, **headers})
     told = json.dumps(answer.json(), indent=1, ensure_ascii=False).splitlines()
     sent = f"{method} {path}" + ("" if body is None else f"  {json.dumps(body)}")
     return ["```text", sent, f"HTTP {answer.status_code}", *told, "```", ""]

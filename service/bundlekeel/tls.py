@@ -6,6 +6,7 @@ files cannot be used (half written, key of another certificate), the last good o
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,7 +88,8 @@ class ReloadingContext(ssl.SSLContext):
         try:
             self._current = make()
         except OSError as error:
-            why = error.strerror or str(error)
+            # Without OpenSSL's code and the line of its wrapper.
+            why = re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", error.strerror or str(error))
             raise ConfigError(f"{field}: TLS files {self._names()} cannot be used: {why}", field=field) from error
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:

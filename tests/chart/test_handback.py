@@ -49,4 +49,4 @@ def test_a_job_of_handback_can_be_made_when_no_pod_stays_up() -> None:
         assert spec["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] == 86400  # a day, to read its log
         assert spec["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"] == COMMAND
     told = (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")
-    assert "create job handback-now --from=cronjob/{{ $name }}-handback\n" in told
+    assert "create job $JOB --from=cronjob/{{ $name }}-handback &&\n" in told

@@ -52,7 +52,7 @@ async def test_only_dynamic_keys_are_taken(real_world: RealWorld) -> None:
 
 
 async def test_partial_takeover(real_world: RealWorld) -> None:
-    """Every broker (4.2 and later) shows what it leaves to us, goes on shedding, and is as before afterwards."""
+    """Every broker (4.2 and later) shows what it leaves to us and goes on shedding; a whole takeover ends that."""
     admin, endpoints = real_world.admin, real_world.endpoints
     for key in (SHEDDING, SPLITTING, EXCLUDED):
         await admin.delete_dynamic(key, permit=by_person)
@@ -65,8 +65,12 @@ async def test_partial_takeover(real_world: RealWorld) -> None:
         assert name_set(values[EXCLUDED]) == set(names)
         assert left_to_us(values, names)
     assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, True)
+    whole = await takeover(context, split=False, reason="all", by="test")
+    assert whole.complete, whole
+    assert await admin.dynamic_configuration() == {SHEDDING: "false"}
+    for broker in endpoints:
+        assert name_set((await admin.runtime_configuration(broker))[EXCLUDED]) == set()
     back = await handback(context, reason="done", by="test")
     assert back is not None and back.complete, back
     assert await admin.dynamic_configuration() == {}
-    for broker in endpoints:
-        assert name_set((await admin.runtime_configuration(broker))[EXCLUDED]) == set()
+    assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, True)

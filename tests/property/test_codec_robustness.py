@@ -10,19 +10,20 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel import codec
+from bundlekeel.codec import records
+from bundlekeel.codec.report import decode_report
 from bundlekeel.core.model.names import parse_bundle
 from tests.support.odd_values import attempt, encoded, scalars, values
 
 DECODERS: list[Callable[[bytes], object]] = [
-    codec.classify,
-    codec.decode_boundaries,
-    codec.decode_ephemeral,
-    codec.decode_leader_broker,
-    lambda data: codec.decode_report("b", data),
-    lambda data: codec.decode_bundle_data("a/b/0x00000000_0xffffffff", data),
-    lambda data: codec.decode_resource_quota("a/b/0x00000000_0xffffffff", data),
-    lambda data: codec.decode_endpoint("b", data),
+    records.classify,
+    records.decode_boundaries,
+    records.decode_ephemeral,
+    records.decode_leader_broker,
+    lambda data: decode_report("b", data),
+    lambda data: records.decode_bundle_data("a/b/0x00000000_0xffffffff", data),
+    lambda data: records.decode_resource_quota("a/b/0x00000000_0xffffffff", data),
+    lambda data: records.decode_endpoint("b", data),
 ]
 
 FIELDS = [
@@ -56,7 +57,7 @@ def test_any_json(value: Any, ascii_only: bool) -> None:
 def test_a_report_is_always_finite_and_aligned(record: dict[str, Any], stats: dict[str, Any]) -> None:
     """Figures are finite and not negative (limits apart), columns have one row per bundle, names parse."""
     data = json.dumps({"lastUpdate": 1, **record, "lastStats": stats}).encode()
-    got = attempt(lambda d: codec.decode_report("b", d), data)
+    got = attempt(lambda d: decode_report("b", d), data)
     if got is None:
         assert record.get("loadReportType") == "LoadReport"
         return
@@ -89,8 +90,8 @@ def test_typed_and_tolerant_agree(rows: list[tuple[float, ...]]) -> None:
     usage = {"usage": 1.0, "limit": 2.0}
     record: dict[str, Any] = dict.fromkeys(("cpu", "directMemory", "bandwidthIn", "bandwidthOut"), usage)
     record |= dict.fromkeys(names[:4], 1.0) | {"lastUpdate": 5, "lastStats": stats}
-    typed = codec.decode_report("b", json.dumps(record).encode())
-    tolerant = codec.decode_report("b", json.dumps({**record, "webServiceUrl": None}).encode())
+    typed = decode_report("b", json.dumps(record).encode())
+    tolerant = decode_report("b", json.dumps({**record, "webServiceUrl": None}).encode())
     assert typed.bundle_names == tolerant.bundle_names
     assert np.array_equal(typed.bundle_traffic, tolerant.bundle_traffic)
     assert np.array_equal(typed.bundle_counts, tolerant.bundle_counts)

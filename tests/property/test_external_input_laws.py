@@ -21,13 +21,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel import codec
 from bundlekeel.adapters.admin.hosts import KnownHosts
 from bundlekeel.adapters.admin.transport import RawAnswer, error_of, json_object, text_map
 from bundlekeel.adapters.history.rows import records_of
 from bundlekeel.adapters.history.wal import whole_payloads
 from bundlekeel.adapters.zookeeper.coordination import _decode as decode_member
 from bundlekeel.api.audit import _object as decode_body
+from bundlekeel.codec import records, report
 from bundlekeel.codec.broker_metrics import decode_counters, decode_cpu_load, decode_lookup_failures, decode_signs
 from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
@@ -117,18 +117,20 @@ _MOVE = {"bundle": BUNDLE, "source": "a", "destination": "b", "outcome": "done",
 _MOVE |= {"landed_ms": 1, "landed_on": "b", "seconds": 1.5}
 
 KINDS: Final[dict[str, Kind]] = {
-    "report": Kind(lambda data: codec.decode_report("b", data), _REPORT),
-    "kind of report": Kind(codec.classify, _REPORT),
-    "endpoint": Kind(lambda data: codec.decode_endpoint("b", data), _REPORT),
+    "report": Kind(lambda data: report.decode_report("b", data), _REPORT),
+    "kind of report": Kind(records.classify, _REPORT),
+    "endpoint": Kind(lambda data: records.decode_endpoint("b", data), _REPORT),
     "bundle data": Kind(
-        lambda data: codec.decode_bundle_data(BUNDLE, data), _json(shortTermData=_STATS, longTermData=_STATS)
+        lambda data: records.decode_bundle_data(BUNDLE, data), _json(shortTermData=_STATS, longTermData=_STATS)
     ),
-    "quota": Kind(lambda data: codec.decode_resource_quota(BUNDLE, data), _json(**_STATS, bandwidthIn=1)),
-    "owner": Kind(codec.decode_ephemeral, _json(nativeUrl="pulsar://b:6650", httpUrl="http://b:8080", disabled=False)),
-    "boundaries": Kind(codec.decode_boundaries, _json(bundles={"boundaries": ["0x00000000", "0xffffffff"]})),
-    "leader": Kind(codec.decode_leader_broker, _json(brokerId="b:8080", serviceUrl="http://b:8080")),
+    "quota": Kind(lambda data: records.decode_resource_quota(BUNDLE, data), _json(**_STATS, bandwidthIn=1)),
+    "owner": Kind(
+        records.decode_ephemeral, _json(nativeUrl="pulsar://b:6650", httpUrl="http://b:8080", disabled=False)
+    ),
+    "boundaries": Kind(records.decode_boundaries, _json(bundles={"boundaries": ["0x00000000", "0xffffffff"]})),
+    "leader": Kind(records.decode_leader_broker, _json(brokerId="b:8080", serviceUrl="http://b:8080")),
     "isolation": Kind(
-        codec.decode_isolation_policies,
+        records.decode_isolation_policies,
         _json(
             p={
                 "namespaces": ["t/.*"],
@@ -137,8 +139,8 @@ KINDS: Final[dict[str, Kind]] = {
             }
         ),
     ),
-    "domain": Kind(codec.decode_failure_domain, _json(brokers=["b:8080"])),
-    "group": Kind(codec.decode_anti_affinity_group, _json(namespaceAntiAffinityGroup="g")),
+    "domain": Kind(records.decode_failure_domain, _json(brokers=["b:8080"])),
+    "group": Kind(records.decode_anti_affinity_group, _json(namespaceAntiAffinityGroup="g")),
     "channel": Kind(decode_service_unit, _json(state="Owned", dstBroker="b:8080", versionId=3, timestamp=1)),
     "broker load": Kind(lambda data: decode_broker_load("b", data), _json(**_STATS, weightedMaxEMA=0.5, updatedAt=1)),
     "top bundles": Kind(decode_top_bundles, _json(topBundlesLoadData=[{"bundleName": BUNDLE, "stats": _STATS}])),

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.jobs import quality, read
-from bundlekeel.jobs.options import Options
+from bundlekeel.jobs.options import Options, newest
 from bundlekeel.jobs.recalibrate import Progress, recalibrated
 from bundlekeel.jobs.rules import BadDays, HistoryRules, TooLittleHistory, accept, judge
 from dev.history_worlds import POISONS, write
@@ -63,7 +63,7 @@ def test_poisoned_history_promotes_nothing(spark: SparkSession, tmp_path: Path, 
     before, told = hashes(history), list[str]()
     night = Options(history=str(history), out=str(out), now=datetime(2023, 11, 16, 2, tzinfo=UTC), rules=RULES)
     with pytest.raises(BadDays, match=MIDDLE) as refused:
-        recalibrated(spark, night, Progress(tell=told.append, begin=lambda _: None))
+        recalibrated(spark, night, newest(night), Progress(tell=told.append, begin=lambda _: None))
     assert isinstance(refused.value, HistoryError)
     figures = refused.value.figures
     assert (figures["good_days"], list(figures["bad_days"])) == (2, [MIDDLE]), told

@@ -21,7 +21,7 @@ from bundlekeel.core.calibration.thresholds import checked
 from bundlekeel.core.calibration.thresholds_json import parsed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError
-from bundlekeel.jobs.options import Options
+from bundlekeel.jobs.options import Options, newest
 from bundlekeel.jobs.recalibrate import Progress, RecalibrationResult, recalibrated
 from bundlekeel.jobs.rules import HistoryRules, TooLittleHistory
 from bundlekeel.jobs.selection import SearchDepth
@@ -52,6 +52,11 @@ def options(history: Path, out: Path) -> Options:
     )
 
 
+def run(spark: SparkSession, given: Options, progress: Progress) -> RecalibrationResult:
+    """On the history as it is now, as the command does."""
+    return recalibrated(spark, given, newest(given), progress)
+
+
 @dataclass(frozen=True, slots=True)
 class Night:
     """What a run wrote and said, its steps, and the history's files before it."""
@@ -68,7 +73,7 @@ def night(spark: SparkSession, small: Path, tmp_path_factory: pytest.TempPathFac
     """One run, which several tests look at."""
     before, said, steps, out = hashes(small), list[str](), list[str](), tmp_path_factory.mktemp("night")
     progress = Progress(tell=said.append, begin=steps.append)
-    return Night(recalibrated(spark, options(small, out), progress), out, said, steps, before)
+    return Night(run(spark, options(small, out), progress), out, said, steps, before)
 
 
 def test_a_whole_night(night: Night, small: Path) -> None:
@@ -115,7 +120,7 @@ def test_each_step_has_a_name(night: Night) -> None:
 @pytest.mark.nightly
 def test_a_second_night_says_the_same(spark: SparkSession, night: Night, small: Path, tmp_path: Path) -> None:
     """The same history and seed, the same document, whatever order Spark ran it in."""
-    second = recalibrated(spark, options(small, tmp_path), SILENT)
+    second = run(spark, options(small, tmp_path), SILENT)
     assert second.thresholds == night.written.thresholds
 
 
@@ -123,7 +128,7 @@ def test_no_history_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """An empty folder is too little history, and nothing is written."""
     (tmp_path / "history").mkdir()
     with pytest.raises(TooLittleHistory, match="nothing is recorded"):
-        recalibrated(spark, options(tmp_path / "history", tmp_path / "out"), SILENT)
+        run(spark, options(tmp_path / "history", tmp_path / "out"), SILENT)
     assert not (tmp_path / "out").exists()
 
 
@@ -133,7 +138,7 @@ def test_a_store_that_goes_away_is_said(spark: SparkSession, small: Path, tmp_pa
     blocked = tmp_path / "out"
     blocked.write_text("a file where a folder should be")
     with pytest.raises(StoreError):
-        recalibrated(spark, options(small, blocked), SILENT)
+        run(spark, options(small, blocked), SILENT)
 
 
 def test_three_minutes_are_refused(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ class FakeWishes:
         self.ended = False
         self.unseen = 0
         self.refused: Code | None = None
+        self.refused_target: Code | None = None
         self.review: str | None = None
         self.held = ""
 
@@ -209,7 +210,7 @@ class FakeWishes:
                     broker=broker,
                     score_before=SCORES[broker],
                     score_after=made.target_after if broker == made.target else None,
-                    code=None if broker == made.target else "PolicyForbids",
+                    code=self.refused_target if broker == made.target else "PolicyForbids",
                     explanation="" if broker == made.target else EXPLANATIONS[Code.POLICY_FORBIDS],
                 )
                 for broker in _others(source)

@@ -29,7 +29,7 @@ from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.names import namespace_of, parse_bundle, parse_topic
 from bundlekeel.core.splitting.children import children_of
 from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad
-from bundlekeel.ports.commands import Permit, UnloadAnswer
+from bundlekeel.ports.commands import LookAgain, Permit, UnloadAnswer, no_look
 from tests.support.quota_model import MemoryQuotaAdmin, QuotaModel
 
 K = TypeVar("K")
@@ -269,12 +269,14 @@ class MemoryAdmin:
         with self._call("dynamic_configuration"):
             return dict(self.model.dynamic)
 
-    async def set_dynamic(self, key: str, value: str, *, permit: Permit) -> None:
+    async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
+        await look_again()
         permit()
         with self._call("set_dynamic", key, value):
             _raise_for(self.model.set_dynamic(key, value))
 
-    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
+    async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
+        await look_again()
         permit()
         with self._call("delete_dynamic", key):
             self.model.dynamic.pop(key, None)

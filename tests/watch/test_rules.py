@@ -27,6 +27,8 @@ from tests.watch.server import concrete
 
 ALERTS = documents("alerts.yml")
 RUNBOOKS = ROOT / "docs/operations/runbooks"
+KUBERNETES = ROOT / "docs/operations/kubernetes.md"
+NOTES = ROOT / "deploy/helm/bundlekeel/templates/NOTES.txt"
 FLAGS = re.MULTILINE | re.DOTALL
 SEVERITIES = ("critical", "warning", "info")
 # 1 where the brokers are not counted on to balance.
@@ -343,15 +345,18 @@ async def test_get_of_runbooks_on_a_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("created", "asked"), [(1, ["logs"]), (0, ["get", "logs"])])
-def test_jobs_of_runbooks_end_and_show_their_own_log(tmp_path: Path, created: int, asked: list[str]) -> None:
+def test_jobs_of_handback_end_and_show_their_own_log(tmp_path: Path, created: int, asked: list[str]) -> None:
     """Also where the Job could not be made: no waiting without end, and not the log of a Job that was left over."""
     kubectl = tmp_path / "kubectl"
     said = 'echo "$*" >> "$0.asked"; case "$*" in *create*) exit $CREATED;; *"get job"*) echo Complete;; esac'
     kubectl.write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
     kubectl.chmod(0o755)
-    guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
-    blocks = [block for block in re.findall(r"^ *```sh\n(.*?)^ *```", guide, FLAGS) if "create job" in block]
-    assert len(blocks) == 2
+    guide = "".join(path.read_text(encoding="utf-8") for path in (RUNBOOKS / "index.md", KUBERNETES))
+    blocks = [block for block in re.findall(r"^ *```sh\n(.*?)^ *```", guide, FLAGS) if "-handback" in block]
+    notes = NOTES.read_text(encoding="utf-8").replace("{{ .Release.Namespace }}", "pulsar")
+    notes = notes.replace("{{ $name }}", "keel")
+    blocks += re.findall(r"^  JOB=.*?(?=^{{)", notes, FLAGS)
+    assert len(blocks) == 4
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "NS": "pulsar", "APP": "keel", "CREATED": str(created)}
     for block in blocks:
         Path(f"{kubectl}.asked").write_text("", encoding="utf-8")

@@ -64,7 +64,7 @@ export interface AssignmentView {
   candidates: (string)[];
   /** where it would be placed; null: any of the candidates (`round_robin`), or none (`code`) */
   chosen: string | null;
-  /** why no broker is chosen */
+  /** the code of why no broker is chosen; null: one is, or any */
   code: string | null;
   /** of the topic, which decides on its bundle; null for a bundle */
   hash: string | null;
@@ -242,7 +242,7 @@ export interface ChannelSummary {
   findings: Record<string, number>;
   /** age of the oldest assignment, release or split under way */
   in_flight_oldest_seconds: number;
-  /** why nothing may be done on its basis */
+  /** why nothing may be done on its basis, as a sentence; empty: nothing is in the way */
   obstacle: string;
   /** entries that could not be read */
   rejected: number;
@@ -394,21 +394,21 @@ export interface DataView {
   cycles: number;
   /** days that were used, in order */
   days: (string)[];
-  /** time of its first picture */
+  /** time of its first snapshot */
   from_ms: number;
-  /** time of its last picture */
+  /** time of its last snapshot */
   until_ms: number;
 }
 
 /** How long brokers take at most. */
 export interface DeadlinesView {
-  /** an assignment, release or split */
+  /** milliseconds that an assignment, release or split takes at most */
   in_flight_ms: number;
-  /** until load data is too old */
+  /** milliseconds until load data is too old */
   load_data_ms: number;
-  /** between two looks of the brokers' own monitor */
+  /** milliseconds between two looks of the brokers' own monitor */
   monitor_ms: number;
-  /** until an ended entry is deleted */
+  /** milliseconds until an ended entry is deleted */
   tombstone_ms: number;
 }
 
@@ -606,7 +606,7 @@ export interface FindingView {
   remedy: string;
   /** since when it is so */
   since_ms: number;
-  /** of the bundle's entry */
+  /** state of the bundle's entry; null: of no entry */
   state: string | null;
 }
 
@@ -858,7 +858,7 @@ export interface Marks {
 
 /** What thresholds are judged by; less is better. In a `difference` below 0: the proposed values do better. */
 export interface MeasuresView {
-  /** max/mean of score less 1, over time; 0 is even */
+  /** max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean */
   imbalance: IntervalView;
   /** moves an hour by the balancer, whole cluster */
   moves_per_hour: IntervalView;
@@ -1268,7 +1268,7 @@ export interface PlanView {
   finished: FinishView | null;
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
-  /** how even the load is */
+  /** max/mean (1: even) before and after; of thresholds `imbalance` is max/mean less 1 */
   imbalance: PlanImbalance;
   /** load of each broker before and after */
   loads: (LoadView)[];
@@ -1312,6 +1312,8 @@ export interface Problem {
   errors: (FieldFault)[] | null;
   /** with a wrong value: `field` of the first of `errors` */
   field: string | null;
+  /** as in the header `X-Request-ID`; log lines of the request name it */
+  request_id: string | null;
   /** the HTTP status */
   status: number;
   /** the status in words */
@@ -1762,7 +1764,7 @@ export interface State {
   cycle: CycleView | null;
   /** of the leader's term; null: no leader is known */
   epoch: number | null;
-  /** how even the load is */
+  /** how even the load is, as max/mean (1: even); of thresholds `imbalance` is max/mean less 1 */
   imbalance: ImbalanceView;
   /** bundles whose move or split an earlier leader began, not settled yet */
   intents: (string)[];
@@ -1912,7 +1914,7 @@ export interface TaskView {
   hash: string;
   /** what is carried out */
   kind: "plan" | "transfer" | "unload" | "split";
-  /** when it was asked for; 0: unknown */
+  /** when it was asked for and left for the leader, a time and not what is left of one; 0: unknown */
   left_ms: number;
   /** what became of its moves */
   moves: (OutcomeView)[];
@@ -1952,7 +1954,7 @@ export interface TopicView {
   brokers: (string)[];
   /** what was, or would be, written, by side; null: taken away */
   change: Record<string, WrittenRate | null>;
-  /** why nothing is written */
+  /** why nothing is written, as codes */
   codes: (string)[];
   /** what it is known to want, as a share: its busiest partition times their number */
   demand: RatesView;
@@ -2006,7 +2008,7 @@ export interface TransportView {
 
 /** How adopted thresholds perform so far. */
 export interface TrialView {
-  /** max/mean of score less 1, with them, by the weights from before; null: nothing measured yet */
+  /** max/mean of score less 1 (0: even), with them, by the weights from before; null: nothing measured yet */
   imbalance: number | null;
   /** max/mean of score less 1, before them; null: not known */
   imbalance_before: number | null;

@@ -220,7 +220,8 @@ METRICS: tuple[Metric, ...] = (
         "thresholds_age_seconds",
         "gauge",
         (),
-        "Age of the newest proposal of the nightly job; where none came, since one is due (calibration.min_days).",
+        "Age of the newest proposal of the nightly job that could be read; where none came, since one is due "
+        "(calibration.min_days).",
     ),
     Metric("thresholds_objections", "gauge", ("code",), "1 for each reason why the newest proposal is not adopted."),
     Metric("thresholds_in_force", "gauge", (), "Parameters that adopted thresholds set."),

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import structlog
 
 from bundlekeel.codec.external_input import DOCUMENT, load
 from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
@@ -58,6 +59,9 @@ class HttpPeers:
             if self._https_only and not url.startswith("https://"):
                 raise StoreError(f"the sidecar says {url}, and api.tls is on here: not called without https")
             headers = {"Authorization": f"Bearer {self._token()}"} if self._token is not None else {}
+            # That of the request which is passed on, if it is one: both logs have the same.
+            if request_id := structlog.contextvars.get_contextvars().get("request_id"):
+                headers["X-Request-ID"] = str(request_id)
             asked = f"{url.rstrip('/')}/api/v1/{path}"
             async with self._http.stream(method, asked, headers=headers, **more) as answer:
                 if answer.status_code == 404:

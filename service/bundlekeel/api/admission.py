@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import reprlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
@@ -48,6 +49,9 @@ class Route(APIRoute):
         if self.role not in (ANYBODY, *ROLES):
             raise TypeError(f"the route {path} has no role: make its router with router_for")
         super().__init__(path, *args, response_model=None, **options)
+        # As Starlette's own routes do: the server sends no body then.
+        if self.methods and "GET" in self.methods:
+            self.methods.add("HEAD")
         self.answer = response_model
         self._parameters = [
             field.alias for field in get_flat_params(self.dependant) if isinstance(field.field_info, Query)
@@ -59,15 +63,22 @@ class Route(APIRoute):
         await admission.admit(self, self._run, scope, receive, send)
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the endpoint, unless the query has a parameter that it does not take: one that is ignored misleads."""
-        for name, value in QueryParams(scope["query_string"]).multi_items() if self.role != ANYBODY else ():
-            if name not in self._parameters and scope["method"] in (self.methods or ()):
-                allowed = ", ".join(self._parameters) or "none"
+        """Run the endpoint, unless the query has a parameter that it does not take, or one twice: what is ignored
+        misleads."""
+        given = QueryParams(scope["query_string"]).multi_items() if self.role != ANYBODY else []
+        names = Counter(name for name, _ in given)
+        for name, value in given if scope["method"] in (self.methods or ()) else ():
+            allowed = ", ".join(self._parameters) or "none"
+            if name not in self._parameters:
                 reason = f"no query parameter of {scope['path']} (allowed: {allowed})"
-                detail = f"{reprlib.repr(name)[1:-1]} = {reprlib.repr(value)}: {reason}"
-                faults = of_faults([fault(name, reason, value, allowed)])
-                await problem(422, "invalid-value", detail, **faults)(scope, receive, send)
-                return
+            elif names[name] > 1:
+                reason, allowed = "given more than once", "once"
+            else:
+                continue
+            detail = f"{reprlib.repr(name)[1:-1]} = {reprlib.repr(value)}: {reason}"
+            faults = of_faults([fault(name, reason, value, allowed)])
+            await problem(422, "invalid-value", detail, **faults)(scope, receive, send)
+            return
         await super().handle(scope, receive, send)
 
 

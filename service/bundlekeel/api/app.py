@@ -24,10 +24,11 @@ from bundlekeel.api.shield import Shield
 from bundlekeel.daemon.answers.service import Service
 
 UNITS = """\
-Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970), `_seconds`. Without one of these, rates
-are msg/s and throughput is bytes/s; `score_...`, `source_...`, `target_...`, `threshold`, gains and the imbalance of a
-trial are ratios; `max_mean` and the imbalance of a plan are multiples of the mean; `percent` is percent. All others say
-their unit in the description."""
+Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970, by the clock of a sidecar; durations in
+`deadlines` of the channel), `_seconds`. Without one of these, rates are msg/s and throughput is bytes/s; `score_...`,
+`source_...`, `target_...`, `threshold`, gains and the imbalance of thresholds are ratios; `max_mean` and the imbalance
+of plans and of `/state` are multiples of the mean; `percent` is percent. All others say their unit in the
+description."""
 
 DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica answers; what only the leader can do is
 passed on to it. Loads, reasons, verdicts and records of cycles are those of the replica that is asked: the leader's
@@ -53,7 +54,11 @@ SECURITY_SCHEME = {
 # Of an address without the routes that change something.
 _READS_ONLY = """This address has no routes tagged `mutations`, because `api.auth` is not configured. They are in the
 document of the unix socket, which is also `config/openapi.json` of the sources."""
-_SERVERS = [{"url": "http://127.0.0.1:8090", "description": "a sidecar with the default `api.host` and `api.port`"}]
+_SERVER = (
+    "a sidecar with the default `api.host` and `api.port`; without `api.auth` it answers 404 to all routes tagged "
+    "`mutations`, which the unix socket (`api.socket`) has"
+)
+_SERVERS = [{"url": "http://127.0.0.1:8090", "description": _SERVER}]
 _LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}
 _TAGS = [
     {"name": name, "description": text}
@@ -65,7 +70,11 @@ _TAGS = [
             "operations",
             "Drains, cordons, warm-ups, pins and other requests that are in force; tasks, reviews and thresholds.",
         ),
-        ("mutations", "What changes the cluster or what the sidecars do; each needs a `reason`."),
+        (
+            "mutations",
+            "What changes the cluster or what the sidecars do; each needs a `reason`. Without `api.auth` only the unix "
+            "socket has these routes: TCP answers 404, and nothing is changed.",
+        ),
         ("quotas", "Limits of groups of tenants and namespaces over all brokers."),
         ("channel", "The ownership channel of the extensible load manager."),
         ("probes", "Liveness, readiness and metrics; no credentials."),
@@ -149,13 +158,16 @@ class _App(FastAPI):
             )
             problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
+            document["components"]["examples"] = problems.examples()
             document["components"]["headers"] = {
+                "RequestId": problems.REQUEST_ID,
                 "RetryAfter": problems.RETRY_AFTER,
                 "NextPage": NEXT_PAGE,
                 "TaskAddress": TASK_ADDRESS,
             }
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
             document = json.loads(json.dumps(document), object_hook=_of_64_bits)
+            _with_request_ids(document)
             _with_examples(document)
             self.openapi_schema = document
         return self.openapi_schema
@@ -164,6 +176,14 @@ class _App(FastAPI):
 def _of_64_bits(item: dict[str, Any]) -> dict[str, Any]:
     """A schema, or any other object of the document. Times in ms do not fit in the 32 bits that clients take else."""
     return item | {"format": "int64"} if item.get("type") == "integer" else item
+
+
+def _with_request_ids(document: dict[str, Any]) -> None:
+    """The shield gives each answer one."""
+    for item in document["paths"].values():
+        for operation in item.values():
+            for answer in operation["responses"].values():
+                answer.setdefault("headers", {})["X-Request-ID"] = {"$ref": "#/components/headers/RequestId"}
 
 
 def _with_examples(document: dict[str, Any]) -> None:
@@ -200,7 +220,7 @@ def _documented(context: Any, access: AccessRules | None) -> APIRoute:
     route = APIRoute(
         context.path_format,
         context.endpoint,
-        methods=context.methods,
+        methods=context.methods - {"HEAD"},
         response_model=answer,
         response_description=" ".join(described.__doc__.split()),
         response_class=context.response_class,

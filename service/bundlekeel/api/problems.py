@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import (
     AdminApiError,
     BundlekeelError,
@@ -34,6 +35,12 @@ from bundlekeel.core.model.text_format import limits_text
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:bundlekeel:problem:"
 
+REQUEST_ID = {
+    "description": "the id of the request: the one that it brought, or a new one; log lines of the request name it",
+    "schema": {"type": "string"},
+}
+# Of requests that are made up.
+EXAMPLE_ID: Final = "3f0e8a52c1d94b7796d1f0a2b4c6e8d0"
 RETRY_AFTER = {"description": "seconds to wait before asking again", "schema": {"type": "integer", "minimum": 0}}
 
 # First match wins, so a subclass stands before its parent.
@@ -70,7 +77,8 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
     (421, "wrong-host"): "the Host header names another server",
     (422, "invalid-value"): "a value is unknown, of the wrong type or out of range",
     (429, "too-many-failures"): "too many wrong credentials from this address; `Retry-After` says when to try again",
-    (500, "internal-error"): "a defect; the log has the traceback",
+    (500, "internal-error"): "a defect; the log has the traceback, in the line `api_unexpected_error` with this "
+    "`request_id`",
     (502, "broker-refused"): "a broker refused a request or did not answer",
     (
         503,
@@ -86,6 +94,7 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
 # Faults that are not those of a value, by pydantic's names.
 _REASONS = {
     "missing": "it is missing",
+    "missing_to_execute": "it is missing: what is carried out (execute: true) needs a reason",
     "string_too_short": "it is empty",
     "model_attributes_type": "must be a JSON object",
     "extra_forbidden": "no field of this request; /api/v1/openapi.json lists those that are",
@@ -97,8 +106,14 @@ _MUST_BE = "must be"
 _log = structlog.get_logger(__name__)
 
 
+def request_id() -> str:
+    """Of the request that is being answered, as the shield bound it for the log; empty outside of one."""
+    return str(structlog.contextvars.get_contextvars().get("request_id", ""))
+
+
 def problem(status: int, kind: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
     """One problem+json response. `more` are extension members; empty ones are left out."""
+    more["request_id"] = request_id()
     body = {"type": TYPE_PREFIX + kind, "title": _title(status), "status": status, "detail": detail}
     body |= {key: value for key, value in more.items() if value not in (None, "", [])}
     return Response(
@@ -123,12 +138,33 @@ def documented(texts: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
     They refer to `Problem` and `RETRY_AFTER` by name: for a "model" FastAPI would build a pydantic field for each
     status of each route.
     """
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    schema = {"$ref": "#/components/schemas/Problem"}
     again = {"headers": {"Retry-After": {"$ref": "#/components/headers/RetryAfter"}}}
     return {
-        status: {"description": text, "content": content} | (again if status in (429, 503) else {})
+        status: {"description": text, "content": {MEDIA_TYPE: {"schema": schema, "examples": _examples_of(status)}}}
+        | (again if status in (429, 503) else {})
         for status, text in texts.items()
     }
+
+
+def examples() -> dict[str, dict[str, Any]]:
+    """One of each kind of problem, by the word of its type, as the OpenAPI document has them. `documented` refers to
+    them."""
+    more: dict[str, dict[str, Any]] = {
+        "conflict": {"code": "changed", "difference": ["shop/orders/0x00000000_0x80000000 would no longer move"]},
+        "forbidden": {"code": Code.PAUSED},
+        "invalid-value": of_faults([fault("limit", "must be at least 1", 0, "at least 1")]),
+    }
+    with structlog.contextvars.bound_contextvars(request_id=EXAMPLE_ID):
+        made = {
+            kind: bytes(problem(status, kind, text.partition(";")[0], **more.get(kind, {})).body)
+            for (status, kind), text in KINDS.items()
+        }
+    return {kind: {"value": msgspec.json.decode(body)} for kind, body in made.items()}
+
+
+def _examples_of(status: int) -> dict[str, Any]:
+    return {kind: {"$ref": f"#/components/examples/{kind}"} for of, kind in KINDS if of == status}
 
 
 def _title(status: int) -> str:
@@ -233,5 +269,6 @@ class Fallback:
             _log.exception("api_unexpected_error", method=scope.get("method"), path=scope.get("path"))
             if started:
                 raise
-            answer = problem(500, "internal-error", "something unexpected failed; the log has the traceback")
+            detail = f"something unexpected failed; the log has the traceback, with request_id {request_id()}"
+            answer = problem(500, "internal-error", detail)
             await answer(scope, receive, send)

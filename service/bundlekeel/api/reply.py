@@ -31,21 +31,23 @@ NEXT_PAGE: Final = {
 PAGED: Final[dict[int | str, dict[str, Any]]] = {200: {"headers": {"Link": {"$ref": "#/components/headers/NextPage"}}}}
 
 
-def reply(value: Any, *, status: int = 200) -> Response:
+def reply(value: Any) -> Response:
     """`value` as JSON. NaN and infinity become null, as JSON has neither."""
-    return Response(msgspec.json.encode(value, enc_hook=_plain), status_code=status, media_type="application/json")
+    return Response(msgspec.json.encode(value, enc_hook=_plain), media_type="application/json")
 
 
 # Of what is left for the leader, in the OpenAPI document.
 TASK_ADDRESS: Final = {"description": "the address of the task, where there is one", "schema": {"type": "string"}}
-ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {
-    202: {"headers": {"Location": {"$ref": "#/components/headers/TaskAddress"}}}
-}
+_LOCATED: Final = {"headers": {"Location": {"$ref": "#/components/headers/TaskAddress"}}}
+ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {202: _LOCATED}
+TASKED: Final[dict[int | str, dict[str, Any]]] = {200: _LOCATED}
 
 
-def accepted(value: Any, task: str) -> Response:
-    """202: it is left for the leader; `task` says how far it is. What waits for a second person has none yet."""
-    answer = reply(value, status=202)
+def tasked(value: Any, task: str | None, *, status: int = 200) -> Response:
+    """What is left for the leader; `task` says how far it is. A dry run, and what waits for a second person, have
+    none."""
+    answer = reply(value)
+    answer.status_code = status
     if task:
         answer.headers["Location"] = f"/api/v1/tasks/{quote(task, safe='')}"
     return answer

@@ -11,9 +11,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from bundlekeel.api.problems import KINDS, TYPE_PREFIX
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import REASONS
+from bundlekeel.core.model.names import NEW_BROKER
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.answers.service import MOST_SCALE, NEW_BROKER, PlanRequest
+from bundlekeel.daemon.answers.service import MOST_SCALE, PlanRequest
 
 Name = Annotated[str, Field(min_length=1, max_length=1024)]
 NewBroker = Annotated[str, Field(max_length=255, pattern=NEW_BROKER, examples=["new-1"])]
@@ -88,10 +89,18 @@ class PlanBody(Body):
 
     # The examples are what the web page offers.
     strategy: str | None = Field(
-        default=None, max_length=100, description=f"one of {', '.join(STRATEGIES)}", examples=[*STRATEGIES]
+        default=None,
+        max_length=100,
+        description=f"one of {', '.join(STRATEGIES)}",
+        examples=[*STRATEGIES],
+        json_schema_extra={"x-extensible-enum": [*STRATEGIES]},
     )
     placement: str | None = Field(
-        default=None, max_length=100, description=f"one of {', '.join(PLACEMENTS)}", examples=[*PLACEMENTS]
+        default=None,
+        max_length=100,
+        description=f"one of {', '.join(PLACEMENTS)}",
+        examples=[*PLACEMENTS],
+        json_schema_extra={"x-extensible-enum": [*PLACEMENTS]},
     )
     parameters: dict[Name, Scalar] = Field(
         default_factory=dict, max_length=200, description="parameters by our name or by Pulsar's key"
@@ -110,7 +119,9 @@ class PlanBody(Body):
         strict=True,
         description="skip the waiting period; null: where brokers or traffic are not as they are",
     )
-    forwarded: bool = Field(default=False, strict=True, description="set by a follower that passes the request on")
+    forwarded: bool = Field(
+        default=False, strict=True, description="clients never set it: a follower does that passes the request on"
+    )
 
     def request(self) -> PlanRequest:
         """The value the service takes."""
@@ -195,3 +206,6 @@ class Problem(BaseModel):
     )
     difference: list[str] | None = Field(default=None, description="with a conflict: the reasons, as text")
     errors: list[FieldFault] | None = Field(default=None, description="with a wrong value (422): every fault")
+    request_id: str | None = Field(
+        default=None, description="as in the header `X-Request-ID`; log lines of the request name it"
+    )

@@ -37,6 +37,8 @@ from bundlekeel.daemon.answers.service import Service
 # From the connection, or from the end of the answer before, to the last header of a request. A keep-alive connection
 # on which nothing comes is closed by uvicorn earlier.
 HEAD_SECONDS = 20.0
+# How long a connection may stay open without a request.
+KEEP_ALIVE_SECONDS = 15
 # Open at once, of one listener.
 MAX_CONNECTIONS = 256
 
@@ -193,7 +195,7 @@ class ApiServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=15,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=int(STOP_SECONDS),
         )
         config.load()

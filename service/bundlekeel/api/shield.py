@@ -1,6 +1,6 @@
 """What a request must pass before any route sees it: its path, Host, Origin, content type and time.
 
-Every answer leaves with the security headers.
+Every answer leaves with the security headers and the id of its request.
 
 The API has no cookies and no CORS. A page of another site could still reach a loopback port through DNS rebinding
 (wrong Host) or a plain form post (foreign Origin, no JSON): both are refused here.
@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import unicodedata
 from collections.abc import Iterable
+from typing import Final
 from urllib.parse import urlsplit
+from uuid import uuid4
 
+import structlog
 from fastapi import Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,6 +33,9 @@ BY_ADDRESS = ("/livez", "/readyz", "/metrics")
 
 # Categories of Unicode that no path needs: a pattern that ends with `$` matches before a line feed.
 UNSEEN = ("Cc", "Zl", "Zp")
+
+# An id that a request may bring: it ends in the log and in answers.
+REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -79,14 +86,20 @@ class Shield:
             await self._app(scope, receive, send)
             return
 
+        asked = Headers(scope=scope)
+        brought = asked.get("x-request-id", "")
+        request_id = brought if REQUEST_ID.fullmatch(brought) else uuid4().hex
+
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        await (self._refuse(scope, Headers(scope=scope)) or self._timed)(scope, receive, with_headers)
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            await (self._refuse(scope, asked) or self._timed)(scope, receive, with_headers)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         if any(unicodedata.category(sign) in UNSEEN for sign in scope["path"]):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +19,7 @@ from typer.exceptions import TyperException
 from bundlekeel import __version__
 from bundlekeel.cli.examples import examples_of
 from bundlekeel.cli.exit_codes import EPILOG, USAGE, told_usage
+from bundlekeel.core.model.text_format import limits_text, suggest
 
 if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring
@@ -87,8 +90,6 @@ def _expected(error: Any, given: list[str]) -> str:
     found = _EXPECTED.match(message)
     if found is None or error.param is None:
         return message
-    from bundlekeel.core.model.text_format import limits_text  # noqa: PLC0415 - it imports numpy
-
     values = [after for name, after in itertools.pairwise(given) if name in error.param.opts]
     info = error.param.type_descriptor.parameter_info
     limits = limits_text({"ge": getattr(info, "min", None), "le": getattr(info, "max", None)})
@@ -122,8 +123,6 @@ class _Flags:
         except TyperException as error:
             # An unknown option: the parser finds others alike by their two dashes.
             if near := getattr(error, "possibilities", None):
-                from bundlekeel.core.model.text_format import suggest  # noqa: PLC0415 - it imports numpy
-
                 named = error.option_name.lstrip("-")  # type: ignore[attr-defined]
                 meant = [name for name in near if suggest(named, [name.lstrip("-")])]
                 error.message += f"; did you mean {' or '.join(meant)}?" if meant else ""
@@ -186,6 +185,19 @@ def _end_with_examples(command: Any, name: str) -> None:
         _end_with_examples(part, f"{name} {inner}")
 
 
+@contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Import as if these modules were not installed, unless they are loaded already."""
+    hidden = dict.fromkeys(name for name in names if name not in sys.modules)
+    # What Python documents for None: the import fails.
+    sys.modules.update(hidden)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
 class _Commands(Mapping[str, Any]):
     """Every command by its name. Looking one up imports its module; most need little of the program."""
 
@@ -197,7 +209,9 @@ class _Commands(Mapping[str, Any]):
         panel, module = _MODULES[name]
         if module not in self._loaded:
             part = typer.Typer()
-            register = import_module(f"bundlekeel.cli.{module}").register
+            # httpx loads it wherever it is installed, for a command line that is not used here.
+            with without("httpx._main"):
+                register = import_module(f"bundlekeel.cli.{module}").register
             register(part, self._wiring) if module in _WIRED else register(part)
             _plain(part)
             self._loaded[module] = typer.main.get_group(part).commands

@@ -15,7 +15,7 @@ from bundlekeel.cli import completion, units
 from bundlekeel.cli.client import Client
 from bundlekeel.cli.exit_codes import BAD_NEWS
 from bundlekeel.cli.output import Output, TableLayout, table, typed
-from bundlekeel.cli.session import NamespaceOption, Session, connected
+from bundlekeel.cli.session import NamespaceOption, Session, broker_id, connected
 from bundlekeel.cli.tables import split_name
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
@@ -30,7 +30,12 @@ def channel(
     ] = None,
     broker: Annotated[
         str | None,
-        typer.Option("--broker", help="List only bundles to or from this broker.", autocompletion=completion.brokers),
+        typer.Option(
+            "--broker",
+            help="List only bundles to or from this broker.",
+            autocompletion=completion.brokers,
+            callback=broker_id,
+        ),
     ] = None,
     namespace: NamespaceOption = None,
     after: Annotated[

@@ -16,14 +16,11 @@ from urllib.parse import quote
 import httpx
 import typer
 
-from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError, by_option
 from bundlekeel.codec.external_input import clean_lines, cleaned
 from bundlekeel.core.model.codes import OVERRIDE
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.uris import credentials_fault
-from bundlekeel.settings.load import load_settings
-from bundlekeel.settings.types import InvalidSetting, http_address
-from bundlekeel.tls import ClientTls
+from bundlekeel.core.model.uris import credentials_fault, is_http_address
 
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 _CODES = {
@@ -134,14 +131,14 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
     if url:
         if fault := credentials_fault(url):
             raise CliError(f"{option_of('--url', url)}: {fault}; a token is given with --token-file", USAGE)
-        try:
-            http_address(url)
-        except InvalidSetting:
+        if not is_http_address(url):
             expected = "expected http://host:port, with a port from 1 to 65535"
-            raise CliError(f"{option_of('--url', url)} {url!r}: {expected}", USAGE) from None
+            raise CliError(f"{option_of('--url', url)} {url!r}: {expected}", USAGE)
         return ApiAddress(url=url.rstrip("/"))
     if socket:
         return ApiAddress(socket=socket)
+    from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and a URL or a socket needs none
+
     loaded = load_settings(config)
     api, socket = loaded.settings.api, loaded.located(loaded.settings.api.socket)
     if socket is not None and socket.exists() and os.access(socket, os.W_OK):
@@ -167,8 +164,14 @@ class Client:
         # Loading the trusted certificates takes longer than all the rest; plain HTTP has no use for them.
         verify: ssl.SSLContext | bool = False
         if address.url.startswith("https://"):
-            trusted = ClientTls(trust_certs=given.trust_certs or address.trust_certs, cert=given.cert, key=given.key)
-            verify = trusted.context(field=option_of("--tls-ca", given.trust_certs))
+            from bundlekeel.tls import ClientTls  # noqa: PLC0415 - it imports structlog
+
+            trust_certs = given.trust_certs or address.trust_certs
+            trusted = ClientTls(trust_certs=trust_certs, cert=given.cert, key=given.key)
+            files = {"--tls-ca": trust_certs, "--tls-cert": given.cert, "--tls-key": given.key}
+            named = ", ".join(option_of(option, file) for option, file in files.items() if file is not None)
+            alone = " without --tls-key" if given.cert is not None and given.key is None else ""
+            verify = trusted.context(field=named + alone)
         transport = httpx.HTTPTransport(uds=str(address.socket) if address.socket else None, verify=verify)
         self._http = httpx.Client(
             base_url=address.url or "http://localhost",
@@ -245,14 +248,20 @@ class Client:
         try:
             return _shown(answer)
         except ValueError:
-            raise CliError(f"what answers at {self.address} is not a sidecar", UNREACHABLE) from None
+            raise self._stranger() from None
+
+    def _stranger(self, detail: str = "") -> CliError:
+        text = f"what answers at {self.address} is not a sidecar{detail}"
+        return CliError(
+            f"{text}; name one with --url (its port is `api.port`, 8090 by default) or --socket", UNREACHABLE
+        )
 
     def _problem(self, answer: httpx.Response) -> CliError:
         try:
             told = _shown(answer)
             detail, difference = str(told["detail"]), told.get("difference") or []
         except (ValueError, KeyError, TypeError):
-            return CliError(f"what answers at {self.address} is not a sidecar (HTTP {answer.status_code})", UNREACHABLE)
+            return self._stranger(f" (HTTP {answer.status_code})")
         absent = str(told.get("type")).rpartition(":")[2] in _NO_ROUTE
         if answer.request.method != "GET" and absent and self.address.absent_socket:
             text = f"no sidecar of these settings runs here: there is no socket {self.address.absent_socket}"
@@ -262,8 +271,8 @@ class Client:
             hint = "expected the address of a sidecar of this release, http://host:port"
             return CliError(f"{self.address} has no {path}: {hint}", USAGE)
         if absent:
-            hint = f"{self.address} accepts no changes; use the unix socket of that sidecar: --socket PATH, or -c FILE"
-            return CliError(hint, REFUSED)
+            hint = "use the unix socket of that sidecar: --socket PATH, or -c FILE"
+            return CliError(f"{self.address} accepts no changes, and no dry runs of them; {hint}", REFUSED)
         detail = detail.replace(OVERRIDE, OVERRIDE_OPTION)
         if answer.status_code == 401:
             detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
@@ -272,8 +281,7 @@ class Client:
             head, _, key = field.partition(".")
             if option := _OPTIONS.get(head):
                 # Of several `--set` the key says which.
-                named = f"{option} {key}".replace("\\", r"\\") if head == "parameters" else option
-                detail = re.sub(rf"(^|; ){re.escape(field)}(?=:| = )", rf"\1{named}", detail)
+                detail = by_option(detail, field, f"{option} {key}" if head == "parameters" else option)
         if told.get("allowed") and told["allowed"] not in detail:
             detail += f" (allowed: {told['allowed']})"
         code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)
@@ -307,12 +315,19 @@ def connect(
 ) -> Client:
     """A client for the sidecar that these options name. `typed`: those that are on the command line."""
     try:
+        tls = {"tls_ca", "tls_cert", "tls_key"} & set(typed)
         typed = {"url", "socket", "config"} & set(typed)
         if typed >= {"url", "socket"}:
             raise CliError("--url and --socket each name a sidecar: give one of them", USAGE)
         if typed:
             # What is typed goes before the environment, which else would name another cluster.
             url, socket = url if "url" in typed else None, socket if "socket" in typed else None
-        return Client(find_address(url, socket, config), credentials or CredentialFiles.of_environment())
+        address = find_address(url, socket, config)
+        if tls and not address.url.startswith("https://"):
+            option = f"--{min(tls).replace('_', '-')}"
+            raise CliError(f"{option} has no effect with {address}: give an https:// address, or omit it", USAGE)
+        if "tls_key" in tls and credentials is not None and credentials.cert is None:
+            raise CliError("--tls-key has no effect without --tls-cert: add it, or omit --tls-key", USAGE)
+        return Client(address, credentials or CredentialFiles.of_environment())
     except ConfigError as error:
         raise CliError(str(error), USAGE) from None

@@ -15,10 +15,11 @@ from bundlekeel.cli.client import Client, CredentialFiles, connect
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.core.model.errors import BundlekeelError
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.settings.describe import parameter_rows
 
 # As many as a shell shows before it asks.
 _MOST = 1000
+
+# What the shell asks for is imported then: most commands need neither the simulator nor the settings.
 
 
 def brokers(context: typer.Context, incomplete: str) -> list[str]:
@@ -49,7 +50,6 @@ def anything(context: typer.Context, incomplete: str) -> list[str]:
 
 def scenarios(incomplete: str) -> list[str]:
     """Shipped scenarios of the simulator."""
-    # The simulator is imported when the shell asks for it: most commands do not need it.
     suite = import_module("bundlekeel.cli.offline.sim_files").suite
     return _begin_with(incomplete, [item.name for item in suite()])
 
@@ -66,7 +66,8 @@ def placements(incomplete: str) -> list[str]:
 
 def parameters(incomplete: str) -> list[str]:
     """`name=` of every parameter."""
-    return _begin_with(incomplete, [f"{row['name']}=" for row in parameter_rows()])
+    rows = import_module("bundlekeel.settings.describe").parameter_rows()
+    return _begin_with(incomplete, [f"{row['name']}=" for row in rows])
 
 
 def _begin_with(incomplete: str, names: list[str]) -> list[str]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import re
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -26,11 +29,12 @@ BAD_NEWS = 1
 USAGE = 2
 UNREACHABLE = 3
 REFUSED = 4
+INTERRUPTED = 130
 
 EPILOG = (
     "Exit codes: 0 ok · 1 bad news (doctor found errors, not ready, not found, a move failed) · "
     "2 wrong usage or settings · 3 no answer (sidecar or metadata store not reachable, no data yet, "
-    "a wait ran out of time) · 4 refused, or in conflict with the present state"
+    "a wait ran out of time, output not writable) · 4 refused, or in conflict with the present state"
 )
 
 _CODES: tuple[tuple[type[BundlekeelError], int], ...] = (
@@ -63,6 +67,15 @@ def as_cli_error(error: BundlekeelError) -> CliError:
     return CliError("\n".join(lines), code)
 
 
+def by_option(text: str, field: str, option: str) -> str:
+    """A message with the option in place of the field that it becomes: `--limit 0: …` of `limit = 0: …`. An option
+    that holds a key, as in `--set KEY`, keeps the mark between it and the value."""
+    mark = " = " if " " in option else " "
+    return re.sub(
+        rf"(^|; ){re.escape(field)}(:| = )", lambda at: f"{at[1]}{option}{':' if at[2] == ':' else mark}", text
+    )
+
+
 @contextmanager
 def readable() -> Generator[None, None, None]:
     """Turn errors that are raised on purpose into a message on stderr and an exit code."""
@@ -74,6 +87,33 @@ def readable() -> Generator[None, None, None]:
         _leave(error)
     except TyperException as error:
         raise told_usage(error) from None
+
+
+@contextmanager
+def left_running(said: Callable[[], str]) -> Generator[None, None, None]:
+    """Around a wait: Ctrl-C ends the wait and not what is waited for, which `said` tells."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise CliError(said(), INTERRUPTED) from None
+
+
+@contextmanager
+def output_written() -> Generator[None, None, None]:
+    """Around the whole program: a standard output that cannot be written (a full disk) is told in one line."""
+    try:
+        try:
+            yield
+        finally:
+            typer.echo(nl=False)
+    except OSError:
+        try:
+            typer.echo()  # a line more tells whether it was standard output that failed
+        except OSError as error:
+            typer.echo(f"error: standard output cannot be written: {error.strerror}", err=True)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it, too
+            raise SystemExit(UNREACHABLE) from None
+        raise
 
 
 class WrongUsage(TyperException, typer.Exit):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +29,6 @@ from bundlekeel.codec.chain import GENESIS, ChainVerifier
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.journal import JournalKind
-from bundlekeel.settings.load import load_settings
 
 _EMPTY = "nothing is recorded in"
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
@@ -70,17 +70,19 @@ def verify(
         bool, typer.Option("--part", help="Older files are missing on purpose: accept a chain without its beginning.")
     ] = False,
     old_lines: Annotated[
-        bool, typer.Option("--old-lines", help="Accept lines of releases before hashes at the beginning.")
+        bool, typer.Option("--old-lines", help="Accept lines without a hash before the first line that has one.")
     ] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check the journal's hash chain. Exit code 1: it names the first line that was changed, added or removed, or says
-    that nothing is recorded.
+    that nothing is recorded, or that no line has a hash.
 
     Without files: those of the settings. If all rotated files that are kept are there, the oldest line need not be the
     beginning of the chain.
     """
+    if head and not re.fullmatch("[0-9a-fA-F]{64}", head):
+        raise CliError(f"--head {head!r}: expected 64 hexadecimal digits", USAGE)
     paths, full = (rotated(files), False) if files else _of_settings(config)
     answer = follow_chain(paths, head.lower(), part=part or full, old_lines=old_lines)
     tell(answer, _verdict, output)
@@ -115,11 +117,14 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
         return answer | {"why": found.broken.why, "where": f"{found.broken.name}:{found.broken.line}"}
     if empty:
         return answer | {"why": f"{_EMPTY} {', '.join(answer['files'])}: it was emptied, or not written yet"}
+    lines = numbered(found.unsealed, "line")
+    if not found.lines:
+        why = "no line has a hash: this is not a journal, or one of a release before hashes (then --old-lines)"
+        if old_lines or not found.unsealed:
+            only = f"{lines}, none has a hash" if found.unsealed else "the only line is incomplete"
+            why = f"{only}: nothing could be verified"
+        return answer | {"why": why}
     if found.unsealed and not old_lines:
-        if not found.lines:
-            why = "no line has a hash: this is not a journal, or one of a release before hashes (then --old-lines)"
-            return answer | {"why": why}
-        lines = numbered(found.unsealed, "line")
         why = f"{lines} at the beginning without a hash: added later, or of a release before hashes (then --old-lines)"
         return answer | {"why": why}
     if not found.whole and not part:
@@ -132,6 +137,8 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
 
 def _of_settings(config: Path | None) -> tuple[list[Path], bool]:
     """The files that there are, oldest first; whether so many that older ones have been deleted."""
+    from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and `journal` itself needs none
+
     loaded = load_settings(config)
     path = loaded.located(loaded.settings.journal.path)
     if path is None:
@@ -146,7 +153,9 @@ def _of_settings(config: Path | None) -> tuple[list[Path], bool]:
 def _verdict(answer: Json, _layout: TableLayout) -> RenderableType:
     if answer["why"]:
         where = f"{answer['where']}: " if answer["where"] else ""
-        return Text(f"{'' if answer['empty'] else 'broken: '}{where}{answer['why']}", style="red")
+        # Of lines without a hash nothing is known: they may be as they were written.
+        broken = answer["where"] or answer["lines"]
+        return Text(f"{'broken: ' if broken else ''}{where}{answer['why']}", style="red")
     files = numbered(len(answer["files"]), "file")
     lines = [f"ok: {numbered(answer['lines'], 'line')} in {files}, the hash chain is unbroken"]
     if answer["head"]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
 from bundlekeel.cli import completion, tables, text_views
-from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, guarded
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, USAGE, CliError, as_cli_error, guarded
 from bundlekeel.cli.output import Output, OutputOption, ProgressLine, decoded, tell, typed
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import (
@@ -18,10 +19,10 @@ from bundlekeel.cli.session import (
     YesOption,
     login,
     may_connect,
-    warn_of_absent_topic,
 )
 from bundlekeel.cli.wiring import Split, Wiring
-from bundlekeel.core.model.names import is_namespace, names_namespace
+from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.names import check_name, is_namespace, names_namespace
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import AssignmentView, Check, Place
@@ -92,6 +93,7 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         one without an owner. With --if-unowned a sidecar is asked (--socket, --url): the brokers that are left after
         each step of the assignment, those dropped, and the choice.
         """
+        check_name(name)
         if if_unowned and listener:
             raise CliError("--listener shows an owner's address: omit it with --if-unowned", USAGE)
         if if_unowned:
@@ -99,9 +101,30 @@ def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
                 answer = client.send("POST", "assignments", _asked(name))
             tell(answer, typed(list[AssignmentView], text_views.assignments), sidecar.output)
             return
-        found = wiring().where(load_settings(sidecar.config), name, listener)
+        try:
+            found = wiring().where(load_settings(sidecar.config), name, listener)
+        except ConfigError as error:
+            if error.field != "metadata_store":
+                raise
+            hint = "`where` reads the metadata store itself; with --if-unowned it asks a sidecar"
+            raise CliError(f"{as_cli_error(error)}; {hint}", USAGE) from None
         tell(found, typed(list[Place], tables.where), sidecar.output)
-        warn_of_absent_topic(decoded(list[Place], found))
+        _warn_of_absent_topic(decoded(list[Place], found))
+
+
+# A hash range whose `0x` was left out.
+_BOUNDS: Final = re.compile(r"([0-9a-f]{8})_([0-9a-f]{8})", re.IGNORECASE)
+
+
+def _warn_of_absent_topic(rows: Sequence[Place]) -> None:
+    """Of `where` about one topic, once its bundle is answered for: a mistyped topic would lie in one, too."""
+    if not rows or any(row.topic_exists is not False for row in rows):
+        return
+    namespace, _, local = str(rows[0].topic).partition("://")[2].rpartition("/")
+    bounds = _BOUNDS.fullmatch(local)
+    hint = f"; for a bundle write {namespace}/0x{bounds[1]}_0x{bounds[2]}" if bounds else ""
+    text = f"topic {rows[0].topic} does not exist; this is the bundle that it would be in{hint}"
+    typer.echo(f"warning: {text}", err=True)
 
 
 def _asked(name: str) -> dict[str, str]:

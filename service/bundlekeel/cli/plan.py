@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,13 +14,14 @@ from rich.text import Text
 
 from bundlekeel.cli import completion, text_views, units
 from bundlekeel.cli.client import Client, path_part
-from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError, left_running
 from bundlekeel.cli.intervene.operation_tables import carried_out
 from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, none_of, table, typed
 from bundlekeel.cli.session import (
     ByOption,
     ReasonOption,
     Session,
+    broker_id,
     connected,
     connected_once,
     login,
@@ -44,7 +44,7 @@ from bundlekeel.daemon.answers.plans import (
     Submitted,
     TaskView,
 )
-from bundlekeel.daemon.answers.service import MOST_SCALE, NEW_BROKER
+from bundlekeel.daemon.answers.service import MOST_SCALE
 from bundlekeel.settings.parameters import TOP_LEVEL
 
 # What is proposed waits for another person.
@@ -87,6 +87,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
             metavar="BROKER",
             help="As if this broker were gone; repeatable.",
             autocompletion=completion.brokers,
+            callback=broker_id,
         ),
     ] = None,
     add_broker: Annotated[
@@ -95,6 +96,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
             "--add-broker",
             metavar="NAME",
             help="As if there were one more broker: empty, with the median capacity; repeatable.",
+            callback=broker_id,
         ),
     ] = None,
     scale: Annotated[
@@ -118,10 +120,6 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
         raise CliError("--ignore-hit-counts and --keep-hit-counts: give one of them", USAGE)
     if not 0 < scale <= MOST_SCALE:
         raise CliError(f"--scale {scale:g}: not allowed (allowed: {limits_text({'gt': 0, 'le': MOST_SCALE})})", USAGE)
-    for name in add_broker or []:
-        if re.fullmatch(NEW_BROKER, name) is None:
-            allowed = "a host name, or host:port: letters, digits and . _ : [ ] -"
-            raise CliError(f"--add-broker = {name!r}: cannot be a broker (allowed: {allowed})", USAGE)
     body = {
         "strategy": strategy,
         "placement": placement,
@@ -187,7 +185,7 @@ def longest_wait(within: str | None, *, wait: bool, yes: bool = True) -> float:
 def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
     """The task once it has ended; CliError when it has not by then (monotonic seconds). `moves`: how many it has."""
     task, begun = TaskView(task=name, state="waiting"), time.monotonic()
-    with ProgressLine() as line:
+    with ProgressLine() as line, left_running(lambda: _still(task)):
         while True:
             for answer in client.get("tasks"):
                 if (found := decoded(TaskView, answer)).task == name:
@@ -197,8 +195,13 @@ def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
             far = how_far(len(task.moves), moves, "move", time.monotonic() - begun)
             line.tell(f"task {name}: {task.state}, {far}")
             if time.monotonic() > deadline:
-                raise CliError(f"task {name} is still {task.state}; see `bundlekeel plan tasks`", UNREACHABLE)
+                raise CliError(_still(task), UNREACHABLE)
             time.sleep(0.5)
+
+
+def _still(task: TaskView) -> str:
+    end = f'`bundlekeel stop {task.task} --reason "…"` ends it'
+    return f"task {task.task} is still {task.state}; it goes on, see `bundlekeel plan tasks`; {end}"
 
 
 def exit_unless_done(task: TaskView) -> None:

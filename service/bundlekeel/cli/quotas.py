@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bundlekeel.cli import text_views, units
 from bundlekeel.cli.client import path_part
-from bundlekeel.cli.exit_codes import USAGE, CliError, as_cli_error
+from bundlekeel.cli.exit_codes import USAGE, CliError, as_cli_error, by_option
 from bundlekeel.cli.output import TableLayout, decoded, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
@@ -86,8 +86,9 @@ def set_(
         check_group(QuotaGroup(name=name, limits=QuotaLimits(**limits), members=tuple(member)))
     except ConfigError as error:
         where, told = f"quotas.groups.{name}", str(as_cli_error(error))
-        for field, option in ((f"{where}.members", "--member"), (f"{where}.", "--limit "), (where, "NAME")):
-            told = told.replace(field, option, 1)
+        limits_by = {f"{where}.{kind}": f"--limit {kind}" for kind in KINDS}
+        for field, option in ({f"{where}.members": "--member", where: "NAME"} | limits_by).items():
+            told = by_option(told, field, option)
         raise CliError(told, USAGE) from None
     body = {"members": member, "reason": reason, "by": by or login()} | limits
     _change(session, "PUT", path_part(name), body)

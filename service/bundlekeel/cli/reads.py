@@ -9,19 +9,20 @@ import typer
 from bundlekeel.cli import completion, tables, text_views
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS
-from bundlekeel.cli.output import Output, decoded, typed
+from bundlekeel.cli.output import Output, typed
 from bundlekeel.cli.session import (
     LimitOption,
     NamespaceOption,
     Session,
     SinceOption,
     UntilOption,
+    broker_id,
     connected,
     lines_and_records,
     period,
-    warn_of_absent_topic,
 )
-from bundlekeel.daemon.answers.picture import BrokerView, BundleView, CycleVerdict, Place, WhyView
+from bundlekeel.core.model.names import check_name
+from bundlekeel.daemon.answers.picture import BrokerView, BundleView, CycleVerdict, WhyView
 from bundlekeel.daemon.answers.summary import SummaryView
 
 _STATUS_BUNDLES = 20
@@ -66,7 +67,10 @@ def brokers(
 def bundles(
     session: Session,
     broker: Annotated[
-        str | None, typer.Option("--broker", help="Only those of this broker.", autocompletion=completion.brokers)
+        str | None,
+        typer.Option(
+            "--broker", help="Only those of this broker.", autocompletion=completion.brokers, callback=broker_id
+        ),
     ] = None,
     namespace: NamespaceOption = None,
     limit: Annotated[
@@ -92,9 +96,8 @@ def why(
     name: Annotated[str, typer.Argument(help="A bundle, topic or broker.", autocompletion=completion.anything)],
 ) -> None:
     """Explain why a bundle, topic or broker is where it is, what happened to it, and what would change that."""
-    shown = session.show(lambda client: client.get(f"bundles/{path_part(name)}/why"), typed(WhyView, text_views.why))
-    if shown is not None and shown["kind"] == "topic":
-        warn_of_absent_topic(decoded(list[Place], session.client.get("where", name=name)))
+    check_name(name)
+    session.show(lambda client: client.get(f"bundles/{path_part(name)}/why"), typed(WhyView, text_views.why))
 
 
 @connected

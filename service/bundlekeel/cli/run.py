@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bundlekeel.cli.exit_codes import readable
-from bundlekeel.cli.wiring import Wiring
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.settings.load import load_settings
+
+if TYPE_CHECKING:
+    from bundlekeel.cli.wiring import Wiring
 
 ConfigOption = Annotated[
     Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The sidecar's settings file.")
@@ -37,6 +38,8 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         ] = False,
     ) -> None:
         """Run the sidecar until SIGTERM. In mode `recommend`, the default, it changes nothing in the cluster."""
+        from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and others take ConfigOption alone
+
         given = {"mode": mode, "force_mixed": True if force_mixed else None}
         with readable():
             code = wiring().run_daemon(load_settings(config, given))

@@ -22,11 +22,9 @@ from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, OutputOption, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.names import is_namespace, names_namespace
-from bundlekeel.core.model.text_format import limits_text
-from bundlekeel.daemon.answers.picture import Place, State
-from bundlekeel.settings.parameters import canonical
-from bundlekeel.settings.types import parse_duration
+from bundlekeel.core.model.names import NEW_BROKER, is_namespace, names_namespace
+from bundlekeel.core.model.text_format import limits_text, parse_duration
+from bundlekeel.daemon.answers.picture import State
 
 
 def told(reason: str | None) -> str | None:
@@ -63,6 +61,8 @@ def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[st
         if not equals or not key.strip():
             raise CliError(f"--set {text!r}: expected key=value, e.g. --set avg_low_threshold_percent=5", USAGE)
         pairs[key.strip()] = value.strip()
+    from bundlekeel.settings.parameters import canonical  # noqa: PLC0415 - slow, and few commands have --set
+
     _, problems = canonical({key: value for key, value in pairs.items() if key not in unchecked})
     if problems:
         key = problems[0].field.removeprefix("parameters.")
@@ -70,8 +70,6 @@ def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[st
     return pairs
 
 
-# A hash range whose `0x` was left out.
-_BOUNDS: Final = re.compile(r"([0-9a-f]{8})_([0-9a-f]{8})", re.IGNORECASE)
 # The variables would double the lines of every help.
 _WHICH = "Which sidecar (or BUNDLEKEEL_URL, BUNDLEKEEL_SOCKET, ...)"
 
@@ -102,6 +100,15 @@ def _namespace(text: str | None) -> str | None:
     return text
 
 
+def broker_id(given: list[str] | str | None) -> list[str] | str | None:
+    """What may be the id of a broker, or several of them. An empty one is refused as every empty text."""
+    for name in [given] if isinstance(given, str) else given or ():
+        if name and re.fullmatch(NEW_BROKER, name) is None:
+            allowed = "a host name, or host:port: letters, digits and . _ : [ ] -"
+            raise typer.BadParameter(f"{name!r}: cannot be a broker (allowed: {allowed})")
+    return given
+
+
 NamespaceOption = Annotated[
     str | None,
     typer.Option(
@@ -112,7 +119,8 @@ NamespaceOption = Annotated[
     ),
 ]
 SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="24h, today, yesterday or 2026-11-22T18:05 (local).")
+    str | None,
+    typer.Option("--since", metavar="TIME", help="24h, today, yesterday, 18:05 or 2026-11-22T18:05 (local)."),
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="As --since; without it: until now.")]
 # At most asked for at once; and for a line of a table, which may stand for as many cycles.
@@ -171,7 +179,8 @@ def period(since: str | None, until: str | None) -> dict[str, int | None]:
     """The query of a span of time, in ms; None for what is not given. CliError when it is not a time, or the span ends
     before it begins."""
     now = dt.datetime.now().astimezone()
-    allowed = "a duration such as 24h or 90m (so long ago), today, yesterday, or a local time such as 2026-11-22T18:05"
+    times = "a local time such as 18:05 or 2026-11-22T18:05"
+    allowed = f"a duration such as 24h or 90m (so long ago), today, yesterday, or {times}"
     begin, end = (
         None if text is None else moment_ms(text, now, f"{option} {text!r}: expected {allowed}")
         for option, text in (("--since", since), ("--until", until))
@@ -183,17 +192,6 @@ def period(since: str | None, until: str | None) -> dict[str, int | None]:
     if begin is not None and end is not None and end < begin:
         raise CliError(f"--until {until!r} is before --since {since!r}", USAGE)
     return {"since_ms": begin, "until_ms": end}
-
-
-def warn_of_absent_topic(rows: Sequence[Place]) -> None:
-    """Of `where` about one topic, once its bundle is answered for: a mistyped topic would lie in one, too."""
-    if not rows or any(row.topic_exists is not False for row in rows):
-        return
-    namespace, _, local = str(rows[0].topic).partition("://")[2].rpartition("/")
-    bounds = _BOUNDS.fullmatch(local)
-    hint = f"; for a bundle write {namespace}/0x{bounds[1]}_0x{bounds[2]}" if bounds else ""
-    text = f"topic {rows[0].topic} does not exist; this is the bundle that it would be in{hint}"
-    typer.echo(f"warning: {text}", err=True)
 
 
 def lines_and_records(limit: int | None, span: Mapping[str, int | None], output: Output) -> tuple[int, int]:
@@ -216,6 +214,9 @@ def _moment(text: str, now: dt.datetime, wrong: str) -> dt.datetime:
     with suppress(ValueError, OverflowError):
         if given[-1:].isalpha():  # 24 without a unit would be seconds
             return now - dt.timedelta(seconds=parse_duration(given))
+    with suppress(ValueError, OverflowError):
+        if ":" in text:  # an hour of today
+            return dt.datetime.combine(now, dt.time.fromisoformat(text)).astimezone()
     with suppress(ValueError, OverflowError):
         return _printed(text, now)
     try:

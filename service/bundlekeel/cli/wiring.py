@@ -7,12 +7,14 @@ run their own event loop. They raise errors of `core.model.errors` only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.ports.history import HistoryStore
-from bundlekeel.settings.load import LoadedSettings
+
+if TYPE_CHECKING:
+    from bundlekeel.ports.history import HistoryStore
+    from bundlekeel.settings.load import LoadedSettings
 
 # Who splits bundles after a takeover: the brokers go on, or their automatic splits are turned off too.
 Split = Literal["brokers", "off"]

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
-import numpy as np
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
@@ -55,9 +54,6 @@ _LONG: Final = b"0" * _MAX_DIGITS
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 _NO_VALUES: Final = bytes(byte for byte in range(256) if byte not in b"[]{},")
 _NO_NESTING: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
-_STEPS: Final = np.zeros(256, dtype=np.int32)
-_STEPS[list(b"[{")] = 1
-_STEPS[list(b"]}")] = -1
 _CLEANED: Final = dict.fromkeys((*range(32), *range(127, 160), *range(0xD800, 0xE000)), "\ufffd") | dict.fromkeys(
     map(ord, "\t\n\r"), " "
 )
@@ -165,10 +161,16 @@ def _is_plain(data: bytes, limit: Limit) -> bool:
         return False
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return True
+    return _is_shallow(data, limit)
+
+
+def _is_shallow(data: bytes, limit: Limit) -> bool:
+    import numpy as np  # noqa: PLC0415 - the command line reads answers, too, and has no other use for it
+
     nesting = np.frombuffer(data.translate(None, _NO_NESTING), dtype=np.uint8)
     if len(nesting) > 8 * limit.values:
         return False
-    steps = _STEPS[nesting]
+    steps = np.isin(nesting, list(b"[{")).astype(np.int32) - np.isin(nesting, list(b"]}"))
     steps[np.cumsum(nesting == ord('"')) % 2 == 1] = 0  # inside a text
     return int(np.cumsum(steps).max()) <= MAX_DEPTH
 

@@ -39,6 +39,7 @@ from bundlekeel.daemon.answers.picture import (
 )
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import traffic_view, verdict_view
+from bundlekeel.daemon.gate.in_force import LeftAlone
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.ownership import serving
 from bundlekeel.daemon.state.documents import Desired
@@ -187,6 +188,7 @@ def bundles(
     table = snapshot.bundles
     draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
     codes = obstacles(cycle, snapshot).codes
+    left_alone = LeftAlone(cycle.shared_state.desired, now_ms)
     going = {entry.bundle: entry for entry in cycle.cycle_state.ledger.entries if not entry.target_settled}
     rows: list[BundleView] = []
     for row in _largest_first(table, after):
@@ -196,16 +198,20 @@ def bundles(
             continue
         if len(rows) == limit:
             break
+        code = codes.get(row)
+        if code is Code.EXCLUDED:
+            code, _ = left_alone.why(table.names[row], owner)
         entry, moved = going.get(table.names[row]), cycle.cycle_state.recent.get(table.names[row])
         rows.append(
             _bundle(
                 snapshot,
                 draft,
                 row,
-                codes.get(row),
+                code,
                 preallocated_to=entry.target if entry else None,
                 preallocated_age_seconds=(now_ms - entry.opened_ms) / 1000 if entry else None,
-                last_move_ms=moved.at_ms if moved else None,
+                # A bundle that came back to where it was has a cool-down too, but has not moved.
+                last_move_ms=moved.at_ms if moved and moved.source != owner else None,
             )
         )
     return rows

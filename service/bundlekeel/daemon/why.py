@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS
-from bundlekeel.core.guard.scope import PAUSE_SCOPES, matching_bundles, pattern_for
+from bundlekeel.core.guard.scope import PAUSE_SCOPES, matching_bundles
 from bundlekeel.core.model.codes import END_OF_REQUEST, EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.names import as_pulsar_writes, bundle_for_hash, namespace_of
@@ -18,10 +18,10 @@ from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView, CycleView, WhyView
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.gate.in_force import lasts
+from bundlekeel.daemon.gate.in_force import LeftAlone, asked_end, lasts, pause_text
 from bundlekeel.daemon.listings import obstacles
 from bundlekeel.daemon.operations.where import boundaries_of, bundle_named, exists, topic_named
-from bundlekeel.daemon.state.documents import Desired, OperatorRequest
+from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.ports import Metadata, Ownership
 
 # What a person does about a code, where waiting is not enough.
@@ -47,7 +47,7 @@ _ACTIONS: dict[Code, str] = {
     **dict.fromkeys((Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY), "set mode `act`; first `bundlekeel doctor --for act`"),
     Code.BROKERS_SHED_THEMSELVES: "turn the brokers' own shedding off: `bundlekeel takeover`",
     Code.BROKER_SETTINGS_UNKNOWN: "let the brokers answer: `bundlekeel doctor`, the check `admin API`",
-    Code.PUT_ASIDE: "turn the brokers' own shedding off again: `bundlekeel takeover`",
+    Code.PUT_ASIDE: "turn the brokers' own shedding off again: `bundlekeel takeover --again`",
     Code.OUTSIDE_WINDOW: "wait for the window, or move bundles by hand: `bundlekeel transfer`",
     Code.SETTLING_AFTER_OUTAGE: "wait until the brokers have settled",
     Code.NOT_LEADER: "the leader carries it out: `bundlekeel status` names it",
@@ -60,7 +60,6 @@ _WAIT = "nothing to do: it is planned anew with every cycle"
 _ENDS: dict[Code, str] = {
     Code.IDLE: "until it carries traffic",
     Code.SYSTEM_BUNDLE: "permanently",
-    Code.EXCLUDED: "until the exclusion is taken out of the settings",
     Code.NOT_TAKEN_OVER: "until its namespace is taken over",
     Code.HAS_POLICY: "until the setting or the policy changes",
     Code.POLICY_FORBIDS: "until its policies or the brokers change",
@@ -88,6 +87,11 @@ class WhyInput:
     now_ms: int
     desired: Desired = field(default_factory=Desired)
     interval_seconds: float = 30.0
+
+    @property
+    def left_alone(self) -> LeftAlone:
+        """What leaves bundles and brokers alone that the plan calls excluded."""
+        return LeftAlone(self.desired, self.now_ms)
 
 
 async def why(name: str, given: WhyInput) -> WhyView:
@@ -139,9 +143,11 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
         said = plan.verdict.sentence if plan else "no plan yet"
         sentence = said if said.startswith(name) else f"{name}: {said}"
     alike: dict[Code, list[Refusal]] = {}
+    left_alone = given.left_alone
     for item in plan.refusals if plan else ():
         if item.broker == name:
-            alike.setdefault(item.code, []).append(item)
+            code = left_alone.told(item).code
+            alike.setdefault(code, []).append(item)
     found = obstacles(given.cycle, snapshot)
     for code, items in alike.items():
         row = snapshot.bundles.names.index(items[0].bundle) if items[0].bundle in snapshot.bundles.names else -1
@@ -203,6 +209,8 @@ def _broker_change(plan: Plan | None, broker: str) -> str:
     if code is Code.SOLE_BROKER:
         return "nothing to do: bundles can move as soon as there is another broker"
     if code is Code.BALANCED:
+        if len(plan.loads) > 1 and {load.broker for load in plan.loads} - {broker} <= plan.closed:
+            return "open another broker: all others are drained, cordoned or excluded; see `bundlekeel operations`"
         return "nothing to do: a larger difference to the other brokers would change it"
     return plan.verdict.sentence
 
@@ -251,12 +259,19 @@ def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | Non
     split = next((item for item in plan.splits if item.bundle == bundle), None) if plan else None
     if split is not None:
         return broker, f"it is to be split: {split.sentence}", [], "wait for the split: its children may move then"
-    whole = [_code(item.code, item.detail) for item in plan.split_refusals if item.bundle == bundle] if plan else []
+    told = given.left_alone.told
+    refused = [told(item) for item in plan.split_refusals if item.bundle == bundle] if plan else []
+    # Pauses are told one by one, each with its end.
+    whole = [_code(item.code, item.detail) for item in refused if item.code is not Code.PAUSED]
     refusal = next((item for item in plan.refusals if item.bundle == bundle), None) if plan and not pinned else None
     code = Code.PINNED if pinned else found.codes.get(row) or (refusal.code if refusal is not None else None)
     if code is None:
         sentence, change = _unmoved(broker, plan)
         return broker, f"it stays at {broker}: {sentence}", whole, change
+    if code is Code.EXCLUDED:
+        code, _ = given.left_alone.why(bundle, broker)
+    if code is Code.PAUSED:
+        return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", whole, _WAIT
     frees_ms = found.frees_ms.get(row) or (refusal.frees_ms if refusal is not None else 0)
     end = _end(code, bundle, broker, frees_ms, snapshot, given)
     detail = _joined(refusal.detail if refusal is not None else "", end)
@@ -280,13 +295,9 @@ def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot
     """When a code that holds a bundle of a broker ends, as a phrase. `frees_ms`: where the guard knows it, or 0."""
     plan_input, desired = given.cycle.plan_input(snapshot), given.desired
     if code is Code.PINNED:
-        return _asked_end(desired.pinned.get(bundle, 0), desired.pinned_by.get(bundle))
-    if code is Code.EXCLUDED:
-        excluded = plan_input.guard.excluded
-        pattern = pattern_for(excluded, given.now_ms, bundle, (broker,))
-        if not pattern:
-            return _ENDS[code]
-        return f"{pattern}, {_asked_end(excluded[pattern], desired.excluded_by.get(pattern))}"
+        return asked_end(desired.pinned.get(bundle, 0), desired.pinned_by.get(bundle))
+    if code in (Code.EXCLUDED, Code.PAUSED):
+        return given.left_alone.why(bundle, broker)[1]
     if code is Code.QUARANTINED:
         pairs = plan_input.guard.quarantined.items()
         frees_ms = min((until for (source, _), until in pairs if source == broker), default=0)
@@ -313,12 +324,6 @@ def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot
         seconds = max(0.0, (last - given.now_ms) / 1000 + given.interval_seconds)
         return f"next turn in {seconds:.0f} s"
     return _ENDS.get(code, "until the load changes")
-
-
-def _asked_end(until_ms: int, asked: OperatorRequest | None) -> str:
-    """When a pin or an exclusion ends, and who asked for it, which earlier releases did not store."""
-    end = f"until {clock_text(until_ms)}" if until_ms else "until somebody ends it"
-    return f"{end}, by {asked.by}: {asked.reason}" if asked else end
 
 
 def _joined(detail: str, end: str) -> str:
@@ -356,8 +361,7 @@ def _paused(snapshot: Snapshot, given: WhyInput, *, bundle: str = "", broker: st
             rows = matching_bundles(snapshot, f"{PAUSE_SCOPES[kind]}:{name}")
             holds = bool(rows[snapshot.bundles.names.index(bundle)])
         if holds:
-            until = f"until {clock_text(pause.until_ms)}" if pause.until_ms else "until resumed"
-            found.append(_code(Code.PAUSED, f"{scope or _EVERYTHING}, {until}, by {pause.by}: {pause.reason}"))
+            found.append(_code(Code.PAUSED, pause_text(scope or _EVERYTHING, pause)))
     return found
 
 

@@ -118,7 +118,10 @@ def _how(made: argparse.ArgumentParser) -> None:
     how.add_argument("--explain", action="store_true", help="print what would be read and computed, without doing it")
     spark = made.add_argument_group("spark")
     spark.add_argument(
-        "--master", type=_master, metavar="URL", help="local[*], spark://host:port, ...; default: local[*]"
+        "--master",
+        type=_master,
+        metavar="URL",
+        help="local[*], spark://host:port, ...; default: the variable MASTER, else local[*]",
     )
     spark.add_argument(
         "--conf", action="append", default=[], type=_setting, metavar="KEY=VALUE", help="a Spark setting; repeatable"
@@ -219,18 +222,20 @@ def _run(given: argparse.Namespace) -> int:
     given.out = _out(given, loaded)
     # pyspark and pyarrow are extras: without them there is still --help, and a sentence that says what is missing.
     with _extras():
-        from bundlekeel.jobs.options import explained, reachable, unused  # noqa: PLC0415
+        from bundlekeel.jobs.options import explained, newest, reachable, unused  # noqa: PLC0415
     options = options_of(given, loaded)
-    for day in unused(options):
+    # Listing months of files in a bucket takes a while: once for all that asks for it.
+    history = newest(options)
+    for day in unused(options, history):
         tell(f"--leave-out {day} has no effect: it is not between the first and the last of these days")
     if given.explain:
-        sys.stdout.write(json.dumps(explained(options), indent=1) + "\n")
+        sys.stdout.write(json.dumps(explained(options, history), indent=1) + "\n")
         return WRITTEN
     with _extras():
         from bundlekeel.jobs.recalibrate import Progress, recalibrated  # noqa: PLC0415
         from bundlekeel.jobs.session import crash_told, session, stopped, watched  # noqa: PLC0415
     # Before Spark starts, which takes seconds: a wrong address, too few days and a missing Java are told at once.
-    reachable(options)
+    reachable(options, history)
     _require_java()
     with (
         _terminated(),
@@ -240,7 +245,7 @@ def _run(given: argparse.Namespace) -> int:
         stopped(session(given.master, dict(given.conf), messages)) as spark,
         watched(spark.sparkContext, screen.show, SHOWN_SECONDS) as begin,
     ):
-        found = recalibrated(spark, options, Progress(tell=tell, begin=begin))
+        found = recalibrated(spark, options, history, Progress(tell=tell, begin=begin))
     for text in found.said:
         tell(text)
     sys.stdout.write(f"{found.path}\n{found.report}\n")

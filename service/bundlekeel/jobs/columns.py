@@ -28,7 +28,7 @@ def _schema(fields: list[tuple[str, pa.DataType]]) -> pa.Schema:
 _FILE: Final = pa.struct([("first", pa.int64()), ("last", pa.int64()), ("size", pa.int64())])
 PERIODS: Final = _schema([*_PLACE, ("files", pa.list_(_FILE))])
 
-# `nan`, `negative`, `absurd`: impossible figures in the whole picture. `imbalance`: largest score over mean, less 1.
+# `nan`, `negative`, `absurd`: impossible figures in the whole snapshot. `imbalance`: largest score over mean, less 1.
 # `params`: the parameters then, as JSON, at the last usable cycle of a period only.
 CYCLES: Final = _schema(
     [

@@ -1,4 +1,4 @@
-"""What is left of a period for quality, features and capacity: small rows instead of every cycle's whole picture.
+"""What is left of a period for quality, features and capacity: small rows instead of every cycle's whole snapshot.
 
 Runs inside of a task; no Spark here.
 """
@@ -104,7 +104,7 @@ def broker_scores(frame: Frame) -> Floats:
 
 
 def figures(frame: Frame, scores: Floats) -> Row:
-    """What one picture says in a few figures, and how many of its values are impossible."""
+    """What one snapshot says in a few figures, and how many of its values are impossible."""
     latest = frame.bundles.floats[:, : len(TRAFFIC)]
     sums = latest.sum(axis=0)
     mean = float(scores.mean()) if len(scores) else 0.0

@@ -46,9 +46,8 @@ class Options:
         return f"_work/{self.now.strftime('%Y%m%dT%H%M%S%f')}"
 
 
-def reachable(options: Options) -> None:
-    """Ask both stores something. StoreError: one of them does not answer. TooLittleHistory: of too few days."""
-    found = newest(options)
+def reachable(options: Options, found: Sequence[HistoryPeriod]) -> None:
+    """Ask the place of the results something. StoreError: it does not answer. TooLittleHistory: of too few days."""
     OutputFolder(options.out).check()
     if few := too_few(options, found):
         raise few
@@ -84,11 +83,8 @@ def newest(options: Options) -> list[HistoryPeriod]:
     return [item for item in found if item.date >= first]
 
 
-def unused(options: Options) -> list[str]:
+def unused(options: Options, found: Sequence[HistoryPeriod]) -> list[str]:
     """Days to leave out that are not between the first and the last day: perhaps misspelt, perhaps too old by now."""
-    if not options.rules.leave_out:
-        return []
-    found = newest(options)
     return sorted(options.rules.leave_out - set(days_between(found[0].date, found[-1].date)))
 
 
@@ -106,9 +102,8 @@ def cluster_of(options: Options, found: Sequence[HistoryPeriod]) -> str:
     return cluster
 
 
-def explained(options: Options) -> dict[str, Any]:
+def explained(options: Options, found: Sequence[HistoryPeriod]) -> dict[str, Any]:
     """What a run would read and compute: from names and sizes of the files only."""
-    found = newest(options)
     dates = sorted({item.date for item in found})
     used = set(dates) - options.rules.leave_out
     few = too_few(options, found)

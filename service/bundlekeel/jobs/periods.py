@@ -1,6 +1,6 @@
 """Recorded history by period, as one task reads it. No Spark here.
 
-A period is one hour of one leader's epoch. It begins with a whole picture, so it is rebuilt without any other one.
+A period is one hour of one leader's epoch. It begins with a whole snapshot, so it is rebuilt without any other one.
 Nothing is ever written, moved or deleted: what cannot be read is reported.
 """
 

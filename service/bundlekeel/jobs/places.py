@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,17 @@ class OutputFolder:
         with self._answering():
             self._fs.create_dir(final.rpartition("/")[0], recursive=True)
             at = f"{final.rpartition('/')[0]}/_{final.rpartition('/')[2]}.part" if self._renames else final
-            with self._fs.open_output_stream(at) as stream:
-                stream.write(data)
-            if self._renames:
-                self._fs.move(at, final)
+            try:
+                with self._fs.open_output_stream(at) as stream:
+                    stream.write(data)
+                if self._renames:
+                    self._fs.move(at, final)
+            except OSError:
+                # On a full disk what is there of it would keep it full.
+                if self._renames:
+                    with suppress(OSError):
+                        self._fs.delete_file(at)
+                raise
         return below(self.uri, name)
 
     def read(self, name: str) -> bytes:
@@ -61,6 +69,23 @@ class OutputFolder:
         with self._answering(), self._fs.open_input_file(self._at(name)) as stream:
             found: bytes = stream.read()
         return found
+
+    def keep(self, folder: str, names: Sequence[str]) -> str:
+        """Copy the files of these names into `folder/earlier/TIME`, TIME being when the last of them was written, and
+        return that place; empty: there are none. They stay where they are, too: readers must not find them gone."""
+        with self._answering():
+            there = {info.base_name: info.mtime for info in self._fs.get_file_info(self._all(folder)) if info.is_file}
+        found = {name: there[name] for name in names if name in there}
+        if not found:
+            return ""
+        last = max((at for at in found.values() if at is not None), default=datetime.now(UTC)).astimezone(UTC)
+        kept = f"{folder}/earlier/{last:%Y%m%dT%H%M%SZ}"
+        for name in found:
+            self.write(f"{kept}/{name}", self.read(f"{folder}/{name}"))
+        return below(self.uri, kept)
+
+    def _all(self, folder: str) -> pafs.FileSelector:
+        return pafs.FileSelector(self._at(folder), allow_not_found=True)
 
     def remove(self, folder: str) -> None:
         """Delete a folder of ours and everything in it, and the one above it where that is empty then; nothing happens

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any
+from typing import Any, Final
 
 import pyspark
 from pyspark import StorageLevel
@@ -26,7 +27,7 @@ from bundlekeel.jobs import backtest, features, quality
 from bundlekeel.jobs.blocks import blocks_of
 from bundlekeel.jobs.capacity import capacity, per_unit
 from bundlekeel.jobs.evidence import EvidenceInput, thresholds_of
-from bundlekeel.jobs.options import Options, cluster_of, newest
+from bundlekeel.jobs.options import Options, cluster_of
 from bundlekeel.jobs.periods import HistoryPeriod
 from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.jobs.read import digests, of_days, part, periods
@@ -44,10 +45,12 @@ from bundlekeel.jobs.report import (
 )
 from bundlekeel.jobs.rules import JudgedDay, accept, at_once, judge, usual_interval, without_hits
 from bundlekeel.jobs.selection import Selection, chosen_of, left_alone, searchable
+from bundlekeel.ports.history import NAME
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.choice import split_days
 from bundlekeel.sim.backtest.search import SearchSpace, search, strategy_of
 
+REPORT: Final = "report.html"
 Tell = Callable[[str], None]
 # What a failed task says of an error of ours.
 _AWAY = "bundlekeel.core.model.errors.StoreError"
@@ -73,10 +76,15 @@ class RecalibrationResult:
     said: tuple[str, ...]
 
 
-def recalibrate(spark: SparkSession, options: Options, progress: Progress) -> RecalibrationResult:
-    """Run all of it. TooLittleHistory, BadDays, OtherCluster: refused, and nothing is written; StoreError: a store is
-    away; ConfigError: nothing that was asked for can be searched."""
-    found, tell, begin = newest(options), progress.tell, progress.begin
+def recalibrate(
+    spark: SparkSession, options: Options, found: Sequence[HistoryPeriod], progress: Progress
+) -> RecalibrationResult:
+    """Run all of it on the periods `found` (`options.newest`).
+
+    TooLittleHistory, BadDays, OtherCluster: refused, and nothing is written; StoreError: a store is away; ConfigError:
+    nothing that was asked for can be searched.
+    """
+    tell, begin = progress.tell, progress.begin
     tell(f"{len(found)} hours of history, {sum(item.size for item in found) / 1e6:.1f} MB")
     cluster = cluster_of(options, found)
     digest = digests(periods(spark, found), options.history).persist(StorageLevel.DISK_ONLY)
@@ -85,18 +93,12 @@ def recalibrate(spark: SparkSession, options: Options, progress: Progress) -> Re
         judged, good = judged_of(digest, found, options, tell)
         dates = [item.day.date for item in good]
         params = present_params(digest)
-        # What a bad day says of brokers and namespaces is as bad.
-        usable = of_days(digest, dates)
-        begin("capacity of brokers")
-        rows = [row.asDict() for row in capacity(usable).orderBy("broker", "resource").collect()]
-        begin("traffic by hour")
-        hours = features.hourly(usable)
-        week, spaces = usual_week(hours), busiest(hours)
+        shown = found_in(digest, dates, begin)
         ground = backtest.BacktestInputs(
             history=options.history,
             work=below(options.out, options.work),
             period_ms=period_of(options, good),
-            per_unit=per_unit(rows),
+            per_unit=per_unit(shown.capacity),
             params=params,
         )
         base: Parameters = restored(Parameters, {path.removeprefix("params."): item for path, item in params.items()})
@@ -112,21 +114,32 @@ def recalibrate(spark: SparkSession, options: Options, progress: Progress) -> Re
         told, chosen = searched(spark, options, ground, base, kept, progress)
     finally:
         digest.unpersist()
-    shown = ReportInputs(
-        judged=judged, capacity=rows, week=week, spaces=spaces, reason=chosen.choice.reason, left_alone=alone
-    )
+    reason, plans = chosen.choice.reason, chosen.plans
+    shown = replace(shown, judged=judged, reason=reason, left_alone=alone, plans=plans)
     return written(options, told, chosen, shown, base)
 
 
-def recalibrated(spark: SparkSession, options: Options, progress: Progress) -> RecalibrationResult:
+def recalibrated(
+    spark: SparkSession, options: Options, found: Sequence[HistoryPeriod], progress: Progress
+) -> RecalibrationResult:
     """`recalibrate`, where a store that is away from a task is a StoreError as well."""
     try:
-        return recalibrate(spark, options, progress)
+        return recalibrate(spark, options, found, progress)
     except PySparkException as error:
         lines = [line.strip() for line in str(error).splitlines() if _AWAY in line]
         if not lines:
             raise
         raise StoreError(lines[-1].partition(_AWAY)[2].strip(" :")) from None
+
+
+def found_in(digest: DataFrame, dates: Sequence[str], begin: Tell) -> ReportInputs:
+    """Capacity of brokers, the week and the busiest namespaces, of good days: what a bad one says of them is as bad."""
+    usable = of_days(digest, dates)
+    begin("capacity of brokers")
+    rows = [row.asDict() for row in capacity(usable).orderBy("broker", "resource").collect()]
+    begin("traffic by hour")
+    hours = features.hourly(usable)
+    return ReportInputs(capacity=rows, week=usual_week(hours), spaces=busiest(hours))
 
 
 def judged_of(
@@ -274,6 +287,13 @@ class Runs:
         """Blocks of these days."""
         return tuple(item.number for item in self.blocks if item.date in dates)
 
+    def plans(self, key: str) -> dict[str, int]:
+        """How often this candidate was planned for on each day, warm-up not counted."""
+        found = Counter[str]()
+        for item in self.blocks:
+            found[item.date] += round(self.found[key][item.number].plans)
+        return dict(found)
+
     def on(self, dates: Sequence[str]) -> dict[str, dict[int, Any]]:
         """Figures by block of these days only."""
         numbers = set(self.numbers(dates))
@@ -316,7 +336,8 @@ def judged_candidates(
         tried=chosen.values,
         unbroken=runs.unbroken((present, candidate), dates[1]) if candidate.key != present.key else {},
     )
-    return told, replace(chosen, labels=[item.date for item in runs.blocks if item.date in dates[1]])
+    labels = [item.date for item in runs.blocks if item.date in dates[1]]
+    return told, replace(chosen, labels=labels, plans=runs.plans(present.key))
 
 
 def space_of(options: Options, base: Parameters, kept: HistoryFacts) -> SearchSpace:
@@ -378,15 +399,17 @@ def written(
         compared=options.adoption.interval_seconds > 0,
     )
     place, folder = OutputFolder(options.out), options.folder
-    report = place.write(f"{folder}/report.html", page(document, shown).encode())
+    kept = place.keep(folder, (REPORT, NAME))
+    report = place.write(f"{folder}/{REPORT}", page(document, shown).encode())
     text = json.dumps(document_of(document), indent=1, ensure_ascii=False) + "\n"
-    path = place.write(f"{folder}/thresholds.json", text.encode())
+    path = place.write(f"{folder}/{NAME}", text.encode())
     return RecalibrationResult(
         thresholds=document,
         path=path,
         report=report,
         objections=objections,
         said=(
+            *((f"what an earlier run of {folder} wrote is kept in {kept}",) if kept else ()),
             ". ".join(headline(document, objections, shown.reason)),
             *meanings(document),
             *(f"{item.code.value}: {item.detail}" for item in objections),

@@ -15,13 +15,15 @@ from bundlekeel.core.calibration.thresholds import (
     MEASURES,
     OVERRIDABLE,
     TITLES,
+    WORSE,
     BootstrapInterval,
     HeldOutMeasures,
     Objection,
+    Proposed,
     Thresholds,
+    steps_between,
 )
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
-from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import BY_NAME
 from bundlekeel.core.model.text_format import figure, gain, level, numbered, share
 from bundlekeel.jobs.evidence import EvidenceInput, measures_of
@@ -39,12 +41,16 @@ _MEANING: Final = {
     "overloaded_minutes_per_day": "any broker above 85%",
 }
 _HOW_TO_READ: Final = (
-    "How to read this: recorded days were planned again with other thresholds. Most days were searched for better "
-    "ones; the others, the held-out days, were kept apart to see whether what was found holds there too. A threshold "
-    "is proposed only if it does, and only one night's reach from where it is. “max/mean” is the score of the busiest "
-    "broker over the mean of all, averaged over time (1.00 is even); how much it changes is said in percent of its "
-    "part above 1. The two figures below another one are the interval in which it lies. Evidence and candidates are "
-    "of this planning; “Days” says what the balancer did then, at its own interval."
+    "Recorded days were planned again with other thresholds. Most days were searched for better ones. The others, the "
+    "held-out days, were kept apart: they show whether what was found holds there, too.",
+    "A threshold is proposed only if it holds there, and no further from the one in force than one night may change "
+    "it.",
+    "Adopt a proposal if nothing speaks against it, if the unbroken run loses no balance, and if the days of the "
+    "search do not promise much more than the held-out ones.",
+    "“max/mean” is the score of the busiest broker over the mean of all, averaged over time; 1.00 is even. How much it "
+    "changes is said in percent of its part above 1.",
+    "The two figures below another one are the interval in which it lies.",
+    "“Evidence” and “Candidates” are of this planning. “Days” says what the balancer did then, at its own interval.",
 )
 _NOT_IN_FORCE: Final = (
     "Nothing on this page is in force before it is adopted; <code>bundlekeel thresholds diff</code> shows it beside "
@@ -57,14 +63,12 @@ _NOT_COMPARED: Final = (
 _ON_SEARCH_DAYS: Final = (
     "Days of the search: by these it was found, so it looks better there than it is; rely on the held-out days. "
 )
-# A person may override these; what they say is that the thresholds are not worth it.
-_WORSE: Final = frozenset({Code.NOT_BETTER, Code.WORSE_UNBROKEN})
 _STYLE: Final = """
 body { max-width: 1120px; }
 .state { color: inherit; font-size: 17px; }
 svg + :is(p, .scroll), .scroll + p { margin-top: 14px; }
 .warning { color: var(--c4); }
-td.number { white-space: nowrap; }
+td.number { white-space: nowrap; } td.number::before { white-space: normal; }
 .far { fill: var(--soft); background: var(--soft); } .near { fill: var(--c0); background: var(--c0); }
 :is(.far, .near) { opacity: .7; }
 circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
@@ -76,9 +80,9 @@ rect.heat { fill: var(--c0); }
 # Better points that the page explains.
 _MOST_BETTER: Final = 8
 _WHY_NOT: Final = {
-    "near": "by the days of the search another one came first: by the moves that it is expected to save there, and by "
-    "the chance that other days confirm it, not by its figures alone; these days only judge that one, as one chosen by "
-    "them would have no days left to be judged by",
+    "near": "another one came first on the days of the search. They put candidates in order by the moves that each is "
+    "expected to save and by the chance that other days confirm it, not by these figures alone. The held-out days "
+    "judge only the first one: if they chose among many, no days would be left to judge the choice",
     "far": "of another strategy, or with another time between cycles: not for a threshold to change",
     "present": "in force",
 }
@@ -92,7 +96,7 @@ class ReportInputs:
     `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`.
     `compared`: with the cluster and the interval of sidecars. `clients`: moved an hour, by column of the evidence.
     `searched`: columns of the evidence on the days of the search. `left_alone`: parameters that were asked for and not
-    searched, and why."""
+    searched, and why. `plans`: by day, how often the back-test planned with the thresholds in force."""
 
     judged: Sequence[JudgedDay] = ()
     points: Sequence[Point] = ()
@@ -106,6 +110,7 @@ class ReportInputs:
     clients: Mapping[str, str] = field(default_factory=dict)
     searched: Mapping[str, HeldOutMeasures] = field(default_factory=dict)
     left_alone: Mapping[str, str] = field(default_factory=dict)
+    plans: Mapping[str, int] = field(default_factory=dict)
 
 
 def page(document: Thresholds, shown: ReportInputs) -> str:
@@ -121,11 +126,11 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         f"<p>Strategy {escape(document.strategy)}; "
         f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
         f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded.</p>",
-        f"<p>{_HOW_TO_READ}</p>",
+        f"<p>How to read this page:</p><ul>{''.join(f'<li>{text}</li>' for text in _HOW_TO_READ)}</ul>",
         _parameters(document, shown.left_alone),
         _evidence(document, shown.clients, shown.searched),
         _candidates(shown),
-        _quality(shown.judged, document),
+        _quality(shown, document),
         _week(shown.week),
         _namespaces(shown.spaces),
         _capacity(shown.capacity),
@@ -180,7 +185,7 @@ def refused(objections: Sequence[Objection]) -> str:
     codes = dict.fromkeys(item.code for item in objections)
     if not OVERRIDABLE.issuperset(codes):
         return "It cannot be adopted, not with `--force` either."
-    if worse := ", ".join(code.value for code in codes if code in _WORSE):
+    if worse := ", ".join(code.value for code in codes if code in WORSE):
         return f"Do not adopt it ({worse}): on the held-out days it was worse than what is in force, or not better."
     return ""
 
@@ -233,15 +238,24 @@ def _parameters(document: Thresholds, alone: Mapping[str, str]) -> str:
             f"{escape(name)}<br><small>{escape(_meaning(name))}</small>",
             figure(row.previous),
             f"<b class='good'>{figure(row.value)}</b>" if row.value != row.previous else figure(row.value),
+            _steps(name, row),
             f"{figure(row.minimum)} to {figure(row.maximum)}",
             f"<small>{escape(row.evidence)}</small>",
         ]
         for name, row in sorted(document.parameters.items(), key=lambda item: item[1].value == item[1].previous)
     ]
-    about = "All parameters that were searched; changed ones first."
-    table = html.table(("parameter", "in force", "proposed", "range", "evidence"), rows)
+    about = (
+        "All parameters that were searched; changed ones first. Steps: how far the proposed value is from the one in "
+        "force, in the steps of the table of parameters; calibration.max_steps limits them."
+    )
+    table = html.table(("parameter", "in force", "proposed", "steps", "range", "evidence"), rows)
     listed = "".join(f"<li>{escape(name)}: {escape(why)}</li>" for name, why in alone.items())
     return _section("Thresholds", about, f"{table}<p>Left as they are:</p><ul>{listed}</ul>" if listed else table)
+
+
+def _steps(name: str, row: Proposed) -> str:
+    """As `thresholds diff` has them."""
+    return "" if row.value == row.previous else f"{steps_between(name, row.previous, row.value):.1f}"
 
 
 def _evidence(document: Thresholds, clients: Mapping[str, str], searched: Mapping[str, HeldOutMeasures]) -> str:
@@ -347,9 +361,9 @@ def _why_not(point: Point, reason: str) -> str:
     return _WHY_NOT[point.kind]
 
 
-def _quality(judged: Sequence[JudgedDay], document: Thresholds) -> str:
+def _quality(shown: ReportInputs, document: Thresholds) -> str:
     used = dict.fromkeys(document.data.days, "search") | dict.fromkeys(document.evidence.held_out, "held out")
-    bars = day_bars([(item.day.date, item.day.coverage, item.verdict) for item in judged])
+    bars = day_bars([(item.day.date, item.day.coverage, item.verdict) for item in shown.judged])
     rows = [
         [
             escape(item.day.date),
@@ -357,18 +371,20 @@ def _quality(judged: Sequence[JudgedDay], document: Thresholds) -> str:
             used.get(item.day.date, "left out"),
             f"{item.day.coverage:.1%}",
             figure(item.day.cycles),
+            figure(shown.plans[item.day.date]) if item.day.date in shown.plans else "",
             f"{item.day.longest_gap_minutes:.0f}",
             level(item.day.imbalance),
             figure(item.day.moves),
             escape("; ".join(item.reasons)),
         ]
-        for item in judged[-MOST_ROWS:]
+        for item in shown.judged[-MOST_ROWS:]
     ]
-    heads = ("day", "verdict", "used for", "recorded", "cycles", "longest gap (min)", "max/mean", "moves", "")
+    heads = ("day", "verdict", "used for", "recorded", "cycles", "plans", "longest gap (min)", "max/mean", "moves", "")
     about = (
-        "What is recorded, and what it was used for: the search, or, held out from it, the judgement. Moves are those "
-        "that the balancer made then, with the thresholds and at the interval of that time; “Evidence” has other "
-        "figures because the days were planned again."
+        "What is recorded, and what it was used for: the search, or, held out from it, the judgement. Cycles are those "
+        "recorded. Plans: how often the back-test planned on that day with the thresholds in force; the figures of "
+        "“Evidence” are of those on the held-out days. Moves are those that the balancer made then, with the "
+        "thresholds and at the interval of that time; “Evidence” has other figures because the days were planned again."
     )
     return _section("Days", about, bars + html.table(heads, rows))
 
@@ -399,7 +415,7 @@ def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
     traffic = ("namespace", "MB/s", "highest hour", "volatility", "growth a day")
     about = (
         f"At most {MOST_ROWS}, those with the most traffic. Highest hour: MB/s. Volatility: standard deviation of the "
-        "hours over their mean. Moves: changes of owner between two pictures of one hour, those after a broker "
+        "hours over their mean. Moves: changes of owner between two snapshots of one hour, those after a broker "
         "stopped too, so the sum is not that of Days. Clients: producers and consumers."
     )
     return _section("Namespaces", about, html.table((*traffic, "clients", "moves a day", "clients moved a day"), rows))

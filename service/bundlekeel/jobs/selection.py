@@ -6,7 +6,7 @@ The rule itself is `sim.backtest.choice`; here it is applied to what sidecars ma
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bundlekeel.core.calibration.thresholds import EQUAL, RANGES, searched, steps_between
 from bundlekeel.core.model.errors import ConfigError
@@ -36,7 +36,8 @@ class SearchDepth:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """`strategies`: by other strategy, its best candidate's key. `values`: parameter -> values that were looked at.
-    `labels`: of the held-out blocks, in order. `near`: keys of what might have been adopted."""
+    `labels`: of the held-out blocks, in order. `near`: keys of what might have been adopted. `plans`: by day, how often
+    the back-test planned."""
 
     choice: Choice
     tried: TriedCandidates
@@ -45,6 +46,7 @@ class Selection:
     values: Mapping[str, Collection[float]]
     advice: tuple[str, ...]
     labels: Sequence[str] = ()
+    plans: Mapping[str, int] = field(default_factory=dict)
 
 
 def chosen_of(

@@ -8,7 +8,7 @@ store is out of reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,10 +18,16 @@ from bundlekeel.core.quotas.native import ResourceGroup
 
 Permit = Callable[[], None]
 """Raises when the change may not be made now. Never waits."""
+LookAgain = Callable[[], Awaitable[None]]
+"""Awaited before each broker is asked for a change; what it raises ends it there."""
 
 
 def by_person() -> None:
     """The permit of a person's own command: no lease is needed."""
+
+
+async def no_look() -> None:
+    """A person's word needs no second look."""
 
 
 def before_any_term() -> None:
@@ -53,11 +59,11 @@ class BrokerCommands(Protocol):
         at the owner `at`. Children are not unloaded. Success does not mean that anything was split: re-read the
         boundaries."""
 
-    async def set_dynamic(self, key: str, value: str, *, permit: Permit) -> None:
-        """Store a dynamic override."""
+    async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
+        """Store a dynamic override. The value is written as a whole, so it may be sent to one broker after another."""
 
-    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
-        """Remove a dynamic override; quiet when there was none."""
+    async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
+        """Remove a dynamic override, as `set_dynamic` stores one; quiet when there was none."""
 
 
 class QuotaCommands(Protocol):

@@ -21,11 +21,11 @@ from pydantic import BaseModel, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
-from bundlekeel.core.model.text_format import suggest
+from bundlekeel.core.model.text_format import format_duration, suggest
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
-from bundlekeel.settings.types import InvalidSetting, format_duration
+from bundlekeel.settings.types import InvalidSetting
 
 _VALUE_LIMIT = 80
 _SECTION: Final = "this is a section: give its keys"
@@ -75,9 +75,12 @@ def problem(what: str, *, path: tuple[str, ...], origin: str, value: object = No
     return ConfigError(f"{where}{key}{what}{tail}", field=field, value=shown, allowed=allowed, origin=origin)
 
 
-def from_pydantic(error: ValidationError, origins: Mapping[tuple[str, ...], str]) -> list[ConfigError]:
-    """Pydantic's findings in our words."""
-    return [_translate(item, origins) for item in error.errors(include_url=False)]
+def from_pydantic(
+    error: ValidationError, origins: Mapping[tuple[str, ...], str], below: tuple[str, ...] = ()
+) -> list[ConfigError]:
+    """Pydantic's findings in our words. `below`: where in the settings the section lies that was validated."""
+    found: list[Any] = list(error.errors(include_url=False))
+    return [_translate({**item, "loc": (*below, *item["loc"])}, origins) for item in found]
 
 
 def origin_of(path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> str:

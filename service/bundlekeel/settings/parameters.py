@@ -25,8 +25,7 @@ from bundlekeel.core.model.parameters import (
     from_pulsar,
     half_of_avg,
 )
-from bundlekeel.core.model.text_format import suggest
-from bundlekeel.settings.types import parse_duration
+from bundlekeel.core.model.text_format import parse_duration, suggest
 
 if TYPE_CHECKING:
     from bundlekeel.settings.model import Settings

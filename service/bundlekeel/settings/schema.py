@@ -14,10 +14,10 @@ from pydantic.fields import FieldInfo
 
 from bundlekeel.core.model.parameter_table import ParameterSpec
 from bundlekeel.core.model.parameters import PARAMETERS, choices, defaults, number_words
-from bundlekeel.core.model.text_format import LIMITS, limits_text
+from bundlekeel.core.model.text_format import LIMITS, format_duration, limits_text
 from bundlekeel.settings.model import CapacitySettings, Settings
 from bundlekeel.settings.parameters import OR_DURATION, takes_durations
-from bundlekeel.settings.types import DURATION_WORDS, AllowedWords, format_duration
+from bundlekeel.settings.types import DURATION_WORDS, AllowedWords
 
 HIDDEN: Final = "**********"
 # Stands for the pattern in the keys of `capacity.<pattern>.cores`.

@@ -6,17 +6,13 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from bundlekeel.core.model.parameter_table import PLACEMENTS, RELEASES, STRATEGIES, STRATEGY_CLASSES
 from bundlekeel.core.model.parameters import choices
-from bundlekeel.core.model.text_format import suggest
-from bundlekeel.core.model.uris import credentials_fault, place_fault
-
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d|)")
-_SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+from bundlekeel.core.model.text_format import parse_duration, suggest
+from bundlekeel.core.model.uris import credentials_fault, is_http_address, place_fault
 
 _HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,9})?"
 _STORE = re.compile(rf"(?:zk:)?{_HOST}(?:,{_HOST})*(?:/[^/\s]+)*")
@@ -60,26 +56,6 @@ def together(section: BaseModel, one: str, other: str) -> None:
         raise InvalidSetting(what, field=missing[0], allowed="both, or neither")
 
 
-def parse_duration(value: object) -> float:
-    """Seconds of `10s`, `500ms`, `1m`, `2h`, `1d` or a plain number of seconds. ValueError when it is none."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError("not a duration")
-    return float(match[1]) * _SECONDS[match[2]]
-
-
-def format_duration(seconds: float) -> str:
-    """The shortest exact spelling: 90 -> `90s`, 120 -> `2m`, 0.2 -> `200ms`."""
-    for unit in ("h", "m"):
-        if seconds and seconds % _SECONDS[unit] == 0:
-            return f"{seconds / _SECONDS[unit]:g}{unit}"
-    if seconds and seconds < 1:
-        return f"{seconds * 1000:g}ms"
-    return f"{seconds:g}s"
-
-
 def _duration(value: object) -> float:
     try:
         return parse_duration(value)
@@ -120,7 +96,8 @@ def _listening(value: str) -> str:
     return value
 
 
-def _place(value: str) -> str:
+def history_place(value: str) -> str:
+    """The value; InvalidSetting when it is neither a folder nor an address of a store that can be opened."""
     if fault := place_fault(value):
         raise InvalidSetting(fault, hidden=True)
     scheme, mark, _ = value.partition("://")
@@ -138,13 +115,7 @@ def _web_address(value: str) -> str:
 
 def http_address(value: str) -> str:
     """The value; InvalidSetting when it is not an absolute http(s) address without spaces."""
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and value.isascii() and " " not in value
-        usable = usable and parts.port != 0  # reading it refuses those above 65535
-    except ValueError:
-        usable = False
-    if not usable:
+    if not is_http_address(value):
         raise InvalidSetting("not an http(s) address", allowed="http(s)://host[:port][/path]")
     return value
 
@@ -176,7 +147,7 @@ StoreAddress = Annotated[str, AfterValidator(_store_address), AllowedWords(_STOR
 NeededStoreAddress = Annotated[StoreAddress | None, AllowedWords(_STORE_FORM, null=False)]
 Place = Annotated[
     str,
-    AfterValidator(_place),
+    AfterValidator(history_place),
     AllowedWords("a folder, or file://, s3://, gs://, hdfs://, abfss:// and so on, no credentials"),
 ]
 Listening = Annotated[

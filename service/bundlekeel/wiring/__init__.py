@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from bundlekeel.cli.app import make_app
+from bundlekeel.cli.app import make_app, without
+from bundlekeel.cli.exit_codes import output_written
 from bundlekeel.wiring.plugins import load_plugins
 
 if TYPE_CHECKING:
@@ -26,7 +25,8 @@ def main(opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
     adapters."""
     # The first process of a container gets no SIGTERM that it does not handle: it would run on until it is killed.
     signal.signal(signal.SIGTERM, _end)
-    make_app(partial(_wiring, opened), load_plugins)(prog_name="bundlekeel")
+    with output_written():
+        make_app(partial(_wiring, opened), load_plugins)(prog_name="bundlekeel")
 
 
 def _end(number: int, _: object) -> NoReturn:
@@ -36,20 +36,7 @@ def _end(number: int, _: object) -> NoReturn:
 
 def _wiring(opened: Callable[[LoadedSettings], Outside] | None) -> Wiring:
     # Imported when a command asks for it: most commands need no adapters, and this takes a second or two.
-    with _without(*_NEEDLESS):
+    with without(*_NEEDLESS):
         from bundlekeel.wiring.commands import Bootstrap  # noqa: PLC0415
 
     return Bootstrap(opened)
-
-
-@contextmanager
-def _without(*names: str) -> Iterator[None]:
-    """Import as if these modules were not installed, unless they are loaded already."""
-    hidden = dict.fromkeys(name for name in names if name not in sys.modules)
-    # What Python documents for None: the import fails.
-    sys.modules.update(hidden)  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]

@@ -276,8 +276,7 @@ class Build:
         listeners: list[CycleListener] = [self.recorder.take] if self.recorder is not None else []
         if self.shadow_strategies is not None:
             listeners.append(self.shadow_strategies.cycle_ended)
-        if self.loaded.settings.calibration.mode != "off":
-            listeners.append(self.calibration.cycle_ended)
+        listeners.append(self.calibration.cycle_ended)
         return Cycle(
             observer=self.observer,
             admin=self.outside.admin,

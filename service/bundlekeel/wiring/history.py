@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.uris import folder_named, place_fault
+from bundlekeel.core.model.uris import folder_named
 from bundlekeel.daemon.records.recorder import Places, Recorder
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.types import InvalidSetting, history_place
 
 
 def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: Callable[[], bool]) -> Recorder | None:
@@ -33,9 +34,13 @@ def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
     """The store at this URI or folder; None: that of the settings."""
     if uri is not None:
         # `file:/x` would be a folder here, and every answer about an empty store.
-        if fault := place_fault(uri):
-            raise ConfigError(f"--history: {fault}", field="--history", allowed="a folder or a URI with ://")
-        if (folder := folder_named(uri)) and not os.access(folder, os.F_OK):
+        try:
+            history_place(uri)
+        except InvalidSetting as error:
+            allowed = error.allowed or "a folder or a URI with ://"
+            raise ConfigError(f"--history: {error}", field="--history", allowed=allowed) from None
+        # `Path.is_dir` raises where a folder above may not be read.
+        if (folder := folder_named(uri)) and not os.path.isdir(folder):  # noqa: PTH112
             what = f"--history: there is no folder {folder}"
             raise ConfigError(what, field="--history", allowed="a folder that is there, or a URI with ://")
         return _store(uri if "://" in uri else Path(uri))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -346,15 +347,64 @@ async def test_nobody_listens(brokers: HttpBrokers, make: Callable[..., Kit]) ->
     assert brokers.model.dynamic == {"loadBalancerSheddingEnabled": "false"}
 
 
-async def test_a_mutation_of_unknown_outcome_is_not_tried_elsewhere(
+@pytest.mark.parametrize(
+    "fault", [Answer(hang=True), Answer(reset=True), Answer(status=500)], ids=["hang", "reset", "500"]
+)
+async def test_a_setting_without_an_answer_is_made_at_the_next_broker(
+    brokers: HttpBrokers, make: Callable[..., Kit], fault: Answer
+) -> None:
+    """Its value is written as a whole, so twice is as good as once. The time-out is short: `read_timeout` is for
+    unloads. The permit is asked at each request, and there is a look again before each broker."""
+    order, looks = sorted(range(3), key=brokers.ids.__getitem__), []
+
+    async def look() -> None:
+        looks.append(len(brokers.seen))
+
+    brokers.always(order[0], lambda _seen: fault)
+    kit, started = make(options=replace(FAST, read_timeout=60)), time.monotonic()
+    await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit, look_again=look)
+    assert brokers.model.dynamic == {"loadBalancerSheddingEnabled": "false"}
+    await kit.admin.delete_dynamic("loadBalancerSheddingEnabled", permit=kit.permit, look_again=look)
+    assert brokers.model.dynamic == {}
+    assert [seen.broker for seen in brokers.seen] == [brokers.ids[index] for index in order[:2]] * 2
+    assert looks == [0, 1, 2, 3]
+    assert kit.permit.asked == 8
+    assert time.monotonic() - started < 30
+
+
+async def test_a_setting_that_may_not_be_made_any_more_is_not_made_at_the_next_broker(
     brokers: HttpBrokers, make: Callable[..., Kit]
 ) -> None:
-    """A dynamic setting whose request got no answer is not sent to the next broker; a read is."""
+    """What the permit or the look raises while the first broker does not answer ends it there."""
+    order = sorted(range(3), key=brokers.ids.__getitem__)
+    kit = make(options=FAST)
+
+    async def look() -> None:
+        if brokers.seen:
+            raise LeadershipLost("seen again")
+
+    def lose(_seen: Seen) -> Answer:
+        kit.permit.error = LeadershipLost("lost")
+        return Answer(hang=True)
+
+    brokers.script(order[0], lambda _seen: Answer(hang=True), lose)
+    with pytest.raises(LeadershipLost):
+        await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit, look_again=look)
+    with pytest.raises(LeadershipLost):
+        await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit)
+    assert [seen.broker for seen in brokers.seen] == [brokers.ids[order[0]]] * 2
+    assert brokers.model.dynamic == {}
+
+
+async def test_another_mutation_of_unknown_outcome_is_not_tried_elsewhere(
+    brokers: HttpBrokers, make: Callable[..., Kit]
+) -> None:
+    """A ResourceGroup whose request got no answer is not sent to the next broker; a read is."""
     order = sorted(range(3), key=brokers.ids.__getitem__)
     brokers.script(order[0], lambda _seen: Answer(reset=True), lambda _seen: Answer(reset=True))
     kit = make()
     with pytest.raises(AdminTimeout):
-        await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit)
+        await kit.admin.quotas.set_resource_group("gold", None, permit=kit.permit)
     assert len(brokers.seen) == 1
     assert await kit.admin.dynamic_configuration() == {}
     assert len(brokers.seen) == 3

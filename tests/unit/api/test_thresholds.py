@@ -13,8 +13,10 @@ import yaml
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
+from bundlekeel.cli.intervene.thresholds import changes
+from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.model.errors import Conflict
-from bundlekeel.daemon.answers.operations import AdoptionView, ReversionView, ThresholdsView
+from bundlekeel.daemon.answers.operations import AdoptionView, ObjectionView, ReversionView, ThresholdsView
 from tests.support.api_routes import roles
 from tests.support.fake_service import FakeService
 from tests.support.fake_thresholds import DIGEST, TRIAL
@@ -111,6 +113,29 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
     sidecar.service.thresholds.empty = True
     assert "there is no proposal yet" in sidecar.run("thresholds", "show").stdout
     assert "nothing would change" in sidecar.run("thresholds", "diff").stdout
+
+
+def test_an_objection_that_says_it_was_worse_invites_nobody_to_force_it() -> None:
+    """`--force` overrides these as well, but the job's report names no command with it."""
+    rows = [
+        ObjectionView(code=code, field="", detail="d", explanation="e", person="force")
+        for code in ("NotBetter", "TooOld")
+    ]
+    empty = ThresholdsView(
+        mode="adopt",
+        sentence="",
+        error="",
+        read_ms=0,
+        document=None,
+        changes=[],
+        objections=rows,
+        adopted=None,
+        reverted=[],
+    )
+    group = changes(empty, TableLayout())
+    said = [str(part) for part in group.renderables[:2]]
+    assert said[0].endswith("; --force overrides it, but do not: it was worse, or not better")
+    assert said[1].endswith("; --force overrides it")
 
 
 @pytest.mark.parametrize("obstacle", ["", "BrokersShedThemselves"])

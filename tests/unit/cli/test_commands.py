@@ -507,7 +507,7 @@ FAILURES: list[tuple[list[str], Callable[[FakeService], None] | None, int, str]]
     (["plan", "--set", "oops"], None, 2, "key=value"),
     (["plan", "--scale", "-1"], None, 2, "--scale -1: not allowed (allowed: more than 0 and at most 1000)"),
     (["plan", "--ignore-hit-counts", "--keep-hit-counts"], None, 2, "give one of them"),
-    (["plan", "--add-broker", "a b"], None, 2, "--add-broker = 'a b': "),
+    (["plan", "--add-broker", "a b"], None, 2, "--add-broker 'a b': "),
     (["pause", "--reason", "r", "--for", "soon"], None, 2, "2h"),
     (["pause", "--reason", "r", "--for", "0s"], None, 2, "more than 0s"),
     (["brokers", "--nope"], None, 2, "--nope"),

@@ -171,7 +171,7 @@ def test_policies_hold_here_too() -> None:
     )  # fmt: skip
     assert free["unload"] and not bound["unload"]
     assert {item["code"] for item in bound["refused"]} & {"HasPolicy", "PolicyForbids"}
-    assert wrong["error"]["field"] == "policies"
+    assert wrong["error"]["field"] == "policies.isolatoin"
 
 
 @pytest.mark.parametrize("compat", ["none", "4.2"])

@@ -256,9 +256,8 @@ def test_without_a_store_it_says_so(folder: Path, tmp_path: Path) -> None:
     assert (result.exit_code, "history.uri is not set" in result.stderr) == (2, True)
     empty = run("replay", "all", "--history", str(tmp_path))
     assert (empty.exit_code, "nothing is recorded in" in empty.stderr) == (1, True)
-    strange = run("history", "ls", "--history", "ftp://somewhere/else")
-    assert (strange.exit_code, "cannot be opened" in strange.stderr) == (3, True)
     for wrong, said in (
+        ("ftp://somewhere/else", "the scheme 'ftp' is not known (allowed: a folder, or one of the schemes file, s3, "),
         ("s3:/bucket/keel", "neither a folder nor a URI"),
         (f"file:{folder}", "nor a URI"),
         ("", "is empty"),
@@ -275,6 +274,13 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, command: str) -> No
     assert result.stderr == (
         f"error: --history: there is no folder {tmp_path / 'none'} (allowed: a folder that is there, or a URI with ://)\n"
     )
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    """As a folder that is not there; it was exit code 3."""
+    (tmp_path / "file").touch()
+    result = run("history", "ls", "--history", str(tmp_path / "file"))
+    assert (result.exit_code, f"there is no folder {tmp_path / 'file'}" in result.stderr) == (2, True)
 
 
 def test_a_name_that_is_no_text_is_passed_over(folder: Path) -> None:

@@ -189,7 +189,11 @@ def test_a_file_without_any_hash_is_no_journal(tmp_path: Path) -> None:
     path.write_text("a\nb\n")
     result = invoke(str(path))
     assert result.exit_code == 1 and "no line has a hash: this is not a journal" in result.stdout
-    assert "(then --old-lines)" in " ".join(result.stdout.split())
+    assert "(then --old-lines)" in " ".join(result.stdout.split()) and "broken" not in result.stdout
+    old = invoke(str(path), "--old-lines")
+    assert old.exit_code == 1 and old.stdout == "2 lines, none has a hash: nothing could be verified\n"
+    path.write_text("a")
+    assert invoke(str(path)).stdout == "the only line is incomplete: nothing could be verified\n"
     written(tmp_path / "j.jsonl", 1)
     assert "ok: 1 line in 1 file, the hash chain" in invoke(str(tmp_path / "j.jsonl")).stdout
 
@@ -219,6 +223,8 @@ def test_the_command_names_the_first_broken_line(tmp_path: Path) -> None:
     assert invoke(str(path)).exit_code == 0, "the chain alone cannot know what is missing at its end"
     cut = invoke(str(path), "--head", head)
     assert cut.exit_code == 1 and "were removed" in cut.output
+    short = invoke(str(path), "--head", "3f2a...")
+    assert (short.exit_code, short.stderr) == (2, "error: --head '3f2a...': expected 64 hexadecimal digits\n")
     assert json.loads(invoke(str(path), "-o", "json").output)["lines"] == 3
     assert invoke(str(tmp_path / "none")).exit_code == 2
 

@@ -66,6 +66,14 @@ def test_doctor_says_what_is_wrong_and_how_to_mend_it(wiring: FakeWiring) -> Non
     assert result.exit_code == 0 and json.loads(result.stdout)[0]["ok"] is True
 
 
+def test_where_without_a_store_says_that_it_asks_no_sidecar(tmp_path: Path) -> None:
+    """Though a variable or an option names one."""
+    asked = [sys.executable, "-m", "bundlekeel", "where", "shop/orders", "--socket", "nowhere.sock"]
+    ran = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2 and ran.stderr.startswith("error: metadata_store: it is missing (allowed: ")
+    assert ran.stderr.endswith("; `where` reads the metadata store itself; with --if-unowned it asks a sidecar\n")
+
+
 @pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
 def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
     """A row a partition; an unowned one is an answer with exit code 0."""
@@ -273,6 +281,20 @@ def test_little_is_imported_for_little() -> None:
             "bundlekeel.settings.model",
             "bundlekeel.daemon",
         }, arguments
+
+
+@pytest.mark.parametrize("command", ["status", "journal"])
+def test_a_question_to_a_sidecar_imports_what_asks_and_draws(command: str) -> None:
+    """By its address or socket. The settings, numpy and what only a sidecar needs take longer than the rest."""
+    code = (
+        "import sys, atexit; from bundlekeel.wiring import main; atexit.register(lambda: print(*sys.modules)); main()"
+    )
+    asked = [sys.executable, "-c", code, *command.split(), "--socket", "nowhere.sock"]
+    ran = subprocess.run(asked, capture_output=True, text=True, check=False)
+    imported = set(ran.stdout.split())
+    assert ran.returncode == 3 and "httpx" in imported
+    heavy = {"numpy", "structlog", "httpx._main", "kazoo", "fastapi", "bundlekeel.settings.model"}
+    assert not imported & heavy
 
 
 def test_a_command_builds_no_schema_of_the_journal() -> None:

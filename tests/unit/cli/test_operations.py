@@ -222,6 +222,14 @@ def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:
     assert "--override-cool-down" not in sidecar.run("split", BUNDLE, *WHO).stdout
 
 
+def test_no_option_is_said_to_lift_a_refusal_of_the_target(sidecar: Sidecar) -> None:
+    """With `--override-cool-down` the cordon of the target refused it again."""
+    sidecar.service.requests.refused, sidecar.service.requests.refused_target = Code.COOL_DOWN, Code.CORDONED
+    said = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2]).stdout.splitlines()[-1]
+    lifted = "CoolDown (`--override-cool-down` lifts that)"
+    assert said == f"refused: {lifted}, Cordoned (end the cordon or drain: `bundlekeel uncordon`)"
+
+
 @pytest.mark.parametrize("command", DRY, ids=lambda item: item[0])
 def test_a_dry_run_names_no_option_that_would_be_refused(sidecar: Sidecar, command: list[str]) -> None:
     """In another mode than act, or paused, it says what has to change first."""
@@ -503,3 +511,19 @@ def test_what_unpin_ended(sidecar: Sidecar) -> None:
     """As `uncordon` says it."""
     said = sidecar.run("unpin", BUNDLE, *WHO).stdout
     assert [line.split() for line in said.splitlines()] == [["bundle", BUNDLE], ["ended", "pin"]]
+
+
+def test_what_include_ended_and_what_the_mode_was(sidecar: Sidecar) -> None:
+    """`include` printed the pattern alone; `mode act` looked like a change where it was none."""
+    sidecar.run("exclude", "t:shop", *WHO)
+    said = sidecar.run("include", "t:shop", *WHO).stdout
+    assert [line.split() for line in said.splitlines()] == [["pattern", "t:shop"], ["ended", "exclusion"]]
+    sidecar.service.mode = "act"
+    said = sidecar.run("mode", "act", *WHO).stdout
+    assert said.splitlines()[-1].split() == ["before", "act"]
+
+
+def test_dry_runs_need_the_socket_too(sidecar: Sidecar) -> None:
+    """Of a dry run it said only that no changes are accepted."""
+    result = sidecar.run("drain", BROKERS[1], to="url")
+    assert result.exit_code == 4 and "accepts no changes, and no dry runs of them; use the unix socket" in result.stderr

@@ -347,6 +347,29 @@ def test_bad_files_name_field_and_value(scenario: Path, change: tuple[str, str],
     assert f"{scenario}: " in result.stderr and told in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("cluster: c\nmetadata_store: zk:h:2181\nparameters: {}\n", "a settings file, not a scenario"),
+        ("services: {web: {}}\n", "not a scenario"),
+        ("", "not a scenario"),
+    ],
+)
+def test_another_kind_of_file_is_told_in_one_line(tmp_path: Path, text: str, kind: str) -> None:
+    """And not key by key."""
+    (tmp_path / "it.yaml").write_text(text)
+    told = invoke(str(tmp_path / "it.yaml"))
+    says = "a scenario has name, title, minutes, brokers and tenants: `bundlekeel simulate --show 03-step` prints one"
+    assert (told.exit_code, told.stderr) == (2, f"error: {tmp_path / 'it.yaml'}: this is {kind}; {says}\n")
+
+
+def test_each_fault_of_a_scenario_is_a_line_that_says_error(scenario: Path) -> None:
+    """As those of a settings file."""
+    scenario.write_text(SMALL.replace("minutes: 15", "minuets: 15"))
+    lines = invoke(str(scenario)).stderr.splitlines()
+    assert len(lines) == 2 and all(line.startswith(f"error: {scenario}: ") for line in lines)
+
+
 def test_broker_ranges_are_written_out(tmp_path: Path) -> None:
     """[0-2, 5] is [0, 1, 2, 5]."""
     path = tmp_path / "ranges.yaml"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shlex
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
+from bundlekeel.cli.exit_codes import CliError
+from bundlekeel.cli.session import moment_ms
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from tests.support.fake_wiring import FakeWiring
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
@@ -97,7 +100,7 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
         (
             "journal --since 24",
             "--since '24': expected a duration such as 24h or 90m (so long ago), today, yesterday, or a local time "
-            "such as 2026-11-22T18:05",
+            "such as 18:05 or 2026-11-22T18:05",
         ),
     ],
 )
@@ -135,12 +138,20 @@ def test_a_command_alone_that_needs_another_prints_its_help(sidecar: Sidecar) ->
         ("pause --scope shop", "'shop' is not a valid pause scope (allowed: tenant:NAME, "),
         ("exclude shop", "'shop' is not a pattern of a scope (allowed: t:TENANT, "),
         ("quota set g --member t:demo --limit publish_bytes=-1", "--limit publish_bytes = -1"),
-        ("quota set g --member demo --limit publish_bytes=10MB", "--member = 'demo'"),
-        ("quota set 'a b' --member t:demo --limit publish_bytes=10MB", "NAME = 'a b'"),
+        ("quota set g --member demo --limit publish_bytes=10MB", "--member 'demo'"),
+        ("quota set 'a b' --member t:demo --limit publish_bytes=10MB", "NAME 'a b'"),
         ("plan --scale -1", "--scale -1: not allowed (allowed: more than 0 and at most 1000)"),
         ("plan --set cpu_wait=1", "--set cpu_wait=1: unknown parameter; did you mean 'cpu_weight'? (allowed: "),
         ("plan --set cpu_weight=-1", "--set cpu_weight=-1: not allowed (allowed: a number, 0 or more (ratio))"),
-        ("plan --add-broker a/b", "--add-broker = 'a/b': cannot be a broker (allowed: a host name, or host:port: "),
+        ("plan --add-broker a/b", "--add-broker 'a/b': cannot be a broker (allowed: a host name, or host:port: "),
+        ("drain 'b1 :8080'", "broker 'b1 :8080': cannot be a broker (allowed: a host name, or host:port: "),
+        ("uncordon b/1", "broker 'b/1': cannot be a broker"),
+        ("bundles --broker 'b 1'", "--broker 'b 1': cannot be a broker"),
+        ("channel --broker 'b 1'", "--broker 'b 1': cannot be a broker"),
+        ("plan --remove-broker b:1 --remove-broker 'b 1'", "--remove-broker 'b 1': cannot be a broker"),
+        ("transfer shop/orders/0x00000000_0x40000000 --to 'b 1'", "--to 'b 1': cannot be a broker"),
+        ("why 'shop/or ders/0x00000000_0x40000000'", "'shop/or ders/0x00000000_0x40000000' cannot be a name"),
+        ("where 'shop/or ders' --if-unowned", "'shop/or ders' cannot be a name"),
         ("resume --scope shop", "'shop' is not a valid pause scope (allowed: tenant:NAME, "),
         ("include shop", "'shop' is not a pattern of a scope (allowed: t:TENANT, "),
         ("pin shop/or+ders/0x00000000_0x40000000", "'shop/or+ders/0x00000000_0x40000000' cannot be a name (allowed: "),
@@ -160,9 +171,59 @@ def test_a_value_is_checked_before_a_sidecar_is_asked(command: str, says: str) -
     assert "(allowed: " in told.stderr and "no sidecar" not in told.stderr
 
 
+@pytest.mark.parametrize("option", ["--tls-ca", "--tls-cert", "--tls-key"])
+def test_files_of_tls_need_an_address_with_tls(option: str) -> None:
+    """Who names a CA believes that the connection is encrypted, and so is the token."""
+    for address in (("--url", "http://127.0.0.1:1"), ("--socket", "/nonexistent.sock")):
+        told = CliRunner().invoke(make_app(FakeWiring), ["status", *address, option, "ca.pem"])
+        assert told.exit_code == 2 and told.stderr.startswith(f"error: {option} has no effect with ")
+        assert "give an https:// address, or omit it" in told.stderr
+
+
+def test_a_key_needs_its_certificate() -> None:
+    """It was not shown to the sidecar, which refused."""
+    told = CliRunner().invoke(make_app(FakeWiring), ["status", "--url", "https://127.0.0.1:1", "--tls-key", "k.pem"])
+    assert told.exit_code == 2 and "--tls-key has no effect without --tls-cert" in told.stderr
+
+
+def test_a_file_that_holds_no_certificate_is_told_in_words(tmp_path: Path) -> None:
+    """Without OpenSSL's code and line."""
+    (tmp_path / "ca").write_text("no PEM")
+    command = ["status", "--url", "https://127.0.0.1:1", "--tls-ca", str(tmp_path / "ca")]
+    told = CliRunner().invoke(make_app(FakeWiring), command).stderr
+    assert told == f"error: --tls-ca: TLS files {tmp_path / 'ca'} cannot be used: no certificate or crl found\n"
+
+
+def test_a_certificate_that_cannot_be_used_is_told_by_its_option(tmp_path: Path) -> None:
+    """The message named `--tls-ca`, which was not given."""
+    (tmp_path / "cert").write_text("no PEM")
+    command = ["status", "--url", "https://127.0.0.1:1", "--tls-cert", str(tmp_path / "cert")]
+    told = CliRunner().invoke(make_app(FakeWiring), command)
+    assert told.exit_code == 2
+    assert told.stderr.startswith(
+        f"error: --tls-cert without --tls-key: TLS files {tmp_path / 'cert'} cannot be used: "
+    )
+
+
+@pytest.mark.parametrize(("given", "at"), [("07:09", "2026-11-28T07:09"), ("00:00", "2026-11-28T00:00")])
+def test_an_hour_alone_is_one_of_today(given: str, at: str) -> None:
+    """Local, as all other times; it was refused."""
+    now = dt.datetime.fromisoformat("2026-11-28T07:36:59").astimezone()
+    assert moment_ms(given, now, "wrong") == dt.datetime.fromisoformat(at).astimezone().timestamp() * 1000
+    for wrong in ("25:00", "07", "0709", "7.09"):
+        with pytest.raises(CliError, match="wrong"):
+            moment_ms(wrong, now, "wrong")
+
+
+def test_why_asks_once(sidecar: Sidecar) -> None:
+    """The answer itself says that a topic is not there."""
+    assert sidecar.run("why", "persistent://shop/orders/a").exit_code == 0
+    assert [name for name, _ in sidecar.service.calls] == ["why"]
+
+
 def without_sidecar(command: str) -> Result:
     """What a command answers where none runs."""
-    reason = [] if command.split(maxsplit=1)[0] in ("plan", "bundles", "where") else ["--reason", "x"]
+    reason = [] if command.split(maxsplit=1)[0] in ("plan", "bundles", "where", "why", "channel") else ["--reason", "x"]
     return CliRunner().invoke(make_app(FakeWiring), [*shlex.split(command), *reason, "--socket", "/nonexistent.sock"])
 
 
@@ -219,8 +280,11 @@ def test_a_namespace_is_refused_where_a_bundle_belongs(command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("config init new.yaml --cluster c --metadata-store foo", "--metadata-store = 'foo': not an address"),
-        ("config init new.yaml --cluster c --metadata-store zk:h:2181 --nic-gbps fast", "--nic-gbps = 'fast': "),
+        ("config init new.yaml --cluster c --metadata-store foo", "--metadata-store 'foo': not an address"),
+        (
+            "config init new.yaml --cluster c --metadata-store zk:h:2181 --nic-gbps fast",
+            "--nic-gbps 'fast': not allowed (allowed: number, more than 0, or 0)",
+        ),
         ("simulate 03-step -s averages", "--strategy: 'averages' is not one of avg"),
         ("simulate 03-step --pair averages", "--pair: 'averages' is not one of"),
     ],

@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from bundlekeel import codec
+from bundlekeel.codec import records
 from bundlekeel.codec.external_input import MAX_FAULTS
+from bundlekeel.codec.report import MAX_REPORT_BYTES, decode_report
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 
@@ -80,7 +81,7 @@ def encode(value: Any) -> bytes:
 
 def decode(record: dict[str, Any]) -> Any:
     """The report of broker `b1:8080` out of a record."""
-    return codec.decode_report("b1:8080", encode(record))
+    return decode_report("b1:8080", encode(record))
 
 
 class TestReport:
@@ -112,8 +113,8 @@ class TestReport:
     def test_accepts_a_slice_of_a_larger_document(self) -> None:
         """`decide` cuts reports out of its input line without copying them."""
         outer = msgspec.json.decode(encode({"b": report()}), type=dict[str, msgspec.Raw])
-        assert codec.decode_report("b", outer["b"]).faults == ()
-        assert codec.classify(outer["b"]) == "modular"
+        assert decode_report("b", outer["b"]).faults == ()
+        assert records.classify(outer["b"]) == "modular"
 
     def test_bundle_without_statistics_counts_as_idle(self) -> None:
         """A bundle that was just taken over is owned, though it has no figures yet."""
@@ -161,7 +162,7 @@ class TestReport:
 
     def test_overflowing_number_in_the_text(self) -> None:
         """1e309 is valid JSON and no float."""
-        got = codec.decode_report("b", encode(report()).replace(b"33.5", b"1e309"))
+        got = decode_report("b", encode(report()).replace(b"33.5", b"1e309"))
         assert got.usage[0] == 0
         assert got.faults == (("NotANumber", "cpu.usage"),)
 
@@ -271,21 +272,21 @@ class TestReport:
             (b'{"loadReportType":"LocalBrokerData"}', Code.WRONG_TYPE),
             (encode(report(loadReportType="LoadReport")), Code.WRONG_TYPE),
             (encode(report(loadReportType="LoadReport", cpu=None)), Code.WRONG_TYPE),
-            (b"x" * (codec.MAX_REPORT_BYTES + 1), Code.REPORT_TOO_LARGE),
+            (b"x" * (MAX_REPORT_BYTES + 1), Code.REPORT_TOO_LARGE),
         ],
     )
     def test_unusable_records(self, data: bytes, code: Code) -> None:
         """What is no report at all is refused with its code."""
         with pytest.raises(CodecError) as caught:
-            codec.decode_report("b1:8080", data)
+            decode_report("b1:8080", data)
         assert caught.value.code == code
 
     def test_limit_of_size_is_inclusive(self) -> None:
         """Exactly as large as allowed is allowed."""
         data = encode(report())
-        assert codec.decode_report("b", data, max_bytes=len(data)).faults == ()
+        assert decode_report("b", data, max_bytes=len(data)).faults == ()
         with pytest.raises(CodecError, match="more than"):
-            codec.decode_report("b", data, max_bytes=len(data) - 1)
+            decode_report("b", data, max_bytes=len(data) - 1)
 
 
 class TestClassify:
@@ -305,8 +306,8 @@ class TestClassify:
     )
     def test_kinds(self, record: dict[str, Any], kind: str) -> None:
         """The rules of Pulsar's own deserializer, then the fields only one of them has."""
-        assert codec.classify(encode(record)) == kind
-        assert codec.classify(encode(record | {"odd": "\ud800"})) == kind
+        assert records.classify(encode(record)) == kind
+        assert records.classify(encode(record | {"odd": "\ud800"})) == kind
 
     @pytest.mark.parametrize(
         ("data", "code"), [(b"", "EmptyReport"), (b"nope", "NotJson"), (b"[1]", "WrongType"), (b'{"a":1}', "WrongType")]
@@ -314,5 +315,5 @@ class TestClassify:
     def test_not_classifiable(self, data: bytes, code: str) -> None:
         """Anything else is refused."""
         with pytest.raises(CodecError) as caught:
-            codec.classify(data)
+            records.classify(data)
         assert caught.value.code == code

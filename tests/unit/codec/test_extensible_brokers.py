@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.codec import decode_endpoint
+from bundlekeel.codec.records import decode_endpoint
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.extensible import is_rest
 from bundlekeel.ports import FeedState, LatestLoad

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.codec import decode_report
+from bundlekeel.codec.report import decode_report
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport, CapacityOverride
 from bundlekeel.core.model.parameter_table import STRATEGIES

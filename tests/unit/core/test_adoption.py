@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from bundlekeel.core.calibration.adoption import (
     BUCKET_MS,
     KEPT_BUCKETS,
     KEPT_REVERTS,
+    KEPT_UNJUDGED,
     REVERTED_MS,
     Adopted,
     Realised,
@@ -35,7 +37,7 @@ from bundlekeel.core.model.parameters import Parameters
 from tests.support.threshold_cases import NOW_MS, document, proposed
 
 BASE = Parameters()
-LOW, HITS = "avg_low_threshold_percent", "avg_hit_count_low"
+LOW, HITS, WEIGHT = "avg_low_threshold_percent", "avg_hit_count_low", "direct_memory_weight"
 
 
 def adopt(
@@ -81,7 +83,7 @@ def test_nothing_out_of_range_comes_into_force(values: dict[str, float]) -> None
 
 def test_nights_add_up_and_are_taken_back_one_by_one() -> None:
     """The second night's revert brings back the first one's values, the next revert the settings."""
-    first = adopt({LOW: 20.0})
+    first = replace(adopt({LOW: 20.0}), state="kept")
     second = adopt({HITS: 6}, first, "d2")
     assert adopted_values(BASE, second) == {LOW: 20.0, HITS: 6}
     back = one_back(second, by="ann", reason="no", now_ms=NOW_MS)
@@ -89,6 +91,44 @@ def test_nights_add_up_and_are_taken_back_one_by_one() -> None:
         back is not None and adopted_values(BASE, back) == {LOW: 20.0} and back.digest == "d1" and back.state == "kept"
     )
     assert one_back(back, by="ann", reason="no", now_ms=NOW_MS) is None
+
+
+def test_a_trial_that_another_adoption_ended_begins_again() -> None:
+    """Nothing had judged the first one, so a revert of the second does not call it kept: it is on trial from the
+    beginning, by its own promise, and beside the time before it, not that of the second one."""
+    zero = replace(adopt({WEIGHT: 2.0}), state="kept")
+    first = replace(adopt({LOW: 20.0}, zero, "d2"), imbalance_high=0.5, moves_high=9.0)
+    second = replace(adopt({HITS: 6}, first, "d3"), since_ms=NOW_MS + 7_200_000)
+    later = NOW_MS + 14_400_000
+    stored = msgspec.json.decode(msgspec.json.encode(second), type=Adopted)
+    back = one_back(stored, by="ann", reason="no", now_ms=later)
+    assert back is not None and adopted_values(BASE, back) == {WEIGHT: 2.0, LOW: 20.0}
+    assert (back.digest, back.state, back.since_ms, back.trial_seconds) == ("d2", "trial", later, 3600.0)
+    assert (back.imbalance_high, back.moves_high) == (0.5, 9.0)
+    found = run(3600, 0.1, start=NOW_MS - 3_600_000)
+    found = run(14_400, 0.9, start=NOW_MS, before=found)
+    before, after = before_and_after(run(3600, 0.3, start=later, before=found), back, later + 3_600_000)
+    assert before.imbalance == pytest.approx(0.1) and after.imbalance == pytest.approx(0.3)
+    left = one_back(back, by="ann", reason="no", now_ms=later)
+    assert left is not None and (left.digest, left.state, dict(left.values)) == ("d1", "kept", {WEIGHT: 2.0})
+
+
+def test_what_an_older_release_stored_is_kept_after_a_revert() -> None:
+    """It did not store whether the first one was on trial."""
+    second = replace(adopt({HITS: 6}, adopt({LOW: 20.0}), "d2"), unjudged=())
+    raw = msgspec.to_builtins(second)
+    del raw["unjudged"], raw["compared_ms"]
+    back = one_back(msgspec.convert(raw, Adopted), by="ann", reason="no", now_ms=NOW_MS)
+    assert back is not None and (back.digest, back.state) == ("d1", "kept")
+
+
+def test_only_so_many_trials_wait() -> None:
+    """People may adopt night after night while a trial stands still."""
+    made = adopt({LOW: 20.0}, None, "d0")
+    for number in range(KEPT_UNJUDGED + 5):
+        made = adopt({LOW: 20.0 + number}, made, f"e{number}")
+    assert [item.digest for item in made.unjudged] == [f"e{number}" for number in range(4, 4 + KEPT_UNJUDGED)]
+    assert all(item.unjudged == () for item in made.unjudged)
 
 
 def test_what_a_changed_setting_outdid_does_not_come_back() -> None:

@@ -15,7 +15,7 @@ from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.owned import with_owned
 from bundlekeel.core.planning.effects import EffectRecords, begun
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
+from bundlekeel.core.planning.ledger import Ledger, LedgerEntry, landed, open_entries
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, snapshot
 
 B0, B1, B2 = broker(0), broker(1), broker(2)
@@ -172,6 +172,17 @@ def test_a_warming_broker_is_filled_with_few_moves_until_it_carries_its_share() 
     assert [(move.source, move.target) for move in warms] == [(B0, B2)] * 2
     assert made.ready == {B2: False}
     assert planned(snapshot(cluster([[0.05] * 7, [0.05] * 7, [0.05] * 6])), guard).ready == {B2: True}
+
+
+def test_a_broker_is_not_warm_because_bundles_wait_until_their_moves_are_seen() -> None:
+    """A little later some of them may come: the request must not end meanwhile."""
+    seen, guard = snapshot(cluster([[0.3, 0.3], [0.1, 0.1], []])), GuardState(warming=frozenset({B2}))
+    entry = LedgerEntry(
+        bundle="", source=B1, target=B0, opened_ms=NOW_MS, landed_ms=NOW_MS, traffic=(0.0,) * 4, pressure=(0.0,) * 6
+    )
+    waiting = Ledger(entries=tuple(replace(entry, bundle=bundle_name(n)) for n in range(4)))
+    made = planned(seen, guard, ledger=waiting)
+    assert made.plan.moves == () and made.ready == {B2: False}
 
 
 def test_a_broker_that_is_warmed_and_drained_is_drained() -> None:

@@ -262,6 +262,7 @@ def test_the_way_back_is_told_with_the_command(objections: Sequence[Objection]) 
     assert "<code>calibration.trial</code>" in after and "reverted automatically if balance or moves" in after
     assert '<code>bundlekeel thresholds revert --reason "..."</code>' in after
     assert "`bundlekeel thresholds revert --reason" in how_to_adopt(proposal, objections)
+    assert "Adopt a proposal if nothing speaks against it, if the unbroken run loses no balance" in text
 
 
 def test_objections_say_whether_force_helps() -> None:
@@ -314,7 +315,7 @@ def test_what_changes_is_explained() -> None:
     """Below its name in the table, and below the head on a terminal; parameters that stay are not explained there."""
     proposal = thresholds_of(told(), pyspark="4.3.0")
     said = (
-        "two brokers whose scores differ by this, multiplied by the mean score, are balanced after avg_hit_count_low "
+        "two brokers whose scores differ by this times the mean score (0 to 1) are balanced after avg_hit_count_low "
         "fresh readings (percent points)"
     )
     assert f"avg_low_threshold_percent<br><small>{said}</small></td>" in page(proposal, ReportInputs())
@@ -377,6 +378,14 @@ def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
     assert "Planned again each 1,800 s. What is found holds for balancers that plan so often." in text
     assert "A sidecar that plans more often, as with counters, acts sooner than these figures show" in text
     assert "Moves are those that the balancer made then" in text
+
+
+def test_how_much_was_planned_of_each_day_is_shown() -> None:
+    """A held-out day with few plans says little; a day that was left out has none. Steps are those of `diff`."""
+    judged = [JudgedDay(day=DayFigures(date=date, cycles=1440), verdict="good") for date in DAYS[-2:]]
+    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(judged=judged, plans={DAYS[-1]: 1_437}))
+    assert re.findall(r'data-head="plans">([^<]*)<', text) == ["", "1,437"]
+    assert re.findall(r'data-head="steps">([^<]*)<', text) == ["3.0"]
 
 
 def test_shares() -> None:

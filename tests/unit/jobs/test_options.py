@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
+from bundlekeel.core.model.errors import StoreError
 from bundlekeel.jobs.__main__ import REFUSED, UNREACHABLE, USAGE, main, options_of, parser
 from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.settings.load import load_settings
@@ -184,6 +185,14 @@ def test_a_place_with_options_writes_where_it_says(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "b").read_bytes() == b"x"
     assert told == f"file://{tmp_path}/a/b?use_mmap"
     assert OutputFolder(told.replace("/b?", "?")).read("b") == b"x"
+
+
+def test_a_file_that_could_not_be_written_leaves_no_part_behind(tmp_path: Path) -> None:
+    """On a full disk the part kept it full. Here a folder stands in the way; the one before it stays."""
+    (tmp_path / "day" / "thresholds.json" / "mine").mkdir(parents=True)
+    with pytest.raises(StoreError, match="does not answer"):
+        OutputFolder(str(tmp_path)).write("day/thresholds.json", b"{}")
+    assert [path.name for path in (tmp_path / "day").iterdir()] == ["thresholds.json"]
 
 
 def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -276,3 +277,19 @@ def test_a_place_writes_whole_files(tmp_path: Path) -> None:
     place.remove("a")
     place.remove("a")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_earlier_run_of_the_day_wrote_is_kept(tmp_path: Path) -> None:
+    """Beside the new files, named by when it was written. Until it is replaced it stays where the sidecars look: with
+    no thresholds there they would go back to those of the night before."""
+    place, names = OutputFolder(str(tmp_path)), ("report.html", "thresholds.json")
+    assert place.keep("2023-11-16", names) == ""
+    for name in names:
+        place.write(f"2023-11-16/{name}", name.encode())
+        os.utime(tmp_path / "2023-11-16" / name, (1_700_100_000, 1_700_100_000))
+    kept = place.keep("2023-11-16", names)
+    assert kept == f"{tmp_path}/2023-11-16/earlier/20231116T020000Z"
+    for name in names:
+        place.write(f"2023-11-16/{name}", b"new")
+        assert (Path(kept) / name).read_text() == name
+    assert place.keep("2023-11-16", names) != kept and (Path(kept) / "report.html").exists()

@@ -58,9 +58,9 @@ def test_better_points_are_explained() -> None:
         "<p>The plot has 3 candidates as good as what is in force or better by both figures (max/mean 1.1000, 2 moves "
         "an hour). Why not proposed:"
     )
-    assert "10: max/mean 1.1000; on the days of the search max/mean 1.2000: by the days" in told and "low 9" not in told
+    assert "10: max/mean 1.1000; on the days of the search max/mean 1.2000: another one" in told and "low 9" not in told
     assert "17.5: max/mean 1.05: the one that these days were to confirm" in told
-    assert "20: max/mean 1.06: by the days of the search another one came first" in told and "low 5" not in told
+    assert "20: max/mean 1.06: another one came first on the days of the search" in told and "low 5" not in told
 
 
 def test_axes_have_a_scale_and_a_title() -> None:

@@ -332,11 +332,11 @@ class TestCommand:
         ("arguments", "said"),
         [
             ([], "--cluster and --metadata-store are required"),
-            (["--cluster", "a b", "--metadata-store", "zk:a:1"], "cluster = 'a b'"),
-            (["--cluster", "a", "--metadata-store", "foo"], "--metadata-store = 'foo'"),
-            (["--cluster", "a", "--metadata-store", "zk:a:1", "--nic-gbps", "ten"], "--nic-gbps = 'ten'"),
-            (["--cluster", "a", "--metadata-store", "zk:a:1", "--api-host", "a b"], "--api-host = 'a b'"),
-            (["--cluster", "a", "--metadata-store", "zk:a:1", "--token-file", "none.txt"], "--token-file = 'none.txt'"),
+            (["--cluster", "a b", "--metadata-store", "zk:a:1"], "--cluster 'a b'"),
+            (["--cluster", "a", "--metadata-store", "foo"], "--metadata-store 'foo'"),
+            (["--cluster", "a", "--metadata-store", "zk:a:1", "--nic-gbps", "ten"], "--nic-gbps 'ten'"),
+            (["--cluster", "a", "--metadata-store", "zk:a:1", "--api-host", "a b"], "--api-host 'a b'"),
+            (["--cluster", "a", "--metadata-store", "zk:a:1", "--token-file", "none.txt"], "--token-file 'none.txt'"),
         ],
     )
     def test_init_refuses_what_cannot_be(self, tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -12,12 +12,12 @@ from pydantic import SecretStr, ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
+from bundlekeel.core.model.text_format import format_duration, parse_duration
 from bundlekeel.settings.describe import shared_digest
 from bundlekeel.settings.load import ConfigErrors, LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.settings.schema import rows
-from bundlekeel.settings.types import format_duration, parse_duration
 
 
 def load(tmp_path: Path, text: str = "", overrides: dict[str, Any] | None = None, /, **environ: str) -> LoadedSettings:

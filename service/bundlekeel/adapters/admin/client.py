@@ -1,7 +1,7 @@
 """`HttpBrokerAdmin`: the admin REST API of the brokers behind `ports.BrokerAdmin`.
 
 What is asked of one broker goes to that broker; what any broker may answer (dynamic configuration) goes to the
-first that can be reached.
+first that answers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from bundlekeel.core.quotas.native import ResourceGroup
 from bundlekeel.core.quotas.usage import TopicRates
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad
-from bundlekeel.ports.commands import Permit, UnloadAnswer
+from bundlekeel.ports.commands import LookAgain, Permit, UnloadAnswer, no_look
 from bundlekeel.ports.quotas import NamespaceRates
 from bundlekeel.tls import ClientTls as AdminTls
 from bundlekeel.token_source import TokenSource
@@ -92,15 +92,17 @@ class HttpBrokerAdmin:
         reply = await self._http.anywhere(AdminCall(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
         return text_map(json_object(reply.answer, "dynamic configuration"))
 
-    async def set_dynamic(self, key: str, value: str, *, permit: Permit) -> None:
+    async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
         """Store a dynamic override. Pulsar checks the key (412), not always the value."""
         route = routes.SET_DYNAMIC
-        await self._http.anywhere(AdminCall(route=route, target=route.path(key=key, value=value), permit=permit))
+        target = route.path(key=key, value=value)
+        await self._http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
 
-    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
+    async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
         """Remove a dynamic override; quiet when there was none."""
         route = routes.DELETE_DYNAMIC
-        await self._http.anywhere(AdminCall(route=route, target=route.path(key=key), permit=permit))
+        target = route.path(key=key)
+        await self._http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
         """Full names of the topics of a bundle, asked at its owner (harmless), sorted.

@@ -23,12 +23,14 @@ class AdminRoute:
     """A method and a path template; the template is also the metric label, so it never holds a name.
 
     `query` is None for what mutates, else the query keys with which the route is a read without side effects
-    (`authoritative` is what a broker adds when it redirects).
+    (`authoritative` is what a broker adds when it redirects). `idempotent`: it mutates, but a value is written as a
+    whole, within a second: twice is as good as once, at whichever broker.
     """
 
     method: str
     template: str
     query: frozenset[str] | None = None
+    idempotent: bool = False
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -52,8 +54,10 @@ def segment(text: str) -> str:
 
 RUNTIME: Final = AdminRoute(method="GET", template="/admin/v2/brokers/configuration/runtime", query=frozenset())
 DYNAMIC: Final = AdminRoute(method="GET", template="/admin/v2/brokers/configuration/values", query=frozenset())
-SET_DYNAMIC: Final = AdminRoute(method="POST", template="/admin/v2/brokers/configuration/{key}/{value}")
-DELETE_DYNAMIC: Final = AdminRoute(method="DELETE", template="/admin/v2/brokers/configuration/{key}")
+SET_DYNAMIC: Final = AdminRoute(
+    method="POST", template="/admin/v2/brokers/configuration/{key}/{value}", idempotent=True
+)
+DELETE_DYNAMIC: Final = AdminRoute(method="DELETE", template="/admin/v2/brokers/configuration/{key}", idempotent=True)
 HASH_POSITIONS: Final = AdminRoute(
     method="GET",
     template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/topicHashPositions",

@@ -31,7 +31,7 @@ from bundlekeel.core.model.errors import (
     UnknownHostRedirect,
 )
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry
-from bundlekeel.ports.commands import Permit
+from bundlekeel.ports.commands import LookAgain, Permit, no_look
 from bundlekeel.tls import ClientTls as AdminTls
 from bundlekeel.token_source import TokenSource
 
@@ -59,9 +59,9 @@ _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
 class AdminOptions:
     """Limits of the client. Seconds; an unload lasts up to a minute at the broker, so `read_timeout` is >= 90.
 
-    `query_timeout` is that of harmless reads. An answer above `max_answer_bytes` is given up while it is read: the
-    statistics of 100,000 topics have about 100 MB. `use_tls` uses the brokers' https endpoints only; without it https
-    is used where there is no http, or where there are both and a token goes along.
+    `query_timeout` is that of harmless reads and idempotent changes. An answer above `max_answer_bytes` is given up
+    while it is read: the statistics of 100,000 topics have about 100 MB. `use_tls` uses the brokers' https endpoints
+    only; without it https is used where there is no http, or where there are both and a token goes along.
     """
 
     connect_timeout: float = 5.0
@@ -86,13 +86,14 @@ def _forbidden() -> None:
 class AdminCall:
     """What is asked: `target` is the path with its query. Method and content are kept over redirects. `keep`: what is
     kept of each piece of an answer that succeeded. `permit`: asked right before a request that changes something
-    leaves; without one nothing is changed."""
+    leaves; without one nothing is changed. `look_again`: awaited before each broker that `anywhere` asks."""
 
     route: AdminRoute
     target: str
     content: bytes = b""
     keep: Callable[[bytes], bytes] = bytes
     permit: Permit = _forbidden
+    look_again: LookAgain = no_look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,15 +166,17 @@ class AdminHttp:
             return await self.follow(call, at=at)
 
     async def anywhere(self, call: AdminCall) -> AdminReply:
-        """Any broker will do. A mutation goes on to the next one only when it provably never left."""
+        """Any broker will do, the first that answers. A mutation goes on to the next one only when it is idempotent, or
+        provably never left."""
         failure: AdminApiError = AdminUnreachable("no broker is registered", reason="no brokers")
         for broker_id in self.hosts.brokers():
+            await call.look_again()
             try:
                 return await self.follow(call, at=broker_id)
             except AdminUnreachable as error:
                 failure = error
             except (AdminTimeout, AdminFault) as error:
-                if call.route.query is None:
+                if call.route.query is None and not call.route.idempotent:
                     raise
                 failure = error
         raise failure
@@ -201,7 +204,8 @@ class AdminHttp:
         parsed = _parsed(call, url)
         # Judged as it leaves: httpx resolves dot segments, which a redirect may hold.
         harmless = is_harmless(method, str(parsed))
-        limit = self._options.query_timeout if harmless else self._options.read_timeout
+        short = harmless or call.route.idempotent
+        limit = self._options.query_timeout if short else self._options.read_timeout
         remaining = max(0.001, limit - (self._clock.boot() - since))
         connect = self._options.connect_timeout
         trace = _Trace(_harmless if harmless else call.permit)

@@ -45,7 +45,7 @@ class ParquetStore:
             else:
                 self._fs, self._root = pafs.FileSystem.from_uri(place)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise StoreError(f"history.uri: {place} cannot be opened: {error}") from None
+            raise StoreError(f"the history store {place} cannot be opened: {_short(error)}") from None
         self.place = self._root if isinstance(place, Path) else place
         # Elsewhere a file appears when it is complete, and is renamed by copying it.
         self._renames = self._fs.type_name in ("local", "hdfs")

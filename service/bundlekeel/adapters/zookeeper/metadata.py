@@ -10,7 +10,8 @@ from urllib.parse import quote_plus, unquote_plus
 import msgspec
 
 from bundlekeel.adapters.zookeeper.client import Connection, ZkClient
-from bundlekeel.codec import (
+from bundlekeel.codec.external_input import read
+from bundlekeel.codec.records import (
     decode_anti_affinity_group,
     decode_boundaries,
     decode_ephemeral,
@@ -18,7 +19,6 @@ from bundlekeel.codec import (
     decode_isolation_policies,
     decode_leader_broker,
 )
-from bundlekeel.codec.external_input import read
 from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.model.load import Owner
 from bundlekeel.core.model.names import TopicName, parse_bundle, parse_topic

@@ -15,14 +15,8 @@ from functools import partial
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.rereader import Rereader, WatchedSource
-from bundlekeel.codec import (
-    classify,
-    decode_bundle_data,
-    decode_endpoint,
-    decode_report,
-    decode_resource_quota,
-    load_fault,
-)
+from bundlekeel.codec.records import classify, decode_bundle_data, decode_endpoint, decode_resource_quota
+from bundlekeel.codec.report import decode_report, load_fault
 from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker
 from bundlekeel.core.model.names import namespace_of

@@ -108,4 +108,6 @@ async def follow_events(service: Backend, request: Request) -> Response:
     if streams.full:
         detail = f"{streams.most} streams are open; ask /api/v1/state every few seconds instead"
         return problem(503, "too-many-streams", detail, headers={"Retry-After": "30"})
-    return StreamingResponse(streams.follow(service), media_type="text/event-stream")
+    # Of a HEAD nothing is sent: a stream would hold its place for nobody.
+    marks = iter(()) if request.method == "HEAD" else streams.follow(service)
+    return StreamingResponse(marks, media_type="text/event-stream")

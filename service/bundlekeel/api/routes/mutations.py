@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Depends, Query, Request, Response
+from fastapi import Body, Depends, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
-from bundlekeel.api.reply import ACCEPTED, Backend, accepted, reply
+from bundlekeel.api.reply import ACCEPTED, Backend, reply, tasked
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND
 from bundlekeel.daemon.answers.picture import ModeView, PauseView, Resumed
 from bundlekeel.daemon.answers.plans import Submitted
@@ -20,6 +20,7 @@ REFUSALS = documented(
     {
         403: "not allowed in this mode, above the ceiling of the settings file (`code` says why), the role is too low, "
         "or the Origin is foreign",
+        404: "this address has no such route: TCP without `api.auth`",
         409: "it cannot be done as things are now; `code` and `difference` say why",
     }
 )
@@ -27,9 +28,15 @@ REFUSALS = documented(
 PLAN_CHANGED = documented({409: "the inputs changed since the plan was made; `difference` says what"})
 
 
+def _of_one_type(schema: dict[str, Any]) -> None:
+    """That it is not required says that it may be left out. Clients that are made of a union with null fail there."""
+    (schema["$ref"],) = (form["$ref"] for form in schema.pop("anyOf") if "$ref" in form)
+    schema.pop("title", None)
+
+
 async def reason_given(
     request: Request,
-    body: schemas.ReasonBody | None = None,
+    body: Annotated[schemas.ReasonBody | None, Body(json_schema_extra=_of_one_type)] = None,
     reason: Annotated[schemas.Reason | None, Query(description="why, in place of a body")] = None,
 ) -> schemas.ReasonBody:
     """Of a `DELETE`: in its body, or, as some clients and proxies know no body there, in its query."""
@@ -52,7 +59,7 @@ admin = router_for("admin", changes=True, responses=BODY_PROBLEMS | REFUSALS, ta
 async def execute_plan(service: Backend, hash: schemas.PlanHash, body: schemas.ReasonBody) -> Response:
     """Carry out exactly that plan, on the leader. 409 when planned anew it would be another one."""
     left = await service.execute(hash, reason=body.reason, by=body.by)
-    return accepted(left, left.task)
+    return tasked(left, left.task, status=202)
 
 
 @router.post("/pause", response_model=PauseView)

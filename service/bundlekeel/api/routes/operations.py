@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 from fastapi import Path, Response
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
-from bundlekeel.api.reply import ACCEPTED, Backend, accepted, reply
+from bundlekeel.api.reply import ACCEPTED, TASKED, Backend, reply, tasked
 from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
@@ -79,7 +80,7 @@ class OperationBody(schemas.Body):
     @classmethod
     def _reason_to_execute(cls, reason: str | None, given: ValidationInfo) -> str | None:
         if reason is None and given.data.get("execute"):
-            raise ValueError("what is carried out (execute: true) needs a reason")
+            raise PydanticCustomError("missing_to_execute", "")
         return reason
 
     def asked(self) -> dict[str, Any]:
@@ -213,29 +214,33 @@ async def uncordon_broker(service: Backend, broker: schemas.BrokerId, body: sche
     return reply(await service.requests.uncordon(broker, reason=body.reason, by=body.by))
 
 
-@changes.post("/bundles/{bundle:path}/transfer", response_model=ManualMoveView)
+@changes.post("/bundles/{bundle:path}/transfer", response_model=ManualMoveView, responses=TASKED)
 async def transfer_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: TransferBody) -> Response:
     """Move a bundle, or the bundle of a topic, to a broker."""
-    return reply(await service.requests.manual_move("transfer", bundle, to=body.to, **body.asked()))
+    made = await service.requests.manual_move("transfer", bundle, to=body.to, **body.asked())
+    return tasked(made, made.task)
 
 
-@changes.post("/bundles/{bundle:path}/unload", response_model=ManualMoveView)
+@changes.post("/bundles/{bundle:path}/unload", response_model=ManualMoveView, responses=TASKED)
 async def unload_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: ManualMoveBody) -> Response:
     """Move a bundle, or the bundle of a topic, to the broker with most room."""
-    return reply(await service.requests.manual_move("unload", bundle, **body.asked()))
+    made = await service.requests.manual_move("unload", bundle, **body.asked())
+    return tasked(made, made.task)
 
 
-@changes.post("/namespaces/{namespace:path}/unload", response_model=NamespaceUnloadView)
+@changes.post("/namespaces/{namespace:path}/unload", response_model=NamespaceUnloadView, responses=TASKED)
 async def unload_namespace(service: Backend, namespace: Namespace, body: ManualMoveBody) -> Response:
     """Move every bundle of a namespace off its broker, cycle by cycle, within the budgets of a cycle."""
-    return reply(await service.requests.unload_namespace(namespace, **body.asked()))
+    made = await service.requests.unload_namespace(namespace, **body.asked())
+    return tasked(made, made.task)
 
 
-@changes.post("/bundles/{bundle:path}/split", response_model=ManualMoveView)
+@changes.post("/bundles/{bundle:path}/split", response_model=ManualMoveView, responses=TASKED)
 async def split_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: SplitBody) -> Response:
     """Divide a bundle, the bundle of a topic, or the largest by load (TENANT/NAMESPACE/LARGEST), at its owner."""
     options = SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload)
-    return reply(await service.requests.manual_move("split", bundle, options=options, **body.asked()))
+    made = await service.requests.manual_move("split", bundle, options=options, **body.asked())
+    return tasked(made, made.task)
 
 
 @changes.put("/pins/{bundle:path}", response_model=PinnedView)
@@ -277,13 +282,14 @@ async def resume_scope(service: Backend, scope: Scope, given: Reasoned) -> Respo
 @changes.post("/tasks/{task}/stop", response_model=Stopping, status_code=202, responses=ACCEPTED)
 async def stop_task(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody) -> Response:
     """Begin no further move of a task; those under way end."""
-    return accepted(await service.requests.stop(task, reason=body.reason, by=body.by), task)
+    return tasked(await service.requests.stop(task, reason=body.reason, by=body.by), task, status=202)
 
 
-@changes.post("/reviews/{id}/approve", response_model=ReviewView)
+@changes.post("/reviews/{id}/approve", response_model=ReviewView, responses=TASKED)
 async def approve_review(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
     """Approve what another person proposed: it is carried out."""
-    return reply(await service.requests.approve(id, reason=body.reason, by=body.by))
+    approved = await service.requests.approve(id, reason=body.reason, by=body.by)
+    return tasked(approved, approved.task)
 
 
 @changes.post("/reviews/{id}/discard", response_model=ReviewView)

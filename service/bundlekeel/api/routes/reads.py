@@ -180,7 +180,7 @@ async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> R
 
 @router.get("/plans", response_model=list[PlanSummary], tags=["plans"])
 async def list_plans(service: Backend) -> Response:
-    """Plans made lately, newest last."""
+    """Plans that this sidecar made or was asked for lately, newest last."""
     return reply(service.plans())
 
 

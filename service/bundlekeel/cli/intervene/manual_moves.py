@@ -14,7 +14,7 @@ from bundlekeel.cli.exit_codes import REFUSED, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import decoded
 from bundlekeel.cli.plan import WithinOption, exit_unless_done, finished, longest_wait
-from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, connected_once
+from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, broker_id, connected_once
 from bundlekeel.core.model.names import check_name, names_namespace, refuse_namespace
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 from bundlekeel.daemon.answers.plans import ManualMoveView, NamespaceUnloadView, TaskView
@@ -35,7 +35,13 @@ def transfer(  # noqa: PLR0913, PLR0917 - the options of one command
     name: NameArgument,
     to: Annotated[
         str,
-        typer.Option("--to", metavar="BROKER", help="The broker it is to go to.", autocompletion=completion.brokers),
+        typer.Option(
+            "--to",
+            metavar="BROKER",
+            help="The broker it is to go to.",
+            autocompletion=completion.brokers,
+            callback=broker_id,
+        ),
     ],
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
@@ -135,7 +141,7 @@ def _do(
     else:
         found = decoded(ManualMoveView, answer)
         moves, hopeless = 1, bool(found.refusals)
-        draw = partial(operation_tables.manual_move, found)
+        draw = partial(operation_tables.manual_move, found, body.get("to", ""))
     ended: TaskView | None = None
     if wait and found.task:
         answer["ended"] = finished(session.client, found.task, moves, time.monotonic() + limit)

@@ -13,7 +13,7 @@ from bundlekeel.cli import units
 from bundlekeel.cli.client import OVERRIDE_OPTION
 from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.cli.tables import coded, split_name
-from bundlekeel.core.model.codes import LASTING, Code, explain, way_out
+from bundlekeel.core.model.codes import END_OF_REQUEST, LASTING, Code, explain, way_out
 from bundlekeel.daemon.answers.operations import (
     DrainView,
     ExclusionView,
@@ -60,9 +60,10 @@ def _dry_run(state: Callable[[], State]) -> str:
 
 
 def manual_move(
-    answer: ManualMoveView, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
+    answer: ManualMoveView, to: str, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
 ) -> RenderableType:
-    """The bundle first, then the move or its children, what every other broker says, and what to do next."""
+    """The bundle first, then the move or its children, what every other broker says, and what to do next. `to`: the
+    broker that was asked for, "" for any."""
     # A refusal has a line of its own, with its code.
     parts: list[RenderableType] = [Text(answer.sentence.partition("; refused: ")[0], style="bold")]
     if answer.move:
@@ -84,7 +85,10 @@ def manual_move(
             shares = map(units.share, (child.topics_ratio, child.msg_rate_ratio, child.throughput_ratio))
             made.add_row(split_name(child.bundle) if layout.stacked else child.bundle, *shares)
         parts.append(made)
-    parts.append(_next(answer, ended, state, blocked=bool(answer.refusals)))
+    # The table alone says what refuses the target.
+    at_target = {row.code for row in answer.candidates if row.broker == to and row.code}
+    codes = {item.code for item in answer.refusals}
+    parts.append(_next(answer, ended, state, codes | at_target if codes else codes))
     return Group(*parts)
 
 
@@ -96,8 +100,8 @@ def unload(
     parts += _relocated(answer.moves, answer.refusals, layout)
     if answer.eta_seconds:
         parts.append(_remaining(answer.eta_seconds))
-    blocked = bool(answer.refusals) and not answer.moves and not answer.waiting
-    return Group(*parts, _next(answer, ended, state, blocked=blocked))
+    codes = set() if answer.moves or answer.waiting else {item.code for item in answer.refusals}
+    return Group(*parts, _next(answer, ended, state, codes))
 
 
 def _refusal(item: RefusalView) -> Text:
@@ -106,8 +110,9 @@ def _refusal(item: RefusalView) -> Text:
 
 
 def _next(
-    answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, state: Callable[[], State], *, blocked: bool
+    answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, state: Callable[[], State], codes: set[str]
 ) -> Text:
+    """`codes`: of what refuses all of it."""
     if ended:
         style = "green" if ended.state == "done" else "red"
         return Text(f"task {ended.task}: {ended.state}, {ended.detail}", style=style)
@@ -116,10 +121,22 @@ def _next(
     if answer.task:
         done = carried_out("the leader carries it out", state())
         return Text(f"task {answer.task}: {done}; see `bundlekeel plan tasks`")
-    if not blocked:
+    if not codes:
         return Text(_dry_run(state), style="dim")
-    codes = {item.code for item in answer.refusals}
-    return Text(f"refused{way_out(answer.kind, codes, OVERRIDE_OPTION)}", style="red")
+    return Text(f"refused{_way_out(answer.kind, codes)}", style="red")
+
+
+def _way_out(kind: str, codes: set[str]) -> str:
+    """What lifts the refusals; of several kinds each with its own."""
+    whole = way_out(kind, codes, OVERRIDE_OPTION)
+    if whole or len(codes) == 1:
+        return whole
+    told = []
+    for code in sorted(codes):
+        lifted = way_out(kind, {code}, OVERRIDE_OPTION).removeprefix("; ")
+        end = END_OF_REQUEST[Code(code)] if code in END_OF_REQUEST else lifted
+        told.append(f"{code} ({end})" if end else code)
+    return f": {', '.join(told)}"
 
 
 def relocation(answer: RelocationView, ended: str, state: Callable[[], State], layout: TableLayout) -> RenderableType:

@@ -11,7 +11,7 @@ import typer
 
 from bundlekeel.cli import completion, tables, text_views, units
 from bundlekeel.cli.client import Client, path_part
-from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError
+from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError, left_running
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.intervene.manual_moves import CarryOutOption, WaitOption
 from bundlekeel.cli.output import ProgressLine, decoded, typed
@@ -22,6 +22,7 @@ from bundlekeel.cli.session import (
     ReasonToActOption,
     Session,
     asked_by,
+    broker_id,
     connected,
     connected_once,
     login,
@@ -36,7 +37,9 @@ from bundlekeel.daemon.answers.operations import DrainView, OperationsView, Resu
 from bundlekeel.daemon.answers.picture import BrokerView, Mode, Resumed
 from bundlekeel.daemon.answers.plans import RelocationView, ReviewView
 
-BrokerArgument = Annotated[str, typer.Argument(help="A broker's id, host:port.", autocompletion=completion.brokers)]
+BrokerArgument = Annotated[
+    str, typer.Argument(help="A broker's id, host:port.", autocompletion=completion.brokers, callback=broker_id)
+]
 ForOption = Annotated[
     str | None, typer.Option("--for", metavar="DURATION", help="How long, e.g. 2h; without it: for good.")
 ]
@@ -120,7 +123,9 @@ def mode(
         answer = {"mode": state.mode, "mode_ceiling": state.mode_ceiling}
         session.tell(answer, lambda *_: tables.mode(state))
         return
-    _tell(session, "PUT", "mode", reason, by, mode=mode)
+    before = session.state().mode
+    answer = session.client.send("PUT", "mode", {"mode": mode, "reason": reason, "by": by or login()})
+    session.tell(answer, lambda told, layout: text_views.pairs({**told, "before": before}, layout))
     if mode != "act":
         _warn_of_takeover(session)
 
@@ -176,7 +181,9 @@ def _watched(
     """The row of a drain or warm (`kind`: its table in the operations) once it is over, None once it is gone. `look`:
     how far it is, and whether it is over; it is given the code of what holds all moves, too."""
     begun = seen = free = time.monotonic()
-    with ProgressLine() as line:
+    now = f"{broker}: not looked at yet"
+    end = f'see `bundlekeel operations`; `bundlekeel uncordon {broker} --reason "…"` ends it'
+    with ProgressLine() as line, left_running(lambda: f"not done yet: {now}; it goes on, {end}"):
         while True:
             answer = session.client.get("operations")
             rows: list[Json] = answer[kind]
@@ -193,7 +200,7 @@ def _watched(
                     why = operation_tables.nothing_moves(held, answer["held_explanation"])
                     raise CliError(f"{now}; {why}. It is noted, and begins when that ends", REFUSED)
                 if seen > begun + limit:
-                    raise CliError(f"not done yet: {now}; it goes on, see `bundlekeel operations`", UNREACHABLE)
+                    raise CliError(f"not done yet: {now}; it goes on, {end}", UNREACHABLE)
             elif time.monotonic() > seen + min(_UNSEEN_SECONDS, limit):
                 return None
             time.sleep(_POLL_SECONDS)
@@ -284,7 +291,8 @@ def exclude(
 def include(session: Session, pattern: PatternArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """End an exclusion."""
     check_pattern(pattern)
-    _tell(session, "DELETE", f"exclusions/{path_part(pattern)}", reason, by)
+    answer = session.client.send("DELETE", f"exclusions/{path_part(pattern)}", {"reason": reason, "by": by or login()})
+    session.tell(answer, lambda told, layout: text_views.pairs({**told, "ended": "exclusion"}, layout))
 
 
 @connected_once

@@ -13,10 +13,10 @@ from bundlekeel.cli import text_views, units
 from bundlekeel.cli.output import TableLayout, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
-from bundlekeel.core.calibration.thresholds import TITLES
+from bundlekeel.core.calibration.thresholds import TITLES, WORSE
 from bundlekeel.core.model.text_format import level, numbered, share
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.operations import AdoptedView, AdoptionView, ChangeView, ThresholdsView
+from bundlekeel.daemon.answers.operations import AdoptedView, AdoptionView, ChangeView, ObjectionView, ThresholdsView
 
 thresholds_app = typer.Typer(
     help="Thresholds that the nightly job proposes: look at them, adopt them, revert them.", no_args_is_help=True
@@ -29,7 +29,11 @@ AdoptedOption = Annotated[
 ]
 ForceOption = Annotated[
     bool,
-    typer.Option("--force", help="Override objections that are a matter of judgement, such as TooOld or StepTooLarge."),
+    typer.Option(
+        "--force",
+        help="Override objections that are a matter of judgement, such as TooOld or StepTooLarge. Do not where it was "
+        "worse, or not better: WorseUnbroken, NotBetter.",
+    ),
 ]
 
 # Whether a person can adopt in spite of an objection (`ObjectionView.person`).
@@ -64,7 +68,7 @@ def adopt(
 
 @connected_once
 def revert(session: Session, reason: ReasonOption, digest: AdoptedOption = None, by: ByOption = "") -> None:
-    """Undo the last adoption at once; the same values are not adopted again automatically."""
+    """Undo the last adoption at once. For 30 days, or until a person adopts, nothing is adopted automatically."""
     body = {"reason": reason, "by": by or login(), **({"digest": digest} if digest else {})}
     session.tell(session.client.send("POST", "thresholds/revert", body), text_views.pairs)
 
@@ -92,7 +96,7 @@ def standing(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
 def changes(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
     """The objections; a line a parameter; below, what held-out days say."""
     parts: list[RenderableType] = [
-        Text("  ").append(coded(item.code)).append(f": {item.explanation} ({item.detail}){_DESPITE[item.person]}")
+        Text("  ").append(coded(item.code)).append(f": {item.explanation} ({item.detail}){_despite(item)}")
         for item in answer.objections
     ]
     parts.append(_changes(answer.changes))
@@ -100,6 +104,11 @@ def changes(answer: ThresholdsView, layout: TableLayout) -> RenderableType:
     if evidence and answer.changes:
         parts += [Text(), _measures(evidence, layout)]
     return Group(*parts)
+
+
+def _despite(item: ObjectionView) -> str:
+    dissuaded = item.person == "force" and item.code in WORSE
+    return f"{_DESPITE[item.person]}{', but do not: it was worse, or not better' if dissuaded else ''}"
 
 
 def adoption(answer: AdoptionView, _: TableLayout) -> RenderableType:

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli.client import typed_options
-from bundlekeel.cli.exit_codes import USAGE, CliError, guarded
+from bundlekeel.cli.exit_codes import USAGE, CliError, by_option, guarded
 from bundlekeel.cli.output import Output, OutputOption, console, dump
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import NamedSidecar, may_connect
@@ -152,7 +152,7 @@ def init(
                 parts |= setting(key, value)
             except typer.BadParameter as error:
                 named = _OPTIONS.get(key, f"--{key[0].replace('_', '-')}")
-                raise CliError(error.message.replace(".".join(key), named, 1), USAGE) from None
+                raise CliError(by_option(error.message, ".".join(key), named), USAGE) from None
         elif ask:
             parts |= typer.prompt(question, default=default, value_proc=partial(setting, key))
     values = {"cluster": parts.pop("cluster"), "mode": "recommend", **parts}
@@ -186,7 +186,9 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
         if wrong := [] if file is None else loaded.file_problems():
             raise wrong[0]
     except ConfigError as error:
-        raise typer.BadParameter(str(error).removeprefix("cli: ")) from None
+        # Nobody can type null here: the answer for it is that of the default.
+        told = str(error).removeprefix("cli: ").replace("or null", f"or {_QUESTIONS[key][1]}")
+        raise typer.BadParameter(told) from None
     return dict(part)
 
 

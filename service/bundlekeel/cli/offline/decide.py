@@ -45,7 +45,8 @@ from bundlekeel.cli.offline.decide_lines import (
     parse_policies,
     parse_reset,
 )
-from bundlekeel.codec import decode_bundle_data, decode_report, unreadable_figure
+from bundlekeel.codec.records import decode_bundle_data
+from bundlekeel.codec.report import decode_report, unreadable_figure
 from bundlekeel.core.compat import CompatPicture
 from bundlekeel.core.compat.transfer import TransferPicture
 from bundlekeel.core.guard.state import GuardState, RecentMove
@@ -337,7 +338,7 @@ def decide(
     try:
         lines = nullcontext(sys.stdin.buffer) if file is None else file.open("rb")
     except OSError as error:
-        raise CliError(f"{file}: {error.strerror}", USAGE) from None
+        raise CliError(f"{file} cannot be read: {error.strerror}", USAGE) from None
     with lines as given:
         good = run(given, sys.stdout.buffer)
     if not good:

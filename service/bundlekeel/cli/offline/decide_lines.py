@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameter_table import RELEASES
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY, choices, compat_defaults, from_pulsar
 from bundlekeel.core.model.policies import Policies
+from bundlekeel.settings.load import from_pydantic
 from bundlekeel.settings.model import CapacitySettings
 
 _UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
@@ -33,7 +35,9 @@ _KINDS = {
     "float": "a number",
     "bool": "true or false",
 }
-_PATH = re.compile(r" - at `(?:key in )?\$\.?(.*?)`$", re.DOTALL)
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$", re.DOTALL)
+_LIMIT = re.compile(r"Expected `(int|str)` (>=|<=|of length >=) (-?\d+)")
+_LIMITS = {">=": "{} or more", "<=": "at most {}", "of length >=": "of at least {} character"}
 # Beyond this no figure of a cluster goes, and products of such figures still are finite.
 _LARGEST = 1e15
 
@@ -158,7 +162,9 @@ def parse_config(config: dict[str, Any], *, ranged: bool = True) -> dict[str, An
         try:
             from_pulsar({key: value}, ranged=ranged)
         except ConfigError as error:
-            raise LineFault(str(error), field) from None
+            reason = str(error).removeprefix(f"{error.field}: ")
+            more = "" if error.allowed in reason else f"; expected {error.allowed}"
+            raise LineFault(f"{reason}{more}", field) from None
     # All at once: of two spellings of one key it is not the order that decides.
     return from_pulsar(config, ranged=ranged)
 
@@ -196,12 +202,13 @@ def _override(pattern: str, limits: object) -> CapacityOverride:
     try:
         override = CapacitySettings.model_validate(limits).override(pattern)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise LineFault(first["msg"], ".".join((field, *map(str, first["loc"])))) from None
+        first = from_pydantic(error, {}, below=("capacity", pattern))[0]
+        reason = str(first).removeprefix(first.field).removeprefix(" = ").removeprefix(": ")
+        raise LineFault(reason, first.field) from None
     for name in ("nic_gbps", "cores", "msg_rate", "throughput", "direct_memory_mb"):
         value = getattr(override, name)
         if value is not None and value > _LARGEST:
-            raise LineFault("larger than anything there is", f"{field}.{name}")
+            raise LineFault(f"{value:g} is not allowed; expected a number up to {_LARGEST:g}", f"{field}.{name}")
     return override
 
 
@@ -226,10 +233,8 @@ def parse_policies(value: object) -> Policies:
     if value is None:
         return Policies()
     try:
-        given = _GIVEN.decode(json.dumps(value).encode())
+        given: _Given = _decode(_GIVEN, json.dumps(value).encode(), "policies")
         isolation = () if given.isolation is UNSET else decode_isolation_policies(bytes(given.isolation))
-    except msgspec.ValidationError as error:
-        raise LineFault(str(error), "policies") from None
     except CodecError as error:
         raise LineFault(
             str(error), f"policies.isolation.{error.field}" if error.field else "policies.isolation"
@@ -251,13 +256,21 @@ def _decode(decoder: Any, text: bytes | msgspec.Raw, prefix: str) -> Any:
         unknown = _UNKNOWN.search(reason)
         parts = (prefix, place[1] if place else "", unknown[1] if unknown else "")
         field = ".".join(filter(None, parts))
-        raise LineFault(_in_words(reason[: place.start()] if place else reason), field) from None
+        raise LineFault(_in_words(reason[: place.start()] if place else reason, text, place), field) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise LineFault(f"not JSON: {error}", prefix) from None
+        raise LineFault(f"not JSON: {str(error).removeprefix('JSON is malformed: ')}", prefix) from None
 
 
-def _in_words(reason: str) -> str:
-    """What msgspec says, by the names that JSON and people have for types."""
+def _in_words(reason: str, text: bytes | msgspec.Raw, place: re.Match[str] | None) -> str:
+    """What msgspec says, by the names that JSON and people have for types; of a number out of its range the number."""
+    if limit := _LIMIT.fullmatch(reason):
+        kind, mark, bound = limit.groups()
+        wanted = f"expected {_KINDS[kind]}{', ' if kind == 'int' else ' '}{_LIMITS[mark].format(bound)}"
+        found: Any = None
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # behind the number
+            found = _ANY.decode(text)
+        given = found.get(place[1]) if place and isinstance(found, dict) else None
+        return f"{given} is not allowed; {wanted}" if isinstance(given, int) else wanted
     if unknown := _UNKNOWN.search(reason):
         return f"unknown field {unknown[1]!r}"
     if types := _TYPES_GIVEN.fullmatch(reason):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.text_format import suggest
-from bundlekeel.settings.load import read_mapping
+from bundlekeel.settings.load import ConfigErrors, read_mapping
+from bundlekeel.settings.schema import children
 from bundlekeel.sim.check import check
 from bundlekeel.sim.scenario import Scenario
 
@@ -32,7 +33,7 @@ _KINDS = {
     "bool": "true or false",
 }
 _RANGE = re.compile(r"(\d{1,5})-(\d{1,5})")
-_SCHEMA = TypeAdapter(Scenario)
+_REQUIRED = tuple(one.name for one in fields(Scenario) if one.default is one.default_factory is MISSING)
 
 
 def shipped() -> dict[str, str]:
@@ -84,17 +85,27 @@ def load(given: str) -> Scenario:
 def parse(text: str, *, origin: str) -> Scenario:
     """A scenario from YAML. ConfigError with every problem of the schema, or the first one of its sense."""
     tree = read_mapping(text, origin=origin)
+    if tree.keys().isdisjoint(_REQUIRED):
+        kind = "a settings file, not a scenario" if {*children(())}.intersection(tree) else "not a scenario"
+        which = f"a scenario has {', '.join(_REQUIRED[:-1])} and {_REQUIRED[-1]}"
+        shown = "`bundlekeel simulate --show 03-step` prints one"
+        raise ConfigError(f"{origin}: this is {kind}; {which}: {shown}", field="scenario", value=origin)
     try:
-        made = _SCHEMA.validate_python(_expanded(tree))
+        made = _schema().validate_python(_expanded(tree))
     except ValidationError as error:
-        lines = [f"{origin}: {_told(item)}" for item in error.errors(include_url=False)]
-        first = error.errors(include_url=False)[0]
-        raise ConfigError("\n".join(lines), field=_field(first), value=first["input"]) from None
+        wrong = error.errors(include_url=False)
+        told = [ConfigError(f"{origin}: {_told(item)}", field=_field(item), value=item["input"]) for item in wrong]
+        raise ConfigErrors(told) from None
     try:
         check(made)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}", field=error.field, value=error.value, allowed=error.allowed) from None
     return made
+
+
+@cache
+def _schema() -> TypeAdapter[Scenario]:
+    return TypeAdapter(Scenario)
 
 
 def _expanded(value: Any) -> Any:

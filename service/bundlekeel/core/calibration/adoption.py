@@ -33,9 +33,14 @@ BUCKET_MS: Final = 600_000
 KEPT_BUCKETS: Final = 300
 # Longer gaps between two cycles of ours say nothing about the time between, unless cycles are that long themselves.
 GAP_MS: Final = 300_000
-# What was reverted is not tried again for so long, also when another document proposes it.
+# At most one automatic adoption a night.
+NIGHT_MS: Final = 20 * 3_600_000
+# What was reverted is not tried again for so long, also when another document proposes it. After a person's revert the
+# leader tries nothing for so long.
 REVERTED_MS: Final = 30 * 24 * 3_600_000
 KEPT_REVERTS: Final = 50
+# Adoptions in a row, each made by a person while the one before was on trial.
+KEPT_UNJUDGED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,9 @@ class Adopted:
     """Thresholds that came into force. `values`: by parameter, those of earlier nights included; `instead_of`: what the
     settings said then. `before`, `before_digest`: the entries before it, which a revert brings back; `digest` "": only
     those are left. `imbalance_high`, `moves_high`: upper ends of what the evidence promised (ratio, moves an hour).
-    `state`: trial (watched for `trial_seconds` of acting) or kept."""
+    `state`: trial (watched for `trial_seconds` of acting) or kept. `unjudged`: adoptions that were on trial when others
+    took their place, oldest first; a revert brings the last one back. `compared_ms`: until when the time before is
+    measured, 0: until `since_ms`."""
 
     digest: str
     strategy: str
@@ -58,6 +65,8 @@ class Adopted:
     moves_high: float = 0.0
     state: str = KEPT
     trial_seconds: float = 0.0
+    unjudged: tuple[Adopted, ...] = ()
+    compared_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +154,9 @@ def adoption(
     """`document` put over the settings `base`, and over what `now` still has in force of earlier nights."""
     kept: Mapping[str, float] = adopted_values(base, now)
     values = {**kept, **document.values}
+    unjudged: tuple[Adopted, ...] = ()
+    if now is not None and kept and now.state == TRIAL:
+        unjudged = (*now.unjudged, replace(now, unjudged=()))
     return Adopted(
         digest=digest,
         strategy=document.strategy,
@@ -159,14 +171,16 @@ def adoption(
         moves_high=document.evidence.chosen.moves_per_hour.high,
         state=TRIAL if trial_seconds > 0 else KEPT,
         trial_seconds=trial_seconds,
+        unjudged=unjudged[-KEPT_UNJUDGED:],
     )
 
 
 def one_back(adopted: Adopted, *, by: str, reason: str, now_ms: int) -> Adopted | None:
-    """What is in force once this adoption is taken back: the entries before it, None: the settings alone."""
+    """What is in force once this adoption is taken back: the entries before it, None: the settings alone. An entry that
+    was on trial when this one took its place is on trial again, from the beginning."""
     if not adopted.before:
         return None
-    return Adopted(
+    back = Adopted(
         digest=adopted.before_digest,
         strategy=adopted.strategy,
         values=adopted.before,
@@ -174,6 +188,21 @@ def one_back(adopted: Adopted, *, by: str, reason: str, now_ms: int) -> Adopted 
         by=by,
         reason=f"{adopted.digest} was reverted: {reason}",
         since_ms=now_ms,
+    )
+    if not adopted.unjudged:
+        return back
+    *earlier, last = adopted.unjudged
+    return replace(
+        back,
+        before=last.before,
+        before_digest=last.before_digest,
+        imbalance_high=last.imbalance_high,
+        moves_high=last.moves_high,
+        state=TRIAL,
+        trial_seconds=last.trial_seconds,
+        unjudged=tuple(earlier),
+        # The adoption that is taken back now is no measure of how things were without either.
+        compared_ms=last.compared_ms or last.since_ms,
     )
 
 
@@ -199,6 +228,20 @@ def reverted_before(
         if same and now_ms - entry.since_ms < REVERTED_MS:
             return entry
     return None
+
+
+def resting(adopted: Adopted | None, known: Mapping[str, Reverted], person_reverted_ms: int, now_ms: int) -> str:
+    """Why nothing is adopted automatically yet, in words; empty: nothing is in the way. `person_reverted_ms`: when a
+    person reverted, 0: none did since a person adopted."""
+    if person_reverted_ms and now_ms - person_reverted_ms < REVERTED_MS:
+        days = (now_ms - person_reverted_ms) / 86_400_000
+        left = REVERTED_MS / 86_400_000 - days
+        return f"a person reverted {days:.1f} days ago; until a person adopts, at most {left:.1f} days more"
+    last = max([adopted.since_ms if adopted else 0, *(entry.since_ms for entry in known.values())])
+    if now_ms - last < NIGHT_MS:
+        hours = (now_ms - last) / 3_600_000
+        return f"the last adoption or revert was {hours:.1f} h ago; one in {NIGHT_MS / 3_600_000:g} h"
+    return ""
 
 
 def noted(realised: Realised, now_ms: int, imbalance: float, moves: int, interval_seconds: float = 0.0) -> Realised:
@@ -231,9 +274,10 @@ def stretch(realised: Realised, from_ms: int, until_ms: int) -> TimeStretch:
 
 def before_and_after(realised: Realised, adopted: Adopted, now_ms: int) -> tuple[TimeStretch, TimeStretch]:
     """As long before the adoption as it is watched, and since."""
-    start = adopted.since_ms - int(1000 * adopted.trial_seconds)
+    end = adopted.compared_ms or adopted.since_ms
+    start = end - int(1000 * adopted.trial_seconds)
     # Its own ten minutes hold both sides, so they belong to neither.
-    border = adopted.since_ms - adopted.since_ms % BUCKET_MS
+    border = end - end % BUCKET_MS
     return stretch(realised, start, border), stretch(realised, adopted.since_ms, now_ms + 1)
 
 

@@ -124,6 +124,8 @@ OVERRIDABLE: Final = frozenset(
         Code.REVERTED,
     }
 )
+# Of these: what they say is that the thresholds are not worth it.
+WORSE: Final = frozenset({Code.NOT_BETTER, Code.WORSE_UNBROKEN})
 _AHEAD_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * 3_600_000
 # A step of 0.05 taken three times is not exactly 0.15.

@@ -66,7 +66,10 @@ class Code(StrEnum):
         "SecondBalancer",
         "another balancer undoes our moves: see `journal --kind external_move`",
     )
-    PAUSED = "Paused", "a person paused the balancer; `bundlekeel resume` ends that"
+    PAUSED = (
+        "Paused",
+        "a person paused the balancer or this scope; `bundlekeel resume` (with `--scope`) ends that",
+    )
     NOT_LEADER = "NotLeader", "another sidecar leads"
     STORE_UNAVAILABLE = "StoreUnavailable", "the metadata store does not answer"
     OBSERVE_ONLY = "ObserveOnly", "mode is `observe`: nothing is planned for execution"
@@ -167,7 +170,10 @@ class Code(StrEnum):
     WORSE_UNBROKEN = "WorseUnbroken", "an unbroken run over the held-out days had a worse balance, or is missing"
     NOTHING_NEW = "NothingNew", "the proposed values are in force already"
     REVERTED = "Reverted", "these thresholds were adopted and reverted before; they are not adopted again"
-    ON_PROBATION = "OnProbation", "the thresholds adopted last are still on trial"
+    ON_PROBATION = (
+        "OnProbation",
+        "an adoption is on trial, or the last adoption or revert was not long ago",
+    )
     IMPLAUSIBLE = "Implausible", "the document contradicts itself or the clock"
     FUTURE_FORMAT = "FutureFormat", "a newer release wrote the document"
     UNKNOWN_PARAMETER = "UnknownParameter", "the document names a parameter that is not calibrated"

@@ -19,6 +19,9 @@ FOR_A_TOPIC = "for a topic write persistent://tenant/namespace/topic"
 FULL_LOWER = 0x00000000
 FULL_UPPER = 0xFFFFFFFF
 
+# A broker that there may be: a host, or host:port.
+NEW_BROKER = r"^[A-Za-z0-9._:\[\]-]+$"
+
 _RANGE = re.compile(r"^0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})$")
 _PARTITION = re.compile(r"^(.*)-partition-(\d+)$")
 # `NamedEntity`, and neither `.` nor `..`, which would lead elsewhere in a path.

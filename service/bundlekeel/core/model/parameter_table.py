@@ -148,7 +148,7 @@ class StrategyParameters:
         unit="percent points",
         maximum=100.0,
         used_by="avg",
-        why="two brokers whose scores differ by this, multiplied by the mean score, are balanced after "
+        why="two brokers whose scores differ by this times the mean score (0 to 1) are balanced after "
         "avg_hit_count_low fresh readings",
     )
     avg_low_floor_percent: float = parameter(

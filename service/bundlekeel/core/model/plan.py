@@ -121,7 +121,8 @@ class BrokerLoad(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The opinion of one cycle. `split_refusals`: bundles above a split limit that are not split, and why. `closed`:
-    brokers that take no bundle: drained, cordoned or excluded. `mean`: of all scores, these brokers' too.
+    brokers that take no bundle: drained, cordoned or excluded. `mean`: of all scores, these brokers' too, so that it
+    follows the traffic: effects are scaled by it, and to close a broker changes no traffic.
 
     `hash` covers the decisions and their input: equal hashes mean equal decisions.
     """

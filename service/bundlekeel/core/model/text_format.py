@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
-
-import numpy as np
 
 HOUR_MS: Final = 3_600_000
 # Of brokers, in a message.
 MOST_NAMES: Final = 10
 LIMITS: Final = {"ge": "{} or more", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d|)")
+_SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def clock_text(wall_ms: int) -> str:
     """`2026-11-21 18:05:09 UTC` of milliseconds since 1970."""
+    import numpy as np  # noqa: PLC0415 - the command line imports this module, and has no other use for it
+
     return f"{np.datetime64(wall_ms // 1000, 's')} UTC".replace("T", " ", 1)
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of `10s`, `500ms`, `1m`, `2h`, `1d` or a plain number of seconds. ValueError when it is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("not a duration")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest exact spelling: 90 -> `90s`, 120 -> `2m`, 0.2 -> `200ms`."""
+    for unit in ("h", "m"):
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{seconds / _SECONDS[unit]:g}{unit}"
+    if seconds and seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    return f"{seconds:g}s"
 
 
 def numbered(count: int, noun: str, verb: str = "") -> str:

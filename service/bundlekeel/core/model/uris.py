@@ -6,7 +6,7 @@ The reasons given here never repeat the text.
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from bundlekeel.core.model.errors import ConfigError
 
@@ -29,6 +29,16 @@ def place_fault(text: str) -> str:
     if not text.strip() or _NO_PLACE.match(text):
         return "neither a folder nor a URI with ://"
     return credentials_fault(text)
+
+
+def is_http_address(text: str) -> bool:
+    """Whether this is an absolute http(s) address without spaces."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and " " not in text
+        return usable and parts.port != 0  # reading it refuses those above 65535
+    except ValueError:
+        return False
 
 
 def folder_named(text: str) -> str:

@@ -147,9 +147,10 @@ def _best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[i
 
 
 def warm(
-    draft: Draft, eligible: Bools, *, targets: Collection[str], closed: Collection[str], budget: int
+    draft: Draft, eligible: Bools, *, targets: Collection[str], closed: Collection[str], budget: int, waiting: bool
 ) -> dict[str, bool]:
-    """Add moves to these brokers to the draft. By broker: whether it is warm, or no further move helps."""
+    """Add moves to these brokers to the draft. By broker: whether it is warm, or no further move helps, which is not
+    known while bundles wait until their moves are seen (`waiting`)."""
     ids = draft.snapshot.brokers.ids
     open_to = np.array([broker not in closed for broker in ids], dtype=bool)
     mean = float(draft.score[open_to].mean()) if open_to.any() else 0.0
@@ -160,7 +161,7 @@ def warm(
         taken = 0
         while taken < budget and not is_warm(draft, target, mean) and _take_one(draft, eligible, target, mean, closed):
             taken += 1
-        ready[broker] = taken == 0
+        ready[broker] = taken == 0 and (not waiting or is_warm(draft, target, mean))
     return ready
 
 
@@ -297,7 +298,12 @@ def _warmed(given: Request, draft: Draft, limits: AllowedTargets | None, closed:
         limits=limits,
     )
     return warm(
-        draft, eligible.mask, targets=warming - closed, closed=closed, budget=given.params.warm_max_moves_per_cycle
+        draft,
+        eligible.mask,
+        targets=warming - closed,
+        closed=closed,
+        budget=given.params.warm_max_moves_per_cycle,
+        waiting=bool(given.ledger.entries),
     )
 
 

@@ -33,7 +33,7 @@ class FindingView(Answer):
     code: Annotated[str, Doc("what is wrong", grows=FindingCode)]
     bundle: Annotated[str, Doc("the bundle; empty: the channel as a whole")]
     brokers: Annotated[list[str], Doc("the brokers concerned")]
-    state: Annotated[str | None, Doc("of the bundle's entry")]
+    state: Annotated[str | None, Doc("state of the bundle's entry; null: of no entry", grows=UnitState)]
     since_ms: Annotated[int, Doc("since when it is so")]
     deadline_ms: Annotated[int, Doc("until when brokers should have repaired it; 0: they never do")]
     detail: Annotated[str, Doc("what was seen")]
@@ -44,10 +44,10 @@ class FindingView(Answer):
 class DeadlinesView(Answer):
     """How long brokers take at most."""
 
-    in_flight_ms: Annotated[int, Doc("an assignment, release or split")]
-    monitor_ms: Annotated[int, Doc("between two looks of the brokers' own monitor")]
-    tombstone_ms: Annotated[int, Doc("until an ended entry is deleted")]
-    load_data_ms: Annotated[int, Doc("until load data is too old")]
+    in_flight_ms: Annotated[int, Doc("milliseconds that an assignment, release or split takes at most")]
+    monitor_ms: Annotated[int, Doc("milliseconds between two looks of the brokers' own monitor")]
+    tombstone_ms: Annotated[int, Doc("milliseconds until an ended entry is deleted")]
+    load_data_ms: Annotated[int, Doc("milliseconds until load data is too old")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,11 @@ class ChannelSummary(Answer):
     variant: Annotated[Literal["system_topic", "metadata_store"] | None, Doc("where it is kept; null: not known")]
     up: Annotated[bool, Doc("whether it is followed")]
     detail: Annotated[str, Doc("why it is not followed")]
-    obstacle: Annotated[str, Doc("why nothing may be done on its basis")]
+    obstacle: Annotated[str, Doc("why nothing may be done on its basis, as a sentence; empty: nothing is in the way")]
     wall_ms: Annotated[int | None, Doc("of the newest view")]
     bundles: Annotated[int, Doc("how many have an entry")]
-    states: Annotated[dict[str, int], Doc("bundles by state")]
+    states: Annotated[dict[str, int], Doc("bundles by state", keys=UnitState)]
     in_flight_oldest_seconds: Annotated[float, Doc("age of the oldest assignment, release or split under way")]
-    findings: Annotated[dict[str, int], Doc("what is wrong, by code")]
+    findings: Annotated[dict[str, int], Doc("what is wrong, by code", keys=FindingCode)]
     rejected: Annotated[int, Doc("entries that could not be read")]
     deadlines: Annotated[DeadlinesView, Doc("how long brokers take at most")]

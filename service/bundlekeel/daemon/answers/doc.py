@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Final
 
 from bundlekeel.core.model.codes import Code
 
 Json = dict[str, Any]
+# Words of a code that is empty where there is none, and how moves end and what they do.
+CODE_OR_EMPTY: Final = ("", *Code)
+OUTCOMES: Final = ("done", "landed_elsewhere", "released", "unknown", "refused")
+EFFECTS: Final = ("helped", "no_benefit", "worse")
+_GROWS = "x-extensible-enum"
 
 
 class Doc:
     """What a field holds, as metadata of its type: `Annotated[int, Doc("...")]`. The OpenAPI document says it.
 
-    `of`: the only values of a text. `grows`: those of this release, where a later one may have more.
+    `of`: the only values of a text. `grows`: those of this release, where a later one may have more. `keys`: as
+    `grows`, of the names of a mapping.
     """
 
-    def __init__(self, text: str, *, of: Iterable[str] = (), grows: Iterable[str] = ()) -> None:
-        sets = {"enum": [*map(str, of)], "x-extensible-enum": [*map(str, grows)]}
+    def __init__(
+        self, text: str, *, of: Iterable[str] = (), grows: Iterable[str] = (), keys: Iterable[str] = ()
+    ) -> None:
+        sets: Json = {"enum": [*map(str, of)], _GROWS: [*map(str, grows)]}
+        sets["propertyNames"] = {_GROWS: named} if (named := [*map(str, keys)]) else {}
         self._more = {"description": text} | {name: values for name, values in sets.items() if values}
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:

@@ -8,12 +8,25 @@ from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import RootModel
 
-from bundlekeel.daemon.answers.doc import Doc, Json, Sentence, WallMs
+from bundlekeel.core.channel.findings import FindingCode
+from bundlekeel.core.model.codes import Code
+from bundlekeel.daemon.answers.doc import (
+    CODE_OR_EMPTY,
+    EFFECTS,
+    OUTCOMES,
+    CodeName,
+    Doc,
+    Json,
+    Sentence,
+    WallMs,
+)
 
 JournalKind = Literal[
     "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"
 ]
 
+SPLIT_OUTCOMES = ("done", "unknown", "refused")
+_ADOPTIONS = ("recommended", "refused", "adopted", "kept", "reverted")
 _EPOCH = "number of the leader's term that began it; -1: not known"
 _CAUSE = "number of the cycle that began it, as a text, or the id of the task"
 _DESTINATION = "the broker it was sent to"
@@ -40,9 +53,9 @@ class CycleRecord(OtherRecord):
     kind: Annotated[Literal["cycle"], Doc("what it is about")]
     cycle: Annotated[int, Doc("number of the cycle")]
     epoch: Annotated[int | None, Doc("number of the leader's term; null: this sidecar did not lead")]
-    code: Annotated[str, Doc("code of the verdict")]
+    code: Annotated[str, Doc("code of the verdict", grows=Code)]
     acted: Annotated[bool, Doc("whether moves were begun")]
-    obstacle: Annotated[str | None, Doc("code of why nothing was carried out; null: nothing prevented it")]
+    obstacle: Annotated[str | None, Doc("code of why nothing was carried out; null: nothing prevented it", grows=Code)]
     plan: Annotated[str | None, Doc("hash of the plan; null: no plan could be made")]
     digest: Annotated[
         str | None, Doc("digest of the picture of the cluster that was planned on; null: no plan could be made")
@@ -51,10 +64,10 @@ class CycleRecord(OtherRecord):
         float | None, Doc("the longest time between two readings of a broker's counters; null: from a report")
     ]
     planned: Annotated[int, Doc("how many moves were planned")]
-    refused: Annotated[dict[str, int], Doc("how many bundles were refused, by code")]
-    outcomes: Annotated[dict[str, int], Doc("how many moves ended, by outcome")]
+    refused: Annotated[dict[str, int], Doc("how many bundles were refused, by code", keys=Code)]
+    outcomes: Annotated[dict[str, int], Doc("how many moves ended, by outcome", keys=OUTCOMES)]
     planned_splits: Annotated[int, Doc("how many splits were planned")]
-    splits: Annotated[dict[str, int], Doc("how many splits ended, by outcome")]
+    splits: Annotated[dict[str, int], Doc("how many splits ended, by outcome", keys=SPLIT_OUTCOMES)]
     seconds: Annotated[
         dict[str, float], Doc("how long each part took, in seconds: `plan`, `execute`, `split`, `total`")
     ]
@@ -81,9 +94,13 @@ class MoveRecord(OtherRecord):
     destination: Annotated[str, Doc(_DESTINATION)]
     landed_on: Annotated[str, Doc("the broker that owns it now; empty: none, or not known")]
     outcome: Annotated[
-        str, Doc("`done`, `landed_elsewhere`, `released` (no broker owns it), `unknown` or `refused` (nothing moved)")
+        str,
+        Doc(
+            "`done`, `landed_elsewhere`, `released` (no broker owns it), `unknown` or `refused` (nothing moved)",
+            grows=OUTCOMES,
+        ),
     ]
-    code: Annotated[str, Doc("code of why it is not `done`; empty: it is")]
+    code: Annotated[str, Doc("code of why it is not `done`; empty: it is", grows=CODE_OR_EMPTY)]
     error: Annotated[str, Doc("what the broker or the store answered; empty: no error")]
     started_ms: Annotated[int, Doc("when it was begun")]
     landed_ms: Annotated[int, Doc("when its new owner was seen; 0: none was")]
@@ -100,7 +117,9 @@ class MoveRecord(OtherRecord):
             "`target_after`; empty: not predicted"
         ),
     ]
-    effect: Annotated[str | None, Doc("only where it is known: `helped`, `no_benefit` or `worse`")] = None
+    effect: Annotated[str | None, Doc("only where it is known: `helped`, `no_benefit` or `worse`", grows=EFFECTS)] = (
+        None
+    )
     predicted_gain: Annotated[float | None, Doc("only with `effect`: its `predicted`")] = None
     realised_gain: Annotated[float | None, Doc("only with `effect`: its `realised`")] = None
 
@@ -113,8 +132,8 @@ class SplitRecord(OtherRecord):
     bundle: Annotated[str, Doc("the bundle")]
     broker: Annotated[str, Doc("the broker that owned it")]
     rule: Annotated[str, Doc("the rule that chose it")]
-    outcome: Annotated[str, Doc("`done`, `unknown` or `refused` (nothing was done)")]
-    code: Annotated[str, Doc("code of why it is not `done`; empty: it is")]
+    outcome: Annotated[str, Doc("`done`, `unknown` or `refused` (nothing was done)", grows=SPLIT_OUTCOMES)]
+    code: Annotated[str, Doc("code of why it is not `done`; empty: it is", grows=CODE_OR_EMPTY)]
     error: Annotated[str, Doc("what the broker or the store answered; empty: no error")]
     positions: Annotated[list[int], Doc("hashes at which it was divided")]
     children: Annotated[list[str], Doc("the bundles that are there instead; empty: not `done`")]
@@ -130,8 +149,8 @@ class FindingRecord(OtherRecord):
     """Findings of one code of the ownership channel that appeared or are gone."""
 
     kind: Annotated[Literal["finding"], Doc("what it is about")]
-    event: Annotated[str, Doc("`appeared` or `gone`")]
-    code: Annotated[str, Doc("code of the findings, which this record counts together")]
+    event: Annotated[str, Doc("`appeared` or `gone`", grows=("appeared", "gone"))]
+    code: Annotated[str, Doc("code of the findings, which this record counts together", grows=(*FindingCode, *Code))]
     count: Annotated[int, Doc("how many findings it is about")]
     bundles: Annotated[list[str], Doc("the first bundles they are about")]
     brokers: Annotated[list[str], Doc("the brokers they are about")]
@@ -182,7 +201,7 @@ class EffectRecord(OtherRecord):
     begun_ms: Annotated[int, Doc("when the first of the moves was planned")]
     predicted: Annotated[float, Doc("how much the peak of the two brokers was to go down, a ratio of capacity")]
     realised: Annotated[float, Doc("how much it went down, a ratio of capacity; negative: up")]
-    outcome: Annotated[str, Doc("`helped`, `no_benefit` or `worse`")]
+    outcome: Annotated[str, Doc("`helped`, `no_benefit` or `worse`", grows=EFFECTS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,11 +220,13 @@ class AdoptionRecord(OtherRecord):
     """A decision about thresholds."""
 
     kind: Annotated[Literal["adoption"], Doc("what it is about")]
-    what: Annotated[str, Doc("`recommended`, `refused`, `adopted`, `kept` or `reverted`")]
-    code: Annotated[str, Doc("`Thresholds` and that word")]
+    what: Annotated[str, Doc("`recommended`, `refused`, `adopted`, `kept` or `reverted`", grows=_ADOPTIONS)]
+    code: Annotated[
+        str, Doc("`Thresholds` and that word", grows=[f"Thresholds{word.capitalize()}" for word in _ADOPTIONS])
+    ]
     version: Annotated[str, Doc("digest of the thresholds")]
     reverted: Annotated[bool, Doc("whether they were taken back")]
-    codes: Annotated[list[str], Doc("codes of what speaks against them")]
+    codes: Annotated[list[CodeName], Doc("codes of what speaks against them")]
     by: Annotated[str, Doc("who decided: a person, or Bundlekeel itself")]
     reason: Annotated[str, Doc("why, in the words of who asked; empty: nobody asked")]
 
@@ -215,8 +236,20 @@ class QuotaRecord(OtherRecord):
     """What the quotas wrote, or could not."""
 
     kind: Annotated[Literal["quota"], Doc("what it is about")]
-    what: Annotated[str, Doc("`rates` or `resource_groups` (these were written), or `problems` (others than before)")]
-    code: Annotated[str, Doc("`RatesWritten`, `ResourceGroupsWritten` or `QuotaProblems`")]
+    what: Annotated[
+        str,
+        Doc(
+            "`rates` or `resource_groups` (these were written), or `problems` (others than before)",
+            grows=("rates", "resource_groups", "problems"),
+        ),
+    ]
+    code: Annotated[
+        str,
+        Doc(
+            "`RatesWritten`, `ResourceGroupsWritten` or `QuotaProblems`",
+            grows=("RatesWritten", "ResourceGroupsWritten", "QuotaProblems"),
+        ),
+    ]
     changes: Annotated[
         list[Json] | None,
         Doc(
@@ -239,7 +272,10 @@ class SettingsRecord(OtherRecord):
     """The settings file was read anew."""
 
     kind: Annotated[Literal["settings"], Doc("what it is about")]
-    outcome: Annotated[str, Doc("`applied`, `unchanged` or `refused` (what ran before goes on)")]
+    outcome: Annotated[
+        str,
+        Doc("`applied`, `unchanged` or `refused` (what ran before goes on)", grows=("applied", "unchanged", "refused")),
+    ]
     applied: Annotated[list[str] | None, Doc("not where refused: keys that come into force with the next cycle")] = None
     restart_needed: Annotated[list[str] | None, Doc("not where refused: keys that need a restart")] = None
     problems: Annotated[list[str] | None, Doc("only where refused: what is wrong, line by line")] = None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from bundlekeel.core.model.codes import Code
 from bundlekeel.daemon.answers.doc import (
+    CODE_OR_EMPTY,
     Answer,
     Broker,
     Bundle,
@@ -28,6 +30,7 @@ AskedReason = Annotated[str, Doc("why, in the words of who asked; empty: an earl
 AskedMs = Annotated[int, Doc("since when it holds; 0: an earlier release set it")]
 UntilMs = Annotated[int, Doc("its end; 0: a person ends it")]
 Matched = Annotated[int | None, Doc("how many known bundles it matches now; none yet may be meant so")]
+BrokerRequest = Annotated[str, Doc("what a person asks of a broker", grows=("cordon", "drain", "warm"))]
 Digest = Annotated[str, Doc("digest of the proposal")]
 
 
@@ -50,7 +53,9 @@ class DrainView(RequestView):
     ] = "unknown"
     left: Annotated[int | None, Doc("bundles it still owns; null: the broker does not say")] = None
     moved: Annotated[int, Doc("bundles that have left")] = 0
-    blocked: Annotated[dict[str, int], Doc("bundles that cannot leave, by code")] = field(default_factory=dict)
+    blocked: Annotated[dict[str, int], Doc("bundles that cannot leave, by code", keys=Code)] = field(
+        default_factory=dict
+    )
     eta_seconds: Annotated[float | None, Doc("until it is empty; null: unknown, or it is blocked")] = None
     emptied_ms: Annotated[int, Doc("when it was empty first; 0: not yet")] = 0
     bundle_seconds: Annotated[float, Doc("bundles times seconds that were still there")] = 0.0
@@ -123,7 +128,11 @@ class OperationsView(Answer):
     exclusions: Annotated[list[ExclusionView], Doc("what is left alone")]
     pauses: Annotated[list[ScopePauseView], Doc("pauses in force")]
     held: Annotated[
-        str, Doc("the code of what keeps the leader from moving anything until somebody ends it; empty: nothing")
+        str,
+        Doc(
+            "the code of what keeps the leader from moving anything until somebody ends it; empty: nothing",
+            grows=CODE_OR_EMPTY,
+        ),
     ] = ""
     held_explanation: Annotated[str, Doc("what that code means; empty without one")] = ""
 
@@ -141,7 +150,7 @@ class UncordonedView(Answer):
     """A broker that bundles are moved to again."""
 
     broker: Broker
-    ended: Annotated[list[str], Doc("what was ended: cordon, drain, warm")]
+    ended: Annotated[list[BrokerRequest], Doc("what was ended: cordon, drain, warm")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +183,7 @@ class ResumedScopeView(Answer):
 class ObjectionView(Answer):
     """Why the newest proposal does not come into force."""
 
-    code: Annotated[str, Doc("the code of the objection")]
+    code: Annotated[str, Doc("the code of the objection", grows=Code)]
     field: Annotated[str, Doc("what of the proposal; empty: all of it")]
     detail: Detail
     explanation: Explanation
@@ -205,7 +214,8 @@ class TrialView(Answer):
     seconds: Annotated[float, Doc("how long they have been observed: the time in which the leader balanced")]
     needed_seconds: Annotated[float, Doc("how long they have to be")]
     imbalance: Annotated[
-        float | None, Doc("max/mean of score less 1, with them, by the weights from before; null: nothing measured yet")
+        float | None,
+        Doc("max/mean of score less 1 (0: even), with them, by the weights from before; null: nothing measured yet"),
     ]
     imbalance_promised: Annotated[float, Doc("max/mean of score less 1, at most, by the proposal")]
     imbalance_before: Annotated[float | None, Doc("max/mean of score less 1, before them; null: not known")]
@@ -215,7 +225,11 @@ class TrialView(Answer):
     moves_promised: Annotated[float, Doc("moves an hour at most, by the proposal")]
     moves_before: Annotated[float | None, Doc("moves an hour before them; null: not known")]
     obstacle: Annotated[
-        str, Doc("the code of why the leader's last cycle carried nothing out, so its time does not count; empty: none")
+        str,
+        Doc(
+            "the code of why the leader's last cycle carried nothing out, so its time does not count; empty: none",
+            grows=CODE_OR_EMPTY,
+        ),
     ] = ""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.channel import FindingView, UnitView
 from bundlekeel.daemon.answers.doc import (
     Answer,
@@ -28,7 +30,7 @@ from bundlekeel.daemon.answers.journal import JournalRecord
 Mode = Literal["observe", "recommend", "act"]
 Role = Literal["leader", "follower", "bench"]
 Ownership = Literal["owned", "unowned", "unloading"]
-CodeOrNull = Annotated[str | None, Doc("the code of what prevents it; null: nothing")]
+CodeOrNull = Annotated[str | None, Doc("the code of what prevents it; null: nothing", grows=Code)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +84,12 @@ class CycleView(Answer):
     id: Annotated[int, Doc("the number of the cycle")]
     wall_ms: PictureMs
     sentence: Sentence
-    verdict: Annotated[str, Doc("the code of its verdict")]
+    verdict: Annotated[str, Doc("the code of its verdict", grows=Code)]
     moves: Annotated[int, Doc("how many it planned")]
     seconds: Annotated[float | None, Doc("how long it took")]
-    obstacle: Annotated[str | None, Doc("the code of why nothing of it was carried out; null: nothing prevented it")]
+    obstacle: Annotated[
+        str | None, Doc("the code of why nothing of it was carried out; null: nothing prevented it", grows=Code)
+    ]
     obstacle_explanation: Annotated[str, Doc("what that code means; empty without one")] = ""
 
 
@@ -155,19 +159,21 @@ class State(Answer):
     ]
     mode: Annotated[Mode, Doc("the mode in force")]
     mode_ceiling: Annotated[Mode, Doc("the mode of the settings file")]
-    strategy: Annotated[str, Doc("the strategy, which decides what moves")]
-    placement: Annotated[str, Doc("the placement, which decides where to")]
+    strategy: Annotated[str, Doc("the strategy, which decides what moves", grows=STRATEGIES)]
+    placement: Annotated[str, Doc("the placement, which decides where to", grows=PLACEMENTS)]
     paused: Annotated[PauseView | None, Doc("the pause in force; null: none")]
     store: Annotated[StoreView, Doc("the metadata store")]
     cycle: Annotated[CycleView | None, Doc("the last cycle; null: none yet")]
-    imbalance: Annotated[ImbalanceView, Doc("how even the load is")]
+    imbalance: Annotated[
+        ImbalanceView, Doc("how even the load is, as max/mean (1: even); of thresholds `imbalance` is max/mean less 1")
+    ]
     overloaded_ratio: Annotated[float, Doc("the overload threshold: a broker with a higher score is overloaded")]
     ledger: Annotated[LedgerView, Doc("moves under way or not visible in the reports yet")]
     intents: Annotated[list[str], Doc("bundles whose move or split an earlier leader began, not settled yet")]
     version: Annotated[str, Doc("this sidecar's release")]
     uptime_seconds: Annotated[float, Doc("since this process began")]
     acting: Annotated[bool, Doc("whether this sidecar carries out what it plans")]
-    acting_obstacle: Annotated[str | None, Doc("the code of why not; null: nothing prevents it")]
+    acting_obstacle: Annotated[str | None, Doc("the code of why not; null: nothing prevents it", grows=Code)]
     acting_detail: Annotated[str, Doc("what exactly: which brokers, or who and why; empty: the code says it all")]
     takeover: Annotated[TakeoverView | None, Doc("the last takeover; null: there was none, if `takeover_known`")]
     takeover_known: Annotated[bool, Doc("whether this sidecar could read the record of the last takeover")] = True
@@ -230,7 +236,7 @@ class BrokerView(Answer):
 
     broker: Broker
     alive: Annotated[bool, Doc("whether it is registered")] = True
-    state: Annotated[str, Doc("ok, or the code of why its report is not used")] = "ok"
+    state: Annotated[str, Doc("ok, or the code of why its report is not used", grows=("ok", *Code))] = "ok"
     detail: Detail = ""
     score_ratio: Annotated[float | None, Doc("its load score, with the moves of the ledger")] = None
     reported_score_ratio: Annotated[float | None, Doc("its load score as reported")] = None
@@ -375,7 +381,7 @@ class CycleVerdict(Answer):
     wall_ms: PictureMs
     moves: Annotated[int, Doc("how many it planned")]
     verdict: Annotated[VerdictView, Doc("why it did what it did")]
-    refusals: Annotated[dict[str, int], Doc("candidates that do not move, by code")]
+    refusals: Annotated[dict[str, int], Doc("candidates that do not move, by code", keys=Code)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,7 +420,7 @@ class DroppedView(Answer):
     """A broker that a step dropped."""
 
     broker: Broker
-    code: Annotated[str, Doc("the code of why it is no candidate")]
+    code: Annotated[str, Doc("the code of why it is no candidate", grows=Code)]
     explanation: Explanation
 
 
@@ -441,9 +447,9 @@ class AssignmentView(Answer):
     chosen: Annotated[
         str | None, Doc("where it would be placed; null: any of the candidates (`round_robin`), or none (`code`)")
     ]
-    placement: Annotated[str, Doc("the placement, which decides")]
+    placement: Annotated[str, Doc("the placement, which decides", grows=PLACEMENTS)]
     candidates: Annotated[list[str], Doc("brokers that were left to choose from")]
-    code: Annotated[str | None, Doc("why no broker is chosen")]
+    code: Annotated[str | None, Doc("the code of why no broker is chosen; null: one is, or any", grows=Code)]
     sentence: Sentence
     steps: Annotated[list[StepView], Doc("the pipeline, in its order")]
 

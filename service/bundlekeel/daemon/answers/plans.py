@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.doc import (
+    CODE_OR_EMPTY,
+    OUTCOMES,
     Answer,
     Broker,
     Bundle,
@@ -25,7 +29,13 @@ Hash = Annotated[str, Doc("digest of what is to be done: it is carried out only 
 TaskId = Annotated[str | None, Doc("its task; null in a dry run and while it is proposed")]
 Review = Annotated[str | None, Doc("the review it waits for")]
 DryRun = Annotated[bool, Doc("whether nothing is carried out")]
-Held = Annotated[str, Doc("the code of what would refuse it now, or of what keeps the leader from it; empty: nothing")]
+Held = Annotated[
+    str,
+    Doc(
+        "the code of what would refuse it now, or of what keeps the leader from it; empty: nothing",
+        grows=CODE_OR_EMPTY,
+    ),
+]
 HeldExplanation = Annotated[str, Doc("what that code means; empty without one")]
 ManualMoveState = Annotated[
     str,
@@ -34,6 +44,7 @@ ManualMoveState = Annotated[
         of=("planned", "waiting", "proposed"),
     ),
 ]
+ReviewAction = Annotated[str, Doc("what may be done with a review", grows=("approve", "discard", "stop"))]
 TaskKind = Annotated[str, Doc("what is carried out", of=("plan", "transfer", "unload", "split"))]
 
 
@@ -138,8 +149,8 @@ class PlanSummary(Answer):
 
     hash: Hash
     wall_ms: PictureMs
-    strategy: Annotated[str, Doc("the strategy, which decided what moves")]
-    placement: Annotated[str, Doc("the placement, which decided where to")]
+    strategy: Annotated[str, Doc("the strategy, which decided what moves", grows=STRATEGIES)]
+    placement: Annotated[str, Doc("the placement, which decided where to", grows=PLACEMENTS)]
     verdict: Annotated[VerdictView, Doc("why it moves something, or nothing")]
     expires_ms: Annotated[int, Doc("when it is forgotten")]
     moves: Annotated[int, Doc("how many moves it has")]
@@ -165,18 +176,20 @@ class PlanView(Answer):
     hash: Hash
     wall_ms: PictureMs
     expires_ms: Annotated[int, Doc("when it is forgotten")]
-    strategy: Annotated[str, Doc("the strategy, which decided what moves")]
-    placement: Annotated[str, Doc("the placement, which decided where to")]
+    strategy: Annotated[str, Doc("the strategy, which decided what moves", grows=STRATEGIES)]
+    placement: Annotated[str, Doc("the placement, which decided where to", grows=PLACEMENTS)]
     snapshot_digest: Annotated[str, Doc("of the picture it is made on")]
     verdict: Annotated[VerdictView, Doc("why it moves something, or nothing")]
     brokers: Annotated[list[VerdictView], Doc("why each broker is, or is not, relieved")]
     moves: Annotated[list[MoveView], Doc("what would move, in this order")]
     refusals: Annotated[list[RefusalView], Doc("what would not, and why")]
-    refusal_counts: Annotated[dict[str, int], Doc("how many, by code")]
+    refusal_counts: Annotated[dict[str, int], Doc("how many, by code", keys=Code)]
     splits: Annotated[list[SplitView], Doc("what would be divided, after the moves")]
     split_refusals: Annotated[list[RefusalView], Doc("what would not be divided although it is above a limit")]
     loads: Annotated[list[LoadView], Doc("load of each broker before and after")]
-    imbalance: Annotated[PlanImbalance, Doc("how even the load is")]
+    imbalance: Annotated[
+        PlanImbalance, Doc("max/mean (1: even) before and after; of thresholds `imbalance` is max/mean less 1")
+    ]
     by_leader: Annotated[bool, Doc("whether the leader made it")] = False
     what_if: Annotated[bool, Doc("brokers or traffic in it are not as they are: never carried out")] = False
     assumption: Annotated[
@@ -203,9 +216,15 @@ class OutcomeView(Answer):
     """What became of a move of a task."""
 
     bundle: Bundle
-    outcome: Annotated[str, Doc("how it ended", of=("done", "landed_elsewhere", "released", "unknown", "refused"))]
+    outcome: Annotated[str, Doc("how it ended", of=OUTCOMES)]
     landed_on: Annotated[str, Doc("the broker it came to; empty: none, or not known")] = ""
-    code: Annotated[str | None, Doc("the code of why it was refused, or ended otherwise; null: none")] = None
+    code: Annotated[str | None, Doc("the code of why it was refused, or ended otherwise; null: none", grows=Code)] = (
+        None
+    )
+
+    def __post_init__(self) -> None:
+        """What is stored, also by another release, has an empty code for none."""
+        object.__setattr__(self, "code", self.code or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +244,9 @@ class TaskView(Answer):
     kind: TaskKind = "plan"
     reason: Reason = ""
     by: By = ""
-    left_ms: Annotated[int, Doc("when it was asked for; 0: unknown")] = 0
+    left_ms: Annotated[
+        int, Doc("when it was asked for and left for the leader, a time and not what is left of one; 0: unknown")
+    ] = 0
     detail: Detail = ""
     moves: Annotated[list[OutcomeView], Doc("what became of its moves")] = field(default_factory=list)
     difference: Annotated[list[str], Doc("what changed since, when it failed for that")] = field(default_factory=list)
@@ -248,7 +269,7 @@ class RelocationView(Answer):
     bundles: Annotated[int, Doc("how many it owns, or how many come to it")]
     moves: Annotated[list[MoveView], Doc("what moves, in this order")]
     refusals: Annotated[list[RefusalView], Doc("what stays for now, and why")]
-    refusal_counts: Annotated[dict[str, int], Doc("how many, by code")]
+    refusal_counts: Annotated[dict[str, int], Doc("how many, by code", keys=Code)]
     eta_seconds: Annotated[float | None, Doc("what these moves take; null: none may move")]
     sentence: Sentence
     detail: Detail
@@ -263,7 +284,7 @@ class CandidateView(Answer):
     broker: Broker
     score_before: Annotated[float, Doc("its score now, a ratio")]
     score_after: Annotated[float | None, Doc("a ratio, with the bundle on it; null: not computed")]
-    code: Annotated[str | None, Doc("the code of why not there; null: it may")]
+    code: Annotated[str | None, Doc("the code of why not there; null: it may", grows=Code)]
     explanation: Explanation
 
 
@@ -320,7 +341,7 @@ class NamespaceUnloadView(Answer):
     moves: Annotated[list[MoveView], Doc("as of now; each bundle goes where there is most room when it goes")]
     waiting: Annotated[list[RefusalView], Doc("why bundles do not leave in the next cycle yet")]
     refusals: Annotated[list[RefusalView], Doc("what stays, and why")]
-    refusal_counts: Annotated[dict[str, int], Doc("how many stay, by code")]
+    refusal_counts: Annotated[dict[str, int], Doc("how many stay, by code", keys=Code)]
     sentence: Sentence
     override_cool_down: Annotated[bool, Doc("whether bundles move although they moved lately")]
     hash: Hash
@@ -351,4 +372,4 @@ class ReviewView(Answer):
     remark: Annotated[str, Doc("the reviewer's reason")]
     decided_ms: Annotated[int, Doc("when; 0: not yet")]
     task: Annotated[str, Doc("its task; empty: none yet")]
-    actions: Annotated[list[str], Doc("what may be done with it now: approve, discard, stop")]
+    actions: Annotated[list[ReviewAction], Doc("what may be done with it now: approve, discard, stop")]

@@ -23,7 +23,9 @@ class IntervalView(Answer):
 class MeasuresView(Answer):
     """What thresholds are judged by; less is better. In a `difference` below 0: the proposed values do better."""
 
-    imbalance: Annotated[IntervalView, Doc("max/mean of score less 1, over time; 0 is even")]
+    imbalance: Annotated[
+        IntervalView, Doc("max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean")
+    ]
     moves_per_hour: Annotated[IntervalView, Doc("moves an hour by the balancer, whole cluster")]
     thrash_per_day: Annotated[
         IntervalView,
@@ -58,8 +60,8 @@ class EvidenceView(Answer):
 class DataView(Answer):
     """The history that a proposal rests on."""
 
-    from_ms: Annotated[int, Doc("time of its first picture")]
-    until_ms: Annotated[int, Doc("time of its last picture")]
+    from_ms: Annotated[int, Doc("time of its first snapshot")]
+    until_ms: Annotated[int, Doc("time of its last snapshot")]
     days: Annotated[list[Day], Doc("days that were used, in order")]
     coverage: Annotated[float, Doc("recorded part of the time between first and last day, a ratio")]
     cycles: Annotated[int, Doc("how many recorded cycles it has")]

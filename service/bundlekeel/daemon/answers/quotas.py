@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated
 
-from bundlekeel.daemon.answers.doc import Answer, By, Detail, Doc, Reason, Sentence
+from bundlekeel.core.model.codes import Code
+from bundlekeel.daemon.answers.doc import Answer, By, CodeName, Detail, Doc, Reason, Sentence
 from bundlekeel.daemon.answers.picture import CodeView, Mode
 
 
@@ -20,6 +21,7 @@ class RatesView(Answer):
 
 
 Origin = Annotated[str, Doc("where it was declared", of=("settings", "api"))]
+RateKind = Annotated[str, Doc("a kind of rate", grows=[item.name for item in fields(RatesView)])]
 Limits = Annotated[RatesView, Doc("the limits, over all brokers")]
 
 
@@ -90,9 +92,9 @@ class TopicView(Answer):
     share: Annotated[RatesView, Doc("what it may pass")]
     loss: Annotated[RatesView, Doc("what of the share is not used, since demand sits in too few partitions")]
     partition_rate: Annotated[RatesView, Doc("what each partition may pass now")]
-    held_back: Annotated[list[str], Doc("kinds of rate at their limit")]
+    held_back: Annotated[list[RateKind], Doc("kinds of rate at their limit")]
     change: Annotated[dict[str, WrittenRate | None], Doc("what was, or would be, written, by side; null: taken away")]
-    codes: Annotated[list[str], Doc("why nothing is written")]
+    codes: Annotated[list[CodeName], Doc("why nothing is written, as codes")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,14 +133,14 @@ class QuotasView(Answer):
     enforcer: Annotated[str, Doc("`quotas.enforcer` of the settings", of=("off", "native", "policies"))]
     mode: Annotated[Mode, Doc("the mode in force")]
     acting: Annotated[bool, Doc("whether rates are written")]
-    obstacle: Annotated[str | None, Doc("the code of why not; null: nothing prevents it")]
+    obstacle: Annotated[str | None, Doc("the code of why not; null: nothing prevents it", grows=Code)]
     sentence: Sentence
     wall_ms: Annotated[int | None, Doc("when the leader looked last")]
     cycle_seconds: Annotated[float, Doc("how often it looks")]
     problems: Annotated[list[str], Doc("what is wrong with groups")]
     writes: Annotated[WritesView, Doc("changes of rates of the last cycle")]
-    left: Annotated[dict[str, int], Doc("rates of topics that are not written, by code")]
-    explanations: Annotated[dict[str, str], Doc("what the codes of obstacle and left mean")]
+    left: Annotated[dict[str, int], Doc("rates of topics that are not written, by code", keys=Code)]
+    explanations: Annotated[dict[str, str], Doc("what the codes of obstacle and left mean", keys=Code)]
     transport: Annotated[TransportView, Doc("whether the leader receives what brokers report to each other")]
     groups: Annotated[list[GroupView], Doc("in the order of their declaration")]
 

@@ -62,8 +62,6 @@ from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 
 # How many times the traffic of now a plan may be made for.
 MOST_SCALE: Final = 1000
-# An added broker's id, or its host alone: what its policies match.
-NEW_BROKER: Final = r"^[A-Za-z0-9._:\[\]-]+$"
 Verb = Literal["transfer", "unload", "split"]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.answers.doc import Answer, By, Doc, Json, Reason, Sentence, WallMs
+from bundlekeel.daemon.answers.doc import EFFECTS, OUTCOMES, Answer, By, CodeName, Doc, Json, Reason, Sentence, WallMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ ALWAYS: Final = Period()
 class RefusalSummary(Answer):
     """A code that kept bundles from moving, or a cycle from being carried out."""
 
-    code: Annotated[str, Doc("a code of docs/reference/codes.md")]
+    code: CodeName
     cycles: Annotated[int, Doc("cycles in which it was met")]
     most: Annotated[int, Doc("bundles at most in one cycle; 0: it is about the whole cycle")] = 0
 
@@ -73,8 +73,8 @@ class SummaryView(Answer):
     followed: Annotated[int, Doc("of these, those in which another sidecar led; its own summary has their reasons")] = 0
     recommended: Annotated[int, Doc("cycles whose plan moves something, and that were not carried out")]
     recommended_moves: Annotated[int, Doc("moves at most in one of these")]
-    moves: Annotated[dict[str, int], Doc("how many moves, by outcome")]
-    effects: Annotated[dict[str, int], Doc("moves by what they did: helped, no_benefit, worse")]
+    moves: Annotated[dict[str, int], Doc("how many moves, by outcome", keys=OUTCOMES)]
+    effects: Annotated[dict[str, int], Doc("moves by what they did: helped, no_benefit, worse", keys=EFFECTS)]
     gain: Annotated[float | None, Doc("how much the more loaded broker went down by these on average, a ratio")]
     obstacles: Annotated[list[RefusalSummary], Doc("why plans were not carried out, the most frequent first")]
     refusals: Annotated[list[RefusalSummary], Doc("why bundles did not move, the most frequent first")]

@@ -35,6 +35,8 @@ class ThresholdInbox:
         self._reading: asyncio.Future[FoundDocument | None] | None = None
         self.found: FoundDocument | None = None
         self.document: Thresholds | None = None
+        # Of the last document that could be read, also when a newer one cannot; None: there was none yet.
+        self.created_ms: int | None = None
         self.digest = ""
         self.unreadable: Objection | None = None
         self.error = ""
@@ -100,4 +102,4 @@ class ThresholdInbox:
         except ThresholdsError as error:
             self.unreadable = Objection(code=Code(error.code), field=error.field, detail=str(error))
             return
-        self.digest = digest_of(self.document)
+        self.digest, self.created_ms = digest_of(self.document), self.document.created_ms

@@ -30,6 +30,7 @@ from bundlekeel.core.calibration.adoption import (
     judged,
     noted,
     one_back,
+    resting,
     reverted_before,
     taken_back,
 )
@@ -71,8 +72,6 @@ from bundlekeel.ports.history import CalibrationStore
 
 _log = structlog.get_logger(__name__)
 
-# At most one automatic adoption a night.
-NIGHT_MS: Final = 20 * 3_600_000
 OURSELVES: Final = "bundlekeel"
 _LANDED: Final = ("done", "landed_elsewhere", "released")
 
@@ -103,8 +102,7 @@ class Calibration:
     def __post_init__(self) -> None:
         self.inbox = ThresholdInbox(self.store, self.telemetry, self.clock)
         self._recorded: tuple[str, tuple[str, ...]] | None = None
-        # Before that the history may be too short for a first proposal.
-        self._due_ms = self.clock.wall_ms() + self.rules.min_days * 24 * 3_600_000
+        self._started_ms = self.clock.wall_ms()
 
     # --- watching ---
 
@@ -134,6 +132,11 @@ class Calibration:
     ) -> None:
         """A cycle is over (`daemon.cycle.cycle.CycleListener`). Only what we balance ourselves shows how good the
         thresholds are: not a follower's cycles, none that something stopped, none while brokers are drained."""
+        if epoch is not None:
+            known = self.shared_state.awaited_ms or self.clock.wall_ms()
+            self.shared_state.awaited_ms = 0 if self.mode == "off" else known
+        if self.mode == "off":
+            return
         stopped = record["obstacle"] is not None or record.get("operations")
         if epoch is None or given is None or result is None or stopped:
             return
@@ -183,7 +186,7 @@ class Calibration:
 
         def kept(desired: Desired) -> Desired:
             if desired.adopted is None or desired.adopted.digest != adopted.digest:
-                raise Conflict("somebody changed what is adopted", code="changed")
+                raise Conflict("somebody changed what is adopted", code="changed", difference=["adopted meanwhile"])
             return msgspec.structs.replace(desired, adopted=replace(desired.adopted, state=STAYS))
 
         await self._by_ourselves(kept, "kept", adopted.digest, found.sentence)
@@ -248,10 +251,8 @@ class Calibration:
         adopted = desired.adopted
         if adopted is not None and adopted.digest and self._on_trial:
             found.append(Objection(code=Code.ON_PROBATION, field="", detail=f"{adopted.digest} is on trial"))
-        elif adopted is not None and adopted.digest and now - adopted.since_ms < NIGHT_MS:
-            ago = (now - adopted.since_ms) / 3_600_000
-            detail = f"{adopted.digest} was adopted {ago:.1f} h ago; one a night"
-            found.append(Objection(code=Code.ON_PROBATION, field="", detail=detail))
+        elif waits := resting(adopted, desired.reverted, desired.person_reverted_ms, now):
+            found.append(Objection(code=Code.ON_PROBATION, field="", detail=waits))
         return found
 
     # --- for people ---
@@ -318,8 +319,11 @@ class Calibration:
         changes = _changes(self.effective_parameters.current, seen.document)
         said = _changes_text(self.effective_parameters.current, seen.document)
         change = self._adopting(seen.document, seen.digest, by=by, reason=reason, force=force)
+        ended = self.shared_state.desired.adopted if self._on_trial else None
         await self.shared_state.change_desired(change)
         sentence = f"{by} adopted {seen.digest}: {said} ({reason})"
+        if ended is not None:
+            sentence += f". The trial of {ended.digest} ends without a result; a revert begins it again"
         self._record("adopted", seen.digest, sentence, by=by, reason=reason)
         return AdoptionView(digest=seen.digest, changes=changes, sentence=f"{sentence}. {WAY_BACK}")
 
@@ -357,7 +361,8 @@ class Calibration:
                 now_ms=now,
                 trial_seconds=self.trial_seconds,
             )
-            return msgspec.structs.replace(desired, adopted=made)
+            reverted_ms = desired.person_reverted_ms if by == OURSELVES else 0
+            return msgspec.structs.replace(desired, adopted=made, person_reverted_ms=reverted_ms)
 
         return change
 
@@ -371,10 +376,12 @@ class Calibration:
             reverted = desired.reverted
             if digest:
                 reverted = taken_back(reverted, adopted, by=by, reason=reason, now_ms=now_ms)
-            return msgspec.structs.replace(desired, adopted=left, reverted=reverted)
+            reverted_ms = desired.person_reverted_ms if by == OURSELVES else now_ms
+            return msgspec.structs.replace(desired, adopted=left, reverted=reverted, person_reverted_ms=reverted_ms)
 
         values = adopted_values(self.effective_parameters.base, left)
-        entries = [left.digest if left else "", *(f"{name} {value:g}" for name, value in sorted(values.items()))]
+        again = "on trial again, from the beginning" if left is not None and left.state == TRIAL else ""
+        entries = [left.digest if left else "", *(f"{name} {value:g}" for name, value in sorted(values.items())), again]
         now = ", ".join(filter(None, entries)) if values else "the settings alone"
         sentence = f"{by} reverted {digest or 'what earlier nights adopted'}: {reason}. In force now: {now}"
         if by == OURSELVES:
@@ -417,7 +424,10 @@ class Calibration:
         telemetry.retain("thresholds_objections", "code", codes)
         telemetry.gauge("thresholds_in_force", float(len(self.effective_parameters.values)))
         telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
-        since = self._due_ms if self.inbox.document is None else self.inbox.document.created_ms
+        created_ms, days = self.inbox.created_ms, self.rules.min_days
+        # Until a first one is due there is too little history. A restart or another leader does not begin it anew.
+        awaited_ms = (self.shared_state.awaited_ms or self._started_ms) + days * 24 * 3_600_000
+        since = awaited_ms if created_ms is None else created_ms
         telemetry.gauge("thresholds_age_seconds", max(0.0, (self.clock.wall_ms() - since) / 1000))
 
 

@@ -36,6 +36,7 @@ from bundlekeel.daemon.answers.plans import (
 )
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.gate.in_force import LeftAlone
 from bundlekeel.settings.parameters import canonical
 
 EXPIRES_MS = 15 * 60 * 1000
@@ -80,7 +81,12 @@ class Planner:
         """A plan as an answer of the API."""
         given, homeless = self._input(request)
         result = await self._cycle.compute(given)
-        made = replace(result.plan, refusals=(*homeless, *result.plan.refusals))
+        told = LeftAlone(self._cycle.shared_state.desired, self._wall_ms()).told
+        made = replace(
+            result.plan,
+            refusals=(*homeless, *map(told, result.plan.refusals)),
+            split_refusals=tuple(map(told, result.plan.split_refusals)),
+        )
         answer = plan_view(made, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if)
         if request.what_if:
             ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)

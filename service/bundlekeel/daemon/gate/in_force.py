@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, get_args
 
-from bundlekeel.core.guard.scope import BROKER, PAUSE_SCOPES, check_pattern, check_scope, is_glob, matching_bundles
+from bundlekeel.core.guard.scope import (
+    BROKER,
+    BUNDLE,
+    KINDS,
+    PAUSE_SCOPES,
+    check_pattern,
+    check_scope,
+    is_glob,
+    matching_bundles,
+    pattern_for,
+)
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import unknown_broker
+from bundlekeel.core.model.text_format import clock_text, unknown_broker
 from bundlekeel.daemon.answers.picture import Mode, PauseView
-from bundlekeel.daemon.state.documents import Desired, Pause
+from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
@@ -49,6 +63,60 @@ def scopes_paused(desired: Desired, now_ms: int) -> dict[str, int]:
         if kind in PAUSE_SCOPES and lasts(pause.until_ms, now_ms):
             found[f"{PAUSE_SCOPES[kind]}:{name}"] = pause.until_ms
     return found
+
+
+def pause_text(scope: str, pause: Pause) -> str:
+    """What is paused, until when, by whom and why."""
+    until = f"until {clock_text(pause.until_ms)}" if pause.until_ms else "until resumed"
+    return f"{scope}, {until}, by {pause.by}: {pause.reason}"
+
+
+def asked_end(until_ms: int, asked: OperatorRequest | None) -> str:
+    """When a pin or an exclusion ends, and who asked for it, which earlier releases did not store."""
+    end = f"until {clock_text(until_ms)}" if until_ms else "until somebody ends it"
+    return f"{end}, by {asked.by}: {asked.reason}" if asked else end
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """What leaves bundles and brokers alone that a plan calls excluded: a paused scope, an exclusion, or the settings.
+    To the guard a paused scope is an exclusion."""
+
+    desired: Desired
+    now_ms: int
+    # By bundle, or by its namespace where no pattern names bundles: a plan may refuse all bundles of a large cluster.
+    _known: dict[tuple[str, ...], tuple[Code, str]] = field(default_factory=dict)
+
+    def why(self, bundle: str, *brokers: str) -> tuple[Code, str]:
+        """The code and, as text, which scope or pattern, until when, and who asked. `bundle` empty: the brokers."""
+        exact = any(pattern.startswith(f"{BUNDLE}:") for pattern in self.desired.excluded)
+        key = bundle if exact or not bundle else namespace_of(bundle), *brokers
+        if key not in self._known:
+            self._known[key] = self._why(bundle, brokers)
+        return self._known[key]
+
+    def _why(self, bundle: str, brokers: tuple[str, ...]) -> tuple[Code, str]:
+        desired, now = self.desired, self.now_ms
+        pauses, excluded = scopes_paused(desired, now), desired.excluded
+        if not bundle:
+            pauses, excluded = (
+                {pattern: end for pattern, end in found.items() if pattern.startswith(f"{BROKER}:")}
+                for found in (pauses, excluded)
+            )
+        if pattern := pattern_for(pauses, now, bundle, brokers):
+            kind, _, name = pattern.partition(":")
+            scope = f"{KINDS[kind]}:{name}"
+            return Code.PAUSED, pause_text(scope, desired.pauses[scope])
+        if pattern := pattern_for(excluded, now, bundle, brokers):
+            return Code.EXCLUDED, f"{pattern}, {asked_end(excluded[pattern], desired.excluded_by.get(pattern))}"
+        return Code.EXCLUDED, "until the exclusion is taken out of the settings"
+
+    def told(self, refusal: Refusal) -> Refusal:
+        """A refusal of a plan with that code and text. Its detail may name the broker that takes nothing."""
+        if refusal.code is not Code.EXCLUDED:
+            return refusal
+        code, text = self.why(refusal.bundle, refusal.broker, refusal.detail)
+        return refusal._replace(code=code, detail="; ".join(filter(None, (refusal.detail, text))))
 
 
 # Scopes of pauses and patterns of exclusions as people write them: checked, and how many known bundles they match.

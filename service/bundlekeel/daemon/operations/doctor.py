@@ -399,7 +399,8 @@ def _shedding(context: DoctorContext, picture: RawClusterView, record: TakeoverR
     detail = f"on at {some(on)}"
     if context.mode != "act":
         return Check.passed("brokers' own shedding", f"{detail}, as it should be in mode {context.mode}")
-    fix = "run `bundlekeel takeover`: in mode `act` nothing moves until these brokers stop shedding"
+    again = " --again" if aside is not None else ""
+    fix = f"run `bundlekeel takeover{again}`: in mode `act` nothing moves until these brokers stop shedding"
     if aside is not None:
         fix += f"; the failsafe returned their shedding at {clock_text(aside.wall_ms)}: `bundlekeel status` says why"
     return Check.failed("brokers' own shedding", detail, fix)

@@ -22,7 +22,7 @@ from bundlekeel.core.model.names import is_system_bundle, parse_bundle
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.daemon.gate.in_force import scopes_paused
+from bundlekeel.daemon.gate.in_force import LeftAlone, scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest
 from bundlekeel.daemon.state.shared_state import SharedState
@@ -98,10 +98,11 @@ class DrainTracker:
 
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Refusal], *, acting: bool) -> None:
         """Take in a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
+        told = LeftAlone(self._shared_state.desired, self._clock.wall_ms()).told
         for broker, watch in self._watches.items():
             watch.planned = watch.left or frozenset()
             watch.blocked = {
-                item.bundle: item.code.value
+                item.bundle: told(item).code.value
                 for item in refusals
                 if item.broker == broker and item.bundle and item.code is not Code.BUDGET_OF_DRAIN
             }

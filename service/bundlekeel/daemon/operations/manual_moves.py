@@ -52,6 +52,7 @@ from bundlekeel.daemon.answers.plans import CandidateView, ChildView, LoadView, 
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
+from bundlekeel.daemon.gate.in_force import LeftAlone
 from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, whole_bundles
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.policies import PolicyCache
@@ -87,7 +88,8 @@ class ManualMoves:
             raise NotFound(unknown_broker(to, self._registered()))
         made = await self._planned(whole.bundle, owner, to, override_cool_down=override_cool_down)
         kind = "transfer" if to else "unload"
-        answer = _answer(kind, name, whole, made, override_cool_down=override_cool_down)
+        candidates = [self._candidate(item) for item in made.candidates]
+        answer = _answer(kind, name, whole, made, candidates=candidates, override_cool_down=override_cool_down)
         if made.move is None:
             return answer, {}
         target = made.move.target
@@ -184,7 +186,7 @@ class ManualMoves:
         """The one move of a request, planned again. Conflict with what has changed."""
         bundle, source, target = (str(body.get(key, "")) for key in ("bundle", "source", "target"))
         if not bundle or not source or not target:
-            raise Conflict(UNREADABLE, code="refused")
+            raise Conflict(UNREADABLE, code="refused", difference=[UNREADABLE])
         owner = await self._owner(bundle)
         if owner != source:
             raise Conflict(
@@ -205,10 +207,10 @@ class ManualMoves:
         at = (given,) if isinstance(given, int) else tuple(given)
         named = body.get("algorithm")
         if not bundle or not source:
-            raise Conflict(UNREADABLE, code="refused")
+            raise Conflict(UNREADABLE, code="refused", difference=[UNREADABLE])
         if named not in (None, *SplitAlgorithm):
             text = f"{UNREADABLE} (no split algorithm {named!r}; there are {', '.join(SplitAlgorithm)})"
-            raise Conflict(text, code="refused")
+            raise Conflict(text, code="refused", difference=[text])
         algorithm = SplitAlgorithm(named) if named is not None else None
         try:
             self._may_split(bundle, source, algorithm)
@@ -264,10 +266,29 @@ class ManualMoves:
 
     async def _planned(self, bundle: str, owner: str, to: str, *, override_cool_down: bool) -> ManualPlan:
         request = await self._with_policies({bundle: owner})
-        return manual_move(request, bundle, owner, to, override_cool_down=override_cool_down)
+        made = manual_move(request, bundle, owner, to, override_cool_down=override_cool_down)
+        if made.refusal is None:
+            return made
+        return replace(made, refusal=self._left_alone().told(made.refusal))
 
     async def _unloads(self, owners: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
-        return unload_all(await self._with_policies(owners), owners, override_cool_down=override_cool_down)
+        made = unload_all(await self._with_policies(owners), owners, override_cool_down=override_cool_down)
+        return replace(made, refused=tuple(map(self._left_alone().told, made.refused)))
+
+    def _candidate(self, item: TargetCandidate) -> CandidateView:
+        code = item.code
+        if code is Code.EXCLUDED:
+            code, _ = self._left_alone().why("", item.broker)
+        return CandidateView(
+            broker=item.broker,
+            score_before=item.score_before,
+            score_after=item.score_after,
+            code=code.value if code is not None else None,
+            explanation=EXPLANATIONS[code] if code is not None else "",
+        )
+
+    def _left_alone(self) -> LeftAlone:
+        return LeftAlone(self.cycle.shared_state.desired, self.cycle.clock.wall_ms())
 
     async def _with_policies(self, owners: Mapping[str, str]) -> Request:
         """What a plan of moves depends on, with each of these bundles at its owner, and policies read anew."""
@@ -297,7 +318,8 @@ class ManualMoves:
         movable, found = by_person(self._request(snapshot))
         row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
         if row >= 0 and not movable[row] and found.codes[row] not in POLICIES:
-            raise SplitRefused(found.codes[row])
+            refusal = self._left_alone().told(Refusal(found.codes[row], bundle, owner))
+            raise SplitRefused(refusal.code, refusal.detail)
         known = (self.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
         if known is not None:
             # What the broker is asked for, and what a person asked for: the broker's settings may leave either out.
@@ -382,7 +404,15 @@ class ManualMoves:
         return found
 
 
-def _answer(kind: str, name: str, whole: WholeBundle, made: ManualPlan, *, override_cool_down: bool) -> ManualMoveView:
+def _answer(
+    kind: str,
+    name: str,
+    whole: WholeBundle,
+    made: ManualPlan,
+    *,
+    candidates: list[CandidateView],
+    override_cool_down: bool,
+) -> ManualMoveView:
     move = made.move
     sentence = whole.sentence if made.refusal is None else whole.said_of("would move")
     return ManualMoveView(
@@ -393,22 +423,11 @@ def _answer(kind: str, name: str, whole: WholeBundle, made: ManualPlan, *, overr
         target=move.target if move is not None else None,
         move=move_view(move) if move is not None else None,
         refusals=[refusal_view(made.refusal)] if made.refusal is not None else [],
-        candidates=[_candidate(item) for item in made.candidates],
+        candidates=candidates,
         loads=[LoadView(**row._asdict()) for row in made.loads],
         sentence=f"{sentence}; refused: {_text(made.refusal)}" if made.refusal is not None else sentence,
         hash=_hash(kind, made.bundle, made.source, move.target if move is not None else ""),
         override_cool_down=override_cool_down,
-    )
-
-
-def _candidate(item: TargetCandidate) -> CandidateView:
-    code, explanation = (item.code.value, EXPLANATIONS[item.code]) if item.code is not None else (None, "")
-    return CandidateView(
-        broker=item.broker,
-        score_before=item.score_before,
-        score_after=item.score_after,
-        code=code,
-        explanation=explanation,
     )
 
 

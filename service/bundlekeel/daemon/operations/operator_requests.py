@@ -43,6 +43,7 @@ from bundlekeel.daemon.answers.operations import (
 from bundlekeel.daemon.answers.plans import (
     ManualMoveView,
     NamespaceUnloadView,
+    RefusalView,
     RelocationView,
     ReviewView,
     Stopping,
@@ -52,7 +53,7 @@ from bundlekeel.daemon.answers.service import Verb
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.daemon.gate.in_force import lasts, matched, pattern_of, pause_view, scope_of
+from bundlekeel.daemon.gate.in_force import LeftAlone, lasts, matched, pattern_of, pause_view, scope_of
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import task_of
 from bundlekeel.daemon.operations.manual_moves import ManualMoves
@@ -315,7 +316,7 @@ class OperatorRequests:
             return answer
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
         if not operator_request:
-            said = sorted({f"{item.code}: {item.explanation}" for item in answer.refusals})
+            said = sorted({_said(item) for item in answer.refusals})
             codes = {item.code for item in answer.refusals}
             text = f"not carried out: {'; '.join(said)}{way_out(verb, codes)}"
             raise Conflict(text, code=reason_of(codes), difference=said)
@@ -425,7 +426,8 @@ class OperatorRequests:
         result = await cycle.compute(replace(given, guard=guard, params=params, owned=owned))
         made = result.plan
         moves = [move for move in made.moves if move.rule in RULES]
-        refusals = [item for item in made.refusals if draining and item.broker == broker and item.bundle]
+        told = LeftAlone(self.shared_state.desired, self.clock.wall_ms()).told
+        refusals = [told(item) for item in made.refusals if draining and item.broker == broker and item.bundle]
         if not draining and not moves:
             detail = _nothing_comes(broker, result, params.warm_until_share)
         count = len(owned.get(broker, ())) if owned else len(moves) + len(refusals)
@@ -449,6 +451,12 @@ class OperatorRequests:
 def _as_stored(given: str, stored: Mapping[str, Any]) -> str:
     """What is meant of what is stored: exactly that (earlier releases stored blanks too), else as it is stored now."""
     return given if given in stored else ":".join(as_pulsar_writes(part.strip()) for part in given.split(":", 1))
+
+
+def _said(refusal: RefusalView) -> str:
+    """A refusal as text, with what leaves the bundle alone; other details are those of one bundle of many."""
+    detail = f" ({refusal.detail})" if refusal.code in (Code.PAUSED, Code.EXCLUDED) else ""
+    return f"{refusal.code}: {refusal.explanation}{detail}"
 
 
 def _open_to_bundles(desired: Desired, broker: str) -> None:

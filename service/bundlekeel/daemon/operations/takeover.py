@@ -8,7 +8,7 @@ for these calls, no leader: they need no lease.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,7 +27,7 @@ from bundlekeel.daemon.state.takeover_record import (
     name_set,
 )
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock, Coordination, Metadata
-from bundlekeel.ports.commands import BrokerCommands, by_person
+from bundlekeel.ports.commands import BrokerCommands, LookAgain, by_person, no_look
 
 ENABLED: Final = "loadBalancerEnabled"
 SHEDDING: Final = "loadBalancerSheddingEnabled"
@@ -86,8 +86,8 @@ async def takeover(
     """Turn the brokers' shedding off, with `split` their automatic splits too, and verify each broker.
 
     With `namespaces` (tenant/namespace) a partial takeover: the brokers go on shedding, but leave those namespaces to
-    us. A later takeover may name more of them, or none for the whole cluster. What the brokers ran with before the
-    first one is kept; who, why and when are those of the latest.
+    us. A later takeover may name more of them, or none for the whole cluster, which ends what was excluded for us. What
+    the brokers ran with before the first one is kept; who, why and when are those of the latest.
     StaleWrite when another one runs at the same moment; Conflict when brokers do not know such namespaces (before 4.2);
     AdminApiError when the brokers' settings cannot be read: nothing is changed then.
     """
@@ -109,16 +109,15 @@ async def takeover(
         excluded_by_us=tuple(sorted(ours)),
     )
     await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
-    warnings = []
-    for key, value in values.items():
-        if not _differs(stored, key, value):
-            continue
-        try:
-            await context.commands.set_dynamic(key, value, permit=by_person)
-        except AdminApiError as error:
-            # Perhaps it took effect: the brokers are read next, and they decide.
-            warnings.append(f"{key} could not be set: {error}")
-    rows = await _verify(context, {broker: dict(values) for broker in context.endpoints})
+    # Last, once nobody sheds them: brokers place new bundles of excluded namespaces in turn instead of by load.
+    ended: dict[str, str | None] = {}
+    if not namespaces and EXCLUDED in record.overrides:
+        ended[EXCLUDED] = _without_ours(record, stored.get(EXCLUDED, ""))
+    warnings = await _put_all(context, {**values, **ended}, stored)
+    of_files = replace(record, overrides=ended)
+    rows = await _verify(
+        context, {broker: {**values, **_restored(of_files, endpoint)} for broker, endpoint in context.endpoints.items()}
+    )
     warnings += _warnings(rows, record.namespaces, last, stored)
     return TakeoverResult(
         complete=all(row.verified for row in rows),
@@ -184,41 +183,33 @@ def _scope(known: TakeoverRecord | None, namespaces: Sequence[str]) -> tuple[str
     return tuple(sorted({*(known.namespaces if known is not None else ()), *namespaces})) if namespaces else ()
 
 
-async def _go_on() -> None:
-    """A person's word needs no second look."""
-
-
 async def handback(
     context: TakeoverContext,
     *,
     reason: str = "",
     by: str = "",
     deadman: bool = False,
-    look_again: Callable[[], Awaitable[None]] = _go_on,
+    look_again: LookAgain = no_look,
 ) -> TakeoverResult | None:
     """Restore what the record says, verify each broker, close the record with who did it and why. None when there is no
     takeover to undo. Two at once do the same: the one that closes the record second finds it closed. `look_again`:
-    awaited right before each write to the brokers; what it raises ends it there."""
+    awaited right before each broker is asked to write; what it raises ends it there."""
     found = await read_record(context.coordination)
     if found is None:
         return None
     record, version = found
-    warnings, overrides = [], dict(record.overrides)
+    warnings, failed, overrides = [], [], dict(record.overrides)
     for key in record.overrides:
         try:
             if key == EXCLUDED:
                 overrides[key] = _without_ours(record, (await context.admin.dynamic_configuration()).get(key, ""))
-            await look_again()
-            if (value := overrides[key]) is None:
-                await context.commands.delete_dynamic(key, permit=by_person)
-            else:
-                await context.commands.set_dynamic(key, value, permit=by_person)
+            await _put(context, key, overrides[key], look_again)
         except AdminApiError as error:
+            failed.append(key)
             warnings.append(f"{key} could not be restored: {error}")
     record = replace(record, overrides=overrides)
-    rows = await _verify(
-        context, {broker: _restored(record, endpoint) for broker, endpoint in context.endpoints.items()}
-    )
+    wanted = {broker: _restored(record, endpoint) for broker, endpoint in context.endpoints.items()}
+    rows = tuple(_known(row, wanted[row.broker_id], failed) for row in await _verify(context, wanted))
     complete = all(row.verified for row in rows) and await _overrides_match(context, record, warnings)
     if complete:
         ended = TakeoverEnd(by=by, reason=reason, wall_ms=context.clock.wall_ms(), deadman=deadman)
@@ -230,6 +221,28 @@ async def handback(
         warnings=tuple(warnings),
         splits_by=_who_splits(rows),
     )
+
+
+async def _put_all(context: TakeoverContext, values: Mapping[str, str | None], stored: Mapping[str, str]) -> list[str]:
+    """Set those of a takeover that differ from what is `stored`, in this order; returns a warning for each failure."""
+    warnings = []
+    for key, value in values.items():
+        if stored.get(key) == value or (value is not None and not _differs(stored, key, value)):
+            continue
+        try:
+            await _put(context, key, value)
+        except AdminApiError as error:
+            # Perhaps it took effect: the brokers are read next, and they decide.
+            warnings.append(f"{key} could not be set: {error}")
+    return warnings
+
+
+async def _put(context: TakeoverContext, key: str, value: str | None, look_again: LookAgain = no_look) -> None:
+    """Set a dynamic override; None: delete it. AdminApiError."""
+    if value is None:
+        await context.commands.delete_dynamic(key, permit=by_person, look_again=look_again)
+    else:
+        await context.commands.set_dynamic(key, value, permit=by_person, look_again=look_again)
 
 
 def _without_ours(record: TakeoverRecord, stored: str) -> str | None:
@@ -348,6 +361,12 @@ def _restored(record: TakeoverRecord, endpoint: BrokerEndpoint) -> dict[str, str
     if was.get(_STARTED) != str(endpoint.start_timestamp):
         was = {}
     return {key: value if value is not None else was.get(key) for key, value in record.overrides.items()}
+
+
+def _known(row: BrokerRow, wanted: Mapping[str, str | None], failed: Sequence[str]) -> BrokerRow:
+    """What could not be restored, and has nothing to be compared with, may be as the takeover left it: not verified."""
+    unknown = [f"{key} could not be restored" for key in failed if wanted[key] is None]
+    return replace(row, verified=False, detail="; ".join(unknown)) if row.verified and unknown else row
 
 
 async def _overrides_match(context: TakeoverContext, record: TakeoverRecord, warnings: list[str]) -> bool:

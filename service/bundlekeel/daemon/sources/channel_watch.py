@@ -305,7 +305,8 @@ class ChannelWatch:
 
     def _known(self) -> ChannelView:
         if not self.expected:
-            raise Conflict(f"{self.fault}; `bundlekeel where` reads who owns a bundle", code="no-channel")
+            text = f"{self.fault}; `bundlekeel where` reads who owns a bundle"
+            raise Conflict(text, code="no-channel", difference=[self.fault])
         if self.view is None or self.fault:
             raise StoreError(f"the ownership channel is not followed: {self.fault}")
         return self.view

@@ -88,8 +88,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     both); `pinned_by`, `excluded_by`: who, why and when of these, where a release stored it that knows these fields.
     `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`, `broker:..`. `cordons`, `drains`,
     `warms`: by broker id; `stops`: by task, what is still to do of it is left. `adopted`: calibrated thresholds over
-    the settings; `reverted`: by digest, those that were taken back. `quotas`: by name, groups over those of the
-    settings.
+    the settings; `reverted`: by digest, those that were taken back; `person_reverted_ms`: when a person took some back
+    and none adopted since, else 0. `quotas`: by name, groups over those of the settings.
     Fields of newer versions are not known here, but kept: `rewritten`.
     """
 
@@ -108,6 +108,7 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     stops: dict[str, OperatorRequest] = {}
     adopted: Adopted | None = None
     reverted: dict[str, Reverted] = {}
+    person_reverted_ms: int = 0
     quotas: dict[str, QuotaRequest] = {}
 
     def all_pauses(self) -> dict[str, Pause]:
@@ -156,7 +157,8 @@ _TABLES = frozenset(
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     """What a new leader must not forget, and what followers show. `wall_ms` is when it was stored, `completed_ms` when
     a cycle was completed last: the failsafe job looks at that. `brokers`: the registered ones as of the last cycle.
-    `realised`: how balanced the cluster was lately, for thresholds on trial."""
+    `realised`: how balanced the cluster was lately, for thresholds on trial. `awaited_ms`: since when leaders look for
+    proposals of thresholds, 0: they do not."""
 
     schema: int = SCHEMA
     epoch: int = -1
@@ -174,6 +176,7 @@ class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
     report: dict[str, Any] = {}
     tasks: list[dict[str, Any]] = []
     realised: Realised = msgspec.field(default_factory=Realised)
+    awaited_ms: int = 0
 
 
 class _MoveShape(msgspec.Struct):

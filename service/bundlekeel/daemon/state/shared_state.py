@@ -84,8 +84,8 @@ class SharedState:
         self.unreadable: dict[str, dict[str, str]] = {}
         self.shared = LeaderState()
         self.tasks: list[dict[str, Any]] = []
-        # How balanced the cluster was lately (daemon/calibration/watcher.py); stored with the leader's state.
-        self.realised = Realised()
+        # How balanced the cluster was lately; since when leaders look for proposals (daemon/calibration/watcher.py).
+        self.realised, self.awaited_ms = Realised(), 0
         self._kept_moves = kept_moves
         self._moves_per_chunk = moves_per_chunk
         self.moves: deque[dict[str, Any]] = deque(maxlen=kept_moves)
@@ -173,7 +173,7 @@ class SharedState:
             self._first_seen = (found.epoch, found.wall_ms, self._clock.wall_ms() - found.wall_ms)
         self.shared = found
         self.tasks = list(found.tasks)
-        self.realised = found.realised
+        self.realised, self.awaited_ms = found.realised, found.awaited_ms
         return True
 
     async def _read_moves(self) -> bool:
@@ -332,6 +332,7 @@ class SharedState:
                 report=dict(report),
                 tasks=self.tasks,
                 realised=self.realised,
+                awaited_ms=self.awaited_ms,
             )
             await self._store(epoch, STATE, state)
             self.shared, self._first_seen = state, (epoch, state.wall_ms, 0)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import AdvertisedListener
@@ -465,3 +466,16 @@ async def test_a_full_hour_and_rested_pairs_tell_their_end(code: str, most: int)
     for asked in (name, BROKERS[0]):
         told = {item.code: item.detail for item in (await sidecar.service.why(asked)).codes}
         assert told[code].endswith(f"until {clock_text(end)}")
+
+
+async def test_a_bundle_that_stayed_has_no_last_move() -> None:
+    """It has a cool-down, which begins earlier than the attempt: that moment is no move."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await sidecar.cycle.turn()
+    snapshot, state, now = sidecar.cycle.snapshot, sidecar.cycle.cycle_state, sidecar.cycle.clock.wall_ms()
+    assert snapshot is not None
+    stayed, came = tables.bundles(sidecar.cycle, now, broker=BROKERS[0])[:2]
+    recent = {stayed.bundle: RecentMove(at_ms=now, source=BROKERS[0]), came.bundle: RecentMove(at_ms=now, source="b9")}
+    sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
+    rows = {row.bundle: row.last_move_ms for row in tables.bundles(sidecar.cycle, now, broker=BROKERS[0])}
+    assert (rows[stayed.bundle], rows[came.bundle]) == (None, now)

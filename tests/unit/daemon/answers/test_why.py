@@ -13,6 +13,7 @@ from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest
+from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 
@@ -88,6 +89,19 @@ async def test_a_balanced_broker_is_not_told_to_wait_for_others() -> None:
     assert "a larger difference" in (await sidecar.service.why(bundle)).what_would_change_it
 
 
+async def test_the_only_open_broker_is_told_that_the_others_are_closed() -> None:
+    """No difference would move anything then, however large."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await sidecar.cycle.turn()
+    report = sidecar.cycle.report
+    assert report is not None and report.plan is not None
+    even = Verdict(code=Code.BALANCED, sentence="even", broker=BROKERS[0])
+    report.plan = replace(report.plan, verdict=even, brokers=(even,), moves=(), closed=frozenset(BROKERS[1:]))
+    assert (await sidecar.service.why(BROKERS[0])).what_would_change_it == (
+        "open another broker: all others are drained, cordoned or excluded; see `bundlekeel operations`"
+    )
+
+
 @pytest.mark.parametrize(
     ("limited", "times", "why"),
     [
@@ -148,6 +162,18 @@ async def test_a_follower_tells_what_holds_the_leader_back(name: str) -> None:
         assert [item.code for item in told.codes if item.code in ("BrokersShedThemselves", "NotLeader")] == [
             "BrokersShedThemselves"
         ]
+
+
+async def test_after_the_failsafe_the_last_takeover_is_repeated() -> None:
+    """With its namespaces: without `--again` it would be one of the whole cluster."""
+    sidecar = await FakeSidecar(FakeCluster(shedding=True)).lead()
+    ended = TakeoverEnd(by="deadman", reason="r", wall_ms=1, deadman=True)
+    record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={}, runtime={}, active=False, ended=ended)
+    await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
+    await sidecar.shared_state.refresh()
+    await sidecar.cycle.turn()
+    told = await sidecar.service.why(BROKERS[0])
+    assert told.what_would_change_it == "turn the brokers' own shedding off again: `bundlekeel takeover --again`"
 
 
 async def test_a_lower_mode_of_a_follower_holds_nothing_back() -> None:

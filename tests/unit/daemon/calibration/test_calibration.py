@@ -155,7 +155,7 @@ async def test_worse_than_promised_is_reverted_by_itself() -> None:
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 15.0
     await sidecar.calibration.check()
-    assert sidecar.codes() == [Code.REVERTED.value]
+    assert sidecar.codes() == [Code.REVERTED.value, Code.ON_PROBATION.value]
     assert sidecar.calibration.view().adopted is None
     # The next night's job proposes the same values.
     sidecar.clock.offset += 86_400
@@ -235,7 +235,8 @@ async def test_it_survives_a_change_of_leader() -> None:
     third = await Calibrated(cluster, store, "c").lead()
     await third.cycle.turn()
     await third.calibration.check()
-    assert third.told() == ["refused"] and third.codes() == [Code.REVERTED.value]
+    assert third.told() == ["refused"]
+    assert third.codes() == [Code.REVERTED.value, Code.ON_PROBATION.value]
 
 
 async def test_followers_plan_with_it_and_answer_alike() -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
 from pydantic import TypeAdapter
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import DIRECT_MEMORY, BrokerReport
 from bundlekeel.daemon.answers.proposal import ProposalView
 from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
+from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.ports.history import FoundDocument
 from bundlekeel.settings.parameters import MergedParameters
 from tests.support.memory_calibration import MemoryCalibration
@@ -90,6 +94,129 @@ async def test_a_trial_that_has_measured_nothing_says_so_and_why() -> None:
     follower = await Calibrated(acting.cluster, MemoryCalibration(), "b", mode="recommend").lead()
     await follower.cycle.turn()
     assert follower.calibration.view().adopted.trial.obstacle == ""
+
+
+async def test_a_revert_brings_back_the_trial_that_a_second_adoption_ended() -> None:
+    """Said when it ends and when it begins again; the leader then judges it as any other."""
+    store = MemoryCalibration()
+    sidecar = await ready(store, calibration="recommend")
+    first = (await sidecar.calibration.adopt(digest=None, force=False, reason="a", by="ann")).digest
+    sidecar.live_on(TRIAL_SECONDS / 2, 0.10)
+    store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(22.5, 20.0)}))
+    await sidecar.cycle.turn()
+    made = await sidecar.calibration.adopt(digest=None, force=False, reason="b", by="ann")
+    ended = f"(b). The trial of {first} ends without a result; a revert begins it again. Once adopted"
+    assert ended in made.sentence
+    sidecar.live_on(TRIAL_SECONDS / 10, 0.10)
+    said = (await sidecar.calibration.revert(digest=None, reason="c", by="ann")).sentence
+    assert said.endswith(f"In force now: {first}, {LOW} 20, on trial again, from the beginning")
+    view = sidecar.calibration.view().adopted
+    assert (view.digest, view.state, view.trial.seconds) == (first, "trial", 0.0)
+    sidecar.live_on(2 * TRIAL_SECONDS, 0.10)
+    await sidecar.calibration.check()
+    assert sidecar.told()[:4] == ["adopted", "adopted", "reverted", "kept"]
+    assert sidecar.calibration.view().adopted.state == "kept"
+
+
+async def test_the_leader_adopts_nothing_after_a_person_reverted() -> None:
+    """The next night brings other values, which nobody has refused yet: the revert would last for a night. So it is
+    until a person adopts; then one a night again. A revert of what earlier nights adopted counts as well."""
+    store = MemoryCalibration()
+    sidecar = await ready(store)
+    await sidecar.calibration.check()
+    sidecar.clock.offset += 1800
+    await sidecar.calibration.revert(digest=None, reason="clients complain", by="ann")
+    await night(sidecar, 0.03, proposed(22.5, 15.0))
+    assert sidecar.codes() == [Code.ON_PROBATION.value]
+    (found,) = sidecar.calibration.view().objections
+    assert found.person == "yes"
+    assert found.detail == "a person reverted 0.0 days ago; until a person adopts, at most 30.0 days more"
+    await night(sidecar, 29.0, proposed(17.5, 15.0))
+    assert sidecar.codes() == [Code.ON_PROBATION.value]
+    assert [what for what in sidecar.told() if what != "refused"] == ["adopted", "reverted"]
+    await sidecar.calibration.adopt(digest=None, force=False, reason="now", by="bob")
+    sidecar.live_on(2 * TRIAL_SECONDS, 0.10)
+    await night(sidecar, 1.0, proposed(20.0, 17.5))
+    await night(sidecar, 0.0, proposed(20.0, 17.5))
+    assert [what for what in sidecar.told() if what != "refused"][2:] == ["adopted", "kept", "adopted"]
+
+
+async def test_the_leader_adopts_again_thirty_days_after_a_person_reverted() -> None:
+    """As long as the reverted values are barred. An older release stored no such time."""
+    store = MemoryCalibration()
+    sidecar = await ready(store)
+    await sidecar.calibration.check()
+    await sidecar.calibration.revert(digest=None, reason="no", by="ann")
+    await night(sidecar, 29.9, proposed(17.5, 15.0))
+    assert sidecar.codes() == [Code.ON_PROBATION.value]
+    await night(sidecar, 0.2, proposed(17.5, 15.0))
+    assert sidecar.told()[-1] == "adopted"
+    stored = msgspec.to_builtins(sidecar.shared_state.desired)
+    assert stored.pop("person_reverted_ms") > 0
+    assert msgspec.convert(stored, Desired).person_reverted_ms == 0
+
+
+async def test_a_night_is_counted_from_the_last_revert_too() -> None:
+    """The leader's own, after which nothing is in force that would have a time: it adopted other values at once."""
+    store = MemoryCalibration()
+    sidecar = await ready(store)
+    await sidecar.calibration.check()
+    sidecar.live_on(TRIAL_SECONDS / 2, 0.30)
+    await sidecar.calibration.check()
+    assert sidecar.told()[:2] == ["adopted", "reverted"]
+    await night(sidecar, 0.1, proposed(17.5, 15.0))
+    assert sidecar.codes() == [Code.ON_PROBATION.value]
+    (found,) = sidecar.calibration.view().objections
+    assert found.detail == "the last adoption or revert was 2.4 h ago; one in 20 h"
+    await night(sidecar, 0.8, proposed(17.5, 15.0))
+    assert sidecar.told()[-1] == "adopted"
+
+
+async def night(sidecar: Calibrated, days: float, low: dict[str, Any]) -> None:
+    """So many days later the job proposes this low threshold."""
+    sidecar.clock.offset += days * 86_400
+    sidecar.proposed.put(PATH, proposal(sidecar, parameters={LOW: low}))
+    await sidecar.cycle.turn()
+    await sidecar.calibration.check()
+
+
+async def test_a_restart_does_not_begin_anew_to_wait_for_the_first_proposal() -> None:
+    """Sidecars that restart each week would never say that none has come. With `off` nobody waits."""
+    cluster, store = FakeCluster(clock=WallClock()), MemoryCalibration()
+
+    async def age(name: str, mode: str, days: float) -> float:
+        cluster.clock.offset += days * 86_400
+        sidecar = await Calibrated(cluster, store, name, calibration=mode).lead()
+        await sidecar.cycle.turn()
+        await sidecar.calibration.check()
+        await sidecar.leadership.stop()
+        await sidecar.coordination.close()
+        return float(sidecar.metric("thresholds_age_seconds").split()[-1])
+
+    assert await age("a", "recommend", 0) == 0.0
+    assert await age("b", "recommend", 6) == 0.0
+    assert await age("c", "recommend", 4) == pytest.approx(3 * 86_400, rel=0.01)
+    assert await age("d", "off", 1) == 0.0
+    assert await age("e", "recommend", 1) == 0.0
+
+
+@pytest.mark.parametrize("torn", [b"", as_bytes(document(format=2))])
+async def test_a_document_that_cannot_be_read_leaves_the_age_of_the_one_before(torn: bytes) -> None:
+    """One torn night among good ones: the age was that of no proposal at all, thirteen days, and the alert fired."""
+    store = MemoryCalibration()
+    sidecar = await ready(store, calibration="recommend")
+
+    async def age(days: float) -> float:
+        sidecar.clock.offset += days * 86_400
+        await sidecar.calibration.check()
+        return float(sidecar.metric("thresholds_age_seconds").split()[-1])
+
+    await age(20.0)
+    store.put(PATH, proposal(sidecar))
+    assert await age(0) < 4000
+    store.put(NEXT, torn)
+    assert await age(0) < 4000 and sidecar.calibration.view().document is None
+    assert await age(4.0) == pytest.approx(4 * 86_400 + 3600, rel=0.01)
 
 
 class FullMemory(MemoryLoadSource):

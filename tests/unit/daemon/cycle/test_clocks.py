@@ -307,8 +307,8 @@ async def test_h22_a_sign_of_life_between_two_writes_stops_the_second() -> None:
     cluster.clock.offset += AFTER + 1
 
     class Waking(type(watchman.admin)):  # type: ignore[misc]
-        async def delete_dynamic(self, key, *, permit):  # type: ignore[no-untyped-def]
-            await super().delete_dynamic(key, permit=permit)
+        async def delete_dynamic(self, key, *, permit, look_again):  # type: ignore[no-untyped-def]
+            await super().delete_dynamic(key, permit=permit, look_again=look_again)
             await sidecar.leadership.turn()
             cluster.publish()
             await sidecar.cycle.turn()

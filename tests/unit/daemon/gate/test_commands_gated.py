@@ -48,9 +48,8 @@ PLACES: Final = {
     ("daemon.quotas.native", "_write", "attach"): "permit",
     ("daemon.quotas.native", "_write", "set_resource_group"): "permit",
     ("daemon.quotas.restore", "give_quotas_back", "set_topic_rate"): "by_person",
-    ("daemon.operations.takeover", "takeover", "set_dynamic"): "by_person",
-    ("daemon.operations.takeover", "handback", "set_dynamic"): "by_person",
-    ("daemon.operations.takeover", "handback", "delete_dynamic"): "by_person",
+    ("daemon.operations.takeover", "_put", "set_dynamic"): "by_person",
+    ("daemon.operations.takeover", "_put", "delete_dynamic"): "by_person",
 }
 # Who makes permits: the term of the leader's executor, quotas (which ask the gate with each), and people's commands.
 MAKERS: Final = {

@@ -380,9 +380,11 @@ async def test_shedding_that_the_failsafe_returned_is_told_as_such() -> None:
     sidecar = await FakeSidecar(FakeCluster(shedding=True)).lead()
     ended = TakeoverEnd(by="deadman", reason="r", wall_ms=1_790_000_000_000, deadman=True)
     record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={}, runtime={}, active=False, ended=ended)
-    assert "failsafe" not in named(await examine(sidecar.doctor_context()), "brokers' own shedding").fix
+    never = named(await examine(sidecar.doctor_context()), "brokers' own shedding").fix
+    assert "failsafe" not in never and "--again" not in never
     await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
     found = {item.name: item for item in await examine(sidecar.doctor_context())}
+    assert found["brokers' own shedding"].fix.startswith("run `bundlekeel takeover --again`: ")
     assert found["brokers' own shedding"].fix.endswith(
         "; the failsafe returned their shedding at 2026-09-21 14:13:20 UTC: `bundlekeel status` says why"
     )

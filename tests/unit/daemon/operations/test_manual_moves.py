@@ -130,7 +130,7 @@ async def test_what_nobody_reports_moves_too() -> None:
         ({"pinned": {BUNDLE: 0}}, B2, "Pinned"),
         ({"excluded": {"n:t/*": 0}}, B2, "Excluded"),
         ({"cordons": {B2: OperatorRequest(by="a", reason="r", since_ms=1)}}, B2, "Cordoned"),
-        ({"pauses": {"tenant:t": Pause(reason="r", by="a", since_ms=1)}}, B2, "Excluded"),
+        ({"pauses": {"tenant:t": Pause(reason="r", by="a", since_ms=1)}}, B2, "Paused"),
         ({}, B1, "SameBroker"),
     ],
 )

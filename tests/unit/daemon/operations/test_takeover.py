@@ -12,7 +12,6 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnreachable, CodecError, Conflict, StaleWrite
-from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.takeover import (
     ENABLED,
@@ -27,17 +26,14 @@ from bundlekeel.daemon.operations.takeover import (
     takeover,
     unknown_namespaces,
 )
-from bundlekeel.daemon.state import takeover_record as records
 from bundlekeel.daemon.state.takeover_record import (
     EXCLUDED,
     SPLITTING,
-    TakeoverEnd,
-    TakeoverRecord,
     decode_takeover,
     name_set,
     takeover_request,
 )
-from bundlekeel.ports.commands import Permit
+from bundlekeel.ports.commands import LookAgain, Permit, no_look
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import RealClock
@@ -249,6 +245,17 @@ async def test_a_restarted_broker_may_run_with_a_new_file(office: Office) -> Non
     assert back.complete
 
 
+async def test_a_restarted_broker_is_not_verified_where_nothing_could_be_restored(office: Office) -> None:
+    """It has nothing to be compared with: that it does not shed may be the takeover's doing still."""
+    await takeover(office.context, split=False, reason="r", by="ann")
+    restarted = {**office.context.endpoints, IDS[2]: replace(office.context.endpoints[IDS[2]], start_timestamp=7)}
+    context = replace(office.context, endpoints=restarted)
+    office.admin.fail("delete_dynamic", Fault(error=AdminFault("broken")))
+    first = await handback(context)
+    assert first is not None and first.unverified == IDS
+    assert first.brokers[2].detail == f"{SHEDDING} could not be restored"
+
+
 async def test_warnings(office: Office) -> None:
     """AvgShedder as placement becomes random, and frozen reports balance nothing: both are said."""
     for broker in IDS:
@@ -282,7 +289,8 @@ async def test_a_record_nobody_can_read_is_never_overwritten(office: Office, dat
 class _Forgetful(MemoryAdmin):
     """Says that an override is gone, and keeps it."""
 
-    async def delete_dynamic(self, key: str, *, permit: Permit) -> None:
+    async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
+        await look_again()
         permit()
         self.calls.append(("delete_dynamic", key))
 
@@ -380,6 +388,7 @@ async def test_what_others_excluded_stays_excluded_after_the_whole_cluster_was_t
     await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
     cluster.model.dynamic[EXCLUDED] += ",k/l"
     await takeover(context, split=False, reason="all", by="ann")
+    assert cluster.model.dynamic == {EXCLUDED: "k/l", SHEDDING: "false"}
     back = await handback(context)
     assert back is not None and back.complete
     assert cluster.model.dynamic == {EXCLUDED: "k/l"}
@@ -431,6 +440,7 @@ async def test_more_namespaces_then_everything(cluster: FakeCluster) -> None:
     assert found is not None and found[0].namespaces == ("t/ns", "t/other") and found[0].by == "bob"
     assert takeover_request(found[0])["sentence"] == "bob turned the brokers' own shedding off for t/ns, t/other: more"
     assert (await takeover(context, split=False, reason="all", by="bob")).complete
+    assert cluster.model.dynamic == {SHEDDING: "false"}, "excluded bundles would be placed in turn"
     found = await read_record(context.coordination)
     assert found is not None and found[0].namespaces == ()
     with pytest.raises(Conflict, match="whole cluster"):
@@ -555,33 +565,3 @@ async def test_one_broker_that_sheds_them_stops_us(cluster: FakeCluster, spoil: 
     sidecar = await FakeSidecar(cluster).lead()
     report = await sidecar.cycle.turn()
     assert report.obstacle is not None and report.obstacle.code is Code.BROKERS_SHED_THEMSELVES
-
-
-def test_scope_of_the_parameters() -> None:
-    """What the settings include is narrowed, never widened; what the brokers leave to us is not adopted as excluded."""
-    params = Parameters()
-    assert records.scoped(params, ()) is params
-    assert records.scoped(params, NAMES).included_namespaces == NAMES
-    some = replace(params, included_namespaces=("t/*", "u/x"))
-    assert records.scoped(some, ("t/ns", "v/w")).included_namespaces == ("t/ns",)
-    assert records.scoped(some, ("v/w",)).included_namespaces == (records.NOTHING,)
-    values = {EXCLUDED: "[t/ns]", "other": "1"}
-    assert records.adopted(values, NAMES) == {"other": "1"}
-    assert records.adopted(values, ()) == values
-
-
-def test_records_of_earlier_versions_are_read() -> None:
-    """Without the new fields; and with them nothing is lost."""
-    record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={SHEDDING: None}, runtime={})
-    known = {"by": "a", "reason": "r", "wall_ms": 1, "overrides": {SHEDDING: None}, "runtime": {}, "active": True}
-    old = json.dumps(known).encode()
-    assert decode_takeover(old) == record
-    partly = json.dumps(known | {"namespaces": NAMES}).encode()
-    assert decode_takeover(partly) == replace(record, namespaces=NAMES, excluded_by_us=NAMES)
-    none_ours = replace(record, namespaces=NAMES)
-    assert decode_takeover(none_ours.encode()) == none_ours
-    ended = replace(
-        record, excluded_by_us=NAMES, active=False, ended=TakeoverEnd(by="b", reason="x", wall_ms=2, deadman=True)
-    )
-    assert decode_takeover(ended.encode()) == ended
-    assert records.namespaces_of(replace(ended, namespaces=NAMES)) == ()

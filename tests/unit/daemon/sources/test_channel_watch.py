@@ -203,7 +203,7 @@ async def test_without_channel_answers_are_a_conflict() -> None:
         await stage.watch.turn()
         with pytest.raises(Conflict, match="the brokers run the modular load manager") as caught:
             answer()
-        assert caught.value.difference == []
+        assert caught.value.difference == ["the brokers run the modular load manager, which has no ownership channel"]
 
 
 async def test_before_the_first_look_nothing_is_known() -> None:

@@ -1,0 +1,131 @@
+"""Fields that hold a code list those of their release in the OpenAPI document: a client sees them without a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+
+from bundlekeel.api.app import openapi_document
+from bundlekeel.core.channel.findings import FindingCode
+from bundlekeel.core.channel.states import UnitState
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.planning.effects import HELPED, NO_BENEFIT, WORSE
+from bundlekeel.core.quotas.groups import KINDS
+from bundlekeel.daemon.execution.intents import OutcomeWord
+
+OPEN = "x-extensible-enum"
+# Their descriptions speak of the code of another field; that of the channel is a sentence.
+SPEAK_OF_ANOTHER = re.compile(r"explanation|acting_detail|ChannelSummary.obstacle|AssignmentView.chosen")
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """The document of all routes."""
+    return openapi_document()
+
+
+@pytest.fixture(scope="module")
+def schemas(document: dict[str, Any]) -> dict[str, Any]:
+    """Its schemas."""
+    return dict(document["components"]["schemas"])
+
+
+def fields(schemas: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """`Schema.field` of each, and what the document says of it."""
+    for name, schema in schemas.items():
+        for field, item in schema.get("properties", {}).items():
+            yield f"{name}.{field}", item
+
+
+def types(item: dict[str, Any]) -> set[str]:
+    """Of a field's value, and of its items."""
+    parts = [item, item.get("items", {}), *item.get("anyOf", ())]
+    return {part.get("type", "") for part in parts}
+
+
+def words(item: dict[str, Any]) -> list[str]:
+    """Those that a field lists, of its value, of its items or of its names."""
+    parts = [item, item.get("items", {}), item.get("propertyNames", {}), *item.get("anyOf", ())]
+    return [word for part in parts for word in (part.get("enum") or part.get(OPEN) or ())]
+
+
+def test_a_field_that_holds_a_code_lists_the_codes(schemas: dict[str, Any]) -> None:
+    """By its name or by its description."""
+    coded = {
+        name: item
+        for name, item in fields(schemas)
+        if (re.search(r"\.(codes?|verdict|obstacle|held)$", name) and "string" in types(item))
+        or re.search(r"\bcodes?\b", item["description"])
+        if not SPEAK_OF_ANOTHER.search(name) and "$ref" not in item.get("items", {})
+    }
+    assert len(coded) > 35
+    assert [name for name, item in coded.items() if not words(item)] == []
+
+
+def test_a_description_that_spells_its_words_lists_them(schemas: dict[str, Any]) -> None:
+    """`a`, `b` or `c`: then the schema says so, too."""
+    spelt = {
+        name: re.findall(r"`(\w+)`", item["description"])
+        for name, item in fields(schemas)
+        if re.match(r"(only where it is known: )?`\w+`[^:]*,? or `\w+`", item["description"])
+    }
+    lists = {name: words(item) for name, item in fields(schemas)}
+    assert len(spelt) > 7
+    assert {name: found for name, found in spelt.items() if not set(found) & set(lists[name])} == {}
+
+
+def test_every_code_of_an_example_is_in_the_list_of_its_field(
+    document: dict[str, Any], schemas: dict[str, Any]
+) -> None:
+    """What the fakes of the tests answer, each value beside the schema of its field; none of the lists is too short."""
+    found, wrong = 0, list[str]()
+
+    def look(value: Any, schema: dict[str, Any], at: str) -> None:
+        nonlocal found
+        schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+        if isinstance(value, dict):
+            for key, item in value.items():
+                within = schema.get("properties", {}).get(key) or {}
+                look(item, _with_null(within), f"{at}.{key}")
+        elif isinstance(value, list):
+            for item in value:
+                look(item, schema.get("items", {}), at)
+        elif isinstance(value, str) and value in set(Code):
+            found += 1
+            wrong.extend([at] if value not in words(schema) else [])
+        elif isinstance(value, str) and schema.get(OPEN):
+            wrong.extend([f"{at} = {value}"] if value not in words(schema) else [])
+
+    for path, item in document["paths"].items():
+        for operation in item.values():
+            answer = next(told for status, told in operation["responses"].items() if status.startswith("2"))
+            for content in answer["content"].values():
+                look(content.get("example"), content["schema"], path)
+    assert found > 20 and sorted(set(wrong)) == []
+
+
+def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Of what may be null the other form."""
+    forms = [form for form in schema.get("anyOf", ()) if form.get("type") != "null"]
+    return {**forms[0], **schema} if forms else schema
+
+
+def test_the_lists_are_those_of_one_table_each(schemas: dict[str, Any]) -> None:
+    """Codes, findings, states, outcomes, effects, kinds of rate."""
+
+    def of(name: str) -> set[str]:
+        schema, _, field = name.partition(".")
+        return set(words(schemas[schema]["properties"][field]))
+
+    assert of("State.acting_obstacle") == of("PlanView.refusal_counts") == of("TopicView.codes") == set(Code)
+    assert of("ManualMoveView.held") == of("MoveRecord.code") == {"", *Code}
+    assert of("BrokerView.state") == {"ok", *Code}
+    assert of("FindingRecord.code") == {*FindingCode, *Code}
+    assert of("ChannelSummary.findings") == set(FindingCode)
+    assert of("ChannelSummary.states") == of("FindingView.state") == set(UnitState)
+    assert of("MoveRecord.outcome") == of("CycleRecord.outcomes") == set(get_args(OutcomeWord))
+    assert of("MoveRecord.effect") == of("EffectRecord.outcome") == {HELPED, NO_BENEFIT, WORSE}
+    assert of("TopicView.held_back") == set(KINDS)

@@ -1,0 +1,97 @@
+"""A paused scope is called a pause wherever it refuses something, and an exclusion says which one it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from bundlekeel.core.model.errors import Conflict
+from bundlekeel.core.model.plan import plan_hash
+from bundlekeel.core.model.text_format import clock_text
+from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.state.documents import OperatorRequest, Pause
+from tests.support.world import FakeSidecar, with_params
+from tests.unit.daemon.operations.test_manual_moves import B1, B2, B3, BUNDLE, carried_out, seeing
+
+ASKED = OperatorRequest(by="ann", reason="disks", since_ms=1)
+END_MS = 4_000_000_000_000
+UNTIL = f"until {clock_text(END_MS)}, by ann: disks"
+PAUSED = {"pauses": {"namespace:t/ns": Pause(reason="disks", by="ann", since_ms=1, until_ms=END_MS)}}
+EXCLUDED = {"excluded": {"n:t/*": END_MS}, "excluded_by": {"n:t/*": ASKED}}
+SETTINGS = "until the exclusion is taken out of the settings"
+
+
+async def asked(change: dict[str, Any], **more: Any) -> FakeSidecar:
+    """A leader that has seen the cluster, and what people asked for since."""
+    sidecar = await seeing(**more)
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, **change))
+    return sidecar
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "code", "detail"),
+    [
+        (PAUSED, {}, "Paused", f"namespace:t/ns, {UNTIL}"),
+        (PAUSED | EXCLUDED, {}, "Paused", f"namespace:t/ns, {UNTIL}"),
+        (EXCLUDED, {}, "Excluded", f"n:t/*, {UNTIL}"),
+        ({}, {"params": with_params(excluded_tenants=("t",))}, "Excluded", SETTINGS),
+    ],
+)
+async def test_what_leaves_a_bundle_alone_is_named(
+    change: dict[str, Any], more: dict[str, Any], code: str, detail: str
+) -> None:
+    """A paused scope was an exclusion without detail, and whoever looked at the exclusions found none."""
+    sidecar = await asked(change, **more)
+    requests = sidecar.service.requests
+    for answer in (
+        await requests.manual_move("transfer", BUNDLE, to=B2),
+        await requests.manual_move("split", BUNDLE),
+        await requests.unload_namespace("t/ns"),
+        await requests.drain(B1, dry_run=True, reason="", by=""),
+    ):
+        found = {(item.code, item.detail) for item in answer.refusals if item.bundle == BUNDLE}
+        assert found == {(code, detail)}, answer
+    with pytest.raises(Conflict) as caught:
+        await requests.manual_move("transfer", BUNDLE, to=B2, execute=True, reason="r", by="ann")
+    assert (caught.value.code, detail in caught.value.difference[0], detail in str(caught.value)) == (code, True, True)
+    assert {row.code for row in sidecar.service.bundles(broker=B1)} == {code}
+    plan = await sidecar.planner.make(PlanRequest())
+    found = {(item.code, item.detail) for item in plan.refusals if item.bundle == BUNDLE}
+    assert found == {(code, detail)} and plan.refusal_counts.keys() == {code}
+    told = await sidecar.service.why(BUNDLE)
+    assert [(item.code, item.detail.endswith(detail)) for item in told.codes] == [(code, True)]
+    assert ("paused" in told.sentence) == (code == "Paused")
+
+
+async def test_a_paused_broker_takes_nothing_and_says_so() -> None:
+    """As a target, among all candidates, and of the broker itself."""
+    sidecar = await asked({"pauses": {f"broker:{B2}": Pause(reason="disks", by="ann", since_ms=1)}})
+    answer, _ = await sidecar.manual_moves.move(BUNDLE, B2)
+    (refusal,) = answer.refusals
+    assert (refusal.code, refusal.detail) == ("Paused", f"{B2}; broker:{B2}, until resumed, by ann: disks")
+    assert {item.broker: item.code for item in answer.candidates} == {B2: "Paused", B3: None}
+    await sidecar.cycle.turn()
+    codes = [item.code for item in (await sidecar.service.why(B2)).codes]
+    assert "Paused" in codes and "Excluded" not in codes
+
+
+async def test_the_plan_itself_stays_as_it_is() -> None:
+    """To the guard a paused scope is an exclusion: its hash does not depend on how it is called."""
+    sidecar = await asked(PAUSED)
+    told, made = await sidecar.planner.make(PlanRequest()), await sidecar.planner.compute(PlanRequest())
+    assert ({item.code for item in told.refusals}, {item.code for item in made.refusals}) == ({"Paused"}, {"Excluded"})
+    assert told.hash == made.hash == plan_hash(made)
+
+
+async def test_the_leader_refuses_a_scope_that_was_paused_meanwhile() -> None:
+    """With who and until when; the row of a task has the code."""
+    sidecar = await seeing()
+    _, one = await sidecar.manual_moves.move(BUNDLE, B3)
+    _, many = await sidecar.manual_moves.unload_namespace("t/ns")
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, **PAUSED))
+    task = await carried_out(sidecar, one)
+    assert task["state"] == "failed" and task["detail"].endswith(f"(namespace:t/ns, {UNTIL})")
+    task = await carried_out(sidecar, many)
+    assert {row["code"] for row in task["moves"]} == {"Paused"}
