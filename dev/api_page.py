@@ -19,7 +19,7 @@ import structlog
 from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES, MAX_CONCURRENT
 from bundlekeel.api.app import UNITS, create_app, openapi_document
 from bundlekeel.api.problems import EXAMPLE_ID, KINDS, TYPE_PREFIX, problem
-from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, EventStreams
+from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, MAX_STREAMS, EventStreams
 from bundlekeel.api.server import KEEP_ALIVE_SECONDS, MAX_CONNECTIONS
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.codec.chain import MEMBERS
@@ -62,9 +62,9 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 - **Where**: each sidecar answers, at `http://127.0.0.1:8090` (`api.host`, `api.port`; `https` with `api.tls`, with a
   certificate of the client where `client_ca_file` asks for one) and at its unix socket. What only
   the leader can do is passed on to it; no route of `/api/v1` sends you elsewhere. A follower that is asked for a plan
-  asks the leader, and plans by itself when that does not answer (`by_leader` is false then). Loads, reasons, verdicts
-  and records of cycles are those of the sidecar that is asked: the leader has the newest, and `leader` of `GET /state`
-  has its address.
+  asks the leader, and plans by itself when that does not answer (`by_leader` is false then). With `api.auth` asking
+  the leader needs `api.auth.peer_token_file`. Loads, reasons, verdicts and records of cycles are those of the sidecar
+  that is asked: the leader has the newest, and `leader` of `GET /state` has its address.
 - **Who may**: without `api.auth`, reads, `POST /plans` and `POST /assignments` need no credentials, and routes marked
   *socket* exist only on the unix socket (`api.socket`, mode 0600), their dry runs too: TCP has no route that changes
   anything. With `api.auth` TCP has all routes: `GET` needs role viewer (no token with `api.auth.anonymous_reads`),
@@ -87,14 +87,19 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 - **Limits**: {MAX_CONCURRENT} requests at once (`api.max_concurrent`), and {MAX_CONCURRENT // 4} more
   that only changes may use; else 503 `too-busy`. {MAX_CONNECTIONS} connections
   (`api.max_connections`), a quarter of them from one address: others are
-  closed, and idle ones after {KEEP_ALIVE_SECONDS} s. After {ApiAuthSettings().failures_per_minute} wrong credentials in
-  a minute an address gets 429. There is no other limit of rate.
+  closed, and idle ones after {KEEP_ALIVE_SECONDS} s. {MAX_STREAMS} streams of `/events`, at most a quarter of
+  `api.max_concurrent`, each of which counts as a request; else 503 `too-many-streams`.
+  After {ApiAuthSettings().failures_per_minute} wrong credentials in a minute an address gets 429.
+  There is no other limit of rate.
 - **Caches** keep nothing (`Cache-Control: no-store`); there is no `ETag`.
 - **`by`** in a body says who asks, on the unix socket; with `api.auth` it is the name of the credentials. `DELETE`
   takes it in a body only, not in its query.
 - **Events**: `/events` sends the event `change` with marks as JSON, at the beginning and when one of them differs, the
   comment `: still here` after {HEARTBEAT_SECONDS:.0f} s without a change, and the event `end` before the stream ends:
   ask again then.
+- **Go**: reach the unix socket by `DialContext` of the transport, and let its `IdleConnTimeout` be below
+  {KEEP_ALIVE_SECONDS} s. Write names in paths with `url.PathEscape`; `JoinPath` merges `//`. A client for `/events` has
+  no `Timeout`: that would end the stream.
 - **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
 - **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails.
 
@@ -131,15 +136,18 @@ ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/sto
   `held` is the code of the mode or pause that would be a 403, or of what keeps the leader from moving anything:
   then the task would fail.
 - **A task** is `waiting` until the leader takes it, then `running`. Ask every few seconds. After 10 minutes of waiting
-  it is not begun any more. It ends as
+  it is not begun any more. While nobody leads it stays `waiting`: end your asking by a time of your own. Once 50
+  newer tasks have begun or ended it is forgotten (404). It ends as
     - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves`
-      says by its `outcome` what became of it. Only `done` and `released` did as asked.
+      says by its `outcome` what became of it. Only `done` and `released` did as asked. Of a plan with splits, one
+      split is enough. Splits have no row in `moves`: `detail` counts them, and the journal has each.
     - `failed`: nothing ended as asked, or it ended before all was begun, or its leader is gone. Bundles may have moved
       all the same: see `landed_elsewhere` and `unknown` in `moves`; where the leader is gone the journal has them.
       `detail`, `difference` and the `code` of each of `moves` say why.
     - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
 - **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
-  answer's `review`), with its `task` once a second person has approved it.
+  answer's `review`), with its `task` once a second person has approved it. `task` is null until then (empty text in
+  the answer to `execute` of a plan and in `GET /reviews`). After a day without a task it is `expired`.
 - **Drains and warms** have no task: `GET /operations` says how far they are, and what holds all of them (`held`). A
   drained broker is kept empty until `uncordon`.
 - **200 and 202**: `execute` of a plan and `stop` answer 202, with the task's path as `Location`. All other changes
@@ -159,7 +167,7 @@ its write may have arrived), the request may have been carried out, or not. With
 
 - **Changes nothing**: every `GET`, `POST /plans`, `POST /assignments`.
 - **May be sent again**: every `PUT`, `drain`, `warm`, `cordon`, `pause`, `resume`. The same holds then, with the newer
-  reason; `seconds` begin anew.
+  reason; `seconds` begin anew. `resume` also ends a pause that somebody began meanwhile.
 - **May be sent again, 404 when it is ended already**: every `DELETE`, `uncordon`.
 - **May be sent again, 409 when that is decided, ended or in force already**: `approve`, `discard`, `stop`, and with
   their `digest` `thresholds/adopt` and `thresholds/revert` (404 when nothing is adopted any more). Without it they may
@@ -168,6 +176,7 @@ its write may have arrived), the request may have been carried out, or not. With
   of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is. The
   same move made earlier has the same hash: put something into each `reason` that no other has, and look for that, too.
   Or compare `left_ms`, when it was asked for by the clock of the sidecar that was asked, which may differ from yours.
+  What is not there may still come until 120 s after it was sent: look until then before you send again.
 
 The leader looks at each task again right before it begins: a plan, a transfer or the split of a bundle that was carried
 out already ends as `failed` (`difference` says why), or is refused at once (409). Two may do more when they are sent
@@ -178,14 +187,19 @@ _LISTS = """\
 Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) are cut at it. A
 full one has the header `Link: <ADDRESS>; rel="next"`: ask that address (a path and a query, of the same server) for the
 page that follows, until an answer has no such header. Other lists are whole, of what is kept: `/tasks` has the newest
-50 that began or ended, `/reviews` the newest 50, `/plans` those of the last 15 minutes
+50 that began or ended, `/reviews` the newest 50, `/plans` those of the last 15 minutes, at most 100,
 that this sidecar made or was asked for: the leader has the most.
+
+**An empty list is no proof.** A sidecar that has no picture yet (it has read nothing, or has no
+[seat](../operations/sizing.md#how-many-sidecars)) answers `/brokers`, `/bundles` and `/verdicts` with 200 and `[]`, and
+not with 503. Ask first: `/readyz` answers 200, and `seat` of `GET /state` is not null.
 
 ```python
 # tcp: the client of the page of examples
 address = "/api/v1/bundles?limit=1000"
 while address:
     answer = tcp.get(address)
+    answer.raise_for_status()  # an error has no Link either
     print(len(answer.json()))
     address = answer.links.get("next", {}).get("url")
 ```
@@ -195,16 +209,20 @@ while address:
 - `since_ms` and `until_ms` are inclusive: a record of that very millisecond is in the answer. The next page of
   `/journal` begins at the oldest record of this one, so records of that millisecond come twice. A page of one
   millisecond is followed by what is before it: take a `limit` above the records of a millisecond.
-- Moves are the newest 10,000 of all sidecars and effects the newest 200, whatever time is asked for: an answer without
-  `Link` has all that is kept. Of all other kinds a sidecar has the newest 2,000 records in memory, from which
-  `/verdicts` and `/journal` answer. Where they do not reach back to a time that is asked for (next pages ask for one,
-  too), the newest 32 MiB of the journal's files are read. What is older is in the files alone (`journal.path` and its
-  rotated ones).
-- **To follow the journal**: ask the leader every few seconds with `since_ms` = the newest `wall_ms` you have, less 10
-  minutes, follow the pages, and drop the records you have: compare a move or split by `intent` (empty when it was never
-  begun: then by `bundle`, `cycle` and `wall_ms`), a cycle by `cycle` and `wall_ms`, any other by the whole record. The
-  order in which records appear is not that of their times: a cycle is written after its moves. A move comes again with
-  its `effect` once that is known. Other sidecars show a move only after they have read the shared state.
+- With `kind=move` the newest 10,000 moves of all sidecars are there, and with `kind=effect` their newest 200 effects,
+  whatever time is asked for: an answer without `Link` has all that is kept.
+- Of its own records a sidecar has the newest 2,000 of all kinds together in memory. Without `since_ms` and `until_ms`
+  (both 0) `/verdicts` and `/journal` look through these alone (and moves of all sidecars), and an answer without `Link`
+  has all of these. With a time that they do not reach back to, the newest 32 MiB of the journal's files are read too:
+  `since_ms=1` asks for all of them. Next pages ask for a time. What is older is in the files alone (`journal.path` and
+  its rotated ones).
+- **To follow the journal**: ask each of `members` of `GET /state` every few seconds with `since_ms` = the newest
+  `wall_ms` you have of it, less 10 minutes, and follow the pages. Compare a move or split by `intent` (empty when it
+  was never begun: then by `bundle`, `cycle` and `wall_ms`), a cycle by `cycle` and `wall_ms`, any other by the whole
+  record. Moves are the same on all sidecars; all other records belong to the sidecar that was asked. Replace a move
+  that you have: it may have its `effect` by now. Drop any other record that you have. The order in which records appear
+  is not that of their times: a cycle is written after its moves. For effects of all sidecars ask with `kind=effect`,
+  too.
 - Answers are not compressed. 100,000 rows of `/bundles` are about 60 MB.
 - A time that is not set (an end that a person sets, something that has not happened yet) is null or 0, as its field
   says; treat both as none.
@@ -222,8 +240,9 @@ _RECORDS = """\
 "not". Later releases may have further kinds and fields: ignore those you do not know. Codes are those of
 [Codes](codes.md) where nothing else is said.
 
-Moves and effects are those of all sidecars, all other kinds those of the sidecar that is asked: ask each of them for
-the whole (`members` of `GET /state` has their addresses)."""
+Moves are those of all sidecars; so are effects, where `kind=effect` is asked for. All other records, and effects
+without that, are those of the sidecar that is asked: ask each of them for the whole (`members` of `GET /state` has
+their addresses)."""
 
 _LINES = """\
 A line of the journal's file (`journal.path`) ends with these fields, which answers leave out:"""
@@ -352,7 +371,8 @@ _EXAMPLES = f"""\
 One request a route, once with curl and once with [httpx](https://www.python-httpx.org/); where answers and fields are
 described: [HTTP API](api.md). Reads go to the TCP port (`api.port`), changes to the unix socket (`api.socket`), which
 needs no credentials. Where `api.auth` is configured both go to the TCP port with a token of the role that is named:
-`curl -H "Authorization: Bearer $TOKEN"`, and `headers` as below. What moves bundles is a dry run until `execute` is
+`curl -H @FILE`, where FILE has the line `Authorization: Bearer TOKEN` (others can read command lines), and `headers`
+as below. What moves bundles is a dry run until `execute` is
 true. Each answer is made up, about what is asked, in the form of a sidecar's; its lists are cut after the first item,
 unless they are figures or names. A sidecar answers within {REQUEST_SECONDS:.0f} s, at the latest with 504; httpx alone
 gives up after 5 s, and then the outcome of a change is unknown: hence `timeout`.

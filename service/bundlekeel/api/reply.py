@@ -25,7 +25,7 @@ Backend = Annotated[Service, Depends(backend)]
 
 # Of the lists that have a limit, in the OpenAPI document.
 NEXT_PAGE: Final = {
-    "description": '`<ADDRESS>; rel="next"`, the page that follows; a list without it is complete',
+    "description": '`<ADDRESS>; rel="next"`, the page that follows; a list without it has all that was looked through',
     "schema": {"type": "string"},
 }
 PAGED: Final[dict[int | str, dict[str, Any]]] = {200: {"headers": {"Link": {"$ref": "#/components/headers/NextPage"}}}}

@@ -72,14 +72,17 @@ def too_few(options: Options, found: Sequence[HistoryPeriod]) -> TooLittleHistor
 
 
 def newest(options: Options) -> list[HistoryPeriod]:
-    """The periods of the newest days. TooLittleHistory when there are none."""
-    found = periods_of(open_store(options.history).files())
+    """The periods of the newest whole days, and of today, but the hour that is still written: what is read later would
+    be more than what was listed. TooLittleHistory when there are none."""
+    begun = options.now.strftime("%Y-%m-%d"), options.now.hour
+    found = [item for item in periods_of(open_store(options.history).files()) if (item.date, item.hour) != begun]
     if not found:
         figures = {"good_days": 0, "min_days": options.rules.min_days, "span_days": 0, "cycles": 0, "bad_days": {}}
         needed = f"{options.rules.min_days} good days are needed; another place: --history"
         raise TooLittleHistory(f"nothing is recorded in {options.history}: {needed}", figures=figures)
-    # There may be more days asked for than there have been.
-    first = date.fromordinal(max(1, date.fromisoformat(found[-1].date).toordinal() - options.days + 1)).isoformat()
+    # There may be more days asked for than there have been. Today is no whole day.
+    days = options.days + (found[-1].date == begun[0])
+    first = date.fromordinal(max(1, date.fromisoformat(found[-1].date).toordinal() - days + 1)).isoformat()
     return [item for item in found if item.date >= first]
 
 

@@ -14,7 +14,7 @@ from bundlekeel.adapters.history import ParquetStore
 from bundlekeel.core.history.record import CycleRecord, Frame
 from bundlekeel.core.history.replay import rebuilt
 from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.ports.history import HistoryFile, HistoryStore, hour_of, in_force
+from bundlekeel.ports.history import HistoryFile, HistoryStore, hour_of, in_force, records_in_force
 
 OK = "ok"
 DOUBLE = "double"
@@ -77,17 +77,22 @@ def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle |
     """Everything recorded in a period, rebuilt, in order. StoreError when the store does not answer.
 
     A cycle that is there twice is told once more and not rebuilt, so that a copied file does not break the chain of
-    changes; the same holds for a cycle of another hour, as of a file that lies in the wrong folder.
+    changes; the same holds for a cycle of another hour, as of a file that lies in the wrong folder. Files that the
+    leader has put together since they were listed are read there.
     """
     aside: list[RecordedCycle | UnreadableFile] = []
+    instead: set[HistoryFile] = set()
 
     def chain() -> Iterator[CycleRecord]:
         last = -1
         for file in period.files:
+            known = len(instead)
             try:
-                records = store.records(file)
+                records = records_in_force(store, file, instead)
             except HistoryError as error:
                 aside.append(UnreadableFile(path=file.path, why=str(error)))
+                continue
+            if records is None:
                 continue
             if not records:
                 aside.append(UnreadableFile(path=file.path, why=f"{file.path} has no cycles"))
@@ -98,6 +103,8 @@ def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle |
                             record=record, status=MISPLACED, why=f"it lies in {period.date} {period.hour:02d}"
                         )
                     )
+                elif record.cycle <= last and len(instead) > known:
+                    continue  # the larger file begins with what was read from smaller ones
                 elif record.cycle <= last:
                     aside.append(
                         RecordedCycle(record=record, status=DOUBLE, why=f"cycle {record.cycle} is there twice")

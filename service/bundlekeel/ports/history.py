@@ -97,6 +97,23 @@ def in_force(files: Iterable[HistoryFile]) -> list[HistoryFile]:
     return sorted(found, key=lambda file: (file.epoch, file.first))
 
 
+def records_in_force(store: HistoryStore, file: HistoryFile, instead: set[HistoryFile]) -> Sequence[CycleRecord] | None:
+    """The records of a file. A leader may tidy the store meanwhile: those of the larger file that it was put into then,
+    which is added to `instead`; None: they were read there already, or it was deleted as too old. StoreError,
+    HistoryError."""
+    try:
+        return store.records(file)
+    except StoreError:
+        there = in_force(store.files())
+        if any(item.path == file.path for item in there):
+            raise
+    larger = next((item for item in there if item.covers(file)), None)
+    if larger is None or larger in instead:
+        return None
+    instead.add(larger)
+    return store.records(larger)
+
+
 def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, list[HistoryFile]]:
     """By name of the cluster, in order, the files of it; those that name none, or cannot be read, are left out.
     StoreError: the store does not answer."""

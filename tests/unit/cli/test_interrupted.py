@@ -67,7 +67,9 @@ def test_output_that_cannot_be_written_is_one_line(command: str) -> None:
 
 def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
     """On a busy host that takes a second, and typer, which ends a command quietly, is one of them."""
-    (tmp_path / "typer.py").write_text("import signal; signal.raise_signal(signal.SIGINT)\n")
+    # A shell that starts the tests in the background has them ignore the signal.
+    heeded = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    (tmp_path / "typer.py").write_text(f"{heeded}; signal.raise_signal(signal.SIGINT)\n")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from bundlekeel.__main__ import main; main()"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")

@@ -41,7 +41,7 @@ def test_overload_sheds_to_just_below_the_threshold() -> None:
 
 @pytest.mark.parametrize(("share", "moves"), [(0.17, 1), (0.169, 0)])
 def test_overload_threshold_is_inclusive(share: float, moves: int) -> None:
-    """Rule: at 85 % a broker is overloaded, at 84.5 % it is not. (Pulsar takes one bundle of any size at 85.)"""
+    """Rule: at 85 % a broker is overloaded, at 84.5 % it is not. (Pulsar takes the largest bundle, however large.)"""
     made = eager(cluster([[share] * 5, [0.1]]), strategy="overload").plan
     assert len(made.moves) == moves
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.jobs.__main__ import REFUSED, UNREACHABLE, USAGE, main, options_of, parser
+from bundlekeel.jobs.options import Options, newest
 from bundlekeel.jobs.places import OutputFolder, below
 from bundlekeel.settings.load import load_settings
 from dev.history_model import World
@@ -70,6 +72,13 @@ def test_more_days_than_there_have_been(history: Path, capsys: pytest.CaptureFix
     assert explained(capsys, "--history", str(history), "--out", "x", "--days", "999999")["days"] == DAYS
     few = explained(capsys, "--history", str(history), "--out", "x", "--days", "2", "--min-days", "2")
     assert few["days"] == DAYS[1:]
+
+
+def test_the_hour_that_is_still_written_is_left_out_and_today_is_no_whole_day(history: Path) -> None:
+    """What is written between listing and reading would be read of one hour only; at night today has a few hours."""
+    at_night = Options(history=str(history), out="x", now=datetime(2023, 11, 15, 2, 30, tzinfo=UTC), days=1)
+    found = [(item.date, item.hour) for item in newest(at_night) if item.date != DAYS[2] or item.hour < 4]
+    assert found == [(DAYS[1], hour) for hour in range(24)] + [(DAYS[2], hour) for hour in (0, 1, 3)]
 
 
 def test_fewer_days_than_are_needed(history: Path, capsys: pytest.CaptureFixture[str]) -> None:

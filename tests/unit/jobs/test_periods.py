@@ -162,6 +162,20 @@ def test_a_copy_beside_its_file_is_a_double(history: Path, name: str) -> None:
     assert statuses(history, 3) == [OK] * 6 + [DOUBLE] * 6
 
 
+def test_an_hour_that_is_put_together_meanwhile_is_read_once(history: Path, tmp_path: Path) -> None:
+    """The leader deletes the parts once the larger file is there; what was read of them is no double."""
+    store = ParquetStore(tmp_path / "parts")
+    cycles = open_store(str(history)).records(period(history, 3).files[0])
+    parts = [store.publish(1, part + 1, cycles[2 * part : 2 * part + 2]) for part in range(3)]
+    (found,) = periods_of(store.files())
+    reading = read(store, found)
+    first = next(reading)
+    store.merge(parts)
+    for part in parts:
+        store.remove(part)
+    assert [item.status for item in (first, *reading) if isinstance(item, RecordedCycle)] == [OK] * 6
+
+
 def test_a_newer_schema_is_told(tmp_path: Path) -> None:
     """What a newer release recorded is not guessed at."""
     write(replace(WORLD, days=1), tmp_path, poison="future_schema")

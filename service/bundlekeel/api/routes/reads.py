@@ -72,6 +72,15 @@ SinceMs = Annotated[
         ge=0, description="the first millisecond (wall clock) that is asked for; 0: as far back as there are records"
     ),
 ]
+# Of lists, which look into the journal's files only where a time is asked for.
+RecordsSinceMs = Annotated[
+    int,
+    Query(
+        ge=0,
+        description="the first millisecond (wall clock) that is asked for; 0 without `until_ms`: of the records in "
+        "memory alone; 1: of the journal's files, too",
+    ),
+]
 UntilMs = Annotated[int, Query(ge=0, description="the last millisecond (wall clock) that is asked for; 0: until now")]
 
 router = router_for("viewer", responses=PROBLEMS)
@@ -106,7 +115,7 @@ async def get_whoami(service: Backend, request: Request) -> Response:
 
 @router.get("/brokers", response_model=list[BrokerView], tags=["cluster"])
 async def list_brokers(service: Backend) -> Response:
-    """Every registered broker with its load, averages, preallocated bundles and verdict."""
+    """Every registered broker with its load, averages, preallocated bundles and verdict. Empty without a picture."""
     return reply(service.brokers())
 
 
@@ -125,7 +134,7 @@ async def list_bundles(
     after: After = "",
     limit: Annotated[int, Query(ge=1, le=1_000_000, description="at most this many")] = 1000,
 ) -> Response:
-    """Bundles by short-term throughput, largest first."""
+    """Bundles by short-term throughput, largest first. Empty without a picture."""
     rows = service.bundles(broker=broker, namespace=namespace, after=after, limit=limit)
     return page(request, rows, limit, lambda: {"after": rows[-1].bundle})
 
@@ -138,9 +147,9 @@ async def explain_bundle(service: Backend, bundle: schemas.BundleOrTopic) -> Res
 
 @router.get("/verdicts", response_model=list[CycleVerdict], responses=PAGED, tags=["reasons"])
 async def list_verdicts(
-    service: Backend, request: Request, limit: Limit = 20, since_ms: SinceMs = 0, until_ms: UntilMs = 0
+    service: Backend, request: Request, limit: Limit = 20, since_ms: RecordsSinceMs = 0, until_ms: UntilMs = 0
 ) -> Response:
-    """Verdicts of the last cycles, of that time if one is given, newest last."""
+    """Verdicts of the last cycles, of that time if one is given, newest last. Empty before the first cycle."""
     rows = await service.verdicts(limit, Period(since_ms=since_ms, until_ms=until_ms))
     return page(request, rows, limit, lambda: before(rows[0].wall_ms, rows[-1].wall_ms))
 
@@ -151,7 +160,7 @@ async def list_journal(
     request: Request,
     limit: Limit = 100,
     kind: Annotated[JournalKind | None, Query(description="only records of this kind")] = None,
-    since_ms: SinceMs = 0,
+    since_ms: RecordsSinceMs = 0,
     until_ms: UntilMs = 0,
 ) -> Response:
     """What was done, in that time if one is given, newest last."""

@@ -4,7 +4,7 @@ Corrected against Pulsar's class (docs/reference/strategies.md):
 * only to brokers that stay below the threshold themselves; when all are overloaded nothing circulates (PIP-364), and
   the verdict says so;
 * the amount is a difference of scores applied to the score a bundle accounts for, not to the broker's throughput;
-* at exactly the threshold Pulsar takes one bundle of any size; here it is one that fits, or none.
+* from the threshold on Pulsar takes the largest bundle, however large; here it is one that fits, or none.
 
 As in Pulsar it looks at the present score only: no history, and no balancing below the threshold.
 """

@@ -325,7 +325,7 @@ class OperatorRequests:
         )
         what = answer.bundle if isinstance(answer, ManualMoveView) else answer.namespace
         self._record(f"{verb} of {what}", reason, by)
-        return replace(answer, dry_run=False, **left)
+        return replace(answer, dry_run=False, **left | {"task": left["task"] or None})
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
         """A plan for the leader: left at once, or proposed where a second person has to approve it."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from bundlekeel.core.history.record import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
 from bundlekeel.core.history.replay import RebuiltCycle, rebuilt, replay
-from bundlekeel.core.model.errors import HistoryError, NotFound, StoreError
-from bundlekeel.ports.history import HistoryFile, HistoryStore, clusters_of, in_force, mixed
+from bundlekeel.core.model.errors import HistoryError, NotFound
+from bundlekeel.ports.history import HistoryFile, HistoryStore, clusters_of, in_force, mixed, records_in_force
 
 Json = dict[str, Any]
 
@@ -40,30 +40,16 @@ class HistoryReading:
         for file in files:
             known = len(instead)
             try:
-                records = self._read(file, instead)
+                records = records_in_force(self.store, file, instead)
             except HistoryError as error:
                 self.unreadable.append({"file": file.path, "why": str(error)})
                 continue
-            for record in records:
+            for record in records or ():
                 # The larger file begins with what was read from the smaller ones.
                 if len(instead) > known and last is not None and (record.epoch, record.cycle) <= last:
                     continue
                 last = record.epoch, record.cycle
                 yield record
-
-    def _read(self, file: HistoryFile, instead: set[HistoryFile]) -> Sequence[CycleRecord]:
-        """A file's records, or those of the one that stands for it since; each of these once."""
-        try:
-            return self.store.records(file)
-        except StoreError:
-            there = in_force(self.store.files())
-            if any(item.path == file.path for item in there):
-                raise
-        larger = next((item for item in there if item.covers(file)), None)
-        if larger is None or larger in instead:
-            return ()
-        instead.add(larger)
-        return self.store.records(larger)
 
 
 def listing(store: HistoryStore) -> list[Json]:

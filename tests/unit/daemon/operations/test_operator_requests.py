@@ -530,7 +530,7 @@ async def test_moves_manually_wait_for_the_second_person_too() -> None:
     sidecar = await uneven(review="required")
     service = sidecar.service.requests
     answer = await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)
-    assert (answer.task, answer.state) == ("", "proposed")
+    assert (answer.task, answer.state) == (None, "proposed")
     assert await sidecar.shared_state.take_requests() == []
     await service.approve(answer.review, reason="fine", by="bob")
     await sidecar.executions.serve()
