@@ -78,9 +78,7 @@ def parser() -> argparse.ArgumentParser:
     )
     where.add_argument("--settings", metavar="FILE", type=Path, help="the sidecar's settings file")
     what = made.add_argument_group("what")
-    what.add_argument(
-        "--days", type=_whole, default=28, metavar="N", help="whole days to read, the newest; today is read too (28)"
-    )
+    what.add_argument("--days", type=_whole, default=28, metavar="N", help="whole days, the newest; today too (28)")
     what.add_argument(
         "--min-days", type=_several, metavar="N", help="good days needed; default: calibration.min_days (7)"
     )
