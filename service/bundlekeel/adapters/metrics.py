@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 
+from bundlekeel.core.model.codes import OUTCOMES
 from bundlekeel.core.model.load import Floats
 
 PREFIX = "bundlekeel_"
@@ -50,7 +51,7 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         ("outcome",),
         "Moves: done, landed_elsewhere, released, unknown, refused.",
-        ("done", "landed_elsewhere", "released", "unknown", "refused"),
+        OUTCOMES,
     ),
     Metric("move_duration_seconds", "histogram", (), "From the first call of a move to its landing."),
     Metric(

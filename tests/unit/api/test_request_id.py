@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import httpx
 import pytest
 import structlog
 
 from bundlekeel.adapters.peers import HttpPeers
-from bundlekeel.api import ApiServer, create_app
+from bundlekeel.api import ApiServer
 from bundlekeel.api.app import openapi_document
 from tests.support.fake_service import FakeService
-from tests.unit.api.test_routes import client
 
 LOCAL = "127.0.0.1"
-
-
-@pytest.fixture
-def service() -> FakeService:
-    """A fresh fake."""
-    return FakeService()
-
-
-@pytest.fixture
-async def http(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the app with every route."""
-    async with client(create_app(service, mutations=True)) as made:
-        yield made
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -40,19 +39,6 @@ from bundlekeel.daemon.answers.picture import (
 )
 from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, Submitted, TaskView
 from tests.support.fake_service import BROKERS, HASH, FakeService
-
-
-@pytest.fixture
-def service() -> FakeService:
-    """A fresh fake."""
-    return FakeService()
-
-
-@pytest.fixture
-async def http(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the app with every route."""
-    async with client(create_app(service, mutations=True)) as made:
-        yield made
 
 
 def client(app: FastAPI) -> httpx.AsyncClient:

@@ -4,7 +4,7 @@ What moves bundles is a dry run first."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -123,9 +123,7 @@ def mode(
         answer = {"mode": state.mode, "mode_ceiling": state.mode_ceiling}
         session.tell(answer, lambda *_: tables.mode(state))
         return
-    before = session.state().mode
-    answer = session.client.send("PUT", "mode", {"mode": mode, "reason": reason, "by": by or login()})
-    session.tell(answer, lambda told, layout: text_views.pairs({**told, "before": before}, layout))
+    _tell(session, "PUT", "mode", reason, by, shown={"before": session.state().mode}, mode=mode)
     if mode != "act":
         _warn_of_takeover(session)
 
@@ -291,8 +289,7 @@ def exclude(
 def include(session: Session, pattern: PatternArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """End an exclusion."""
     check_pattern(pattern)
-    answer = session.client.send("DELETE", f"exclusions/{path_part(pattern)}", {"reason": reason, "by": by or login()})
-    session.tell(answer, lambda told, layout: text_views.pairs({**told, "ended": "exclusion"}, layout))
+    _tell(session, "DELETE", f"exclusions/{path_part(pattern)}", reason, by, shown={"ended": "exclusion"})
 
 
 @connected_once
@@ -333,11 +330,21 @@ def _relocate(session: Session, verb: str, broker: str, reason: str, by: str, ye
     return answer, decoded(RelocationView, answer)
 
 
-def _tell(session: Session, method: str, path: str, reason: str, by: str, **more: Any) -> None:
+def _tell(
+    session: Session,
+    method: str,
+    path: str,
+    reason: str,
+    by: str,
+    *,
+    shown: Mapping[str, str] | None = None,
+    **more: Any,
+) -> None:
+    """Send and show the answer; `shown`: what only the table has besides."""
     body = {"reason": reason, "by": by or login()}
     given = {name: value for name, value in more.items() if value is not None}
     answer = session.client.send(method, path, body | given)
-    session.tell(answer, text_views.pairs)
+    session.tell(answer, lambda told, layout: text_views.pairs({**told, **(shown or {})}, layout))
     if answer.get("bundles") == 0:
         typer.echo("warning: it matches no bundle that is reported now", err=True)
 

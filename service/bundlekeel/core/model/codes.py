@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final, Literal, Self, get_args
+
+# How a move ended, and what it did to the higher score of its two brokers.
+OutcomeWord = Literal["done", "landed_elsewhere", "released", "unknown", "refused"]
+OUTCOMES: Final[tuple[str, ...]] = get_args(OutcomeWord)
+EFFECTS: Final = ("helped", "no_benefit", "worse")
 
 
 class Code(StrEnum):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from bundlekeel.core.model.codes import EFFECTS
 from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered
@@ -26,7 +27,7 @@ KEPT_EFFECTS: Final = 200
 # A pair that did not help is forgotten when nothing moved between the two for so long.
 FORGET_MS: Final = 86_400_000
 
-HELPED, NO_BENEFIT, WORSE = "helped", "no_benefit", "worse"
+HELPED, NO_BENEFIT, WORSE = EFFECTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

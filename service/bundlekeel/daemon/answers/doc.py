@@ -8,10 +8,8 @@ from typing import Annotated, Any, ClassVar, Final
 from bundlekeel.core.model.codes import Code
 
 Json = dict[str, Any]
-# Words of a code that is empty where there is none, and how moves end and what they do.
+# Words of a code that is empty where there is none.
 CODE_OR_EMPTY: Final = ("", *Code)
-OUTCOMES: Final = ("done", "landed_elsewhere", "released", "unknown", "refused")
-EFFECTS: Final = ("helped", "no_benefit", "worse")
 _GROWS = "x-extensible-enum"
 
 

@@ -9,11 +9,9 @@ from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 from pydantic import RootModel
 
 from bundlekeel.core.channel.findings import FindingCode
-from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.codes import EFFECTS, OUTCOMES, Code
 from bundlekeel.daemon.answers.doc import (
     CODE_OR_EMPTY,
-    EFFECTS,
-    OUTCOMES,
     CodeName,
     Doc,
     Json,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.codes import OUTCOMES, Code
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.doc import (
     CODE_OR_EMPTY,
-    OUTCOMES,
     Answer,
     Broker,
     Bundle,

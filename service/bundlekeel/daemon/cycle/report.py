@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.codes import OUTCOMES, Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
@@ -21,7 +21,7 @@ from bundlekeel.core.planning.ledger import preallocated
 from bundlekeel.core.planning.memory import Hits
 from bundlekeel.core.splitting.rules import HOT, LIMIT_RULES
 from bundlekeel.core.strategies.avg import thresholds_of
-from bundlekeel.daemon.execution.intents import MoveOutcome, OutcomeWord
+from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.split_intents import SplitOutcome, SplitWord
 from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.ports import Telemetry
@@ -173,7 +173,7 @@ def _begin(telemetry: Telemetry, params: Parameters) -> None:
         rules.append(f"{params.strategy} {params.compat}")
     elif params.strategy == "avg":
         rules.append("avg swap")
-    for rule, outcome in product(rules, get_args(OutcomeWord)):
+    for rule, outcome in product(rules, OUTCOMES):
         telemetry.count("moves_by_rule_total", 0.0, rule=rule, outcome=outcome)
     for rule, outcome in product((*LIMIT_RULES, HOT, manual_moves.RULE), get_args(SplitWord)):
         telemetry.count("splits_total", 0.0, rule=rule, outcome=outcome)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote
 
 import msgspec
 
 from bundlekeel.codec import external_input
 from bundlekeel.codec.report import is_bundle
-from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.codes import Code, OutcomeWord
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.ports import Clock, Coordination, Document, DocumentChange, Owner, Ownership
 
@@ -31,8 +31,6 @@ IN_FLIGHT_SECONDS: Final = 300.0
 
 # What a plan predicted for a move: scores (ratios) of its two brokers.
 PREDICTED: Final = ("source_before", "source_after", "target_before", "target_after")
-
-OutcomeWord = Literal["done", "landed_elsewhere", "released", "unknown", "refused"]
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "destination": "to"}):

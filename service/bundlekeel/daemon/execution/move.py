@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.codes import Code, OutcomeWord
 from bundlekeel.core.model.errors import (
     AdminApiError,
     AdminRefused,
@@ -25,7 +25,7 @@ from bundlekeel.core.model.errors import (
 )
 from bundlekeel.core.model.names import is_system_bundle, parse_topic
 from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.intents import INTENT_SECONDS, Intent, MoveOutcome, OutcomeWord
+from bundlekeel.daemon.execution.intents import INTENT_SECONDS, Intent, MoveOutcome
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Metadata, Owner, Ownership
 from bundlekeel.ports.commands import BrokerCommands, Permit
 
