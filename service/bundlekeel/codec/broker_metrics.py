@@ -305,7 +305,7 @@ def _only_target(series: list[_Series], clusters: Collection[str]) -> _Target:
     targets = [target for target in targets if target.process.values[-1][0] >= newest]
     if len(targets) > 1:
         labels = [set(target.process.metric.items()) for target in targets]
-        own = (sorted(item - set.intersection(*labels)) for item in labels)
+        own = (sorted(item - labels[0].intersection(*labels)) for item in labels)
         texts = sorted(", ".join(f"{name}={value!r}" for name, value in item) for item in own)
         text = f"{len(targets)} scrape targets export Pulsar's series: add the labels of one to prometheus.labels"
         raise CodecError(f"{text} ({clean('; '.join(texts))})", code=Code.SEVERAL_TARGETS)

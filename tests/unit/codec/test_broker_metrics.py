@@ -233,7 +233,7 @@ def test_n_b_an_unreadable_series(labels: str) -> None:
 
 
 def test_n_b_the_namespace_label_is_not_needed() -> None:
-    """A tenant's name, that of another namespace, or none at all."""
+    """The label may be a tenant, another namespace, or empty."""
     for other in ("t", "kubernetes", "t/other", ""):
         page = topic(ONE).replace('namespace="t/n"', f'namespace="{other}"')
         assert read(page).namespaces == ("t/n",)
