@@ -282,8 +282,8 @@ def decode_scrapes(body: bytes, clusters: Collection[str] = ()) -> list[CounterR
         for column, labels, values in samples:
             if at in values:
                 table.add(table.row(*labels), column, _sample(values[at]))
-        used = next((_sample(values[at]) for values in memory if at in values), None)
-        readings.append(table.reading((_sample(cpu), used), (int(1000 * at), int(1000 * at))))
+        direct = next((_sample(values[at]) for values in memory if at in values), None)
+        readings.append(table.reading((_sample(cpu), direct), (int(1000 * at), int(1000 * at))))
     return readings
 
 

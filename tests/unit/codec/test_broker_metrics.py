@@ -182,10 +182,10 @@ def test_n_b_escaped_label_values(local: str) -> None:
     page = topic(escaped(name), in_bytes_total=7) + topic(ONE, in_bytes_total=1) + CPU
     page += sample("out_bytes_total", ONE, 5, f',subscription="{escaped(local)}"')
     page += sample("out_messages_total", ONE, 5, f',subscription="{escaped(local)}"')
-    found = read(PageLines()(page.encode()).decode())
-    assert found.hashes.tolist() == [zlib.crc32(item.encode()) for item in (name, ONE, ONE)]
-    assert found.counters[:, 2:].tolist() == [[7, 0], [1, 0], [0, 5]]
-    assert found.namespaces == ("t/n",)
+    reading = read(PageLines()(page.encode()).decode())
+    assert reading.hashes.tolist() == [zlib.crc32(item.encode()) for item in (name, ONE, ONE)]
+    assert reading.counters[:, 2:].tolist() == [[7, 0], [1, 0], [0, 5]]
+    assert reading.namespaces == ("t/n",)
 
 
 def test_n_b_escapes_that_the_format_does_not_have() -> None:
@@ -205,9 +205,9 @@ def test_n_b_escapes_that_the_format_does_not_have() -> None:
 def test_n_b_custom_labels(labels: str) -> None:
     """Custom labels (PIP-447), whitespace and a last comma change nothing. The first of two equal names counts."""
     page = "".join(f"{name}{{{labels.replace('{}', ONE)}}} 3\n" for name in NAMES[:6])
-    found = read(PageLines()(page.encode()).decode())
-    assert found.hashes.tolist() == [zlib.crc32(ONE.encode())]
-    assert (found.counters.tolist(), found.sessions.tolist()) == ([[3, 3, 3, 3]], [[3, 3]])
+    reading = read(PageLines()(page.encode()).decode())
+    assert reading.hashes.tolist() == [zlib.crc32(ONE.encode())]
+    assert (reading.counters.tolist(), reading.sessions.tolist()) == ([[3, 3, 3, 3]], [[3, 3]])
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ def test_n_b_custom_labels(labels: str) -> None:
     ],
 )
 def test_n_b_an_unreadable_series(labels: str) -> None:
-    """It is left out alone. Alone it does not make a broker without topics."""
+    """Only this series is skipped. A page without any other is not that of an idle broker."""
     bad = "".join(f"{name}{{{labels}}} 3\n" for name in NAMES[:6])
-    found = read(bad + topic(ONE, in_messages_total=2, consumers_count=1) + CPU)
-    assert (found.namespaces, found.counters.tolist()) == (("t/n",), [[2, 0, 0, 0]])
+    reading = read(bad + topic(ONE, in_messages_total=2, consumers_count=1) + CPU)
+    assert (reading.namespaces, reading.counters.tolist()) == (("t/n",), [[2, 0, 0, 0]])
     with pytest.raises(CodecError, match="readable"):
         read(bad + CPU)
 
@@ -242,8 +242,8 @@ def test_n_b_the_namespace_label_is_not_needed() -> None:
 def test_n_b_a_sample_without_labels() -> None:
     """The format does not demand any."""
     page = "process_cpu_seconds_total 10.5\njvm_memory_direct_bytes_used\t7 1795462453814\n"
-    found = read(PageLines()(page.encode()).decode())
-    assert (found.cpu_seconds, found.direct_memory_bytes) == (10.5, 7.0)
+    reading = read(PageLines()(page.encode()).decode())
+    assert (reading.cpu_seconds, reading.direct_memory_bytes) == (10.5, 7.0)
 
 
 def test_n_b_partitions_are_split_at_the_first_mark() -> None:

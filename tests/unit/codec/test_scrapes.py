@@ -90,7 +90,7 @@ def test_n_a_a_process_without_pulsars_series_is_not_an_idle_broker() -> None:
 
 
 def test_n_a_an_idle_broker_is_one() -> None:
-    """It exports how many topics it has; releases before 2.11 count sessions of no namespace."""
+    """A broker exports its number of topics; releases before 2.11 count sessions of no namespace."""
     other = process({**TARGET, "container": "sidecar"}, step=9.0)
     for own in (idle(TARGET), series("pulsar_consumers_count", [0] * len(TIMES), **TARGET)):
         readings = read(other, process(TARGET), own)
@@ -117,7 +117,7 @@ def test_n_a_targets_that_only_a_topics_label_tells_apart() -> None:
 
 
 def test_n_a_a_pod_that_restarted_is_not_two_targets() -> None:
-    """Its address changes; the scrapes of the process before end where those of the new one start."""
+    """The address changes, and the scrapes of the process before end where those of the new one start."""
     before, after = {**TARGET, "instance": "10.0.0.4:8080"}, TARGET
     late = (30, 45)
     exported = [
@@ -173,7 +173,7 @@ def test_n_b_the_namespace_of_kubernetes_is_a_tenant() -> None:
 
 @pytest.mark.parametrize("bad", ["orders", "persistent://", "persistent://public/orders", "persistent://../x/y"])
 def test_n_b_one_unreadable_series_leaves_the_others(bad: str) -> None:
-    """Its topic is left out, and nothing else."""
+    """Only the topic of this series is skipped."""
     readings = read(process(TARGET), *topic(TARGET, topic=bad), *topic(TARGET))
     assert rates(readings) == [1000.0, 1000.0]
     assert readings[0].namespaces == ("public/default",)
