@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -221,7 +221,7 @@ def _key(topic: bytes, subscription: bytes) -> int:
 
 class _Series(msgspec.Struct):
     metric: dict[str, str]
-    values: list[tuple[float, str]]
+    values: list[tuple[Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER / 1000)], str]]
 
     @property
     def name(self) -> str:

@@ -165,6 +165,13 @@ def test_n_b_namespaces_of_three_parts(label: str) -> None:
     assert read(process(target), *topic(target, **labels))[0].namespaces == ("t/c/n",)
 
 
+@pytest.mark.parametrize("at", [1e300, -1.0])
+def test_n_b_a_time_that_is_not_unix_time(at: float) -> None:
+    """A proxy between Prometheus and the sidecar can change the response: it is an error of the usual type."""
+    with pytest.raises(CodecError):
+        read(process(TARGET, at=[at]), idle(TARGET))
+
+
 def test_n_b_the_namespace_of_kubernetes_is_a_tenant() -> None:
     """The topic's name has the namespace."""
     readings = read(process(TARGET), *topic(TARGET, namespace="public"))
