@@ -133,6 +133,8 @@ class LiveLoads:
         self._divided: dict[str, tuple[str, ...]] = {}
         # Of bundles that were measured whole: when, and their traffic, wherever that was.
         self._traffic: dict[str, tuple[int, Floats]] = {}
+        # Of bundles with replicators: when they sent last, and how much.
+        self._replicated: dict[str, tuple[int, Floats]] = {}
         self._topics = 0
         self._quick_until = float("-inf")
         self._together_until = float("-inf")
@@ -309,7 +311,7 @@ class LiveLoads:
         known.reading = reading
         if made.bundles:
             known.topics_ms = made.to_ms
-        made = replace(made, cpu_share=share)
+        made = replace(made, cpu_share=share, traffic=self._with_replicators(made, known.endpoint.broker_id))
         changed = bool(known.loads) and self._large(made.traffic.sum(axis=0) - known.loads[-1].traffic.sum(axis=0))
         if self._waves(known, made):
             known.load = await asyncio.to_thread(mean_load, tuple(known.loads))
@@ -320,6 +322,18 @@ class LiveLoads:
         for row in np.flatnonzero(known.load.whole).tolist():
             self._traffic[known.load.bundles[row]] = known.load.to_ms, known.load.traffic[row]
         self.on_news()
+
+    def _with_replicators(self, load: MeasuredLoad, broker: str) -> Floats:
+        """Return the traffic of `load`, with the last rates of a bundle's replicators where it has none.
+
+        A broker reports no rates of a bundle's replicators before its first statistics of the bundle."""
+        traffic, since_ms = load.traffic.copy(), load.to_ms - 1000 * self.statistics_seconds(broker)
+        for row, bundle in enumerate(load.bundles):
+            if load.replicated[row].any():
+                self._replicated[bundle] = load.to_ms, load.replicated[row]
+            elif bundle in self._replicated and self._replicated[bundle][0] >= since_ms:
+                traffic[row] += self._replicated[bundle][1]
+        return traffic
 
     def _waves(self, known: _Known, made: MeasuredLoad) -> bool:
         """Note a load. Whether what the broker carries went up and down by a good part of the largest load within

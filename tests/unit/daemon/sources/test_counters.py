@@ -14,7 +14,7 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminFault, CodecError
-from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, BrokerEndpoint, BrokerReport
+from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerEndpoint, BrokerReport
 from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterOptions, LiveLoads
 from bundlekeel.ports import Clock, RawClusterView
 from tests.support.memory_source import MemoryMetadata
@@ -34,6 +34,8 @@ class Counting:
         self.asked: list[tuple[str, float]] = []
         self.more: dict[str, dict[int, float]] = {name: {} for name in BROKERS}
         self.namespaces: tuple[str, ...] = ("t/n",)
+        # Bytes/s that replicators of the one topic send, by broker.
+        self.replicated = dict.fromkeys(BROKERS, 0.0)
         self.takes = 0.0
         self.faults: set[str] = set()
         self._clock = clock
@@ -63,6 +65,9 @@ class Counting:
                 hashes=np.array(list(topics), dtype=np.int64),
                 counters=np.array([[0.0, 0.0, counted, 0.0] for counted in topics.values()]).reshape(-1, 4),
                 sessions=np.ones((len(topics), 2), dtype=np.int64),
+                replicated=np.array(
+                    [[0.0, 0.0, 0.0, self.replicated[broker_id] * (key == 7)] for key in topics]
+                ).reshape(-1, 4),
                 cpu_seconds=self._bytes[broker_id] / 10_000,
             )
         ]
@@ -394,6 +399,23 @@ async def test_a_bundle_whose_topics_come_and_go(stage: Stage) -> None:
         if turn == 60:
             assert stage.rate("a:8080") == pytest.approx(1000.0)
     assert stage.rate("a:8080") == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize(("seconds", "sent"), [(20.0, 300.0), (50.0, 300.0), (100.0, 0.0)])
+@played(seconds=10.0)
+async def test_n_d_a_replicated_bundle_that_moved_keeps_its_replicators_rate(
+    stage: Stage, seconds: float, sent: float
+) -> None:
+    """The new owner reports none before its first statistics, after up to one interval."""
+    stage.counting.rates["b:8080"] = -1.0
+    stage.counting.replicated["a:8080"] = 300.0
+    await asyncio.sleep(30.0)
+    assert stage.shown()["a:8080"].traffic[THROUGHPUT_OUT] == 300.0
+    stage.counting.carry()
+    stage.counting.rates.update({"a:8080": -1.0, "b:8080": 1000.0})
+    await asyncio.sleep(seconds)
+    assert stage.shown()["b:8080"].bundle_names == (BUNDLE,)
+    assert stage.shown()["b:8080"].traffic[THROUGHPUT_OUT] == sent
 
 
 @pytest.mark.parametrize(
