@@ -120,21 +120,21 @@ def test_n_d_a_replicated_topic_keeps_the_card_busy(others: float) -> None:
         bundle_traffic=traffic[np.newaxis],
     )
     assert load is not None
-    fused = with_measured(reported, load, {})
-    assert fused is not None
-    assert fused.traffic[3] == 2e8
-    assert fused.usage[BANDWIDTH_OUT] == pytest.approx(reported.usage[BANDWIDTH_OUT])
+    result = with_measured(reported, load, {})
+    assert result is not None
+    assert result.traffic[3] == 2e8
+    assert result.usage[BANDWIDTH_OUT] == pytest.approx(reported.usage[BANDWIDTH_OUT])
 
 
 @pytest.mark.parametrize(("used", "percent"), [(0.0, 75.0), (1.4, 75.0), (1.8, 90.0), (9.0, 100.0)])
 def test_n_d_the_cpu_of_functions_in_the_container_of_an_extensible_broker(used: float, percent: float) -> None:
     """Functions can run as processes next to the broker. Its load data contains their CPU, its own counter does not."""
-    scored = report(limit=np.array([100.0, 0.0, 0.0, 0.0]), cores=2.0, used_cores=used)
+    extensible = report(limit=np.array([100.0, 0.0, 0.0, 0.0]), cores=2.0, used_cores=used)
     load = measured(reading(10, {1: 0.0}, cpu=0.0), reading(12, {1: 0.0}, cpu=3.0), HALVES)
     assert load is not None
-    fused = with_measured(scored, load, {}, others_share(scored, [load]))
-    assert fused is not None
-    assert fused.usage[CPU] == pytest.approx(percent)
+    result = with_measured(extensible, load, {}, others_share(extensible, [load]))
+    assert result is not None
+    assert result.usage[CPU] == pytest.approx(percent)
 
 
 def test_the_same_reading_twice_is_no_measurement() -> None:

@@ -102,6 +102,7 @@ class Stage:
         self.cores: float | None = None
         self.cpu = 5.0
         self.topics = 0
+        self.reported = 50.0
 
     def _note(self) -> None:
         self.news += 1
@@ -113,10 +114,10 @@ class Stage:
                 broker_id=name,
                 usage=np.array([self.cpu, 0.0, 0.0, 0.0]),
                 limit=np.array([100.0, 0.0, 0.0, 0.0]),
-                traffic=np.array([0.0, 0.0, 50.0, 0.0]),
+                traffic=np.array([0.0, 0.0, self.reported, 0.0]),
                 last_update=self.reported_ms,
                 bundle_names=(BUNDLE,),
-                bundle_traffic=np.array([[0.0, 0.0, 50.0, 0.0]]),
+                bundle_traffic=np.array([[0.0, 0.0, self.reported, 0.0]]),
                 bundle_counts=np.ones((1, 3), dtype=np.int64),
                 start_timestamp=endpoint.start_timestamp,
                 cores=self.cores,
