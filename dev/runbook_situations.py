@@ -368,7 +368,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
             Check.passed("Pulsar's leader broker", COOL),
             Check.passed("bandwidth", "every broker has a bandwidth limit"),
             Check.passed("CPU figures", "no sign that brokers share a CPU"),
-            Check.passed("clocks", "no broker's clock is ahead of this host's"),
+            Check.passed("clocks", "the brokers' clocks agree, and this host's is not behind them"),
             Check.passed("placement of new bundles", "LeastResourceUsageWithWeight"),
             Check.passed("policies", "0 isolation policies, 0 in groups"),
         ),

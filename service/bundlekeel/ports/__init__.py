@@ -109,7 +109,10 @@ class LoadSource(Protocol):
         """Begin watching; returns once watches are requested, even if the store is unreachable."""
 
     async def picture(self) -> RawClusterView:
-        """The latest coalesced picture. Raises SnapshotError before the first, StoreError while suspended."""
+        """Return the latest coalesced picture; its reports are `dated`.
+
+        Raises SnapshotError before the first, StoreError while suspended.
+        """
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
         """Wait until a picture newer than `generation` is there (one batch window coalesced), or time out."""

@@ -12,7 +12,7 @@ from bundlekeel.core.guard.state import GuardState, SplitFailed
 from bundlekeel.core.guard.state import RecentMove as GuardMoved
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride, ExcludedBroker, TopicLoad
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride, ExcludedBroker, TopicLoad, dated
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan, Split
 from bundlekeel.core.model.policies import Policies
@@ -217,7 +217,9 @@ class Bundlekeel:
         key = (cluster.reporter.version, bad)
         if self._seen is None or self._seen[0] != key:
             usable = [
-                self.splitter.updated(item) for item in cluster.reports() if not self._fault(cluster, item.broker_id)
+                dated(self.splitter.updated(item), cluster.reporter.stored_ms[cluster_index(item.broker_id)])
+                for item in cluster.reports()
+                if not self._fault(cluster, item.broker_id)
             ]
             excluded = [
                 ExcludedBroker(broker_id=item.broker_id, code=fault.value)
@@ -248,7 +250,7 @@ def cluster_index(broker: str) -> int:
 def direct_moves(cluster: VirtualCluster, params: Parameters, capacity: tuple[CapacityOverride, ...]) -> int:
     """How many moves the plan needs when reports are true at once and there are no budgets; moves nothing."""
     averages = Averages()
-    reports = cluster.exact_reports()
+    reports = [dated(item, cluster.wall_ms) for item in cluster.exact_reports()]
     for item in reports:
         averages.add_report(item, now_ms=cluster.wall_ms)
     seen = build_snapshot(reports=reports, averages=averages, wall_ms=cluster.wall_ms, capacity=capacity)

@@ -188,6 +188,20 @@ def test_last_update_never_goes_back_nor_ahead_of_the_arrival() -> None:
     assert stamps[-1] == NOW_MS + 6_000
 
 
+@pytest.mark.parametrize("ahead_ms", [0, 1_800_000, -1_800_000])
+def test_n_f_load_data_are_as_new_as_their_arrival(ahead_ms: int) -> None:
+    """By our clock, as is the start of the broker; a clock that is behind makes nothing look old."""
+    bench = Bench("all")
+    bench.register(A, started=NOW_MS - 60_000 + ahead_ms)
+    bench.say(replace(bench.load(A, 0.4), updated_at=NOW_MS + ahead_ms))
+    bench.poll(A, **{X: BUSY})
+    bench.seconds = 300.0
+    bench.say(replace(bench.load(A, 0.5), updated_at=bench.now.wall_ms + ahead_ms))
+    found = bench.reports()[A]
+    assert (found.last_update, found.clock_ahead_ms) == (bench.now.wall_ms, ahead_ms)
+    assert found.started_ms == NOW_MS - 60_000
+
+
 def test_top_bundles_are_news_where_no_statistics_are_asked() -> None:
     """Brokers publish them after each statistics run, changed or not; beside statistics they would count twice."""
     stamps = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -39,6 +39,8 @@ class BrokerReport:
 
     `usage` and `limit`: shape (4,), columns of `RESOURCES`. `traffic`: shape (4,), sums over the bundles.
     `bundle_traffic`: shape (n, 4); `bundle_counts`: shape (n, 3), topics, consumers, producers.
+    `last_update`: when it was written, Unix ms by the clock of this process once `dated`; `clock_ahead_ms`: how far the
+    broker's clock was ahead of that, negative: behind. `start_timestamp` names one life of the broker, by its clock.
     `faults` names what had to be imputed: (code, field) pairs. `interval_ms`: 0 for the broker's own figures, which may
     be a statistics interval older than `last_update`; else they come from counters (core/model/counters.py) and none is
     older than so much before it. `cores`: CPU cores the broker may use, 0 when not told, None: `limit` says.
@@ -67,6 +69,17 @@ class BrokerReport:
     interval_ms: int = 0
     cores: float | None = None
     least_usage: float = 0.0
+    clock_ahead_ms: int = 0
+
+    @property
+    def started_ms(self) -> int:
+        """When the broker started, Unix ms by the clock of this process."""
+        return self.start_timestamp - self.clock_ahead_ms
+
+
+def dated(report: BrokerReport, written_ms: int) -> BrokerReport:
+    """Return a report as decoded with its times by the clock of this process. `written_ms`: when it was written."""
+    return replace(report, last_update=written_ms, clock_ahead_ms=report.last_update - written_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

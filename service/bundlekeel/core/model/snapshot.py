@@ -243,7 +243,7 @@ def _broker_table(
         overridden=tuple(overridden),
         traffic=traffic,
         last_update=np.array([report.last_update for report in reports], dtype=np.int64),
-        start_timestamp=np.array([report.start_timestamp for report in reports], dtype=np.int64),
+        start_timestamp=np.array([report.started_ms for report in reports], dtype=np.int64),
         topics=np.array([report.num_topics for report in reports], dtype=np.int64),
         load_managers=tuple(report.load_manager for report in reports),
         versions=tuple(report.version for report in reports),

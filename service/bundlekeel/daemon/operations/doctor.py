@@ -37,7 +37,7 @@ from bundlekeel.core.model.uris import LOOPBACK
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
-from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check, live_loads_check
+from bundlekeel.daemon.operations.doctor_checks import channel_checks, clocks_check, document_check, live_loads_check
 from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, unknown_namespaces
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
@@ -55,7 +55,6 @@ from bundlekeel.daemon.state.takeover_record import (
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, RawClusterView
 from bundlekeel.settings.parameters import STOCK
 
-_SKEW_LIMIT_SECONDS = 30.0
 _PATIENCE = 5
 # Brokers whose load changes publish it within this time.
 _LOADS_SECONDS = 5.0
@@ -432,7 +431,11 @@ async def _leader(context: DoctorContext) -> Check:
 def _judged(context: DoctorContext, picture: RawClusterView) -> list[Check]:
     """What the brokers' loads show of their limits and clocks."""
     if picture.reports:
-        return [_blind(context, picture), _shared_machine(context, picture), _clock(context, picture)]
+        return [
+            _blind(context, picture),
+            _shared_machine(context, picture),
+            clocks_check(picture, context.clock.wall_ms()),
+        ]
     return [
         Check.warned(
             "broker loads",
@@ -479,15 +482,6 @@ def _shared_machine(context: DoctorContext, picture: RawClusterView) -> Check:
         f"{len(reports)} brokers report the same CPU at very different traffic: they seem to share a machine",
         'give each broker its own CPU limit (cgroup), or `capacity: {"*": {cpu: ignore, throughput: ...}}`',
     )
-
-
-def _clock(context: DoctorContext, picture: RawClusterView) -> Check:
-    now = context.clock.wall_ms()
-    ahead = {r.broker_id: (r.last_update - now) / 1000 for r in picture.reports}
-    worst = max(ahead, key=lambda broker: ahead[broker], default="")
-    if not worst or ahead[worst] < _SKEW_LIMIT_SECONDS:
-        return Check.passed("clocks", "no broker's clock is ahead of this host's")
-    return Check.warned("clocks", f"{worst} is {ahead[worst]:.0f} s ahead of this host", "synchronise the clocks (NTP)")
 
 
 async def _policies(context: DoctorContext, picture: RawClusterView) -> Check:

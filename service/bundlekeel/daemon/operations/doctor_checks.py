@@ -1,9 +1,10 @@
-"""Checks of `doctor`: the ownership channel, documents under our root, and whether the sidecars may begin to act."""
+"""Checks of `doctor`: clocks, the ownership channel, documents under our root, and whether the sidecars may act."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median_low
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -12,7 +13,7 @@ from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.model.text_format import numbered, some
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import SummaryView
 from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
@@ -23,7 +24,7 @@ from bundlekeel.daemon.state.documents import AveragesPart, Desired, decode, dec
 from bundlekeel.daemon.state.owned_limits import HELD, NATIVE, OwnedLimits
 from bundlekeel.daemon.state.shared_state import AVERAGES, DESIRED, MOVES, REQUESTS, STATE
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, decode_takeover
-from bundlekeel.ports import Clock, Coordination, Document
+from bundlekeel.ports import Clock, Coordination, Document, RawClusterView
 
 UNREADABLE_FIX: Final = (
     "it is ignored, or read as the safe state (paused, frozen); check who may write below Bundlekeel's root, then "
@@ -91,6 +92,28 @@ def _of_bundle(found: Document) -> Document:
     if not is_bundle(_bundle(found)):
         raise unreadable(found.path, "its name is that of no bundle", code=Code.WRONG_TYPE)
     return found
+
+
+_APART_SECONDS: Final = 30.0
+
+
+def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
+    """Whether clocks differ. No decision of ours depends on it, but those of Pulsar and the times in logs do.
+
+    Brokers are compared with each other: the newest report of a quiet cluster may be old, so that all of them seem to
+    be behind this host.
+    """
+    ahead = {r.broker_id: (r.clock_ahead_ms or max(0, r.last_update - now_ms)) / 1000 for r in picture.reports}
+    usual = median_low(ahead.values()) if ahead else 0.0
+    apart = {broker: by - usual for broker, by in ahead.items() if abs(by - usual) >= _APART_SECONDS}
+    told = [
+        f"{name} is {abs(by):.0f} s {'ahead of' if by > 0 else 'behind'} other brokers" for name, by in apart.items()
+    ]
+    if usual >= _APART_SECONDS:
+        told.append(f"this host is {usual:.0f} s behind the brokers")
+    if not told:
+        return Check.passed("clocks", "the brokers' clocks agree, and this host's is not behind them")
+    return Check.warned("clocks", some(told), "synchronise the clocks (NTP); balancing does not depend on them")
 
 
 # What `doctor` says of the ownership channel.

@@ -70,7 +70,8 @@ class CounterOptions:
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """One broker in its present life: the last reading, begun at `asked` by the boot clock and made in `took` seconds;
+    """One broker in its present life. `since_ms`: when that was first seen, by our clock, 0: when this process began.
+    The last reading was begun at `asked` by the boot clock and made in `took` seconds;
     `loads`: what each two readings said in the last `WAVE_SECONDS`; `steps`: the change from each of them to the next;
     `load`: what is shown of it; `topics_ms`: when its counters were of topics last.
     `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
@@ -78,6 +79,7 @@ class _Known:
     when it was last another than `outdated`, by the boot clock."""
 
     endpoint: BrokerEndpoint
+    since_ms: int = 0
     reading: CounterReading | None = None
     loads: list[MeasuredLoad] = field(default_factory=list)
     steps: list[Floats] = field(default_factory=list)
@@ -147,7 +149,8 @@ class LiveLoads:
                 self._quicken()
                 if known is not None:
                     self._end(known)
-                known = _Known(endpoint=endpoint, timely=self._clock.boot())
+                since_ms = self._clock.wall_ms() if self._brokers else 0
+                known = _Known(endpoint=endpoint, since_ms=since_ms, timely=self._clock.boot())
             kept[broker] = known
         gone = self._brokers.keys() - kept.keys()
         for broker in gone:
@@ -279,7 +282,7 @@ class LiveLoads:
 
     async def _take(self, known: _Known, readings: Sequence[CounterReading]) -> None:
         # Prometheus may still have scrapes of the process before.
-        readings = [item for item in readings if item.from_ms >= known.endpoint.start_timestamp]
+        readings = [item for item in readings if item.from_ms >= known.since_ms]
         if not readings:
             return
         edges = {name: await self._edges(name) for name in {name for item in readings for name in item.namespaces}}

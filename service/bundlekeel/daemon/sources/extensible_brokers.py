@@ -78,11 +78,11 @@ class ExtensibleBrokers:
     """Everything known of the extensible brokers; mutable, owned by one `ClusterSource`.
 
     **`last_update` of a report** is the moment, in ms, at which something new was known of the broker: a message of
-    the load topics (when the broker measured it), an answer of its statistics that differs from the one before, or one
+    the load topics, an answer of its statistics that differs from the one before, or one
     that still agrees after a whole statistics interval. Averages add a sample, and strategies count a hit, whenever it
     grows. The time of the load data alone would stand still for 15 minutes at a broker that changes little, which is
     when a steady imbalance shows; the time of each poll would take one measurement for six. It never goes back, and
-    never lies after the arrival here of what it stands for, whatever the broker's clock says.
+    is a time of arrival here, whatever the broker's clock says.
     """
 
     def __init__(self, *, bundles: BundlesSetting, stats_interval: float) -> None:
@@ -118,7 +118,7 @@ class ExtensibleBrokers:
                 continue  # said before it restarted
             before, known.latest = known.latest, latest
             if latest.load is not None and latest.load_ms != before.load_ms:
-                _advance(known, min(latest.load.updated_at, latest.load_ms))
+                _advance(known, latest.load_ms)
             if latest.bundles_ms != before.bundles_ms and not self._uses_stats(known, now):
                 _advance(known, latest.bundles_ms)
 
@@ -310,11 +310,12 @@ def _with_traffic(load: BrokerLoadData, stats: BundleLoads) -> BrokerLoadData:
 def _made(
     known: KnownBroker, load: BrokerLoadData, bundles: BundleLoads, marks: tuple[tuple[str, str], ...]
 ) -> BrokerReport:
-    endpoint = known.endpoint
+    endpoint, latest = known.endpoint, known.latest
     faults = (*load.faults, *bundles.faults, *marks)
     return replace(
         report_of(replace(load, updated_at=known.last_update, faults=faults), bundles),
         start_timestamp=endpoint.start_timestamp,
+        clock_ahead_ms=0 if latest.load is None else latest.load.updated_at - latest.load_ms,
         persistent_topics_enabled=endpoint.persistent_topics_enabled,
         non_persistent_topics_enabled=endpoint.non_persistent_topics_enabled,
         version=endpoint.version,

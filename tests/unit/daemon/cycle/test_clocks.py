@@ -14,7 +14,7 @@ from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.memory import Hits, StrategyMemory
+from bundlekeel.core.planning.memory import Hits, SmoothedScore, StrategyMemory
 from bundlekeel.daemon.execution.intents import FirstSeen, Intent, MoveOutcome, intent_path, settle_intents
 from bundlekeel.daemon.operations.takeover import SHEDDING
 from bundlekeel.daemon.records.notifications import DatedJournal
@@ -214,7 +214,11 @@ def test_h04_every_moment_of_a_standing_is_rebased() -> None:
     entry = LedgerEntry(bundle="x", source="s", target="t", opened_ms=5, landed_ms=0, traffic=(1.0,) * 4, pressure=())
     cycle_state = CycleState(
         cycle=4,
-        memory=StrategyMemory(hits={"s": Hits(side="hot", high=2, reported=7, at_ms=9)}, condition_at_ms=3),
+        memory=StrategyMemory(
+            hits={"s": Hits(side="hot", high=2, reported=7, at_ms=9)},
+            history={"s": SmoothedScore(score=0.5, reported=7)},
+            condition_at_ms=3,
+        ),
         ledger=Ledger(entries=(entry,)),
         effects=EffectRecords(
             reverted=(("x", 8),), pairs=(PairRecord(source="s", target="t", useless=1, at_ms=4, until_ms=6),)
@@ -224,7 +228,11 @@ def test_h04_every_moment_of_a_standing_is_rebased() -> None:
     found = rebased(cycle_state, 100)
     assert found == replace(
         cycle_state,
-        memory=StrategyMemory(hits={"s": Hits(side="hot", high=2, reported=7, at_ms=109)}, condition_at_ms=103),
+        memory=StrategyMemory(
+            hits={"s": Hits(side="hot", high=2, reported=107, at_ms=109)},
+            history={"s": SmoothedScore(score=0.5, reported=107)},
+            condition_at_ms=103,
+        ),
         ledger=Ledger(entries=(replace(entry, opened_ms=105),)),
         effects=EffectRecords(
             reverted=(("x", 108),), pairs=(PairRecord(source="s", target="t", useless=1, at_ms=104, until_ms=106),)

@@ -458,3 +458,28 @@ async def test_the_failsafes_look_reaches_the_check() -> None:
     await sidecar.shared_state.refresh()
     found = {item.name: item for item in await sidecar.service.doctor(for_act=True)}
     assert found["failsafe"].ok
+
+
+@pytest.mark.parametrize(
+    ("ahead", "told"),
+    [
+        ((0, 0, 0), ""),
+        # A quiet cluster: its newest report is ten minutes old.
+        ((-600, -600, -600), ""),
+        ((0, 20, -9), ""),
+        ((0, 0, 1800), "{2} is 1800 s ahead of other brokers"),
+        ((-600, 1200, -600), "{1} is 1800 s ahead of other brokers"),
+        ((0, -240, 0), "{1} is 240 s behind other brokers"),
+        ((-240, 0, 240), "{0} is 240 s behind other brokers, {2} is 240 s ahead of other brokers"),
+        ((90, 90, 90), "this host is 90 s behind the brokers"),
+    ],
+)
+async def test_n_f_doctor_tells_which_clocks_differ(ahead: tuple[int, ...], told: str) -> None:
+    """By name and seconds, in both directions; old reports are no wrong clock."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    reports = (await cluster.source.picture()).reports
+    cluster.source.put(*(replace(r, clock_ahead_ms=1000 * by) for r, by in zip(reports, ahead, strict=True)))
+    found = named(await examine(sidecar.doctor_context()), "clocks")
+    assert found.ok is not bool(told)
+    assert not told or (found.detail == told.format(*BROKERS) and "NTP" in found.fix)

@@ -508,6 +508,18 @@ async def test_the_cpu_of_others_on_the_host(stage: Stage) -> None:
     assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(5.0)
 
 
+@pytest.mark.parametrize("ahead_ms", [3_600_000, -3_600_000])
+@played(seconds=60.0)
+async def test_n_f_a_restarted_broker_with_a_wrong_clock_is_read(stage: Stage, ahead_ms: int) -> None:
+    """Its start by its own clock does not tell which readings are of the process before."""
+    start = stage.clock.wall_ms() + ahead_ms
+    stage.endpoints["a:8080"] = replace(stage.endpoints["a:8080"], start_timestamp=start)
+    stage.live.register(stage.endpoints)
+    assert stage.rate("a:8080") == 50.0
+    await asyncio.sleep(5.0)
+    assert stage.rate("a:8080") == pytest.approx(1000.0)
+
+
 @played(seconds=60.0)
 async def test_a_restarted_broker_begins_anew(stage: Stage) -> None:
     """Counters of an earlier life are no half of a measurement."""
