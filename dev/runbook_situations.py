@@ -367,6 +367,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
             Check.passed("brokers' own splits", "off on every broker"),
             Check.passed("Pulsar's leader broker", COOL),
             Check.passed("bandwidth", "every broker has a bandwidth limit"),
+            Check.passed("limits", "no broker uses more than its limits allow"),
             Check.passed("CPU figures", "no sign that brokers share a CPU"),
             Check.passed("clocks", "the brokers' clocks agree, and this host's is not behind them"),
             Check.passed("placement of new bundles", "LeastResourceUsageWithWeight"),

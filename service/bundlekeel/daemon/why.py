@@ -44,6 +44,7 @@ _ACTIONS: dict[Code, str] = {
     Code.SOLE_BUNDLE: "split it: `bundlekeel split`",
     Code.TARGET_OVERLOADED: "add a broker, or take load off those there are",
     Code.NO_LEGAL_TARGET: "add a broker, or take load off those there are",
+    Code.WRONG_LIMIT: "set `capacity` of the broker that `bundlekeel doctor` names (check `limits`)",
     **dict.fromkeys((Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY), "set mode `act`; first `bundlekeel doctor --for act`"),
     Code.BROKERS_SHED_THEMSELVES: "turn the brokers' own shedding off: `bundlekeel takeover`",
     Code.BROKER_SETTINGS_UNKNOWN: "let the brokers answer: `bundlekeel doctor`, the check `admin API`",

@@ -49,6 +49,7 @@ class Code(StrEnum):
     # verdicts, ours
     SOLE_BROKER = "SoleBroker", "only one broker is alive: there is nowhere to move to"
     ZERO_AVERAGE = "ZeroAverage", "the average load is zero: reports may lack resource limits (see `bundlekeel doctor`)"
+    WRONG_LIMIT = "WrongLimit", "the broker uses more than its limit allows: the limit is wrong and is ignored"
     BELOW_MINIMUM = "BelowMinimum", "the difference is too small to justify that clients reconnect"
     UNSETTLED = "Unsettled", "earlier moves are not yet visible in the loads of the brokers concerned"
     UNSPLITTABLE = "Unsplittable", "one bundle carries more than may be moved; splitting it would help"

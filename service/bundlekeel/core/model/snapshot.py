@@ -34,6 +34,7 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
     match_capacity,
+    wrong_limit_marks,
 )
 from bundlekeel.core.model.names import is_system_bundle
 
@@ -47,6 +48,7 @@ class BrokerTable:
     """Live brokers with usable reports. Matrices have one row a broker, columns `RESOURCES` or `TRAFFIC`.
 
     `from_traffic` marks resources that follow the traffic (capacity overrides), the others are host usage.
+    `overridden`: resources with a limit from `capacity`, and with `!` those whose limit cannot be true.
     `persistent`, `non_persistent`: whether the broker serves such topics; empty: all brokers do. `rows`: row by id.
     """
 
@@ -78,6 +80,11 @@ class BrokerTable:
     def takes_non_persistent(self) -> Bools:
         """Brokers that serve non-persistent topics (`enableNonPersistentTopics`)."""
         return np.array(self.non_persistent or (True,) * len(self.ids), dtype=bool)
+
+    def wrong(self) -> Bools:
+        """Resources (columns of `RESOURCES`) whose limit cannot be true (`wrong_limit_marks`)."""
+        rows = [[f"!{name}" in touched for name in RESOURCES] for touched in self.overridden]
+        return np.array(rows, dtype=bool).reshape(len(self), len(RESOURCES))
 
     def percent(self) -> Floats:
         """Usage in percent of the limit, computed in float32 as Pulsar does; 0 where the limit is not positive."""
@@ -231,7 +238,10 @@ def _broker_table(
             traffic[row] = np.maximum(traffic[row] - report.bundle_traffic[~kept].sum(axis=0), 0.0)
         override = match_capacity(capacity, report.broker_id)
         touched = _apply_capacity(override, usage[row], limit[row], from_traffic[row]) if override else ()
-        overridden.append(touched)
+        # An extensible broker's usage is a score of any size, and its limit is no limit.
+        overridden.append(
+            touched if report.cores is not None else (*touched, *wrong_limit_marks(usage[row], limit[row]))
+        )
     fill_from_traffic(usage, traffic, from_traffic)
     if quantise:
         usage, limit, traffic = (np.round(values, _DECIMALS) for values in (usage, limit, traffic))

@@ -83,9 +83,11 @@ class Draft:
         self.snapshot = snapshot
         self.params = params
         self.weights = weights_of(params, snapshot.mode)
-        self.limit = brokers.limit
-        self._scored = scored_columns(brokers.limit, self.weights)
-        self.reported = score_of(brokers.usage, brokers.limit, self.weights)
+        # Pulsar's own classes count what is reported.
+        self.wrong: Bools = brokers.wrong() & (params.compat == "none")
+        self.limit: Floats = np.where(self.wrong, 0.0, brokers.limit)
+        self._scored = scored_columns(self.limit, self.weights)
+        self.reported = score_of(brokers.usage, self.limit, self.weights)
         self.usage = brokers.usage.copy()
         self.traffic = brokers.traffic.copy()
         self.bundle_count = np.diff(snapshot.bundles.starts).astype(np.int64)
@@ -103,7 +105,9 @@ class Draft:
         self.alike = alike(brokers.ids) if snapshot.mode == "extensible" else {}
         # What the guard forbids beside that, and the brokers that take nothing because of it.
         self.bans: TargetBans | None = None
-        self.closed: Bools = np.zeros(len(brokers), dtype=bool)
+        # How busy a broker is whose CPU does not count, cannot be told; `uniform` goes by traffic.
+        self.closes_wrong_cpu = params.strategy != "uniform"
+        self.closed: Bools = self.wrong[:, CPU] & self.closes_wrong_cpu
         self.moves: list[Move] = []
         # The broker row at which `round_robin` goes on: the one after the last target.
         self.turn = turn

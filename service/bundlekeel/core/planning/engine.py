@@ -39,6 +39,7 @@ from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.invariants import accounted, lawful
 from bundlekeel.core.planning.ledger import Ledger, settle
 from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.core.planning.wrong_limits import explain_wrong_limits
 from bundlekeel.core.splitting.rules import SplitChoice, SplitInput, choose_splits
 from bundlekeel.core.strategies import SHEDDERS, Shedder
 from bundlekeel.core.strategies.common import Context, Decision
@@ -86,6 +87,7 @@ def plan(given: PlanInput) -> PlanResult:
     obstacle = _obstacle(snapshot, draft, params) or stopped(hold)
     if obstacle is not None:
         decision = Decision(verdict=obstacle, memory=given.memory)
+        explain_wrong_limits(decision, draft)
         return _whole(asked, _result(given, draft, decision, ledger, ()))
     splits = _splits(given, draft, books) if hold is None else SplitChoice(hits=given.memory.split_hits)
     limits = limits_of(snapshot, given.policies, books)
@@ -109,6 +111,7 @@ def plan(given: PlanInput) -> PlanResult:
     decision = _explained(decision, returning(_held(decision.refusals, draft, eligible), draft))
     moves = _final_moves(context, decision, hold)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
+    explain_wrong_limits(decision, draft)
     return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
 
 

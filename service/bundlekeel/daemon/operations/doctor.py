@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from bundlekeel.core.filters.javaregex import java_pattern
+from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import (
     AdminUnauthorized,
@@ -32,8 +33,10 @@ from bundlekeel.core.model.load import (
 )
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
+from bundlekeel.core.model.snapshot import build_snapshot
 from bundlekeel.core.model.text_format import clock_text, numbered, some
 from bundlekeel.core.model.uris import LOOPBACK
+from bundlekeel.core.planning.wrong_limits import wrong_limits
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
@@ -433,6 +436,7 @@ def _judged(context: DoctorContext, picture: RawClusterView) -> list[Check]:
     if picture.reports:
         return [
             _blind(context, picture),
+            _limits(context, picture),
             _shared_machine(context, picture),
             clocks_check(picture, context.clock.wall_ms()),
         ]
@@ -461,6 +465,22 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
         f"no network limit reported by {some(blind)}: traffic does not count there",
         'name the limit, e.g. `capacity: {"*": {nic_gbps: 10}}` or `{"*": {throughput: 100000000}}`',
     )
+
+
+def _limits(context: DoctorContext, picture: RawClusterView) -> Check:
+    """Whether the brokers' limits can be true."""
+    seen = build_snapshot(
+        reports=picture.reports,
+        averages=Averages(),
+        wall_ms=picture.wall_ms,
+        mode=picture.mode,
+        capacity=context.capacity,
+    )
+    found = wrong_limits(seen.brokers)
+    if not found:
+        return Check.passed("limits", "no broker uses more than its limits allow")
+    detail = some([f"{item.broker} ({item.resource})" for item in found])
+    return Check.warned("limits", f"ignored, since the broker uses more: {detail}", found[0].fix)
 
 
 def _shared_machine(context: DoctorContext, picture: RawClusterView) -> Check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bundlekeel.core.model.policies import IsolationPolicy
@@ -483,3 +484,16 @@ async def test_n_f_doctor_tells_which_clocks_differ(ahead: tuple[int, ...], told
     found = named(await examine(sidecar.doctor_context()), "clocks")
     assert found.ok is not bool(told)
     assert not told or (found.detail == told.format(*BROKERS) and "NTP" in found.fix)
+
+
+async def test_n_g_doctor_names_limits_that_cannot_be_true() -> None:
+    """With the broker, the resource and the setting of `capacity`; a quota that is overrun a little is none."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    first, second, third = (await cluster.source.picture()).reports
+    cluster.source.put(replace(first, usage=first.limit * np.array([1.05, 0.0, 0.0, 0.0])))
+    assert named(await examine(sidecar.doctor_context()), "limits").ok
+    cluster.source.put(replace(first, usage=first.limit * np.array([1.5, 0.0, 0.0, 0.0])))
+    found = named(await examine(sidecar.doctor_context()), "limits")
+    assert not found.ok and found.severity == "warning"
+    assert f"{first.broker_id} (cpu)" in found.detail and "cores: N" in found.fix
