@@ -11,7 +11,7 @@ from bundlekeel.sim.scenario import BrokerGroup, Event, Scenario, Tenant
 
 def run(strategy: str, skews: tuple[float, ...], *events: Event) -> Run:
     """Forty bundles on the first of three brokers; `skews`: how far their clocks are ahead, in seconds."""
-    made = Scenario(
+    scenario = Scenario(
         name="clocks",
         title="clocks",
         minutes=20.0,
@@ -19,7 +19,7 @@ def run(strategy: str, skews: tuple[float, ...], *events: Event) -> Run:
         tenants=(Tenant(name="t/a", bundles=40, usage=0.35, owners=(0,)),),
         events=events,
     )
-    return simulate(made, Contender(label=strategy, parameters={"strategy": strategy}), 1)
+    return simulate(scenario, Contender(label=strategy, parameters={"strategy": strategy}), 1)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def run(strategy: str, skews: tuple[float, ...], *events: Event) -> Run:
 def test_n_f_clocks_of_brokers_change_no_move(
     strategy: str, skews: tuple[float, ...], events: tuple[Event, ...]
 ) -> None:
-    """Every move is the one that is made with right clocks, at the same time."""
+    """Every move is the one that is scenario with right clocks, at the same time."""
     right, wrong = run(strategy, (0, 0, 0)), run(strategy, skews, *events)
     assert right.cluster.moved and right.measures.moved_twice == 0
     assert wrong.cluster.moved == right.cluster.moved

@@ -160,10 +160,10 @@ class ZkLoadSource:
             self._forget(broker_id)
         elif last is None or last.mzxid != found[1].mzxid:
             self._news = True
-            made = read_record(broker_id, found[0], found[1].mzxid, max_bytes=self._max_bytes, last=last)
+            record = read_record(broker_id, found[0], found[1].mzxid, max_bytes=self._max_bytes, last=last)
             stored_ms, now = found[1].mtime_ms, self._clock.wall_ms()
             before_ms = 0 if last is None else last.written_ms or last.before_ms
-            self._records[broker_id] = replace(made, mtime_ms=stored_ms, lag_ms=now - stored_ms, before_ms=before_ms)
+            self._records[broker_id] = replace(record, mtime_ms=stored_ms, lag_ms=now - stored_ms, before_ms=before_ms)
 
     def _publish(self) -> None:
         self._news = False
@@ -228,13 +228,13 @@ def date_records(records: Mapping[str, BrokerRecord]) -> dict[str, BrokerRecord]
     its time, and is later than the one before it, also when another server of the store leads and the clock steps.
     """
     least = min((record.lag_ms for record in records.values()), default=0)
-    found = dict(records)
+    by_broker = dict(records)
     for broker, record in records.items():
         if not record.written_ms:
             at = max(record.mtime_ms + least, record.before_ms + 1)
             report = None if record.report is None else dated(record.report, at)
-            found[broker] = replace(record, written_ms=at, report=report)
-    return found
+            by_broker[broker] = replace(record, written_ms=at, report=report)
+    return by_broker
 
 
 def read_record(broker_id: str, data: bytes, mzxid: int, *, max_bytes: int, last: BrokerRecord | None) -> BrokerRecord:

@@ -62,13 +62,13 @@ def explain_wrong_limits(decision: Decision, draft: Draft) -> None:
     """Add a refusal for each limit that this draft ignores, and let the verdicts name a wrong CPU limit.
 
     How busy a broker with a wrong CPU limit is, is unknown, so it takes nothing. Where the others are full or even, its
-    limit is what has to be fixed; more brokers would not help.
+    limit has to be fixed. More brokers would not help.
     """
     if not draft.wrong.any():
         return
-    found = wrong_limits(draft.snapshot.brokers)
+    limits = wrong_limits(draft.snapshot.brokers)
     unknown = {
-        item.broker: item.sentence for item in found if item.resource == RESOURCES[CPU] and draft.closes_wrong_cpu
+        item.broker: item.sentence for item in limits if item.resource == RESOURCES[CPU] and draft.closes_wrong_cpu
     }
     if unknown:
         cause = next(iter(unknown.values()))
@@ -82,4 +82,4 @@ def explain_wrong_limits(decision: Decision, draft: Draft) -> None:
             item._replace(code=Code.WRONG_LIMIT, detail=cause) if item.code in FULL else item
             for item in decision.refusals
         ]
-    decision.refusals += [Refusal(Code.WRONG_LIMIT, broker=item.broker, detail=item.sentence) for item in found]
+    decision.refusals += [Refusal(Code.WRONG_LIMIT, broker=item.broker, detail=item.sentence) for item in limits]

@@ -469,18 +469,18 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
 
 def _limits(context: DoctorContext, picture: RawClusterView) -> Check:
     """Whether the brokers' limits can be true."""
-    seen = build_snapshot(
+    snapshot = build_snapshot(
         reports=picture.reports,
         averages=Averages(),
         wall_ms=picture.wall_ms,
         mode=picture.mode,
         capacity=context.capacity,
     )
-    found = wrong_limits(seen.brokers)
-    if not found:
+    limits = wrong_limits(snapshot.brokers)
+    if not limits:
         return Check.passed("limits", "no broker uses more than its limits allow")
-    detail = some([f"{item.broker} ({item.resource})" for item in found])
-    return Check.warned("limits", f"ignored, since the broker uses more: {detail}", found[0].fix)
+    detail = some([f"{item.broker} ({item.resource})" for item in limits])
+    return Check.warned("limits", f"ignored, since the broker uses more: {detail}", limits[0].fix)
 
 
 def _shared_machine(context: DoctorContext, picture: RawClusterView) -> Check:

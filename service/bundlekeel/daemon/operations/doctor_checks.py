@@ -98,7 +98,7 @@ _APART_SECONDS: Final = 30.0
 
 
 def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
-    """Whether clocks differ. No decision of ours depends on it, but those of Pulsar and the times in logs do.
+    """Whether clocks differ. No decision of Bundlekeel depends on it, but decisions of Pulsar do.
 
     Brokers are compared with each other: the newest report of a quiet cluster may be old, so that all of them seem to
     be behind this host.
@@ -106,14 +106,14 @@ def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
     ahead = {r.broker_id: (r.clock_ahead_ms or max(0, r.last_update - now_ms)) / 1000 for r in picture.reports}
     usual = median_low(ahead.values()) if ahead else 0.0
     apart = {broker: by - usual for broker, by in ahead.items() if abs(by - usual) >= _APART_SECONDS}
-    told = [
+    lines = [
         f"{name} is {abs(by):.0f} s {'ahead of' if by > 0 else 'behind'} other brokers" for name, by in apart.items()
     ]
     if usual >= _APART_SECONDS:
-        told.append(f"this host is {usual:.0f} s behind the brokers")
-    if not told:
+        lines.append(f"this host is {usual:.0f} s behind the brokers")
+    if not lines:
         return Check.passed("clocks", "the brokers' clocks agree, and this host's is not behind them")
-    return Check.warned("clocks", some(told), "synchronise the clocks (NTP); balancing does not depend on them")
+    return Check.warned("clocks", some(lines), "synchronise the clocks (NTP); balancing does not depend on them")
 
 
 # What `doctor` says of the ownership channel.
