@@ -144,7 +144,7 @@ def test_n_f_reports_are_dated_by_the_store(broker_ahead: int, store_ahead: int)
         }
     )
     picture = make_picture(found, generation=1)
-    assert {item.broker_id: item.last_update for item in picture.reports} == written
+    assert {item.broker_id: item.updated_ms for item in picture.reports} == written
     assert {item.broker_id: item.started_ms for item in picture.reports} == {
         name: at - 60_000 for name, at in written.items()
     }

@@ -221,6 +221,7 @@ def with_measured(
         usage=usage,
         traffic=total,
         last_update=load.to_ms,
+        written_ms=0,
         interval_ms=load.to_ms - load.from_ms,
         num_topics=int(load.counts[:, 0].sum()),
         bundle_names=load.bundles,

@@ -39,8 +39,9 @@ class BrokerReport:
 
     `usage` and `limit`: shape (4,), columns of `RESOURCES`. `traffic`: shape (4,), sums over the bundles.
     `bundle_traffic`: shape (n, 4); `bundle_counts`: shape (n, 3), topics, consumers, producers.
-    `last_update`: when it was written, Unix ms by the clock of this process once `dated`; `clock_ahead_ms`: how far the
-    broker's clock was ahead of that, negative: behind. `start_timestamp` names one life of the broker, by its clock.
+    `last_update`, `start_timestamp`: Unix ms by the broker's clock. They name a report and a life of the broker, and
+    are compared with nothing else. `written_ms`: when it was written, by this process's clock, 0: at `last_update`.
+    `clock_ahead_ms`: how far the broker's clock was ahead of this process's, negative: behind.
     `faults` names what had to be imputed: (code, field) pairs. `interval_ms`: 0 for the broker's own figures, which may
     be a statistics interval older than `last_update`; else they come from counters (core/model/counters.py) and none is
     older than so much before it. `cores`: CPU cores the broker may use, 0 when not told, None: `limit` says.
@@ -69,7 +70,13 @@ class BrokerReport:
     interval_ms: int = 0
     cores: float | None = None
     least_usage: float = 0.0
+    written_ms: int = 0
     clock_ahead_ms: int = 0
+
+    @property
+    def updated_ms(self) -> int:
+        """When it was written, Unix ms by the clock of this process."""
+        return self.written_ms or self.last_update
 
     @property
     def started_ms(self) -> int:
@@ -78,8 +85,8 @@ class BrokerReport:
 
 
 def dated(report: BrokerReport, written_ms: int) -> BrokerReport:
-    """Return a report as decoded with its times by the clock of this process. `written_ms`: when it was written."""
-    return replace(report, last_update=written_ms, clock_ahead_ms=report.last_update - written_ms)
+    """Return a report as decoded, with the time of its writing by the clock of this process."""
+    return replace(report, written_ms=written_ms, clock_ahead_ms=report.last_update - written_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -252,7 +252,7 @@ def _broker_table(
         from_traffic=from_traffic,
         overridden=tuple(overridden),
         traffic=traffic,
-        last_update=np.array([report.last_update for report in reports], dtype=np.int64),
+        last_update=np.array([report.updated_ms for report in reports], dtype=np.int64),
         start_timestamp=np.array([report.started_ms for report in reports], dtype=np.int64),
         topics=np.array([report.num_topics for report in reports], dtype=np.int64),
         load_managers=tuple(report.load_manager for report in reports),
@@ -356,7 +356,7 @@ def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows:
     for row, report in enumerate(reports):
         for name in report.bundle_names:
             other = claimed.setdefault(name, row)
-            if other != row and report.last_update > reports[other].last_update:
+            if other != row and report.updated_ms > reports[other].updated_ms:
                 claimed[name] = row
     return [
         np.fromiter((claimed[n] == row for n in report.bundle_names), dtype=bool, count=len(report.bundle_names))

@@ -372,7 +372,7 @@ class LiveLoads:
             return "waiting", report
         # What a broker reports is of the statistics interval before the last one, at worst.
         lag_ms = int(2000 * self.statistics_seconds(report.broker_id))
-        oldest_ms = report.last_update - lag_ms
+        oldest_ms = report.updated_ms - lag_ms
         # Of a wave the mean is shown, which is as new as its last part. Prometheus' clock may be ahead of ours: what
         # began later than now would settle moves unseen.
         if not oldest_ms <= known.loads[-1].from_ms <= self._clock.wall_ms():

@@ -37,7 +37,7 @@ class CycleState:
 T = TypeVar("T")
 # Fields that hold names with a moment each.
 _DATED = frozenset({"undone", "reverted"})
-# Fields with the time of a broker's report (`BrokerReport.last_update`), of which the name does not end with `_ms`.
+# Fields with the time of a broker's report (`BrokerReport.updated_ms`), of which the name does not end with `_ms`.
 _REPORTED = "reported"
 
 
