@@ -69,7 +69,7 @@ def test_n_g_a_short_overshoot_of_a_quota_is_a_full_broker(cpu: float) -> None:
 
 
 def test_n_g_with_the_true_limit_set_bundles_leave() -> None:
-    """What the sentence asks for helps."""
+    """Setting `cores` as the refusal asks lets bundles leave."""
     capacity = (CapacityOverride(pattern="*", cores=1.75),)
     cycle = plan_of(broker(0, 1.5), broker(1, 0.75), broker(2, 0.75), capacity=capacity)
     assert not limits_of(cycle)
@@ -89,7 +89,7 @@ def test_n_g_a_card_of_10_mbits_does_not_count(use: float) -> None:
 
 
 def test_n_g_direct_memory_above_its_limit_does_not_count() -> None:
-    """As the card."""
+    """The broker takes part by its CPU."""
     cycle = plan_of(broker(0, 0.4, memory=2.0), broker(1, 0.4), broker(2, 0.4))
     assert "uses 2048 MiB of direct memory, and its limit is 1024" in limits_of(cycle)["b0:8080"]
     assert cycle.verdict.code is Code.BALANCED

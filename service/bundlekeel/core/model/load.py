@@ -75,12 +75,12 @@ class BrokerReport:
 
     @property
     def updated_ms(self) -> int:
-        """When it was written, Unix ms by the clock of this process."""
+        """Return the time of its writing, Unix ms by the clock of this process."""
         return self.written_ms or self.last_update
 
     @property
     def started_ms(self) -> int:
-        """When the broker started, Unix ms by the clock of this process."""
+        """Return the start of the broker, Unix ms by the clock of this process."""
         return self.start_timestamp - self.clock_ahead_ms
 
 

@@ -105,7 +105,7 @@ class Draft:
         self.alike = alike(brokers.ids) if snapshot.mode == "extensible" else {}
         # What the guard forbids beside that, and the brokers that take nothing because of it.
         self.bans: TargetBans | None = None
-        # How busy a broker is whose CPU does not count, cannot be told; `uniform` goes by traffic.
+        # Without its CPU, the load of a broker is unknown. `uniform` uses traffic instead.
         self.closes_wrong_cpu = params.strategy != "uniform"
         self.closed: Bools = self.wrong[:, CPU] & self.closes_wrong_cpu
         self.moves: list[Move] = []

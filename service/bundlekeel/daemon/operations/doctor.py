@@ -468,7 +468,7 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
 
 
 def _limits(context: DoctorContext, picture: RawClusterView) -> Check:
-    """Whether the brokers' limits can be true."""
+    """Check that no broker uses more than its limits allow."""
     snapshot = build_snapshot(
         reports=picture.reports,
         averages=Averages(),

@@ -98,7 +98,7 @@ _APART_SECONDS: Final = 30.0
 
 
 def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
-    """Whether clocks differ. No decision of Bundlekeel depends on it, but decisions of Pulsar do.
+    """Compare the clocks of brokers and of this host. Decisions of Pulsar depend on them, ours do not.
 
     Brokers are compared with each other: the newest report of a quiet cluster may be old, so that all of them seem to
     be behind this host.

@@ -476,7 +476,7 @@ async def test_the_failsafes_look_reaches_the_check() -> None:
     ],
 )
 async def test_n_f_doctor_tells_which_clocks_differ(ahead: tuple[int, ...], told: str) -> None:
-    """By name and seconds, in both directions; old reports are no wrong clock."""
+    """The check names brokers and seconds, in both directions. Old reports are not a wrong clock."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     reports = (await cluster.source.picture()).reports
@@ -487,10 +487,10 @@ async def test_n_f_doctor_tells_which_clocks_differ(ahead: tuple[int, ...], told
 
 
 async def test_n_g_doctor_names_limits_that_cannot_be_true() -> None:
-    """With the broker, the resource and the setting of `capacity`; a quota that is overrun a little is none."""
+    """The check names broker, resource and the setting of `capacity`. A small overrun of a quota is not reported."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
-    first, second, third = (await cluster.source.picture()).reports
+    first = (await cluster.source.picture()).reports[0]
     cluster.source.put(replace(first, usage=first.limit * np.array([1.05, 0.0, 0.0, 0.0])))
     assert named(await examine(sidecar.doctor_context()), "limits").ok
     cluster.source.put(replace(first, usage=first.limit * np.array([1.5, 0.0, 0.0, 0.0])))
