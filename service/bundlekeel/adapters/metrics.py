@@ -140,6 +140,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "parameter", "gauge", ("parameter",), "Every number among the parameters in force, by our name, in our unit."
     ),
+    Metric(
+        "isolation_policy_brokers",
+        "table",
+        ("policy", "kind"),
+        "Live brokers that each isolation policy matches: kind primary, secondary. Both 0: it matches none.",
+    ),
     Metric("snapshot_bundles", "gauge", (), "Bundles in the latest picture."),
     Metric(
         "load_spread_ratio",

@@ -45,7 +45,9 @@ _LATELY: Final = frozenset(
 )
 
 # A bundle that must stay at its broker is refused by that name, also when the class found it no place.
-_BOUND: Final = frozenset({Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.SYSTEM_BUNDLE})
+_BOUND: Final = frozenset(
+    {Code.POLICY_FORBIDS, Code.POLICY_WITHOUT_BROKERS, Code.POLICY_UNREADABLE, Code.SYSTEM_BUNDLE}
+)
 
 
 def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
@@ -103,10 +105,10 @@ def _move(context: Context, picture: CompatPicture, result: CompatResult, placer
                 # The broker's loop asks once more when the first answer is overloaded.
                 _, target = placer.select(row, candidates)
         if target in (-1, source):
-            code = context.eligible.codes.get(row)
-            if code not in _BOUND:
-                code = Code.SAME_BROKER if target == source else Code.NO_LEGAL_TARGET
-            refusals.append(Refusal(code=code, bundle=picture.bundles.names[row], broker=picture.brokers[source]))
+            code = Code.SAME_BROKER if target == source else Code.NO_LEGAL_TARGET
+            refusal = Refusal(code=code, bundle=picture.bundles.names[row], broker=picture.brokers[source])
+            bound = context.eligible.codes.get(row) in _BOUND
+            refusals.append(context.eligible.refusal(context.snapshot, row) if bound else refusal)
         else:
             rule = f"{context.params.strategy} {context.params.compat}"
             context.draft.take(row, source, target, rule=rule, threshold=_threshold(context))

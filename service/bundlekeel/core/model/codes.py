@@ -97,6 +97,10 @@ class Code(StrEnum):
     TARGET_OVERLOADED = "TargetOverloaded", "the target would be above the overload threshold"
     HAS_POLICY = "HasPolicy", "its namespace has an isolation policy or anti-affinity group (`bundles_with_policies`)"
     POLICY_FORBIDS = "PolicyForbids", "isolation policies, anti-affinity groups or domains forbid the move"
+    POLICY_WITHOUT_BROKERS = (
+        "PolicyWithoutBrokers",
+        "the isolation policy of its namespace matches no broker: patterns match host names, without ports",
+    )
     POLICY_UNREADABLE = "PolicyUnreadable", "a policy that may apply to its namespace could not be read; it stays"
     ANTI_AFFINITY = "AntiAffinity", "another bundle of its anti-affinity group moves first; it is planned again then"
     BUDGET_PER_CYCLE = "BudgetPerCycle", "this cycle's budget of moves is used up"

@@ -66,7 +66,9 @@ def drain(
     queues = []
     for source in rows:
         here = _there(draft, source, owned.get(ids[source]))
-        refusals += _bound(draft, here[~movable[here]], eligible, ids[source])
+        # System bundles belong to the broker: they are not counted as left behind.
+        bound = here[~movable[here] & ~draft.snapshot.bundles.system[here]]
+        refusals += [eligible.refusal(draft.snapshot, row) for row in bound.tolist()]
         queues.append([(source, row) for row in _in_order(draft, here[movable[here]])])
     for source, row in _in_turn(queues):
         name, broker = draft.snapshot.bundles.names[row], ids[source]
@@ -93,14 +95,6 @@ def _there(draft: Draft, source: int, listed: Collection[str] | None) -> Ints:
     names = draft.snapshot.bundles.names
     here: Ints = rows[np.array([names[row] in listed for row in rows.tolist()], dtype=bool)]
     return here
-
-
-def _bound(draft: Draft, rows: Ints, eligible: Eligibility, broker: str) -> list[Refusal]:
-    """Why these stay. System bundles belong to the broker: they are not counted as left behind."""
-    bundles = draft.snapshot.bundles
-    return [
-        Refusal(eligible.codes[row], bundles.names[row], broker) for row in rows.tolist() if not bundles.system[row]
-    ]
 
 
 def _in_order(draft: Draft, rows: Ints) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
+from bundlekeel.core.filters.allowed import isolation_of
 from bundlekeel.core.model.codes import OUTCOMES, Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters
@@ -151,6 +152,9 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
         telemetry.gauge("unsplit_bundles", float(amount), code=code)
     telemetry.retain("unsplit_bundles", "code", set(unsplit))
     telemetry.gauge("snapshot_bundles", float(len(snapshot.bundles)))
+    isolation = isolation_of(snapshot, given.policies)
+    names = [policy.name for policy in given.policies.isolation]
+    telemetry.table("isolation_policy_brokers", names, isolation.matched, ("primary", "secondary"))
     _brokers(telemetry, snapshot)
     waiting = preallocated(result.ledger, snapshot.brokers.ids, snapshot.wall_ms)
     amounts = np.array([len(bundles) for bundles in waiting.values()])

@@ -32,12 +32,18 @@ from bundlekeel.core.model.load import (
 )
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
+from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.text_format import clock_text, numbered, some
 from bundlekeel.core.model.uris import LOOPBACK
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
-from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check, live_loads_check
+from bundlekeel.daemon.operations.doctor_checks import (
+    channel_checks,
+    document_check,
+    live_loads_check,
+    unmatched_checks,
+)
 from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, unknown_namespaces
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
@@ -114,7 +120,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     if context.channel is not None:
         checks += await channel_checks(context.channel, context.clock, within=within)
     checks += _judged(context, picture)
-    checks += [_placement(context, picture), await _policies(context, picture)]
+    checks += [_placement(context, picture), *await _policies(context, picture)]
     return checks
 
 
@@ -490,8 +496,8 @@ def _clock(context: DoctorContext, picture: RawClusterView) -> Check:
     return Check.warned("clocks", f"{worst} is {ahead[worst]:.0f} s ahead of this host", "synchronise the clocks (NTP)")
 
 
-async def _policies(context: DoctorContext, picture: RawClusterView) -> Check:
-    """Whether all that narrows where bundles may live could be read: what cannot stops moves."""
+async def _policies(context: DoctorContext, picture: RawClusterView) -> list[Check]:
+    """Check all policies that limit where bundles may live: one that is unreadable, or matches no broker, stops moves."""
     named = sorted({namespace_of(bundle) for report in picture.reports for bundle in report.bundle_names})
     book = PolicyCache(context.metadata, context.config)
     found = await book.read(named)
@@ -502,22 +508,27 @@ async def _policies(context: DoctorContext, picture: RawClusterView) -> Check:
         found = await book.read(named)
     if found.unknown:
         fix = "check `configuration_store` in the settings; nothing moves until then"
-        return Check.failed("policies", f"could not be read: {found.unknown}", fix)
-    texts = [text for policy in found.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
+        return [Check.failed("policies", f"could not be read: {found.unknown}", fix)]
+    return [_readable(found), *unmatched_checks(found.isolation, tuple(sorted(picture.endpoints)))]
+
+
+def _readable(policies: Policies) -> Check:
+    """Return a warning about policies that cannot be read, or how many there are."""
+    texts = [text for policy in policies.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
     foreign = [repr(text) for text in texts if java_pattern(text) is None]
     if foreign:
         detail = f"expressions that cannot be matched as Java does: {', '.join(foreign[:3])}"
         fix = (
-            "write them without look-around, back-references, possessive quantifiers, class unions, intersections or "
+            "write them without back-references, possessive quantifiers, class unions, intersections or "
             "\\p{...}; bundles they may concern do not move"
         )
         return Check.warned("policies", detail, fix)
-    if found.unreadable:
-        detail = f"policies of {len(found.unreadable)} namespaces cannot be read, e.g. {min(found.unreadable)}"
+    if policies.unreadable:
+        detail = f"policies of {len(policies.unreadable)} namespaces cannot be read, e.g. {min(policies.unreadable)}"
         fix = "repair their local policies (`pulsar-admin namespaces`); their bundles do not move until then"
         return Check.warned("policies", detail, fix)
-    grouped = len(found.anti_affinity)
-    return Check.passed("policies", f"{len(found.isolation)} isolation policies, {grouped} in groups")
+    grouped = len(policies.anti_affinity)
+    return Check.passed("policies", f"{len(policies.isolation)} isolation policies, {grouped} in groups")
 
 
 def _placement(context: DoctorContext, picture: RawClusterView) -> Check:

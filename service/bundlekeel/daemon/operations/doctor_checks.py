@@ -9,9 +9,11 @@ from urllib.parse import unquote
 
 from bundlekeel.codec.external_input import unreadable
 from bundlekeel.codec.report import is_bundle
+from bundlekeel.core.filters.isolation import isolate, matches
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.model.plan import Plan
+from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import SummaryView
@@ -260,3 +262,24 @@ def live_loads_check(live: LiveLoads) -> Check:
     told = {state for state in states.values() if state != "outdated" or not passing}
     fixes = [fix for state, fix in _LIVE_FIXES.items() if state in told]
     return Check.warned(name, detail, fixes[0]) if fixes else Check.passed(name, detail)
+
+
+def unmatched_checks(policies: tuple[IsolationPolicy, ...], brokers: tuple[str, ...]) -> list[Check]:
+    """Return a warning for each isolation policy that matches no live broker, or none as primary."""
+    applied = isolate(policies, (), brokers)
+    checks = []
+    for number, policy in enumerate(policies):
+        primary, secondary = applied.matched[number].tolist()
+        if primary or not applied.readable[number]:
+            continue
+        with_ports = any(matches((*policy.primary, *policy.secondary), broker) for broker in brokers)
+        checks.append(
+            Check.warned(
+                "policies",
+                f"isolation policy {policy.name} matches no broker{' as primary' if secondary else ''}"
+                + ("; its patterns match broker ids with ports" if with_ports else ""),
+                "write patterns that match host names fully, without ports; bundles whose policy matches no broker do "
+                "not move, and no broker owns them after an unload",
+            )
+        )
+    return checks

@@ -277,6 +277,28 @@ async def test_policies_that_cannot_be_read_are_told() -> None:
     assert not away.ok and away.severity == "error" and "configuration_store" in away.fix
 
 
+@pytest.mark.parametrize(
+    ("primary", "secondary", "detail"),
+    [
+        (f"{BROKERS[0]}", "", "isolation policy gold matches no broker; its patterns match broker ids with ports"),
+        ("b9", "b[78]", "isolation policy gold matches no broker"),
+        ("b9", "b1", "isolation policy gold matches no broker as primary"),
+    ],
+)
+async def test_n_m_a_policy_that_matches_no_broker_is_named(primary: str, secondary: str, detail: str) -> None:
+    """Its bundles do not move, though every policy could be read."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    seconds = (secondary,) if secondary else ()
+    gold = IsolationPolicy(name="gold", namespaces=("t/x",), primary=(primary,), secondary=seconds, min_limit=1)
+    fine = IsolationPolicy(name="fine", namespaces=("t/y",), primary=("(?!b2).*",), min_limit=1)
+    cluster.metadata.isolation["local"] = (fine, gold)
+    first, *others = [check for check in await examine(sidecar.doctor_context()) if check.name == "policies"]
+    assert first.ok and "2 isolation policies" in first.detail
+    assert [(check.severity, check.detail) for check in others] == [("warning", detail)]
+    assert "without ports" in others[0].fix
+
+
 async def test_a_quiet_extensible_broker_is_no_error() -> None:
     """Right after beginning to listen nobody has published yet: a warning that says so and whom to ask."""
     cluster = FakeCluster()

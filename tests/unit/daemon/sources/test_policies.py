@@ -13,6 +13,7 @@ from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.operations.where import assignments
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+from tests.unit.daemon.cycle.test_plan_metrics import values as metric
 
 QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
 ONLY_FIRST = IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b1",), min_limit=1)
@@ -38,6 +39,36 @@ async def test_a_bundle_that_only_its_broker_may_hold_is_never_unloaded() -> Non
     assert told.codes[0].code == "PolicyForbids" and "policy" in told.what_would_change_it
     isolated(cluster)
     assert (await sidecar.cycle.turn()).outcomes
+
+
+async def test_n_m_a_policy_that_matches_no_broker_is_named() -> None:
+    """By `why`, by a metric, and by the check before each move."""
+    cluster = FakeCluster()
+    isolated(
+        cluster,
+        IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b1:8080",), secondary=("b9",), min_limit=1),
+        IsolationPolicy(name="other", namespaces=("t/other",), primary=("b[12]",), secondary=("b.",), min_limit=1),
+    )
+    sidecar = await FakeSidecar(cluster).lead()
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None and not report.plan.moves
+    detail = "isolation policy gold matches no broker"
+    for row in tables.bundles(sidecar.cycle, sidecar.clock.wall_ms()):
+        assert (row.may_move, row.code) == (False, "PolicyWithoutBrokers")
+        answer = await sidecar.service.why(row.bundle)
+        assert (answer.codes[0].code, answer.codes[0].detail.partition(";")[0]) == ("PolicyWithoutBrokers", detail)
+        assert "without ports" in answer.what_would_change_it
+    assert metric(sidecar.telemetry, "isolation_policy_brokers") == {
+        ("gold", "primary"): 0.0,
+        ("gold", "secondary"): 0.0,
+        ("other", "primary"): 2.0,
+        ("other", "secondary"): 1.0,
+    }
+    refusal = await sidecar.policies.forbids("t/ns/0x00000000_0x00010000", BROKERS[1])
+    assert refusal is not None and (refusal.code, refusal.detail) == (Code.POLICY_WITHOUT_BROKERS, detail)
+    isolated(cluster)
+    assert (await sidecar.cycle.turn()).outcomes
+    assert metric(sidecar.telemetry, "isolation_policy_brokers") == {}
 
 
 @pytest.mark.parametrize("fault", ["store", "record", "namespace", "cluster"])
