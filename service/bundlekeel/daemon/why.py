@@ -74,7 +74,13 @@ _ENDS: dict[Code, str] = {
     Code.SOLE_BUNDLE: "until its broker has another bundle",
 }
 # These end with the next cycle, whatever the load does.
-_NEXT_CYCLE = CYCLE_BUDGETS | {Code.ANTI_AFFINITY, Code.ADAPTIVE_RATE, Code.BUDGET_OF_TRAFFIC, Code.SPLITTING}
+_NEXT_CYCLE = CYCLE_BUDGETS | {
+    Code.BUDGET_OF_REPAIR,
+    Code.ANTI_AFFINITY,
+    Code.ADAPTIVE_RATE,
+    Code.BUDGET_OF_TRAFFIC,
+    Code.SPLITTING,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

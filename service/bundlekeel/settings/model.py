@@ -351,7 +351,9 @@ class Settings(Section):
     )
     strategy: Strategy = Field(default="avg", description="which shedder decides")
     placement: Placement = Field(
-        default="least_resource_usage", description="where a shed bundle goes when the shedder does not say"
+        default="least_resource_usage",
+        description="where a shed bundle goes when the shedder does not say; or a section of `name` and `repair`: with "
+        "`repair: on` bundles move back to the primary brokers of their isolation policy (`placement_repair`)",
     )
     compat: Compat = Field(
         default="none",

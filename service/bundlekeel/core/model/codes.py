@@ -44,6 +44,7 @@ class Code(StrEnum):
     OUT_DATED_DATA = "OutDatedData", "the broker's load is older than the limit"
     NO_BUNDLES = "NoBundles", "there is no bundle that could be moved"
     NO_BROKERS = "NoBrokers", "there is no live broker"
+    REPAIR = "Repair", "bundles move back to the primary brokers of their isolation policies (`placement.repair`)"
     ADMIN = "Admin", "a person asked for it"
     UNKNOWN = "Unknown", "the outcome could not be determined; ownership is read again, the request is not repeated"
     # verdicts, ours
@@ -118,6 +119,7 @@ class Code(StrEnum):
     BLAST_RADIUS = "BlastRadius", "too many brokers came, went or restarted at once"
     OUTSIDE_WINDOW = "OutsideWindow", "no maintenance window is open"
     BUDGET_OF_DRAIN = "BudgetOfDrain", "this cycle's budget of moves for drains is used up"
+    BUDGET_OF_REPAIR = "BudgetOfRepair", "this cycle's budget of moves back to primary brokers is used up"
     STOPPED = "Stopped", "a person stopped the task, drain or warm-up before this move was started"
     NOT_REVIEWED = "NotReviewed", "the settings say `review: required`: a second person has to approve it first"
     # moves that were not begun, or did not end where they were asked to

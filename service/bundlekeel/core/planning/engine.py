@@ -35,6 +35,7 @@ from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, plan_hash
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.relocation import Relocation, Request, relocate
+from bundlekeel.core.operations.repair import repair
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.invariants import accounted, lawful
 from bundlekeel.core.planning.ledger import Ledger, settle
@@ -77,7 +78,7 @@ def plan(given: PlanInput) -> PlanResult:
     snapshot.bundles.rows_named({*given.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
     ledger = settle(given.ledger, snapshot, params, snapshot.wall_ms)
     hold = hold_of(snapshot, given.guard, params)
-    asked = Relocation() if stopped(hold) else _asked(given, ledger)
+    asked = Relocation() if stopped(hold) else _asked(given, ledger, hold)
     books = asked.booked(ledger, snapshot)
     draft = Draft(snapshot, books, params, given.memory.turn, given.memory.idle)
     bans = bans_of(snapshot, given.guard, params)
@@ -107,7 +108,7 @@ def plan(given: PlanInput) -> PlanResult:
     decision = _shedder(params)(context)
     decision.memory = replace(decision.memory, idle=draft.idle)
     decision = _explained(decision, returning(_held(decision.refusals, draft, eligible), draft))
-    moves = _final_moves(context, decision, hold)
+    moves = _final_moves(context, decision, hold, asked.repairs)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
     return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
 
@@ -134,19 +135,21 @@ def _eligible(
     return eligible
 
 
-def _asked(given: PlanInput, ledger: Ledger) -> Relocation:
-    """What drains and warms move, before the shedder decides."""
-    return relocate(
-        Request(
-            snapshot=given.snapshot,
-            ledger=ledger,
-            guard=given.guard,
-            params=given.params,
-            memory=given.memory,
-            policies=given.policies,
-            owned=given.owned,
-        )
+def _asked(given: PlanInput, ledger: Ledger, hold: Hold | None) -> Relocation:
+    """Return what drains, warms and repairs move, before the shedder decides."""
+    request = Request(
+        snapshot=given.snapshot,
+        ledger=ledger,
+        guard=given.guard,
+        params=given.params,
+        memory=given.memory,
+        policies=given.policies,
+        owned=given.owned,
     )
+    asked = relocate(request)
+    if not given.params.placement_repair:
+        return asked
+    return asked.followed_by(repair(replace(request, ledger=asked.booked(ledger, given.snapshot)), hold))
 
 
 def _whole(asked: Relocation, result: PlanResult) -> PlanResult:
@@ -216,13 +219,16 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
     return decision
 
 
-def _final_moves(context: Context, decision: Decision, hold: Hold | None) -> tuple[Move, ...]:
-    """The moves that keep the invariants and fit the budgets; the decision gets a refusal for each other one."""
+def _final_moves(context: Context, decision: Decision, hold: Hold | None, before: tuple[Move, ...]) -> tuple[Move, ...]:
+    """Return the moves that keep the invariants and fit what the moves `before` leave of the budgets; the decision gets
+    a refusal for each other one."""
     draft, eligible = context.draft, context.eligible
     moves, dropped = lawful(draft, eligible, draft.moves)
     refusals = accounted(draft, eligible, moves, decision.refusals, dropped)
     relief, waiting = relief_only(moves, hold, context.params)
-    admitted, over_budget = admit(relief, context.params, context.guard, context.snapshot.wall_ms, draft.carried())
+    admitted, over_budget = admit(
+        relief, context.params, context.guard, context.snapshot.wall_ms, draft.carried(), before=before
+    )
     if over_budget or waiting:
         # A broker may take because it gave before; without what was cut out, that must still hold.
         admitted, unlawful = lawful(draft, eligible, admitted)

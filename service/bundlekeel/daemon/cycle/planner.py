@@ -17,6 +17,7 @@ from bundlekeel.core.model.plan import Move, Plan, Refusal, Traffic4, Verdict, m
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered, unknown_broker
+from bundlekeel.core.operations.relocation import REPAIR
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.ledger import Ledger
@@ -42,6 +43,7 @@ from bundlekeel.settings.parameters import canonical
 EXPIRES_MS = 15 * 60 * 1000
 _SCORES = ("score_before", "score_after")
 _KEPT = 100
+_NOT_REPAIRED = "placement.repair is off, so only `bundlekeel plan execute` makes the moves marked `repair`"
 
 
 class Planner:
@@ -87,6 +89,9 @@ class Planner:
             refusals=(*homeless, *map(told, result.plan.refusals)),
             split_refusals=tuple(map(told, result.plan.split_refusals)),
         )
+        if not self._cycle.params.placement_repair and any(move.rule == REPAIR for move in made.moves):
+            text = f"{made.verdict.sentence}; {_NOT_REPAIRED}"
+            made = replace(made, verdict=made.verdict._replace(sentence=text))
         answer = plan_view(made, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if)
         if request.what_if:
             ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)
@@ -168,6 +173,8 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
         changes["placement"] = coerce("placement", request.placement)
     if request.what_if if request.ignore_hit_counts is None else request.ignore_hit_counts:
         changes |= {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "transfer_hit_count": 0, "split_hit_count": 0}
+    # A dry run shows these moves, whether or not cycles make them.
+    changes.setdefault("placement_repair", True)
     changed = replace(in_form(running, str(changes.get("compat", running.compat))), **changes)
     if "placement" not in changes:
         changed = with_strategy(changed, changed.strategy)

@@ -172,7 +172,7 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
 def _begin(telemetry: Telemetry, params: Parameters) -> None:
     """Moves and splits by rule begin at 0: `increase` does not see a series that begins at 1. Of a plugin only the rule
     that has its strategy's name does."""
-    rules = [params.strategy, *relocation.RULES, manual_moves.RULE, "revert", "unknown"]
+    rules = [params.strategy, *relocation.NOT_FOR_BALANCE, manual_moves.RULE, "revert", "unknown"]
     if params.compat != "none":
         rules.append(f"{params.strategy} {params.compat}")
     elif params.strategy == "avg":

@@ -497,7 +497,7 @@ def _clock(context: DoctorContext, picture: RawClusterView) -> Check:
 
 
 async def _policies(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check all policies that limit where bundles may live: one that is unreadable, or matches no broker, stops moves."""
+    """Check the policies that limit where bundles may live. One that is unreadable, or matches none, stops moves."""
     named = sorted({namespace_of(bundle) for report in picture.reports for bundle in report.bundle_names})
     book = PolicyCache(context.metadata, context.config)
     found = await book.read(named)

@@ -11,6 +11,7 @@ from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.names import bundle_for_hash, parse_topic
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.daemon import listings as tables
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.operations.where import assignments
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 from tests.unit.daemon.cycle.test_plan_metrics import values as metric
@@ -69,6 +70,28 @@ async def test_n_m_a_policy_that_matches_no_broker_is_named() -> None:
     isolated(cluster)
     assert (await sidecar.cycle.turn()).outcomes
     assert metric(sidecar.telemetry, "isolation_policy_brokers") == {}
+
+
+async def test_n_m_repairs_are_off_by_default_and_shown_by_dry_runs() -> None:
+    """All bundles are on the first broker, and the policy is created later, for the other two."""
+    cluster = FakeCluster()
+    isolated(cluster, IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b[23]",), min_limit=1))
+    calm = {"strategy": "threshold", "threshold_percent": 100.0}
+    sidecar = await FakeSidecar(cluster, params=with_params(**calm)).lead()
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None and not report.plan.moves
+    dry_run = await sidecar.service.make_plan(PlanRequest())
+    assert dry_run.moves and {move.rule for move in dry_run.moves} == {"repair"}
+    assert dry_run.verdict.code == "Repair" and "placement.repair is off" in dry_run.verdict.sentence
+    without = await sidecar.service.make_plan(PlanRequest(parameters={"placement_repair": False}))
+    assert not without.moves
+    on = await FakeSidecar(FakeCluster(), params=with_params(**calm, placement_repair=True)).lead()
+    isolated(on.cluster, IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b[23]",), min_limit=1))
+    report = await on.cycle.turn()
+    assert report.plan is not None and report.code is Code.REPAIR
+    assert {item.outcome for item in report.outcomes} == {"done"} and len(report.outcomes) == len(dry_run.moves)
+    rules = metric(on.telemetry, "moves_by_rule_total")
+    assert sum(count for labels, count in rules.items() if "repair" in labels) == len(report.outcomes)
 
 
 @pytest.mark.parametrize("fault", ["store", "record", "namespace", "cluster"])
