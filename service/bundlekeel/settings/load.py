@@ -31,7 +31,10 @@ _VALUE_LIMIT = 80
 _SECTION: Final = "this is a section: give its keys"
 _KINDS: Final = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false"}
 # `placement` is a name, or a section with the name and what belongs to it.
-_PLACEMENT: Final = {("placement", "name"): ("placement",), ("placement", "repair"): ("parameters", "placement_repair")}
+_PLACEMENT: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("placement", "name"): ("placement",),
+    ("placement", "repair"): ("parameters", "placement_repair"),
+}
 _AT_THE_TOP: Final = "; it belongs at the top"
 # The usual slips, by a part of what the parser says of them.
 _SLIPS: Final = {

@@ -221,7 +221,7 @@ class Relocation:
 
     def followed_by(self, later: Relocation) -> Relocation:
         """Return both together; `later` was planned with these moves in the ledger."""
-        bundles = {item.bundle for item in (*self.moves, *self.refusals)}
+        bundles = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
         return replace(
             self,
             moves=(*self.moves, *later.moves),
