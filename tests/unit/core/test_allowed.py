@@ -266,7 +266,12 @@ def test_n_m_a_policy_without_brokers_is_named(strategy: str, compat: str, hosts
         return
     reports = placed(["t/a"] * 9, ["t/b"], [], share=0.1)
     gold = policy("t/a", hosts[0], secondary=hosts[1], limit=1, name="gold")
-    keen = {"transfer_hit_count": 0, "transfer_target_std": 0.01, "deviation_threshold": 0.5, "strategy": strategy}
+    keen: dict[str, Any] = {
+        "transfer_hit_count": 0,
+        "transfer_target_std": 0.01,
+        "deviation_threshold": 0.5,
+        "strategy": strategy,
+    }
     decision = planned(reports, Policies(isolation=(gold,)), compat=compat, **keen, bundles_with_policies=True).plan
     assert not decision.moves
     refusals = {(item.code, item.detail) for item in decision.refusals if item.bundle.startswith("t/a/")}

@@ -154,7 +154,7 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
     telemetry.gauge("snapshot_bundles", float(len(snapshot.bundles)))
     isolation = isolation_of(snapshot, given.policies)
     names = [policy.name for policy in given.policies.isolation]
-    telemetry.table("isolation_policy_brokers", names, isolation.matched, ("primary", "secondary"))
+    telemetry.table("isolation_policy_brokers", names, isolation.matched.astype(np.float64), ("primary", "secondary"))
     _brokers(telemetry, snapshot)
     waiting = preallocated(result.ledger, snapshot.brokers.ids, snapshot.wall_ms)
     amounts = np.array([len(bundles) for bundles in waiting.values()])
