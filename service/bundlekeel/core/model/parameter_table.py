@@ -392,7 +392,8 @@ class StrategyParameters:
         unit="topics",
         minimum=1.0,
         used_by="placement",
-        why="a broker with more topics gets no bundle (extensible load manager: with this many or more)",
+        why="a broker with more topics gets no bundle, unless all have more "
+        "(extensible load manager: a broker with this many or more gets none)",
     )
     # minima of the corrected strategies, as shares of the mean broker load
     min_unload_share: float = parameter(
