@@ -161,7 +161,9 @@ def refuse_rest(context: Context, source: int, given: Candidates, code: Code, de
 
 
 # Bundles with these codes could not move whatever their size and whatever the target.
-IMMOVABLE = frozenset({Code.IDLE, Code.SYSTEM_BUNDLE, Code.EXCLUDED, Code.NOT_TAKEN_OVER, Code.BELOW_MINIMUM})
+IMMOVABLE = frozenset(
+    {Code.IDLE, Code.SYSTEM_BUNDLE, Code.V1_NAMESPACE, Code.EXCLUDED, Code.NOT_TAKEN_OVER, Code.BELOW_MINIMUM}
+)
 # Codes that say that there is no room, not that a bundle is unsuitable.
 FULL = frozenset({Code.TARGET_OVERLOADED, Code.NO_LEGAL_TARGET})
 
