@@ -257,6 +257,14 @@ class StrategyParameters:
         why="false: bundles are unloaded without a target broker; with compat none there is always one",
         instead="nothing: every move has a destination",
     )
+    transfer_debug_mode: bool = parameter(
+        False,
+        pulsar_keys=("loadBalancerDebugModeEnabled",),
+        unit="true/false",
+        used_by="transfer, compat only",
+        why="true: TransferShedder subtracts what a swap brings back, and unloads more; false: it does not",
+        instead="nothing: what a swap brings back always counts",
+    )
     transfer_max_brokers: int = parameter(
         3,
         pulsar_keys=("loadBalancerMaxNumberOfBrokerSheddingPerCycle",),
