@@ -99,16 +99,19 @@ def _even_out(context: Context, measure: _Measure) -> list[Refusal]:
     values = measure.of(context.draft.traffic)
     refusals: list[Refusal] = []
     for source in np.argsort(-values, kind="stable").tolist():
-        if context.draft.moves or not _differ(context, measure, float(values[source]), values):
+        if not _differ(context, measure, float(values[source]), values):
             break
-        refusals += _give(context, measure, values, source)
+        given = candidates(context, source)
+        sole = int(context.draft.bundle_count[source]) <= 1
+        refusals += _give(context, measure, values, source, given)
+        if len(given.rows) and not sole:
+            break
     return refusals
 
 
-def _give(context: Context, measure: _Measure, values: Floats, source: int) -> list[Refusal]:
+def _give(context: Context, measure: _Measure, values: Floats, source: int, given: Candidates) -> list[Refusal]:
     """Move bundles from `source` to the smallest broker until a share of their difference has moved."""
     draft, params = context.draft, context.params
-    given = candidates(context, source)
     targets = legal_targets(draft, source, given.rows)
     if len(targets) == 0:
         return refuse_rest(context, source, given, Code.NO_LEGAL_TARGET)
