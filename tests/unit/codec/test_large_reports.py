@@ -135,7 +135,7 @@ def test_n_k_too_many_values_are_refused_before_they_are_read(data: bytes) -> No
 
 
 def test_n_k_the_most_values_of_a_report_take_bounded_memory() -> None:
-    """As many as the limit allows, next to text of four bytes per character."""
+    """The values are as many as the limit allows, next to text of four bytes per character."""
     text = "\U0001f600".encode() * 2_100_000
     data = b'{"t":"' + text + b'","x":[' + b"{}," * (REPORT.values - 10) + b"{}]}"
     assert 0.9 * REPORT.nbytes < len(data) <= REPORT.nbytes

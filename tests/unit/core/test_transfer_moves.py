@@ -69,7 +69,7 @@ def test_n_o_in_debug_mode_more_bundles_follow_a_swap() -> None:
 
 @pytest.mark.parametrize("on", [False, True])
 def test_n_o_debug_mode_is_read_from_pulsars_key(on: bool) -> None:
-    """By its name in broker.conf, as a text or a truth value; the corrected form does not read it."""
+    """The value may be a text or a truth value; the corrected form does not read it."""
     for value in (on, str(on).lower()):
         assert from_pulsar({"loadBalancerDebugModeEnabled": value}) == {"transfer_debug_mode": on}
     loads = [[0.1, 0.1, 0.2], [0.6], [0.1, 0.1, 0.6], [0.1, 0.4, 0.6]]

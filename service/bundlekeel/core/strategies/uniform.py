@@ -101,10 +101,10 @@ def _even_out(context: Context, measure: _Measure) -> list[Refusal]:
     for source in np.argsort(-values, kind="stable").tolist():
         if not _differ(context, measure, float(values[source]), values):
             break
-        given = candidates(context, source)
+        movable = candidates(context, source)
         sole = int(context.draft.bundle_count[source]) <= 1
-        refusals += _give(context, measure, values, source, given)
-        if len(given.rows) and not sole:
+        refusals += _give(context, measure, values, source, movable)
+        if len(movable.rows) and not sole:
             break
     return refusals
 
