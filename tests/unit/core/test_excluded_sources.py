@@ -64,7 +64,7 @@ def test_n_j_one_broker_is_excluded(strategy: str, excluded: int) -> None:
 @pytest.mark.parametrize("taken_over", [0, 1])
 def test_n_j_a_partial_takeover_of_one_namespace(strategy: str, taken_over: int) -> None:
     """Only the namespace that was taken over moves, also if it is not on the most loaded broker."""
-    spaces = frozenset({f"t/n{taken_over}"})
+    spaces = (f"t/n{taken_over}",)
     outside = {f"n:t/n{row}": 0 for row in range(4) if row != taken_over}
     plan = decide(strategy, GuardState(taken_over=spaces, excluded=outside))
     assert sources(plan) == {broker(taken_over)}
