@@ -16,6 +16,7 @@ from bundlekeel.codec.report import RATES
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, BundleAverages, Owner
+from bundlekeel.core.model.migration import StoreMigration
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
 from bundlekeel.core.model.policies import IsolationPolicy
 
@@ -138,6 +139,16 @@ def decode_leader_broker(data: bytes | msgspec.Raw) -> str:
     if not broker_id:
         raise CodecError("the record names no broker", code=Code.WRONG_TYPE, field="brokerId")
     return broker_id
+
+
+def decode_migration(data: bytes, *, stamp: int) -> StoreMigration:
+    """Return the state of a store migration (`MigrationState`). A record that cannot be read has the phase UNREADABLE:
+    the brokers write it only when a migration begins."""
+    try:
+        fields, _ = _open(data)
+    except CodecError:
+        return StoreMigration(phase="UNREADABLE", stamp=stamp)
+    return StoreMigration(phase=fields.text("phase") or "UNREADABLE", target=fields.text("targetUrl"), stamp=stamp)
 
 
 def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint:

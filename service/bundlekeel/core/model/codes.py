@@ -77,6 +77,14 @@ class Code(StrEnum):
     )
     NOT_LEADER = "NotLeader", "another sidecar leads"
     STORE_UNAVAILABLE = "StoreUnavailable", "the metadata store does not answer"
+    STORE_MIGRATING = (
+        "StoreMigrating",
+        "the brokers move their metadata to another store: this one may be stale, so nothing is changed",
+    )
+    STORE_MIGRATED = (
+        "StoreMigrated",
+        "the brokers moved their metadata to another store: this one is stale and no longer used",
+    )
     OBSERVE_ONLY = "ObserveOnly", "mode is `observe`: nothing is planned for execution"
     RECOMMEND_ONLY = "RecommendOnly", "mode is `recommend`: the plan is shown, not carried out"
     INCOMPLETE_PICTURE = "IncompletePicture", "too many brokers have no usable report"
@@ -222,7 +230,7 @@ def explain(code: str) -> str:
 LASTING = frozenset(
     {
         *(Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.PUT_ASIDE, Code.SECOND_BALANCER),
-        *(Code.BROKER_SETTINGS_UNKNOWN, Code.CHANNEL_NOT_FOLLOWED),
+        *(Code.BROKER_SETTINGS_UNKNOWN, Code.CHANNEL_NOT_FOLLOWED, Code.STORE_MIGRATING, Code.STORE_MIGRATED),
         *(Code.MIXED_LOAD_MANAGERS, Code.UNSUPPORTED_LOAD_MANAGER, Code.FROZEN_REPORTS, Code.BROKERS_SHED_THEMSELVES),
     }
 )
