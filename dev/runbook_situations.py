@@ -53,7 +53,7 @@ from tests.support.fake_wiring import FakeWiring
 from tests.support.history_cases import records_of, sequence
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
-from tests.support.memory_source import RealClock
+from tests.support.memory_source import MemoryMetadata, RealClock
 
 HOT, COOL, QUIET = BROKERS
 STORE: Final = "zk:zk1:2181/pulsar"
@@ -201,7 +201,12 @@ class SampleWiring(FakeWiring):
         admin, coordination = MemoryAdmin(model), MemoryCoordination(MemoryStore())
         admin.set_endpoints(model.endpoints())
         context = TakeoverContext(
-            admin=admin, commands=admin, coordination=coordination, endpoints=model.endpoints(), clock=RealClock()
+            admin=admin,
+            commands=admin,
+            coordination=coordination,
+            metadata=MemoryMetadata(),
+            endpoints=model.endpoints(),
+            clock=RealClock(),
         )
 
         async def asked() -> TakeoverResult:

@@ -251,6 +251,7 @@ class Build:
             ceiling=settings.mode,
             review_required=settings.reviewed,
             shared=self.shared_state,
+            metadata=self.outside.metadata,
             config=self.config,
             clock=self.outside.clock,
             outage=self.outage.obstacle,

@@ -18,7 +18,14 @@ from bundlekeel.core.guard.budgets import CYCLE_BUDGETS as BUDGETS
 from bundlekeel.core.guard.budgets import GENTLE
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, SnapshotError, StoreError, WrongCluster
+from bundlekeel.core.model.errors import (
+    BundlekeelError,
+    LeadershipLost,
+    SnapshotError,
+    StoreError,
+    StoreMigrated,
+    WrongCluster,
+)
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan, Split
 from bundlekeel.core.model.snapshot import Snapshot
@@ -127,6 +134,8 @@ class Cycle:
         """Why there is no picture of the cluster, and what to do; empty: there is one."""
         if self.snapshot is not None:
             return ""
+        if self.report is not None and self.report.code is Code.STORE_MIGRATED:
+            return self.report.sentence
         return self.no_seat() or "there is no picture of the cluster yet; try again in a few seconds"
 
     def demand_snapshot(self) -> Snapshot:
@@ -189,6 +198,7 @@ class Cycle:
 
     async def _observe(self) -> Snapshot:
         """The newest picture, everything about it that a plan needs, and what others moved meanwhile."""
+        await self.gate.observe_migration()
         self.observer.in_transit = self.cycle_state.ledger.bundles()
         self.snapshot, self.picture = snapshot, picture = await self.observer.snapshot()
         takeover = self.shared_state.takeover
@@ -379,6 +389,10 @@ class Cycle:
 
     def _failed(self, error: Exception) -> CycleReport:
         """The report of a cycle that this error ended."""
+        if isinstance(error, StoreMigrated):
+            # Reads are refused too: the last snapshot is stale for good.
+            self.snapshot = None
+            return replace(self._blank(Code(error.code), f"no decision: {error}"), obstacle=self._obstacle(Action.PLAN))
         if isinstance(error, StoreError):
             return self._blank(Code.STORE_UNAVAILABLE, f"no decision: {error}")
         if isinstance(error, SnapshotError):

@@ -37,7 +37,7 @@ from bundlekeel.core.model.uris import LOOPBACK
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
-from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check, live_loads_check
+from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check, live_loads_check, migration_check
 from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, unknown_namespaces
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
@@ -95,7 +95,9 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     if not checks[0].ok:
         return checks
     checks += [_session(context), await _root(context), await document_check(context.coordination)]
-    checks += [await _members(context), _hosts(context)]
+    checks += [await _members(context), _hosts(context), await migration_check(context.metadata)]
+    if checks[-1].severity == "error" and not checks[-1].ok:
+        return checks
     picture, check = await _picture(context, within)
     checks.append(check)
     if picture is None:

@@ -23,7 +23,7 @@ from bundlekeel.daemon.state.documents import AveragesPart, Desired, decode, dec
 from bundlekeel.daemon.state.owned_limits import HELD, NATIVE, OwnedLimits
 from bundlekeel.daemon.state.shared_state import AVERAGES, DESIRED, MOVES, REQUESTS, STATE
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, decode_takeover
-from bundlekeel.ports import Clock, Coordination, Document
+from bundlekeel.ports import Clock, Coordination, Document, Metadata
 
 UNREADABLE_FIX: Final = (
     "it is ignored, or read as the safe state (paused, frozen); check who may write below Bundlekeel's root, then "
@@ -81,6 +81,22 @@ async def document_check(coordination: Coordination) -> Check:
         fix = "; any other: ".join(fix for fix in (_FIX_RECORD, UNREADABLE_FIX) if fix in fixes)
         return Check.failed("documents", "; ".join(bad[:5]), fix)
     return Check.passed("documents", "everything below Bundlekeel's root can be read")
+
+
+async def migration_check(metadata: Metadata) -> Check:
+    """Check that the brokers do not move their metadata to another store (PIP-454), and have not moved it."""
+    name = "store migration"
+    try:
+        state = await metadata.migration()
+    except StoreError as error:
+        return Check.failed(name, str(error), "grant read below /pulsar/migration-coordinator to this identity")
+    if state.code is None:
+        return Check.passed(name, state.detail)
+    detail = f"{state.code}: {state.code.explanation} ({state.detail})"
+    if state.code is Code.STORE_MIGRATING:
+        return Check.warned(name, detail, "wait until Pulsar has completed the migration; nothing moves until then")
+    fix = "run `bundlekeel handback`, then stop the sidecars (runbook BundlekeelStoreMigrated)"
+    return Check.failed(name, detail, fix)
 
 
 def _bundle(found: Document) -> str:

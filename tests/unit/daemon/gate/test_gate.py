@@ -16,6 +16,7 @@ from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
 from tests.support.builders import bundle_name
+from tests.support.memory_source import MemoryMetadata
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 BUNDLE = bundle_name(0)
@@ -27,6 +28,7 @@ ASIDE = replace(RECORD, active=False, ended=TakeoverEnd(by="deadman", reason="r"
 PARTIAL = replace(RECORD, namespaces=("other/ns",))
 # What each check answers when it alone fails.
 CODES = {
+    GateCheck.MIGRATION: Code.STORE_MIGRATING,
     GateCheck.TASK: Code.STOPPED,
     GateCheck.REQUEST: Code.STOPPED,
     GateCheck.MODE: Code.OBSERVE_ONLY,
@@ -74,10 +76,14 @@ async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[GateCh
     sidecar.shared_state.takeover = (
         ASIDE if GateCheck.PUT_ASIDE in failing else PARTIAL if GateCheck.SCOPE in failing else RECORD
     )
+    metadata = MemoryMetadata()
+    if GateCheck.MIGRATION in failing:
+        metadata.migrate("COPYING")
     gate = Gate(
         ceiling="act",
         review_required=GateCheck.REVIEW in failing,
         shared=sidecar.shared_state,
+        metadata=metadata,
         config=sidecar.config,
         clock=sidecar.clock,
         outage=lambda _picture: when(GateCheck.OUTAGE),
