@@ -35,7 +35,7 @@ from bundlekeel.daemon.answers.picture import (
 )
 from bundlekeel.daemon.answers.quotas import GroupDetailView, QuotasView, TopicView, TransportView
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, live_loads_check
+from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, live_loads_check, migration_check
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, preview
 from bundlekeel.daemon.sources.channel_watch import finding_view
 from bundlekeel.daemon.sources.counters import LiveLoads
@@ -330,6 +330,14 @@ _NO_STORE: Final = Check.failed(
     f"{STORE} did not answer within 10 s",
     "check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
 )
+
+
+def _migrated() -> Check:
+    metadata = MemoryMetadata()
+    metadata.migrate("COMPLETED", "oxia://oxia1:6648/pulsar")
+    return asyncio.run(migration_check(metadata))
+
+
 _NO_PICTURE: Final = Check.failed("metadata store", f"{STORE} does not answer", f"check that {STORE} is reachable")
 _NO_POLICIES: Final = Check.failed(
     "policies",
@@ -455,6 +463,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     ),
     "second balancer": Situation(state=_stopped(Code.SECOND_BALANCER, f"undone: {BUNDLE}; resting until 14:45:10Z")),
     "no store": Situation(checks=(_NO_STORE,)),
+    "store migrated": Situation(checks=(_migrated(),)),
     "not acting": Situation(
         state={"mode_ceiling": "recommend", "takeover": _TAKEN_OVER},
         records=(_asked("mode recommend"),),
