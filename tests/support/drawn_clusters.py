@@ -17,6 +17,7 @@ from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
 from bundlekeel.core.planning.memory import Hits, SmoothedScore, StrategyMemory
@@ -146,7 +147,7 @@ def _memory(chance: Random, seen: Snapshot) -> StrategyMemory:
         condition_hits=chance.randrange(3),
         condition_at_ms=NOW_MS - chance.choice((1000, 20_000, 90_000)),
         turn=chance.randrange(4),
-        idle={name: 5.0 for name in ids if chance.random() < 0.1},
+        costs=CpuCosts(brokers={name: BrokerEvidence(idle=5.0) for name in ids if chance.random() < 0.1}),
     )
 
 

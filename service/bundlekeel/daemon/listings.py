@@ -94,7 +94,7 @@ def _brokers(
     cycle: Cycle, snapshot: Snapshot, config: BrokerConfig, verdicts: Mapping[str, VerdictView], now_ms: int
 ) -> list[BrokerView]:
     ledger, table = cycle.cycle_state.ledger, snapshot.brokers
-    draft = Draft(snapshot, ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
+    draft = Draft(snapshot, ledger, cycle.params, costs=cycle.cycle_state.memory.costs)
     on_the_way, unsettled = preallocated(ledger, table.ids, now_ms), ledger.unsettled()
     percent = table.percent()
     found = []
@@ -186,7 +186,7 @@ def bundles(
     if broker is not None and broker not in (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)):
         raise NotFound(unknown_broker(broker, snapshot.brokers.ids))
     table = snapshot.bundles
-    draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
+    draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, costs=cycle.cycle_state.memory.costs)
     codes = obstacles(cycle, snapshot).codes
     left_alone = LeftAlone(cycle.shared_state.desired, now_ms)
     going = {entry.bundle: entry for entry in cycle.cycle_state.ledger.entries if not entry.target_settled}

@@ -15,6 +15,7 @@ import pytest
 from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
+from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts
 from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 from tests.support.transfer import AT_ONCE, HOT_COLD, after, as_class, moves, now, refused, turn, written
@@ -97,7 +98,8 @@ def test_the_last_bundle_of_a_broker_stays_not_the_last_of_a_list() -> None:
 def test_the_last_bundle_stays_also_where_its_broker_uses_much_without_any() -> None:
     """Corrected: usage that no bundle accounts for is no reason to give all of them away."""
     reports = [*cluster([[0.1, 0.1]], cpu=0.55), report(broker(1), {bundle_name(9): 0.01})]
-    plan = run(reports, memory=StrategyMemory(idle={broker(0): 35.0}), **AT_ONCE).plan
+    costs = CpuCosts(brokers={broker(0): BrokerEvidence(idle=35.0)})
+    plan = run(reports, memory=StrategyMemory(costs=costs), **AT_ONCE).plan
     assert [row.bundles_after for row in plan.loads] == [1, 2]
 
 

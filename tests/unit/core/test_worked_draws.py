@@ -30,7 +30,7 @@ def remembered(result: PlanResult) -> list[str]:
         for name, hit in memory.hits.items()
     ]
     lines += [f"{short(name)} smoothed {100 * item.score:.2f}" for name, item in memory.history.items()]
-    lines += [f"{short(name)} idle {cpu:.2f}" for name, cpu in memory.idle.items()]
+    lines += [f"{short(name)} idle {item.idle:.2f}" for name, item in memory.costs.brokers.items() if item.idle >= 0]
     begun = {"active": memory.active, "acted": memory.acted}
     lines += [f"{word} {' '.join(map(short, names))}" for word, names in begun.items() if names]
     lines += [f"seen {memory.condition_hits}, turn {memory.turn}"]
@@ -48,7 +48,7 @@ def looked_up(given: PlanInput, result: PlanResult) -> list[str]:
     names = given.snapshot.bundles.names
     if not len(names):
         return []
-    draft = Draft(given.snapshot, result.ledger, given.params, given.memory.turn, given.memory.idle)
+    draft = Draft(given.snapshot, result.ledger, given.params, given.memory.turn, given.memory.costs)
     asked = AssignmentInput(
         draft=draft, ledger=result.ledger, policies=given.policies, placement=given.params.placement
     )

@@ -115,7 +115,7 @@ class _ManualDraft:
         snapshot = given.snapshot
         self._given = given
         self._override = override
-        self.draft = Draft(snapshot, given.ledger, given.params, given.memory.turn, given.memory.idle)
+        self.draft = Draft(snapshot, given.ledger, given.params, given.memory.turn, given.memory.costs)
         limits = limits_of(snapshot, given.policies, given.ledger)
         if limits is not None:
             self.draft.restrict(limits.mask, limits.group)

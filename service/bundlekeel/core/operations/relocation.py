@@ -263,7 +263,7 @@ def relocate(given: Request) -> Relocation:
         return Relocation()
     if len(snapshot.brokers) < 2 or completeness(snapshot, params) is not None:
         return Relocation()
-    draft = Draft(snapshot, given.ledger, params, given.memory.turn, given.memory.idle)
+    draft = Draft(snapshot, given.ledger, params, given.memory.turn, given.memory.costs)
     limits = limits_of(snapshot, given.policies, given.ledger)
     if limits is not None:
         draft.restrict(limits.mask, limits.group)

@@ -2,9 +2,9 @@
 
 A bundle is expected to carry its share (by short-term averages) of what its broker reports, so that the parts add up
 to the whole also while averages lag behind a change. Its pressure on a resource is the broker's usage times the
-bundle's share of that traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes, CPU
-beyond what the broker uses without traffic by the mean of its shares of messages and bytes. On the target it is the
-same absolute amount against the target's own limit, so unequal brokers are compared fairly.
+bundle's share of that traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes. Its CPU is
+the learned cost of its messages and bytes (core/planning/costs.py); the rest is the broker's base and stays. On the
+target the pressure is the same absolute amount against the target's own limit, so unequal brokers are compared fairly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -30,11 +29,10 @@ from bundlekeel.core.model.names import alike
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
+from bundlekeel.core.planning.costs import NO_COSTS, CpuCosts, estimate, learn
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.pressure import (
     ScoredColumn,
-    idle_cpu,
-    learn_idle,
     score_of,
     scored_columns,
     shares_of,
@@ -63,6 +61,8 @@ class Offer:
 
 
 _HUNDRED = np.float32(100)
+# Smaller parts of a usage are rounding.
+EXACT = 1e-6
 
 
 class Draft:
@@ -74,12 +74,12 @@ class Draft:
         ledger: Ledger,
         params: Parameters,
         turn: int = 0,
-        idle: Mapping[str, float] = MappingProxyType({}),
+        costs: CpuCosts = NO_COSTS,
     ) -> None:
-        """`idle`: CPU of brokers without traffic as remembered (`Memory.idle`); what this picture shows is added."""
+        """`costs`: learned CPU costs (`StrategyMemory.costs`); the draft learns from its own snapshot, too."""
         brokers = snapshot.brokers
-        self.idle = learn_idle(idle, snapshot, params, ledger.unsettled())
-        self._idle_cpu = idle_cpu(self.idle, brokers)
+        self.costs = learn(costs, snapshot, params, ledger.unsettled())
+        self.estimate = estimate(self.costs, brokers.ids, brokers.limit[:, CPU])
         self.snapshot = snapshot
         self.params = params
         self.weights = weights_of(params, snapshot.mode)
@@ -195,15 +195,26 @@ class Draft:
         return known
 
     def _compute_pressure(self, broker: int) -> Floats:
-        usage = self.usage[broker].copy()
-        usage[CPU] = max(float(usage[CPU] - self._idle_cpu[broker]), 0.0)
-        computed: Floats = shares_of(self.expected(broker), self.traffic[broker]) * usage
+        expected, usage = self.expected(broker), self.usage[broker]
+        computed: Floats = shares_of(expected, self.traffic[broker]) * usage
+        caused = self.estimate.caused(expected, float(self.estimate.factor[broker]))
+        whole = float(caused.sum())
+        if whole > 0:
+            # Where next to nothing is left, nothing is: the rest is rounding.
+            used = float(usage[CPU])
+            computed[:, CPU] = caused / whole * (whole if whole < used * (1 - EXACT) else used)
         return computed
 
+    def base_cpu(self) -> Floats:
+        """Return the CPU that no bundle causes, percent of one core; one value per broker, 0 to the broker's usage."""
+        caused, used = self.estimate.caused(self.traffic, self.estimate.factor), self.usage[:, CPU]
+        base: Floats = np.where((caused > 0) | (self.estimate.cost > 0).any(), used - caused, 0.0)
+        return np.where(base > EXACT * used, base, 0.0)
+
     def loaded_score(self) -> Floats:
-        """Scores without what a broker uses when it is idle; one value a broker."""
+        """Return the scores without the base of the CPU; one value per broker."""
         usage = self.usage.copy()
-        usage[:, CPU] = np.maximum(usage[:, CPU] - self._idle_cpu, 0.0)
+        usage[:, CPU] -= self.base_cpu()
         return score_of(usage, self.limit, self.weights)
 
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:

@@ -79,7 +79,7 @@ def plan(given: PlanInput) -> PlanResult:
     hold = hold_of(snapshot, given.guard, params)
     asked = Relocation() if stopped(hold) else _asked(given, ledger)
     books = asked.booked(ledger, snapshot)
-    draft = Draft(snapshot, books, params, given.memory.turn, given.memory.idle)
+    draft = Draft(snapshot, books, params, given.memory.turn, given.memory.costs)
     bans = bans_of(snapshot, given.guard, params)
     if bans is not None:
         draft.ban(bans)
@@ -105,7 +105,7 @@ def plan(given: PlanInput) -> PlanResult:
         booked=books.unsettled(),
     )
     decision = _shedder(params)(context)
-    decision.memory = replace(decision.memory, idle=draft.idle)
+    decision.memory = replace(decision.memory, costs=draft.costs)
     decision = _explained(decision, returning(_held(decision.refusals, draft, eligible), draft))
     moves = _final_moves(context, decision, hold)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bundlekeel.core.planning.costs import CpuCosts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
@@ -54,8 +56,7 @@ class StrategyMemory:
     `acted`: brokers that `avg` let give or take, until their reports show that nothing is left to do.
     `condition_hits`: how often in a row `transfer` (and TransferShedder) found its condition met, `condition_at_ms`
     when that was counted last. `split_hits`: by bundle, how often in a row it was above a split limit. `turn`: where
-    `round_robin` goes on. `idle`: CPU that a broker uses without traffic, in percent of one core
-    (core/planning/pressure.py).
+    `round_robin` goes on. `costs`: learned CPU costs of traffic.
     """
 
     hits: Mapping[str, Hits] = field(default_factory=dict)
@@ -66,5 +67,5 @@ class StrategyMemory:
     condition_at_ms: int = 0
     split_hits: Mapping[str, Hits] = field(default_factory=dict)
     turn: int = 0
-    idle: Mapping[str, float] = field(default_factory=dict)
+    costs: CpuCosts = field(default_factory=CpuCosts)
     compat: CompatMemory = field(default_factory=CompatMemory)

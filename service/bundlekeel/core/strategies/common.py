@@ -104,14 +104,17 @@ def candidates(context: Context, source: int) -> Candidates:
     """Split the movable bundles of a broker into those worth a reconnect and dust.
 
     A bundle is worth it when it carries `min_unload_share` of the mean score, or half of what a mean one of these
-    carries: hundreds of equal bundles are small each, and yet they are all there is to move.
+    carries: hundreds of equal bundles are small each, and yet they are all there is to move. Where all of them together
+    carry less than `min_unload_share` of the mean score, none is: something else causes the broker's load.
     """
     draft = context.draft
     rows = draft.movable(source, context.eligible.mask)
     if len(rows) == 0:
         return Candidates(rows, rows)
     weight = draft.scores(draft.pressure(source)[rows - int(context.snapshot.bundles.starts[source])], source)
-    enough = weight >= min(context.params.min_unload_share * context.mean, float(weight.mean()) / 2)
+    least = context.params.min_unload_share * context.mean
+    caused = float(weight.sum()) >= min(least, float(draft.score[source]) / 2)
+    enough = (weight >= min(least, float(weight.mean()) / 2)) & caused
     return Candidates(rows[enough], rows[~enough])
 
 

@@ -17,10 +17,10 @@ from bundlekeel.core.model.plan import Move, Plan, Refusal, Traffic4, Verdict, m
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered, unknown_broker
+from bundlekeel.core.planning.costs import learn
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.pressure import learn_idle
 from bundlekeel.core.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
 from bundlekeel.daemon.answers.picture import TrafficView, VerdictView
 from bundlekeel.daemon.answers.plans import (
@@ -68,11 +68,11 @@ class Planner:
         if not request.what_if:
             return replace(self._cycle.plan_input(snapshot), params=params), ()
         state = self._cycle.cycle_state
-        altered = landed(snapshot, state.ledger, params, state.memory.idle)
+        altered = landed(snapshot, state.ledger, params, state.memory.costs)
         altered, homeless = _altered(altered, request, params, self._cycle.policies.current)
         if request.add_brokers:
-            seen = learn_idle(state.memory.idle, snapshot, params, state.ledger.unsettled())
-            altered = with_brokers(altered, request.add_brokers, min(seen.values(), default=0.0))
+            costs = learn(state.memory.costs, snapshot, params, state.ledger.unsettled())
+            altered = with_brokers(altered, request.add_brokers, costs.least_idle())
         # Smoothed scores are those of the brokers and the traffic as they are.
         memory = replace(state.memory, history={})
         return replace(self._cycle.plan_input(altered), params=params, ledger=Ledger(), memory=memory), homeless

@@ -260,7 +260,7 @@ async def assignments(
         raise ConfigError(f"these are {len(rows)} bundles", field="names", value=len(rows), allowed=allowed)
     cycle_state, params = cycle.cycle_state, cycle.params
     asked = AssignmentInput(
-        draft=Draft(snapshot, cycle_state.ledger, params, cycle_state.memory.turn, cycle_state.memory.idle),
+        draft=Draft(snapshot, cycle_state.ledger, params, cycle_state.memory.turn, cycle_state.memory.costs),
         ledger=cycle_state.ledger,
         policies=await policies.read((*snapshot.bundles.namespaces, *(namespace_of(row.bundle) for row in rows))),
         placement=params.placement,
