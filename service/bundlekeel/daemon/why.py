@@ -38,6 +38,7 @@ _ACTIONS: dict[Code, str] = {
     Code.TOO_BIG: "split it: `bundlekeel split`; it carries more than the difference between two brokers",
     Code.NO_GAIN: "add a broker, or wait for a lower load on the others",
     Code.BELOW_MINIMUM: "lower the minimum (parameters that begin with `min_unload`) if so little is worth a move",
+    Code.BASE_LOAD: "find what uses the broker's CPU: function workers, proxies, garbage collection, other processes",
     Code.BUDGET_PER_HOUR: "wait, or raise `max_moves_per_hour`",
     Code.NO_RETURN: "wait, or let another broker take it",
     Code.QUARANTINED: "wait, or let another broker take it",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bundlekeel.core.history.frames import plain, restored
 from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.costs import CostEstimate, CpuCosts, estimate, learn
@@ -74,6 +75,28 @@ def test_n_e_cpu_that_no_bundle_causes_moves_nothing(strategy: str, burnt: float
     usage = first.usage.copy()
     usage[CPU] = 100 * burnt
     assert not eager([replace(first, usage=usage), *others], strategy=strategy).plan.moves
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "deviation", "overload"])
+def test_n_e_the_verdict_says_that_no_move_helps(strategy: str) -> None:
+    """It names the broker, what its bundles cause, and what to check instead."""
+    first, *others = cluster([[0.01] * 3, [0.05] * 6, [0.05] * 6])
+    usage = first.usage.copy()
+    usage[CPU] = 92.0
+    plan = eager([replace(first, usage=usage), *others], strategy=strategy).plan
+    (hot,) = [item for item in plan.brokers if item.broker == broker(0)]
+    assert "its bundles cause 3.0%; moving all of them leaves 89.0%" in hot.sentence
+    assert (hot.code is Code.BASE_LOAD) == (not plan.moves)
+
+
+def test_n_e_the_verdict_of_the_cycle_is_that_of_the_base() -> None:
+    """Where nothing moves, the cycle's verdict says why."""
+    first, *others = cluster([[0.0001] * 6, [0.05] * 6, [0.05] * 6])
+    usage = first.usage.copy()
+    usage[CPU] = 92.0
+    verdict = eager([replace(first, usage=usage), *others]).plan.verdict
+    assert verdict.code is Code.BASE_LOAD
+    assert verdict.sentence.startswith(f"moving bundles does not help {broker(0)} (its bundles cause 0.1% of 92.0%)")
 
 
 @pytest.mark.parametrize("burning", [1, 2])

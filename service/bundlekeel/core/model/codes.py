@@ -51,6 +51,10 @@ class Code(StrEnum):
     ZERO_AVERAGE = "ZeroAverage", "the average load is zero: reports may lack resource limits (see `bundlekeel doctor`)"
     BELOW_MINIMUM = "BelowMinimum", "the difference is too small to justify that clients reconnect"
     UNSETTLED = "Unsettled", "earlier moves are not yet visible in the loads of the brokers concerned"
+    BASE_LOAD = (
+        "BaseLoad",
+        "the broker uses more CPU than others on something that no bundle causes: moving bundles does not help",
+    )
     UNSPLITTABLE = "Unsplittable", "one bundle carries more than may be moved; splitting it would help"
     FROZEN_REPORTS = "FrozenReports", "the brokers run with loadBalancerEnabled=false: their reports never change"
     UNSUPPORTED_LOAD_MANAGER = "UnsupportedLoadManager", "the brokers run a load manager that is observed only"

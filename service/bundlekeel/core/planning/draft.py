@@ -167,6 +167,11 @@ class Draft:
         """The highest score before this draft's moves, ledger included."""
         return float(self._before.score.max(initial=0.0))
 
+    @property
+    def score_before(self) -> Floats:
+        """The score of each broker before this draft's moves, ledger included."""
+        return self._before.score
+
     def carried(self) -> dict[str, Traffic4]:
         """The traffic of every broker before this draft's moves, ledger included; empty where nothing depends on it."""
         if self.params.max_traffic_share_per_cycle >= 1:
@@ -210,6 +215,12 @@ class Draft:
         caused, used = self.estimate.caused(self.traffic, self.estimate.factor), self.usage[:, CPU]
         base: Floats = np.where((caused > 0) | (self.estimate.cost > 0).any(), used - caused, 0.0)
         return np.where(base > EXACT * used, base, 0.0)
+
+    def base_score(self) -> Floats:
+        """Return the score that each broker would keep without any bundle; one value per broker."""
+        usage = np.zeros_like(self.usage)
+        usage[:, CPU] = self.base_cpu()
+        return score_of(usage, self.limit, self.weights)
 
     def loaded_score(self) -> Floats:
         """Return the scores without the base of the CPU; one value per broker."""

@@ -107,6 +107,8 @@ def plan(given: PlanInput) -> PlanResult:
     decision = _shedder(params)(context)
     decision.memory = replace(decision.memory, costs=draft.costs)
     decision = _explained(decision, returning(_held(decision.refusals, draft, eligible), draft))
+    if params.compat == "none":
+        _explain_bases(context, decision)
     moves = _final_moves(context, decision, hold)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
     return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
@@ -214,6 +216,32 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
     why = ", ".join(f"{count} {code.value}" for code, count in common)
     decision.verdict = decision.verdict._replace(sentence=f"{decision.verdict.sentence} ({why})")
     return decision
+
+
+# Verdicts of a cycle that moves nothing because no bundle is suitable.
+_UNSUITABLE = frozenset({Code.NO_BUNDLES, Code.BELOW_MINIMUM, Code.UNSPLITTABLE, Code.TARGET_OVERLOADED})
+
+
+def _explain_bases(context: Context, decision: Decision) -> None:
+    """Add to the verdict of each hot broker what its bundles do not cause, where that alone is above the mean."""
+    draft, params, ids = context.draft, context.params, context.snapshot.brokers.rows
+    base, limit = draft.base_score(), context.mean * (1 + params.min_unload_share)
+    giving, hot = {move.source for move in draft.moves}, list[str]()
+    for place, item in enumerate(decision.brokers):
+        row = ids.get(item.broker, -1)
+        if item.code is not Code.OVERLOADED or row < 0 or base[row] <= limit:
+            continue
+        freed = max(float(draft.score_before[row] - base[row]), 0.0)
+        text = f"its bundles cause {freed:.1%}; moving all of them leaves {base[row]:.1%}"
+        code = item.code if item.broker in giving else Code.BASE_LOAD
+        decision.brokers[place] = item._replace(code=code, sentence=f"{item.sentence}; {text}")
+        hot.append(f"{item.broker} (its bundles cause {freed:.1%} of {draft.score_before[row]:.1%})")
+    if hot and not draft.moves and decision.verdict.code in _UNSUITABLE:
+        text = (
+            f"moving bundles does not help {', '.join(hot)}: check function workers, proxies, garbage collection, "
+            "compaction and other processes"
+        )
+        decision.verdict = decision.verdict._replace(code=Code.BASE_LOAD, sentence=text)
 
 
 def _final_moves(context: Context, decision: Decision, hold: Hold | None) -> tuple[Move, ...]:
