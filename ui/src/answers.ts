@@ -116,6 +116,8 @@ export interface BrokerView {
   broker: string;
   /** how many, with the moves of the ledger */
   bundles: number | null;
+  /** learned CPU costs; null: unknown, or no CPU limit */
+  cpu_costs: CpuCostsView | null;
   /** details; empty: none */
   detail: string;
   /** its load manager's class */
@@ -306,6 +308,26 @@ export interface CordonedView {
   broker: string;
   /** what it is now */
   state: "cordoned";
+}
+
+/** CPU of a broker as learned from its traffic: a base that no bundle causes, and the cost of messages and bytes. */
+export interface CpuCostsView {
+  /** share of the CPU limit that no bundle causes; moving bundles does not free it */
+  base_ratio: number;
+  /** CPU seconds per byte, in or out */
+  byte_seconds: number;
+  /** upper end of the 95 % interval */
+  byte_seconds_high: number;
+  /** lower end of the 95 % interval */
+  byte_seconds_low: number;
+  /** msg/s, in and out, at which its present mix of traffic uses up the CPU; null: unknown */
+  capacity_msg_rate: number | null;
+  /** CPU seconds per message, in or out */
+  message_seconds: number;
+  /** upper end of the 95 % interval */
+  message_seconds_high: number;
+  /** lower end of the 95 % interval */
+  message_seconds_low: number;
 }
 
 /** A cycle: what was planned, and what came of it. */

@@ -103,6 +103,15 @@ METRICS: tuple[Metric, ...] = (
         ("broker", "resource"),
         "What a broker reports to use of a resource, of its limit, unweighted; only where a limit is known.",
     ),
+    Metric("broker_cpu_base_ratio", "table", ("broker",), "Share of the CPU limit that no bundle causes, learned."),
+    Metric("broker_cpu_message_seconds", "table", ("broker",), "CPU seconds per message, in or out, learned."),
+    Metric("broker_cpu_byte_seconds", "table", ("broker",), "CPU seconds per byte, in or out, learned."),
+    Metric(
+        "broker_cpu_capacity_msg_rate",
+        "table",
+        ("broker",),
+        "Messages per second, in and out, at which the present mix of traffic uses up the CPU, learned.",
+    ),
     Metric(
         "broker_history_score_ratio", "table", ("broker",), "Smoothed score, where the strategy keeps one (threshold)."
     ),

@@ -1,4 +1,4 @@
-"""The learned CPU cost of traffic: how much CPU a message and a byte per second take, and what is left as base.
+"""The learned CPU cost of traffic: the CPU per message, the CPU per byte, and the rest as base of each broker.
 
 The CPU of a broker is a base plus the cost of its traffic. The base is whatever no bundle causes: function workers,
 proxies, garbage collection, compaction, other processes. Two sources give the cost:
@@ -22,11 +22,11 @@ import numpy as np
 
 from bundlekeel.core.model.load import CPU, RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.model.snapshot import Bools, BrokerTable, Snapshot
 
 # A broker with less than this share of the mean throughput shows what a broker uses without traffic.
 IDLE_SHARE: Final = 0.05
-# A broker that uses more of its CPU than this without traffic has a busy host: this is no measure for other brokers.
+# A broker that uses more of its CPU than this without traffic has a busy host, so other brokers are not measured by it.
 IDLE_LIMIT: Final = 0.35
 # Above this share of its limit, CPU does not grow with traffic any more.
 SATURATED: Final = 0.97
@@ -112,8 +112,8 @@ class CostEstimate:
 
     def caused(self, traffic: Floats, factor: Floats | float) -> Floats:
         """Return the CPU that this traffic costs, percent of one core; one value per row of `traffic` (n, 4)."""
-        found: Floats = _volumes(traffic) @ self.cost * factor
-        return found
+        cpu: Floats = _volumes(traffic) @ self.cost * factor
+        return cpu
 
 
 NO_COSTS: Final = CpuCosts()
@@ -122,11 +122,11 @@ NO_COSTS: Final = CpuCosts()
 class _Columns:
     """Evidence as columns, one row per broker."""
 
-    def __init__(self, known: Mapping[str, BrokerEvidence], ids: tuple[str, ...]) -> None:
+    def __init__(self, evidence: Mapping[str, BrokerEvidence], ids: tuple[str, ...]) -> None:
         none = BrokerEvidence()
         rows = [
             (item.reported, item.idle, *item.near, *item.far, *item.moments, item.noise, *item.steady, item.since)
-            for item in (known.get(broker, none) for broker in ids)
+            for item in (evidence.get(broker, none) for broker in ids)
         ]
         table: Floats = np.array(rows, dtype=np.float64).reshape(len(ids), 17)
         self.reported, self.idle, self.noise = table[:, 0], table[:, 1], table[:, 13]
@@ -157,30 +157,30 @@ def _volumes(traffic: Floats) -> Floats:
     return np.column_stack((messages, size))
 
 
-def learn(known: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: Collection[str] = ()) -> CpuCosts:
-    """Return what is known after this snapshot; a report that was learned from before adds nothing.
+def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: Collection[str] = ()) -> CpuCosts:
+    """Return the costs after this snapshot; a report that was learned from before adds nothing.
 
     Readings of `unsettled` brokers are ignored: their traffic and their CPU are of different times. So are those of
     brokers that just started (their CPU is that of starting), that have no CPU limit, or whose CPU is used up.
     """
     brokers = snapshot.brokers
     if not len(brokers):
-        return known
-    columns = _Columns(known.brokers, brokers.ids)
+        return before
+    columns = _Columns(before.brokers, brokers.ids)
     usage, limit, volumes = brokers.usage[:, CPU], brokers.limit[:, CPU], _volumes(brokers.traffic)
     started_ms = 1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds)
     settled = np.array([broker not in unsettled for broker in brokers.ids], dtype=bool)
     usable = settled & (snapshot.wall_ms - brokers.start_timestamp >= started_ms) & (limit > 0)
     nearly = volumes[:, 1] <= IDLE_SHARE * volumes[:, 1].mean() if volumes[:, 1].any() else np.zeros_like(usable)
-    seen_idle = nearly & usable & (usage <= IDLE_LIMIT * limit)
-    columns.idle[seen_idle] = usage[seen_idle]
+    idle_rows = nearly & usable & (usage <= IDLE_LIMIT * limit)
+    columns.idle[idle_rows] = usage[idle_rows]
     usable &= usage < SATURATED * limit
     alive = {*brokers.ids, *(item.broker_id for item in snapshot.excluded)}
-    evidence = {broker: item for broker, item in known.brokers.items() if broker in alive}
-    costs = CpuCosts(brokers=evidence, prior=known.prior, compared=known.compared)
-    held = _hold(columns, snapshot, volumes, started_ms)
-    fresh = usable & held & (brokers.last_update > columns.reported)
-    if fresh.any() and any(known.prior):
+    evidence = {broker: item for broker, item in before.brokers.items() if broker in alive}
+    costs = CpuCosts(brokers=evidence, prior=before.prior, compared=before.compared)
+    steady = _hold(columns, snapshot, volumes, started_ms)
+    fresh = usable & steady & (brokers.last_update > columns.reported)
+    if fresh.any() and any(before.prior):
         _follow(columns, estimate(costs, brokers.ids, limit), snapshot, params, fresh)
     elif fresh.any():
         _restart(columns, np.column_stack((volumes, usage)), fresh)
@@ -194,7 +194,7 @@ def learn(known: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: Co
         levels, compared = np.column_stack((volumes, usage)), usage > 0
     idle = np.where(columns.idle >= 0, columns.idle, costs.least_idle())
     prior = _compare(levels[compared, :2], np.maximum(levels[:, 2] - idle, 0.0)[compared])
-    return _joined(costs, prior, int(columns.reported.max(initial=0)))
+    return _blend(costs, prior, int(columns.reported.max(initial=0)))
 
 
 def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float) -> Bools:
@@ -203,27 +203,27 @@ def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float
     Readings of counters measure both at the same time, reports of brokers do not.
     """
     reported = snapshot.brokers.last_update
-    known = columns.steady.any(axis=1) | (columns.reported > 0)
+    repeated = columns.steady.any(axis=1) | (columns.reported > 0)
     changed = (np.abs(volumes - columns.steady) > _LEAST_CHANGE * columns.steady).any(axis=1)
     columns.steady[changed] = volumes[changed]
-    columns.since[changed] = np.where(known, reported, 0)[changed]
+    columns.since[changed] = np.where(repeated, reported, 0)[changed]
     return (np.array(snapshot.intervals or 0) > 0) | (reported - columns.since >= wait_ms)
 
 
-def _joined(known: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts:
+def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts:
     """Return the costs with a newer comparison, which counts by the time since the one before."""
-    if not any(prior) or (any(known.prior) and newest <= known.compared):
-        return known
-    if any(known.prior):
-        weight = float(_gain((newest - known.compared) / 60_000, _COMPARE_MINUTES))
-        messages, size = (old + weight * (new - old) for old, new in zip(known.prior, prior, strict=True))
+    if not any(prior) or (any(costs.prior) and newest <= costs.compared):
+        return costs
+    if any(costs.prior):
+        weight = float(_gain((newest - costs.compared) / 60_000, _COMPARE_MINUTES))
+        messages, size = (old + weight * (new - old) for old, new in zip(costs.prior, prior, strict=True))
         prior = float(f"{messages:.9g}"), float(f"{size:.9g}")
-    return replace(known, prior=prior, compared=newest)
+    return replace(costs, prior=prior, compared=newest)
 
 
 def _gain(minutes: float | Floats, scale: float) -> Floats:
-    found: Floats = -np.expm1(-np.asarray(minutes) / scale)
-    return found
+    gain: Floats = -np.expm1(-np.asarray(minutes) / scale)
+    return gain
 
 
 def _compare(volumes: Floats, caused: Floats) -> tuple[float, float]:
@@ -298,10 +298,10 @@ def _split_change(change: Floats, costs: CostEstimate) -> tuple[Floats, Floats]:
     return explained, change[:, 2] - explained
 
 
-def estimate(known: CpuCosts, ids: tuple[str, ...], limit: Floats) -> CostEstimate:
+def estimate(costs: CpuCosts, ids: tuple[str, ...], limit: Floats) -> CostEstimate:
     """Return costs and factors; `ids` and `limit` (CPU limits, percent of one core) are those of the brokers wanted."""
-    columns, every = _Columns(known.brokers, ids), _Columns(known.brokers, tuple(known.brokers))
-    prior = np.array(known.prior)
+    columns, every = _Columns(costs.brokers, ids), _Columns(costs.brokers, tuple(costs.brokers))
+    prior = np.array(costs.prior)
     least = (_NOISE * float(limit.mean())) ** 2 if len(limit) else 1.0
     variance = max(float(every.noise.mean()) if len(every.noise) else 0.0, least, 1e-12)
     mm, ms, ss, my, sy = every.moments.sum(axis=0).tolist()
@@ -311,7 +311,7 @@ def estimate(known: CpuCosts, ids: tuple[str, ...], limit: Floats) -> CostEstima
     right = prior * (my, sy) + ridge
     multiple = _bounded(matrix, right)
     spread = _WIDE * np.sqrt(variance * np.diagonal(np.linalg.inv(matrix)))
-    cost = prior * multiple
+    cost: Floats = prior * multiple
     interval = prior[:, None] * np.clip(np.column_stack((multiple - spread, multiple + spread)), 0.0, None)
     mm_, ms_, ss_, my_, sy_ = columns.moments.T
     ridge = variance / _FACTOR_SPREAD**2
@@ -328,5 +328,40 @@ def _bounded(matrix: Floats, right: Floats) -> Floats:
     for place in np.flatnonzero(solved < 0).tolist():
         other = 1 - place
         solved[place], solved[other] = 0.0, right[other] / matrix[other, other]
-    found: Floats = np.clip(solved, 0.0, _MOST_COST)
-    return found
+    multiples: Floats = np.clip(solved, 0.0, _MOST_COST)
+    return multiples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerCosts:
+    """Costs of each broker in units for operators; one row per broker.
+
+    `base`: share of its CPU limit that no bundle causes (0 to 1, NaN: no limit); `seconds`, `low`, `high`: CPU seconds
+    per message and per byte with a 95 % interval, shapes (n, 2); `capacity`: msg/s at which its present mix of traffic
+    uses up the CPU that the base leaves, NaN: unknown.
+    """
+
+    base: Floats
+    seconds: Floats
+    low: Floats
+    high: Floats
+    capacity: Floats
+
+
+def broker_costs(costs: CpuCosts, brokers: BrokerTable) -> BrokerCosts:
+    """Return the costs of these brokers as they report now."""
+    usage, limit = brokers.usage[:, CPU], np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.nan)
+    estimates = estimate(costs, brokers.ids, brokers.limit[:, CPU])
+    caused = np.minimum(estimates.caused(brokers.traffic, estimates.factor), usage)
+    base = usage - caused if estimates.cost.any() else np.zeros_like(usage)
+    rate = _volumes(brokers.traffic)[:, 0]
+    busy = (caused > 0) & (rate > 0)
+    room = np.divide(np.maximum(limit - base, 0.0), caused, out=np.full(len(usage), np.nan), where=busy)
+    low, high = (estimates.cost_interval[:, side] * estimates.factor_interval[:, side, None] / 100 for side in (0, 1))
+    return BrokerCosts(
+        base=base / limit,
+        seconds=estimates.cost * estimates.factor[:, None] / 100,
+        low=low,
+        high=high,
+        capacity=rate * room,
+    )

@@ -16,6 +16,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations import manual_moves, relocation
+from bundlekeel.core.planning.costs import broker_costs
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.core.planning.ledger import preallocated
 from bundlekeel.core.planning.memory import Hits
@@ -152,6 +153,7 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
     telemetry.retain("unsplit_bundles", "code", set(unsplit))
     telemetry.gauge("snapshot_bundles", float(len(snapshot.bundles)))
     _brokers(telemetry, snapshot)
+    _costs(telemetry, snapshot, result)
     waiting = preallocated(result.ledger, snapshot.brokers.ids, snapshot.wall_ms)
     amounts = np.array([len(bundles) for bundles in waiting.values()])
     telemetry.table("broker_preallocated_bundles", tuple(waiting), amounts)
@@ -189,6 +191,17 @@ def _brokers(telemetry: Telemetry, snapshot: Snapshot) -> None:
     ):
         averages = [_sums(snapshot, traffic, *columns) for traffic in (snapshot.bundles.short, snapshot.bundles.long)]
         telemetry.table(name, brokers.ids, np.column_stack(averages), ("short", "long"))
+
+
+def _costs(telemetry: Telemetry, snapshot: Snapshot, result: PlanResult) -> None:
+    costs = broker_costs(result.memory.costs, snapshot.brokers)
+    for name, values in (
+        ("broker_cpu_base_ratio", costs.base),
+        ("broker_cpu_message_seconds", costs.seconds[:, 0]),
+        ("broker_cpu_byte_seconds", costs.seconds[:, 1]),
+        ("broker_cpu_capacity_msg_rate", costs.capacity),
+    ):
+        telemetry.table(name, snapshot.brokers.ids, values)
 
 
 def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
