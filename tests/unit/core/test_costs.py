@@ -142,18 +142,18 @@ def test_n_e_time_is_counted_and_not_readings() -> None:
 
 def test_n_e_the_same_report_is_one_measurement() -> None:
     """A second cycle on the same reports learns nothing."""
-    seen = snapshot_of(cluster([[0.3], [0.2], [0.1]]))
-    once = learn(CpuCosts(), seen, PARAMS)
-    assert learn(once, seen, PARAMS) == once
-    assert learn(once, replace(seen, wall_ms=NOW_MS + 5000), PARAMS) == once
+    snapshot = snapshot_of(cluster([[0.3], [0.2], [0.1]]))
+    once = learn(CpuCosts(), snapshot, PARAMS)
+    assert learn(once, snapshot, PARAMS) == once
+    assert learn(once, replace(snapshot, wall_ms=NOW_MS + 5000), PARAMS) == once
 
 
 def test_n_e_brokers_with_moves_in_progress_teach_nothing() -> None:
     """Their traffic and their CPU are of different times."""
     costs = followed(wave(), minutes=60)
     odd = [replace(item, last_update=NOW_MS + 61 * MINUTE) for item in cluster([[0.9], [0.1], [0.1]], cpu=0.3)]
-    seen = snapshot_of(odd, wall_ms=NOW_MS + 61 * MINUTE)
-    after = learn(costs, seen, PARAMS, unsettled=seen.brokers.ids)
+    snapshot = snapshot_of(odd, wall_ms=NOW_MS + 61 * MINUTE)
+    after = learn(costs, snapshot, PARAMS, unsettled=snapshot.brokers.ids)
     assert cost_of(after) == cost_of(costs)
 
 
@@ -192,11 +192,11 @@ def test_n_e_a_new_base_changes_no_cost() -> None:
 
 def test_n_e_a_slow_broker_has_its_own_factor() -> None:
     """A broker on which each message costs half as much again is told from one with a base, once traffic changes."""
-    found = estimated(followed(wave(0.05, (1.5, 1.0, 1.0)), minutes=300))
-    factor, others = float(found.factor[0]), found.factor[1:]
+    estimates = estimated(followed(wave(0.05, (1.5, 1.0, 1.0)), minutes=300))
+    factor, others = float(estimates.factor[0]), estimates.factor[1:]
     assert factor / others == pytest.approx([1.5, 1.5], rel=0.15)
-    assert (found.factor_interval[:, 0] <= found.factor).all()
-    assert (found.factor <= found.factor_interval[:, 1]).all()
+    assert (estimates.factor_interval[:, 0] <= estimates.factor).all()
+    assert (estimates.factor <= estimates.factor_interval[:, 1]).all()
 
 
 def test_n_e_costs_are_kept_by_history_and_by_the_shared_state() -> None:
@@ -224,10 +224,10 @@ def test_n_e_costs_and_bases_are_bounded(rows: list[tuple[float, float, float]],
             )
             for row, (first, second, cpu) in enumerate(rows)
         ]
-        seen = snapshot_of(reports, wall_ms=at)
-        draft = Draft(seen, Ledger(), PARAMS, costs=costs)
+        snapshot = snapshot_of(reports, wall_ms=at)
+        draft = Draft(snapshot, Ledger(), PARAMS, costs=costs)
         costs = draft.costs
-        usage, base = seen.brokers.usage[:, CPU], draft.base_cpu()
+        usage, base = snapshot.brokers.usage[:, CPU], draft.base_cpu()
         assert (draft.estimate.cost >= 0).all()
         assert np.isfinite(draft.estimate.cost_interval).all()
         assert (base >= 0).all()

@@ -1,4 +1,4 @@
-"""A broker begins to burn CPU on something that is no bundle: what is needed moves, and no more."""
+"""A broker begins to burn CPU that no bundle causes: the plan moves few bundles."""
 
 from __future__ import annotations
 

@@ -129,25 +129,23 @@ class _Columns:
             for item in (evidence.get(broker, none) for broker in ids)
         ]
         table: Floats = np.array(rows, dtype=np.float64).reshape(len(ids), 17)
+        self.table = table
         self.reported, self.idle, self.noise = table[:, 0], table[:, 1], table[:, 13]
         self.steady, self.since = table[:, 14:16], table[:, 16]
         self.near, self.far, self.moments = table[:, 2:5], table[:, 5:8], table[:, 8:13]
 
     def evidence(self, row: int) -> BrokerEvidence:
         """Return one row as a value; nine digits are enough, and keep the stored memory small."""
-        near, far, moments, steady = (
-            tuple(float(f"{value:.9g}") for value in part[row].tolist())
-            for part in (self.near, self.far, self.moments, self.steady)
-        )
+        values = [float(f"{value:.9g}") for value in self.table[row].tolist()]
         return BrokerEvidence(
             reported=int(self.reported[row]),
-            steady=steady,
+            steady=(values[14], values[15]),
             since=int(self.since[row]),
-            idle=float(self.idle[row]),
-            near=near,
-            far=far,
-            moments=moments,
-            noise=float(f"{self.noise[row]:.9g}"),
+            idle=values[1],
+            near=(values[2], values[3], values[4]),
+            far=(values[5], values[6], values[7]),
+            moments=(values[8], values[9], values[10], values[11], values[12]),
+            noise=values[13],
         )
 
 

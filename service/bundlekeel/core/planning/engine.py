@@ -107,8 +107,7 @@ def plan(given: PlanInput) -> PlanResult:
     decision = _shedder(params)(context)
     decision.memory = replace(decision.memory, costs=draft.costs)
     decision = _explained(decision, returning(_held(decision.refusals, draft, eligible), draft))
-    if params.compat == "none":
-        _explain_bases(context, decision)
+    _explain_bases(context, decision)
     moves = _final_moves(context, decision, hold)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
     return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
@@ -225,6 +224,8 @@ _UNSUITABLE = frozenset({Code.NO_BUNDLES, Code.BELOW_MINIMUM, Code.UNSPLITTABLE,
 def _explain_bases(context: Context, decision: Decision) -> None:
     """Add to the verdict of each hot broker what its bundles do not cause, where that alone is above the mean."""
     draft, params, ids = context.draft, context.params, context.snapshot.brokers.rows
+    if params.compat != "none":
+        return
     base, limit = draft.base_score(), context.mean * (1 + params.min_unload_share)
     giving, hot = {move.source for move in draft.moves}, list[str]()
     for place, item in enumerate(decision.brokers):

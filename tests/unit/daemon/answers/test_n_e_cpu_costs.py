@@ -36,7 +36,7 @@ def rows_of(sidecar: FakeSidecar) -> dict[str, BrokerView]:
 
 
 async def test_n_e_brokers_show_their_base_and_costs() -> None:
-    """The base of the burning broker, the same costs on all, and intervals around them."""
+    """Each broker shows its base, and costs within their intervals."""
     rows = rows_of(await burning())
     costs = [row.cpu_costs for row in rows.values()]
     assert all(item is not None and item.message_seconds > 0 for item in costs)
@@ -50,7 +50,7 @@ async def test_n_e_brokers_show_their_base_and_costs() -> None:
 
 
 async def test_n_e_metrics_have_base_costs_and_capacity() -> None:
-    """One series per broker; the capacity only of brokers that have traffic."""
+    """Each broker has its series, those without traffic have no capacity."""
     sidecar = await burning()
     for name in ("base_ratio", "message_seconds", "byte_seconds"):
         assert sidecar.metric(f"broker_cpu_{name}").count("broker=") == len(BROKERS)
@@ -58,7 +58,7 @@ async def test_n_e_metrics_have_base_costs_and_capacity() -> None:
 
 
 async def test_n_e_the_wide_table_has_costs() -> None:
-    """Base, cost of a message and a megabyte, and capacity."""
+    """The column shows the base, the cost of a message and of a megabyte, and the capacity."""
     text = drawn(cli_tables.brokers(list(rows_of(await burning()).values()), TableLayout(wide=True, width=400)), 400)
     assert "CPU costs" in text
     assert "us/message" in text
