@@ -165,6 +165,7 @@ def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: C
     if not len(brokers):
         return before
     columns = _Columns(before.brokers, brokers.ids)
+    stored = columns.table.copy()
     usage, limit, volumes = brokers.usage[:, CPU], brokers.limit[:, CPU], _volumes(brokers.traffic)
     started_ms = 1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds)
     settled = np.array([broker not in unsettled for broker in brokers.ids], dtype=bool)
@@ -183,7 +184,7 @@ def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: C
     elif fresh.any():
         _restart(columns, np.column_stack((volumes, usage)), fresh)
     columns.reported[fresh] = brokers.last_update[fresh]
-    for row in range(len(brokers)):
+    for row in np.flatnonzero((columns.table != stored).any(axis=1)).tolist():
         evidence[brokers.ids[row]] = columns.evidence(row)
     costs = replace(costs, brokers=evidence)
     # The last level that was learned from: a comparison of the few brokers without moves in progress would mislead.
