@@ -72,7 +72,7 @@ class CounterOptions:
 class _Known:
     """One broker in its present life: the last reading, begun at `asked` by the boot clock and made in `took` seconds;
     `loads`: what each two readings said in the last `WAVE_SECONDS`; `steps`: the change from each of them to the next;
-    `load`: what is shown of it; `topics_ms`: when its counters were of topics last.
+    `load`: what is shown of it, and its `total` over bundles; `topics_ms`: when its counters were of topics last.
     `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
     process does not use. `refused`: why it gave none. `state`: `live`, or why its report is shown instead; `timely`:
     when it was last another than `outdated`, by the boot clock."""
@@ -82,6 +82,7 @@ class _Known:
     loads: list[MeasuredLoad] = field(default_factory=list)
     steps: list[Floats] = field(default_factory=list)
     load: MeasuredLoad | None = None
+    total: tuple[float, ...] = ()
     topics_ms: int = 0
     shown: tuple[BrokerReport, MeasuredLoad, BrokerReport] | None = None
     others: float = 0.0
@@ -310,29 +311,31 @@ class LiveLoads:
         if made.bundles:
             known.topics_ms = made.to_ms
         made = replace(made, cpu_share=share)
-        changed = bool(known.loads) and self._large(made.traffic.sum(axis=0) - known.loads[-1].traffic.sum(axis=0))
-        if self._waves(known, made):
+        large = CHANGED_SHARE * self._largest()
+        change: Floats = made.traffic.sum(axis=0) - known.loads[-1].traffic.sum(axis=0) if known.loads else np.zeros(4)
+        changed = bool((np.abs(change) > large).any())
+        if self._waves(known, made, large):
             known.load = await asyncio.to_thread(mean_load, tuple(known.loads))
         else:
             known.load = made
             if changed:
                 self._quicken()
+        known.total = tuple(known.load.traffic.sum(axis=0).tolist())
         for row in np.flatnonzero(known.load.whole).tolist():
             self._traffic[known.load.bundles[row]] = known.load.to_ms, known.load.traffic[row]
         self.on_news()
 
-    def _waves(self, known: _Known, made: MeasuredLoad) -> bool:
-        """Note a load. Whether what the broker carries went up and down by a good part of the largest load within
-        `WAVE_SECONDS`. What bundles that came or went changed is no part of it: our own moves are no wave, and do not
-        make one forgotten."""
+    def _waves(self, known: _Known, made: MeasuredLoad, large: Floats) -> bool:
+        """Note a load. Whether what the broker carries went up and down by more than `large` within `WAVE_SECONDS`.
+        What bundles that came or went changed is no part of it: our own moves are no wave, and do not make one
+        forgotten."""
         if known.loads:
             known.steps.append(step(known.loads[-1], made, known.loads[-2] if len(known.loads) > 1 else None))
         known.loads.append(made)
         while len(known.loads) > 1 and known.loads[0].from_ms < made.to_ms - 1000 * WAVE_SECONDS:
             del known.loads[0], known.steps[0]
-        return any(self._large(np.maximum(change, 0)) for change in known.steps) and any(
-            self._large(np.minimum(change, 0)) for change in known.steps
-        )
+        steps = np.array(known.steps).reshape(-1, 4)
+        return bool((steps > large).any() and (steps < -large).any())
 
     def _check_boundaries(self, bundles: Sequence[str]) -> None:
         for text in bundles:
@@ -344,15 +347,10 @@ class LiveLoads:
                 if edges[at : at + 2] != [name.lower, name.upper]:
                     del self._boundaries[namespace]
 
-    def _large(self, change: Floats) -> bool:
-        """Whether a change is a good part of the largest load."""
-        return bool((np.abs(change) > CHANGED_SHARE * self._largest()).any())
-
     def _largest(self) -> Floats:
-        """The largest load of a broker, shape (4,)."""
-        loads = [known.load.traffic.sum(axis=0) for known in self._brokers.values() if known.load is not None]
-        largest: Floats = np.array(loads).reshape(-1, 4).max(axis=0, initial=0.0)
-        return largest
+        """Return the largest load of a broker, shape (4,)."""
+        totals = [known.total for known in self._brokers.values() if known.load is not None]
+        return np.array([max(column) for column in zip(*totals, strict=True)] or [0.0] * 4)
 
     def _newer(self, report: BrokerReport) -> BrokerReport:
         known = self._brokers.get(report.broker_id)

@@ -17,8 +17,9 @@ from bundlekeel.core.model.errors import AdminFault, CodecError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, BrokerEndpoint, BrokerReport
 from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterOptions, LiveLoads
 from bundlekeel.ports import Clock, RawClusterView
+from bundlekeel.sim.virtual_time import run_virtually
 from tests.support.memory_source import MemoryMetadata
-from tests.support.virtual_time import LoopClock, run_virtually, staged
+from tests.support.virtual_time import LoopClock, staged
 
 BUNDLE, FULL = "t/n/0x00000000_0xffffffff", 0xFFFFFFFF
 BROKERS = ("a:8080", "b:8080")
