@@ -40,6 +40,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now
 
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Do not log the end of the process as a failed task."""
+        if not isinstance(context.get("exception"), SystemExit | KeyboardInterrupt):
+            super().call_exception_handler(context)
+
     def run_in_executor(  # type: ignore[override]  # the executor is not used
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:

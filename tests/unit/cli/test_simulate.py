@@ -167,6 +167,14 @@ def test_json_holds_every_figure(scenario: Path) -> None:
     assert [run["digest"] for run in again] == [runs[1]["digest"]]
 
 
+@pytest.mark.parametrize(("options", "source"), [((), "counters"), (("--source", "reports"), "reports")])
+def test_n_q_the_source_is_a_choice(scenario: Path, options: tuple[str, ...], source: str) -> None:
+    """Counters by default, as in the daemon; brokers' own classes always read reports."""
+    result = invoke(str(scenario), *options, "--against", "native", "-o", "json")
+    assert [run["source"] for run in json.loads(result.stdout)["runs"]] == [source, "reports"]
+    assert f"avg reads {source}" in invoke(str(scenario), *options).stdout
+
+
 def test_another_value_is_a_column_of_its_own(scenario: Path) -> None:
     """Beside the strategy as it is, by our name or Pulsar's; to compare with, so it fails nothing."""
     for given in ("avg_hit_count_low=999", "loadBalancerAvgShedderHitCountLowThreshold=999"):
@@ -256,7 +264,8 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
 def test_the_page_tells_failures_from_what_is_compared(tmp_path: Path) -> None:
     """What the brokers' own classes miss is no failure: its verdict names them, and nothing of it is red."""
     page = tmp_path / "report.html"
-    assert invoke("03-step", "-s", "avg", "-s", "threshold", "--against", "native", "--html", str(page)).exit_code == 0
+    strategies = ("-s", "avg", "-s", "threshold", "--source", "reports", "--against", "native")
+    assert invoke("03-step", *strategies, "--html", str(page)).exit_code == 0
     body = page.read_text().partition("<body>")[2]
     assert '<b class="good">avg · threshold: all as expected</b>. To compare with: native avg+avg · native ' in body
     assert "what these miss is grey, and no failure" in body
@@ -281,7 +290,8 @@ def test_many_brokers_are_bands(scenario: Path, tmp_path: Path) -> None:
 
 def test_pairs_alone_give_the_table_of_five_properties(tmp_path: Path) -> None:
     """One command: PIP-364's five scenarios, a row a combination, five figures each."""
-    result = invoke("--pair", "uniform", "-o", "json", "--html", str(tmp_path / "pairs.html"))
+    page = str(tmp_path / "pairs.html")
+    result = invoke("--pair", "uniform", "--source", "reports", "-o", "json", "--html", page)
     assert result.exit_code == 0
     rows = json.loads(result.stdout)["properties"]
     assert [row["combination"] for row in rows] == ["avg", "native uniform+least_long_term_message_rate"]

@@ -375,7 +375,7 @@ def test_all_events_run() -> None:
             Event(at=17, do="shedding", minutes=2),
         ),
     )
-    found = simulate(made, DEFAULT, 1)
+    found = simulate(made, replace(DEFAULT, source="reports"), 1)
     assert found.failed == ()
     assert found.cluster.takes.tolist() == [False, False, *[True] * 6]
     assert found.books.verdicts["BrokersShedThemselves"] == 12
