@@ -53,7 +53,18 @@ def invoke(*arguments: str) -> Result:
 def test_help_names_what_it_does() -> None:
     """Every option is there."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", invoke("--help").stdout)
-    for option in ("--strategy", "--pair", "--against", "--set", "--suite", "--list", "--seed", "--seeds", "--html"):
+    for option in (
+        "--strategy",
+        "--pair",
+        "--against",
+        "--set",
+        "--source",
+        "--suite",
+        "--list",
+        "--seed",
+        "--seeds",
+        "--html",
+    ):
         assert option in text
 
 
@@ -162,7 +173,7 @@ def test_json_holds_every_figure(scenario: Path) -> None:
     assert [(run["strategy"], run["seed"]) for run in runs] == [(s, n) for s in ("avg", "threshold") for n in (1, 2)]
     for run in runs:
         assert run["measures"]["max_over_mean"] >= 1
-        assert run["expected"] and run["verdicts"] and len(run["digest"]) == 16 and run["cycles"] == 90
+        assert run["expected"] and run["verdicts"] and len(run["digest"]) == 16 and run["cycles"] >= 90
     again = json.loads(invoke(str(scenario), "--seed", "2", "-o", "json").stdout)["runs"]
     assert [run["digest"] for run in again] == [runs[1]["digest"]]
 
