@@ -53,8 +53,8 @@ RUNS: Final = ("blocks", "unbroken", "stock")
 OWN: Final = "Searched and judged on snapshots of 60 s"
 # What the default strategy itself reads; split limits and weights have nothing to do in these worlds.
 NAMES: Final = (
-    *("avg_low_threshold_percent", "avg_hit_count_low", "avg_low_floor_percent", "avg_high_threshold_percent"),
-    *("avg_high_ratio", "avg_hit_count_high", "max_unload_ratio", "min_unload_share", "cool_down_seconds"),
+    *("avg_low_threshold_percent", "move_price", "avg_low_floor_percent", "swing_worth"),
+    *("max_unload_ratio", "min_unload_share", "cool_down_seconds"),
 )
 
 

@@ -158,6 +158,9 @@ def values_schema() -> str:
     }
     # A key of Pulsar may have another unit than our name: what it may be is left to the sidecar.
     settings["parameters"] = {**_closed(), "properties": {**{key: {} for key in BY_PULSAR_KEY}, **parameters}}
+    choice = settings["placement"].pop("enum")
+    section = {"name": {"enum": choice}, "repair": {"enum": ["on", "off", True, False]}}
+    settings["placement"]["anyOf"] = [{"enum": choice}, {**_closed(), "properties": section}]
     settings["leadership"]["properties"]["seats"]["maximum"] = 3
     schema["properties"]["settings"] = {**_closed(), "properties": settings}
     for key, _, said in _values():

@@ -33,6 +33,7 @@ from bundlekeel.settings.schema import SettingRow, children, plain, row_of, rows
 from dev import NOTE
 from dev.api_page import answers_text, api_page, examples_page
 from dev.cli_page import cli_page
+from dev.decision_picture import picture
 from dev.fidelity_items import TEXTS, VERDICTS, Item, items
 from dev.markdown import table
 from dev.reaction.page import page as reaction_page
@@ -408,6 +409,7 @@ PAGES: list[Page] = [
     *((path, partial(with_medians, ROOT / path)) for path in ("README.md", "docs/concepts/comparison.md")),
     *((str(page.relative_to(ROOT)), partial(with_samples, page)) for one in SAMPLED for page in sorted(ROOT.glob(one))),
     *strategy_pages(),
+    ("docs/concepts/decision-rule.svg", picture),
 ]
 
 

@@ -35,7 +35,7 @@ from bundlekeel.daemon.answers.picture import (
 )
 from bundlekeel.daemon.answers.quotas import GroupDetailView, QuotasView, TopicView, TransportView
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, live_loads_check
+from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, live_loads_check, migration_check
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, preview
 from bundlekeel.daemon.sources.channel_watch import finding_view
 from bundlekeel.daemon.sources.counters import LiveLoads
@@ -53,7 +53,7 @@ from tests.support.fake_wiring import FakeWiring
 from tests.support.history_cases import records_of, sequence
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
-from tests.support.memory_source import RealClock
+from tests.support.memory_source import MemoryMetadata, RealClock
 
 HOT, COOL, QUIET = BROKERS
 STORE: Final = "zk:zk1:2181/pulsar"
@@ -201,7 +201,12 @@ class SampleWiring(FakeWiring):
         admin, coordination = MemoryAdmin(model), MemoryCoordination(MemoryStore())
         admin.set_endpoints(model.endpoints())
         context = TakeoverContext(
-            admin=admin, commands=admin, coordination=coordination, endpoints=model.endpoints(), clock=RealClock()
+            admin=admin,
+            commands=admin,
+            coordination=coordination,
+            metadata=MemoryMetadata(),
+            endpoints=model.endpoints(),
+            clock=RealClock(),
         )
 
         async def asked() -> TakeoverResult:
@@ -325,6 +330,14 @@ _NO_STORE: Final = Check.failed(
     f"{STORE} did not answer within 10 s",
     "check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
 )
+
+
+def _migrated() -> Check:
+    metadata = MemoryMetadata()
+    metadata.migrate("COMPLETED", "oxia://oxia1:6648/pulsar")
+    return asyncio.run(migration_check(metadata))
+
+
 _NO_PICTURE: Final = Check.failed("metadata store", f"{STORE} does not answer", f"check that {STORE} is reachable")
 _NO_POLICIES: Final = Check.failed(
     "policies",
@@ -367,8 +380,9 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
             Check.passed("brokers' own splits", "off on every broker"),
             Check.passed("Pulsar's leader broker", COOL),
             Check.passed("bandwidth", "every broker has a bandwidth limit"),
+            Check.passed("limits", "no broker uses more than its limits allow"),
             Check.passed("CPU figures", "no sign that brokers share a CPU"),
-            Check.passed("clocks", "no broker's clock is ahead of this host's"),
+            Check.passed("clocks", "the brokers' clocks agree, and this host's is not behind them"),
             Check.passed("placement of new bundles", "LeastResourceUsageWithWeight"),
             Check.passed("policies", "0 isolation policies, 0 in groups"),
         ),
@@ -450,6 +464,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     ),
     "second balancer": Situation(state=_stopped(Code.SECOND_BALANCER, f"undone: {BUNDLE}; resting until 14:45:10Z")),
     "no store": Situation(checks=(_NO_STORE,)),
+    "store migrated": Situation(checks=(_migrated(),)),
     "not acting": Situation(
         state={"mode_ceiling": "recommend", "takeover": _TAKEN_OVER},
         records=(_asked("mode recommend"),),

@@ -110,7 +110,7 @@ COMMANDS: Final = {
     "Waiting for a dry run": (("drain", "b1:8080", "--wait"), ""),
     "An impossible address": (("status", "--url", "http://127.0.0.1:99999"), ""),
     "Options that contradict each other": (("plan", "--ignore-hit-counts", "--keep-hit-counts"), ""),
-    "A parameter without its value": (("plan", "--set", "avg_hit_count_low"), ""),
+    "A parameter without its value": (("plan", "--set", "move_price"), ""),
     "A parameter, misspelt": (("plan", "--set", "cpu_wait=1"), ""),
     "A parameter out of its range": (("plan", "--set", "max_moves_per_hour=-5"), ""),
     "A broker to add that cannot be one": (("plan", "--add-broker", "b4/8080"), ""),

@@ -41,8 +41,7 @@ SETTINGS = {
     # The test itself puts bundles back between schedules.
     "effects": {"heed_external_moves": False},
     "parameters": {
-        "avg_hit_count_low": 1,
-        "avg_hit_count_high": 1,
+        "move_price": 0,
         "host_usage_interval_seconds": 1,
         "cool_down_seconds": COOL_DOWN_SECONDS,
         # A broker that was killed must not leave the schedules after it without moves.

@@ -34,9 +34,9 @@ QUICK = {
     "leadership": {"heartbeat": "1s"},
     "admin": {"read_timeout": "5s"},
 }
-EAGER = {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "host_usage_interval_seconds": 1}
+EAGER = {"move_price": 0, "host_usage_interval_seconds": 1}
 # Never by itself: only plans that the test asks for are carried out.
-PATIENT = {"avg_hit_count_low": 100_000, "avg_hit_count_high": 100_000, "host_usage_interval_seconds": 1}
+PATIENT = {"move_price": 1e9, "host_usage_interval_seconds": 1}
 UNLIMITED = dict.fromkeys(
     ("max_moves_per_cycle", "max_moves_per_source", "max_moves_per_target", "max_moves_per_namespace"), 1000
 )

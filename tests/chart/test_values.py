@@ -252,7 +252,7 @@ def test_hosts_of_the_settings_are_added_to_those_of_the_chart(tmp_path: Path) -
         {"settings": {"compat": 4.2, "counters": {"source": "off"}, "review": False, "cycle": {"interval": "500ms"}}},
         {
             "settings": {
-                "parameters": {"maxUnloadPercentage": "0.3", "avg_hit_count_high": 2},
+                "parameters": {"maxUnloadPercentage": "0.3", "move_price": 60},
                 "history": {"keep_days": None},
             }
         },

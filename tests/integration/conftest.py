@@ -93,6 +93,7 @@ class RealWorld:
             admin=self.admin,
             commands=self.admin,
             coordination=self.coordination,
+            metadata=self.metadata,
             endpoints=self.endpoints,
             clock=self.clock,
         )

@@ -308,17 +308,17 @@ def test_averages_outlive_all_sidecars(scene: Scene, tmp_path: Path) -> None:
 
 
 def test_a_new_leader_forgets_nothing(scene: Scene, tmp_path: Path) -> None:
-    """Hit counts, books and cool-downs are the old leader's, and the cycle goes on counting."""
+    """Costs of imbalances, ledger and cool-downs are the old leader's, and the costs continue to grow."""
     parameters = {**PATIENT, "max_moves_per_cycle": 3, "host_usage_interval_seconds": 600}
     with scene.sidecars("AB", tmp_path, parameters=parameters) as sidecars:
         old, (new,) = lead_and_follow(sidecars)
         until(lambda: old.state()["acting_obstacle"] is None, "the leader may act", within=30)
-        until(lambda: hits(old), "hits are counted", within=60)
+        until(lambda: costs(old), "an imbalance has a cost", within=60)
         task, plan = executed(old)
         moved = {move["bundle"] for move in plan["moves"]}
         assert task["state"] == "done"
         after_cycles(old, 2)
-        state, counted = old.state(), hits(old)
+        state, costly = old.state(), costs(old)
         old.kill()
         until(lambda: new.state()["role"] == "leader", "the other one leads", within=30)
         until(lambda: new.state()["acting_obstacle"] is None, "it may act", within=30)
@@ -327,14 +327,14 @@ def test_a_new_leader_forgets_nothing(scene: Scene, tmp_path: Path) -> None:
         rows = {row["bundle"]: row for row in new.get("/api/v1/bundles", namespace="chaos/traffic")}
         assert {rows[bundle]["code"] for bundle in moved} <= {"CoolDown", "Unsettled"}
         assert all(rows[bundle]["last_move_ms"] for bundle in moved)
-        assert {broker for broker, amount in hits(new).items() if amount} >= set(counted)
+        assert costs(new).keys() >= costly.keys()
         assert {record["bundle"] for record in new.moves()} == moved
 
 
-def hits(sidecar: Sidecar) -> dict[str, int]:
-    """Brokers with hits, and how many."""
+def costs(sidecar: Sidecar) -> dict[str, float]:
+    """Return the cost of the imbalance of each broker that has one."""
     rows = sidecar.get("/api/v1/brokers") or []
-    return {row["broker"]: row["verdict"]["hits_low"] for row in rows if (row.get("verdict") or {}).get("hits_low")}
+    return {row["broker"]: row["verdict"]["cost"] for row in rows if (row.get("verdict") or {}).get("cost")}
 
 
 def test_what_it_costs(busy: Scene, tmp_path: Path) -> None:

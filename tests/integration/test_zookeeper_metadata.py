@@ -12,10 +12,19 @@ from kazoo.client import KazooClient
 
 from bundlekeel.adapters.zookeeper.client import NodeExists, NodeMissing, TransactionFailed, TransactionStep, ZkClient
 from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
-from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
+from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError, StoreMigrated
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
-from tests.support.contracts.zookeeper import SESSION_SECONDS, chroot, client, connect, end_session, store, zookeeper
+from tests.support.contracts.zookeeper import (
+    SESSION_SECONDS,
+    chroot,
+    client,
+    connect,
+    end_session,
+    put,
+    store,
+    zookeeper,
+)
 
 __all__ = ["chroot", "client", "store", "zookeeper"]
 
@@ -206,3 +215,53 @@ async def test_closing_against_a_unresponsive_server_does_not_hang(zookeeper: Cl
         assert time.monotonic() - started < SESSION_SECONDS
     finally:
         zookeeper.resume("zookeeper")
+
+
+# --- a migration to another store (PIP-454) ---
+
+MIGRATION = "/pulsar/migration-coordinator/migration"
+
+
+def phase(name: str) -> bytes:
+    """The record as the brokers' coordinator writes it."""
+    return json.dumps({"phase": name, "targetUrl": "oxia://o:6648/mig"}).encode()
+
+
+async def test_n_p_a_store_migration_is_watched(metadata: ZkMetadata, store: KazooClient) -> None:
+    """Each change is seen without a read: as CHANGED, until it is read again."""
+    assert (await metadata.migration()).phase == "NOT_STARTED"
+    for name in ("PREPARATION", "COPYING", "FAILED", "PREPARATION", "COMPLETED"):
+        put(store, MIGRATION, phase(name))
+        await eventually(lambda: metadata.migration_now.phase == "CHANGED")
+        state = await metadata.migration()
+        assert (state.phase, state.target) == (name, "oxia://o:6648/mig")
+        assert metadata.migration_now == state and state.stamp > 0
+    store.set(MIGRATION, b"\xff")
+    assert (await metadata.migration()).code == "StoreMigrating"
+    await eventually(lambda: metadata.migration_now.code == "StoreMigrating")
+    await metadata.migration()
+    store.delete(MIGRATION)
+    await eventually(lambda: metadata.migration_now.phase == "CHANGED")
+    assert (await metadata.migration()).code is None
+
+
+async def test_n_p_the_watch_outlives_the_session(metadata: ZkMetadata, client: ZkClient, store: KazooClient) -> None:
+    """A lost connection takes the watch along; the next read sets it again."""
+    await metadata.migration()
+    await end_session(client)
+    await eventually(lambda: client.connected, within=15.0)
+    await metadata.migration()
+    put(store, MIGRATION, phase("PREPARATION"))
+    await eventually(lambda: metadata.migration_now.phase == "CHANGED")
+
+
+async def test_n_p_owners_are_refused_once_the_brokers_use_another_store(client: ZkClient, store: KazooClient) -> None:
+    """The old nodes live as long as the sessions of the brokers, and name the old owner."""
+    owner = {"nativeUrl": "pulsar://b1:6650", "httpUrl": "http://b1:8080", "disabled": False}
+    put(store, f"/namespace/{BUNDLE}", json.dumps(owner).encode(), ephemeral=True)
+    for name in ("PREPARATION", "COPYING", "FAILED"):
+        put(store, MIGRATION, phase(name))
+        assert await ZkOwnership(client).owner(BUNDLE) is not None
+    put(store, MIGRATION, phase("COMPLETED"))
+    with pytest.raises(StoreMigrated, match="oxia://o:6648/mig"):
+        await ZkOwnership(client).owner(BUNDLE)

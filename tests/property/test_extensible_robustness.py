@@ -87,7 +87,9 @@ def test_whatever_can_be_read_can_be_planned_on(records: list[tuple[dict[str, An
         if as_sent is not None:
             seen[broker] = as_sent
         class_tops[broker] = attempt(decode_top, encoded(top)) or []
-    params = Parameters(strategy="transfer", transfer_hit_count=0, transfer_target_std=0.01, load_data_ttl_seconds=1e15)
+    params = Parameters(
+        strategy="transfer", transfer_hit_count=0, move_price=0, transfer_target_std=0.01, load_data_ttl_seconds=1e15
+    )
     picture = extensible_snapshot(loads, tops, wall_ms=10**12)
     made = plan(PlanInput(snapshot=picture, params=params)).plan
     assert all(move.target in picture.brokers.ids and not is_system_bundle(move.bundle) for move in made.moves)
@@ -96,7 +98,7 @@ def test_whatever_can_be_read_can_be_planned_on(records: list[tuple[dict[str, An
     for enabled in (True, False):
         outcome = find_bundles(
             TransferPicture(now_ms=10**12, brokers=seen, top=class_tops),
-            Parameters(strategy="transfer", compat="4.2", transfer_hit_count=0, transfer_enabled=enabled),
+            Parameters(strategy="transfer", compat="4.2", transfer_hit_count=0, move_price=0, transfer_enabled=enabled),
             0,
         )
         assert all(bool(item.target) is enabled for item in outcome.unloads)

@@ -208,7 +208,13 @@ def test_whole_plans(
         report(name, {bundle_name(4 * index + n): shares[4 * index + n] for n in range(4)})
         for index, name in enumerate(BROKERS)
     ]
-    aggressive = {"strategy": strategy, "transfer_hit_count": 0, "threshold_percent": 5.0, "deviation_threshold": 0.3}
+    aggressive = {
+        "strategy": strategy,
+        "transfer_hit_count": 0,
+        "move_price": 0,
+        "threshold_percent": 5.0,
+        "deviation_threshold": 0.3,
+    }
     params = {**EAGER, **aggressive, **given_params}
     made = run(reports, guard=guard, **params).plan
     moved.append(bool(made.moves))

@@ -28,6 +28,7 @@ KEEN: dict[str, Any] = {
     "msg_rate_difference_percent": 1.0,
     "overloaded_threshold_percent": 60.0,
     "transfer_hit_count": 0,
+    "move_price": 0,
     "transfer_target_std": 0.01,
     "bundles_with_policies": True,
     "min_unload_message_rate": 0.0,

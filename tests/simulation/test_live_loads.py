@@ -1,13 +1,10 @@
 """Counters, fusion and planner in one loop: a load that goes up and down is not followed, one that stays is.
 
-The promise: while a broker's load swings, moves are made for the first swing, which nobody can tell from a step, and no
-more than its excess takes; what these moves did to the mean is evened out once, with as many moves or two more (a
-bundle does not return so soon to where it came from); beside that there are no more moves than by reports alone.
+The promise: while a broker's load swings, the first swing is followed like a step, and nothing moves after the first
+full period.
 """
 
 from __future__ import annotations
-
-from math import ceil
 
 import pytest
 
@@ -21,24 +18,20 @@ FOLLOWED_SECONDS = 21
 def check_wave(half: float, usage: float, amplitude: float, *, seed: int, minutes: float) -> None:
     """The promise, for one wave of 1 +- `amplitude` times a broker's load."""
     wave = square_wave(half, 1 - amplitude, 1 + amplitude, usage=usage, minutes=minutes)
-    moves = play(wave, seed, counters=True)
-    reported = len(play(wave, seed, counters=False))
-    first = sum(move.at < 60 * wave.events[1].at + FOLLOWED_SECONDS for move in moves)
-    # What the broker has above the mean of four while its load is high, in bundles of average size: it has twelve.
-    assert first <= ceil(12 * 0.75 * amplitude / (1 + amplitude))
-    assert len(moves) - first <= first + reported + 2
+    first = 60 * wave.events[0].at + 2 * half + FOLLOWED_SECONDS
+    assert [move.at for move in play(wave, seed, counters=True) if move.at > first] == []
 
 
-@pytest.mark.parametrize(("usage", "amplitude", "seed"), [(0.5, 0.9, 11), (0.65, 0.9, 12), (0.5, 0.5, 13)])
+@pytest.mark.parametrize(("usage", "amplitude", "seed"), [(0.4, 0.9, 11), (0.45, 0.8, 12), (0.5, 0.5, 13)])
 @pytest.mark.parametrize("half", [10, 30, 90])
 def test_a_square_wave_is_not_followed(half: float, usage: float, amplitude: float, seed: int) -> None:
-    """Twenty minutes of it."""
+    """Twenty minutes of it, without overload: that is relieved at the second reading."""
     check_wave(half, usage, amplitude, seed=seed, minutes=20.0)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", (21, 22))
-@pytest.mark.parametrize("usage", [0.5, 0.65])
+@pytest.mark.parametrize("usage", [0.4, 0.44])
 @pytest.mark.parametrize("amplitude", [0.7, 0.9])
 @pytest.mark.parametrize("half", [10, 30, 90])
 def test_many_square_waves_are_not_followed(half: float, usage: float, amplitude: float, seed: int) -> None:

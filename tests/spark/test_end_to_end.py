@@ -43,7 +43,7 @@ MOVING_CYCLES = 30
 DAYS = 14
 PERIOD = 1800
 # What is searched: how soon a move starts. One parameter is enough to see the whole way.
-SEARCHED = ("avg_hit_count_low",)
+SEARCHED = ("move_price",)
 QUICKLY = f"spark.driver.extraJavaOptions={BRIEF}"
 
 

@@ -35,7 +35,7 @@ NOW = datetime(2023, 11, 16, 2, tzinfo=UTC)
 COMMAND = [sys.executable, "-m", "bundlekeel.jobs", "--conf", f"spark.driver.extraJavaOptions={BRIEF}"]
 LOCAL = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
 SILENT = Progress(tell=lambda _: None, begin=lambda _: None)
-SEARCH = SearchDepth(points=2, rounds=1, keep=1, names=("avg_low_threshold_percent", "avg_hit_count_low"))
+SEARCH = SearchDepth(points=2, rounds=1, keep=1, names=("avg_low_threshold_percent", "move_price"))
 
 
 def options(history: Path, out: Path) -> Options:

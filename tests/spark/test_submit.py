@@ -51,7 +51,7 @@ def test_by_spark_submit(own: str, small: Path, tmp_path: Path) -> None:
             *("--conf", f"spark.driver.host={HOST}", "--conf", "spark.executor.memory=512m"),
             *("--driver-java-options", BRIEF, "--conf", f"spark.executor.extraJavaOptions={BRIEF}"),
             *(str(script), "--history", str(small), "--out", str(tmp_path / "out"), "--min-days", "3"),
-            *("--strategy", "avg", "--parameter", "avg_hit_count_low", "--points", "2", "--rounds", "0"),
+            *("--strategy", "avg", "--parameter", "move_price", "--points", "2", "--rounds", "0"),
         ],
         env=os.environ | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
@@ -67,4 +67,4 @@ def test_by_spark_submit(own: str, small: Path, tmp_path: Path) -> None:
     # Spark puts no .whl on the path of executors: theirs is a copy by another name.
     assert f"/{wheel.stem}.zip/" in loaded["executor"]
     document = parsed(next((tmp_path / "out").glob("*/thresholds.json")).read_bytes())
-    assert set(document.parameters) == {"avg_hit_count_low"}
+    assert set(document.parameters) == {"move_price"}

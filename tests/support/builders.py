@@ -28,8 +28,9 @@ MINUTE = 60_000
 BYTES_PER_SHARE = 100e6
 MESSAGES_PER_SHARE = 100e3
 BLIND_NIC = -1000.0
-# Thresholds of a plan that acts at once and is held back by no budget.
+# A plan that acts at the first reading (with `compat` at the first call) and is held back by no budget.
 EAGER: dict[str, Any] = {
+    "move_price": 0,
     "avg_hit_count_low": 1,
     "avg_hit_count_high": 1,
     "max_moves_per_cycle": 10_000,

@@ -11,11 +11,12 @@ import msgspec
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.daemon.state import documents
 from bundlekeel.daemon.state.documents import Desired, Pause
+from bundlekeel.sim.virtual_time import run_virtually
 from dev.chaos.history import History, OperatorRequest, Record, Rules, Stop, Violation
 from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What, draw
 from tests.support.chaos_world import COOL_DOWN_SECONDS, SESSION_SECONDS, ChaosSidecar, ChaosWorld
-from tests.support.virtual_time import CLOCK_RATES, MachineClock, run_virtually
+from tests.support.virtual_time import CLOCK_RATES, MachineClock
 from tests.support.world import BROKERS
 
 Change = Callable[[Desired], Desired]

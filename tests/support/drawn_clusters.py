@@ -17,9 +17,10 @@ from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
-from bundlekeel.core.planning.memory import Hits, SmoothedScore, StrategyMemory
+from bundlekeel.core.planning.memory import BrokerCourse, Excess, StrategyMemory, Swing
 from tests.support.builders import BLIND_NIC, EAGER, MINUTE, NOW_MS, broker, bundle_name, report, snapshot
 
 SHARES = (0.0001, 0.01, 0.02, 0.05, 0.05, 0.1, 0.1, 0.15, 0.2, 0.2, 0.3, 0.4, 0.6, 0.8)
@@ -37,17 +38,14 @@ SOMETIMES: dict[str, tuple[Any, ...]] = {
     "threshold_percent": (0.0, 5.0, 20.0),
     "lower_boundary_shedding": (True,),
     "avg_low_threshold_percent": (5.0, 40.0),
-    "avg_high_threshold_percent": (20.0,),
-    "avg_high_ratio": (1.5, 3.0),
-    "avg_hit_count_low": (2, 3),
-    "avg_hit_count_high": (2,),
+    "move_price": (20.0, 200.0),
+    "swing_worth": (100.0,),
     "max_unload_ratio": (0.25, 1.0),
     "uniform_max_unload_ratio": (0.1, 0.5, 1.0),
     "msg_rate_difference_percent": (0.0, 100.0),
     "throughput_multiple": (0.0, 1.2, 2.0),
     "max_unload_bundles": (1, 2),
     "transfer_target_std": (0.02, 0.05, 0.1),
-    "transfer_hit_count": (1, 2),
     "transfer_max_brokers": (1, 2),
     "bundles_with_policies": (True,),
     "deviation_threshold": (0.5, 1.5),
@@ -116,37 +114,42 @@ def _reports(chance: Random) -> list[BrokerReport]:
 def _params(chance: Random) -> Parameters:
     given: dict[str, Any] = {"strategy": chance.choice(STRATEGIES), "placement": chance.choice(PLACEMENTS)}
     if chance.random() < 0.8:
-        given |= {**EAGER, "transfer_hit_count": 0, "transfer_target_std": 0.1, "msg_rate_difference_percent": 20.0}
+        given |= {
+            **EAGER,
+            "transfer_hit_count": 0,
+            "move_price": 0,
+            "transfer_target_std": 0.1,
+            "msg_rate_difference_percent": 20.0,
+        }
     return Parameters(**given | {name: chance.choice(SOMETIMES[name]) for name in SOMETIMES if chance.random() < 0.12})
 
 
 def _memory(chance: Random, seen: Snapshot) -> StrategyMemory:
     ids = seen.brokers.ids
     some = [name for name in ids if chance.random() < 0.4]
-    hits = {
-        name: Hits(
-            side=chance.choice(("hot", "cold")),
-            low=chance.randrange(1, 3),
-            high=chance.randrange(2),
-            reported=NOW_MS - chance.choice((0, 30_000, 120_000)),
-            at_ms=NOW_MS - chance.choice((5000, 30_000, 120_000)),
+    courses = {
+        name: BrokerCourse(
+            level=chance.choice((0.1, 0.3, 0.5, 0.9)),
+            until_ms=NOW_MS - chance.choice((0, 30_000, 120_000)),
+            seconds=chance.choice((0.0, 15.0, 60.0)),
+            changes=chance.choice(((), (0.001, 0.002, 0.001))),
+            excess=Excess(
+                side=chance.choice(("hot", "cold")),
+                since_ms=NOW_MS - chance.choice((30_000, 300_000)),
+                seconds=chance.choice((30.0, 300.0)),
+                cost=chance.choice((10.0, 300.0)),
+                rate=1.0,
+                readings=chance.randrange(1, 3),
+            ),
+            swing=chance.choice((None, Swing(seconds=300.0, rate=2.0, at_ms=NOW_MS - 600_000))),
         )
         for name in some
     }
-    history = {
-        name: SmoothedScore(score=chance.choice((0.1, 0.3, 0.5, 0.9)), reported=NOW_MS - chance.choice((0, 90_000)))
-        for name in ids
-        if chance.random() < 0.3
-    }
     return StrategyMemory(
-        hits=hits,
-        history=history,
+        courses=courses,
         active=tuple(name for name in some if chance.random() < 0.3),
-        acted=tuple(name for name in some if chance.random() < 0.2),
-        condition_hits=chance.randrange(3),
-        condition_at_ms=NOW_MS - chance.choice((1000, 20_000, 90_000)),
         turn=chance.randrange(4),
-        idle={name: 5.0 for name in ids if chance.random() < 0.1},
+        costs=CpuCosts(brokers={name: BrokerEvidence(idle=5.0) for name in ids if chance.random() < 0.1}),
     )
 
 

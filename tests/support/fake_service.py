@@ -19,6 +19,7 @@ from bundlekeel.daemon.answers.picture import (
     Check,
     CodeView,
     ComingView,
+    CpuCostsView,
     CycleVerdict,
     CycleView,
     ImbalanceView,
@@ -108,6 +109,18 @@ def _bundle(index: int) -> BundleView:
     )
 
 
+CPU_COSTS = CpuCostsView(
+    base_ratio=0.05,
+    message_seconds=2e-5,
+    message_seconds_low=1.5e-5,
+    message_seconds_high=2.5e-5,
+    byte_seconds=2e-8,
+    byte_seconds_low=1.5e-8,
+    byte_seconds_high=2.5e-8,
+    capacity_msg_rate=38_000.0,
+)
+
+
 def _broker(row: int, broker: str) -> BrokerView:
     score = SCORES[broker]
     return BrokerView(
@@ -123,6 +136,7 @@ def _broker(row: int, broker: str) -> BrokerView:
                 percent=round(score * 5.12, 1), usage=round(score * 51_200, 1), limit=1e6, overridden=True
             ),
         },
+        cpu_costs=CPU_COSTS,
         msg_rate_in=4100.0 * score,
         msg_rate_out=12_300.0 * score,
         throughput_in=6.4e6 * score,

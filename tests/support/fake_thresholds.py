@@ -88,8 +88,8 @@ class FakeThresholds:
             adopted=AdoptedView(
                 digest=ADOPTED,
                 strategy="avg",
-                values={"avg_hit_count_low": 6},
-                instead_of={"avg_hit_count_low": 8},
+                values={"split_hit_count": 6},
+                instead_of={"split_hit_count": 3},
                 **who,
                 state="trial",
                 trial=self.trial,

@@ -16,6 +16,7 @@ from bundlekeel.core.model.load import (
     ExcludedBroker,
     Owner,
 )
+from bundlekeel.core.model.migration import StoreMigration
 from bundlekeel.core.model.names import parse_bundle, parse_topic
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.ports import Clock, PolicyRecords, RawClusterView
@@ -162,6 +163,18 @@ class MemoryMetadata:
         self.groups: dict[str, str] = {}
         self.unreadable: set[str] = set()
         self.followed: list[str] = []
+        self.migration_now = StoreMigration()
+        # The state that a read returns before the watch has fired; None: `migration_now`.
+        self.unseen: StoreMigration | None = None
+
+    def migrate(self, phase: str, target: str = "oxia://o:6648/mig") -> None:
+        """The brokers' coordinator writes this phase of a store migration."""
+        self.migration_now = StoreMigration(phase=phase, target=target, stamp=self.migration_now.stamp + 1)
+
+    async def migration(self) -> StoreMigration:
+        self._enter()
+        self.migration_now = self.unseen or self.migration_now
+        return self.migration_now
 
     def add_topics(self, names: Iterable[str]) -> None:
         """Make persistent topics known by their full names."""

@@ -14,7 +14,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import landed, open_entries
-from bundlekeel.core.planning.memory import SmoothedScore, StrategyMemory
+from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
 from tests.support.builders import EAGER, NOW_MS, averages_of, broker, bundle_name, report, snapshot
 from tests.support.random_cases import AT_ONCE
 
@@ -70,7 +70,13 @@ def inputs(draw: st.DrawFn) -> PlanInput:
         pinned=dict.fromkeys(draw(some), NOW_MS + 1),
     )
     ids = made.brokers.ids
-    history = {name: SmoothedScore(score=draw(st.floats(0, 1)), reported=1) for name in ids if draw(st.booleans())}
+    courses = {
+        name: BrokerCourse(
+            level=draw(st.floats(0, 1)), until_ms=NOW_MS - 30_000, seconds=draw(st.sampled_from([0.0, 60.0]))
+        )
+        for name in ids
+        if draw(st.booleans())
+    }
     params: dict[str, Any] = {
         **(EAGER if draw(st.booleans()) else {}),
         **AT_ONCE,
@@ -81,7 +87,7 @@ def inputs(draw: st.DrawFn) -> PlanInput:
         "max_unload_ratio": draw(st.sampled_from([0.2, 0.5, 1.0])),
     }
     memory = StrategyMemory(
-        history=history, active=ids[:2] if draw(st.booleans()) else (), turn=draw(st.integers(0, 7))
+        courses=courses, active=ids[:2] if draw(st.booleans()) else (), turn=draw(st.integers(0, 7))
     )
     policies = draw(st.sampled_from(POLICIES))
     return PlanInput(snapshot=made, params=Parameters(**params), memory=memory, guard=guard, policies=policies)

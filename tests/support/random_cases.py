@@ -14,12 +14,13 @@ from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
-from bundlekeel.core.planning.memory import SmoothedScore, StrategyMemory
+from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS
 from bundlekeel.core.strategies.placement import PLACEMENTS
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, report, snapshot
 
 AT_ONCE: dict[str, Any] = {
+    "move_price": 0,
     "avg_hit_count_low": 1,
     "avg_hit_count_high": 1,
     "transfer_hit_count": 0,
@@ -47,13 +48,10 @@ def random_case(rng: np.random.Generator) -> PlanInput:
         frozen=frozenset(sorted(some)[1:2]),
         pinned=dict.fromkeys(sorted(some)[2:], NOW_MS + 1),
     )
-    history = {
-        name: SmoothedScore(score=float(rng.random()), reported=1) for name in seen.brokers.ids if rng.integers(2)
-    }
     made = PlanInput(
         snapshot=seen,
         params=params,
-        memory=StrategyMemory(history=history, turn=int(rng.integers(4))),
+        memory=StrategyMemory(turn=int(rng.integers(4))),
         guard=guard,
         policies=_policies(rng),
         seed=int(rng.integers(100)),

@@ -35,7 +35,7 @@ mode: act
 api: {port: 0, socket: null}
 journal: {path: null}
 cycle: {interval: 1s}
-parameters: {avg_hit_count_low: 1, avg_hit_count_high: 1}
+parameters: {move_price: 0}
 """
 
 

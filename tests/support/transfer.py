@@ -15,7 +15,7 @@ from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support import builders
 from tests.support.builders import EAGER, NOW_MS, cluster, run
 
-AT_ONCE: dict[str, Any] = {**EAGER, "strategy": "transfer", "transfer_hit_count": 0}
+AT_ONCE: dict[str, Any] = {**EAGER, "strategy": "transfer", "transfer_hit_count": 0, "move_price": 0}
 HOT_COLD: list[list[float]] = [[0.2, 0.2, 0.2, 0.2], [0.05, 0.05]]
 
 
@@ -64,5 +64,5 @@ def as_class(loads: Sequence[Sequence[float]], **params: Any) -> compat.Transfer
         sizes = reported.bundle_traffic[:, 2:].sum(axis=1).tolist()
         rows = sorted(zip(reported.bundle_names, sizes, strict=True), key=lambda row: row[1])
         top[reported.broker_id] = [compat.TopBundle(name, value, 0.0) for name, value in rows]
-    given = Parameters(**{"strategy": "transfer", "compat": "4.2", "transfer_hit_count": 0, **params})
+    given = Parameters(**{"strategy": "transfer", "compat": "4.2", "transfer_hit_count": 0, "move_price": 0, **params})
     return compat.find_bundles(compat.TransferPicture(now_ms=NOW_MS, brokers=brokers, top=top), given, 0)

@@ -35,9 +35,9 @@ from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
 from tests.support.memory_usage import MemoryUsageFeed
 
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
-EAGER = Parameters(avg_hit_count_low=1, avg_hit_count_high=1)
+EAGER = Parameters(move_price=0)
 # By itself it never sees a difference often enough: what moves, a person asked for.
-PATIENT = Parameters(avg_hit_count_low=100_000, avg_hit_count_high=100_000)
+PATIENT = Parameters(move_price=1e9)
 # Fakes answer at once, and their topics count nothing.
 SETTINGS = {
     "cluster": "local",

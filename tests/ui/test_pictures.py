@@ -29,7 +29,7 @@ TALL = {"width": 1120, "height": 820}
 # Moves of the plan that have ended in its picture.
 UNDER_WAY = 3
 # Silence counts as a reading every five seconds, and on a slow machine the pictures take minutes: none acts by itself.
-UNHURRIED = Parameters(avg_hit_count_low=90, avg_hit_count_high=20)
+UNHURRIED = Parameters(move_price=2000)
 LARGEST_BYTES = 130_000
 QUALITY = 60
 HOT, CALM, DRAINED, CORDONED = NAMES[0], NAMES[7], NAMES[8], NAMES[6]

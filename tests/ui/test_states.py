@@ -312,7 +312,7 @@ def test_a_trial_without_figures_is_no_perfect_one(open_page: Open) -> None:
         view(page, "Thresholds")
         said = "Nothing is measured yet. It does not balance now: brokers shed themselves. If it does worse"
         expect(page.get_by_text(said)).to_be_visible()
-        expect(page.get_by_text("avg_hit_count_low: 6 (settings: 8)")).to_be_visible()
+        expect(page.get_by_text("split_hit_count: 6 (settings: 3)")).to_be_visible()
 
 
 def test_settings_are_found(open_page: Open) -> None:

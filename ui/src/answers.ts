@@ -68,9 +68,11 @@ export interface AssignmentView {
   code: string | null;
   /** of the topic, which decides on its bundle; null for a bundle */
   hash: string | null;
+  /** brokers, `chosen` among them, of which Pulsar takes one at random or in turn; empty: no choice */
+  one_of: (string)[];
   /** the broker that owns it now */
   owner: string | null;
-  /** the placement, which decides */
+  /** the brokers' placement, which decides */
   placement: string;
   /** the broker it is on its way to */
   preallocated: string | null;
@@ -116,6 +118,8 @@ export interface BrokerView {
   broker: string;
   /** how many, with the moves of the ledger */
   bundles: number | null;
+  /** learned CPU costs; null: unknown, or no CPU limit */
+  cpu_costs: CpuCostsView | null;
   /** details; empty: none */
   detail: string;
   /** its load manager's class */
@@ -306,6 +310,26 @@ export interface CordonedView {
   broker: string;
   /** what it is now */
   state: "cordoned";
+}
+
+/** CPU of a broker as learned from its traffic: a base that no bundle causes, and the cost of messages and bytes. */
+export interface CpuCostsView {
+  /** share of the CPU limit that no bundle causes; moving bundles does not free it */
+  base_ratio: number;
+  /** CPU seconds per byte, in or out */
+  byte_seconds: number;
+  /** upper end of the 95 % interval */
+  byte_seconds_high: number;
+  /** lower end of the 95 % interval */
+  byte_seconds_low: number;
+  /** msg/s, in and out, at which its present mix of traffic uses up the CPU; null: unknown */
+  capacity_msg_rate: number | null;
+  /** CPU seconds per message, in or out */
+  message_seconds: number;
+  /** upper end of the 95 % interval */
+  message_seconds_high: number;
+  /** lower end of the 95 % interval */
+  message_seconds_low: number;
 }
 
 /** A cycle: what was planned, and what came of it. */
@@ -2082,10 +2106,14 @@ export interface VerdictView {
   broker: string;
   /** a code of docs/reference/codes.md */
   code: string;
-  /** fresh readings in a row with a large difference */
+  /** cost of the imbalance so far, in seconds of twice the tolerated difference */
+  cost: number;
+  /** with compat: calls in a row with a large difference */
   hits_high: number;
-  /** fresh readings in a row with a small difference */
+  /** with compat: calls in a row with a small difference */
   hits_low: number;
+  /** price of the moves that would end the imbalance, in the same unit */
+  price: number;
   /** the same as a sentence */
   sentence: string;
 }

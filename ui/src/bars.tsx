@@ -133,6 +133,9 @@ function remarks(row: Broker, operations: OperationsView | null, state: State): 
   const alone = state.takeover?.active ? !state.takeover.namespaces.length : state.mode === "act";
   if ((row.score_ratio ?? 0) > state.overloaded_ratio) found.push(["!", "overloaded"]);
   else if (row.verdict?.code === "Overloaded") found.push(["▽", words(row.verdict.code)]);
+  else if (row.verdict?.code === "BaseLoad") found.push(["!", words(row.verdict.code)]);
+  const base = Math.round(100 * (row.cpu_costs?.base_ratio ?? 0));
+  if (base >= 20) found.push(["·", `${base} % of its CPU is not used by bundles`]);
   if (row.sheds_itself && alone) found.push(["!", "sheds by itself"]);
   if (row.unsettled) found.push(["~", "settling after moves"]);
   if (row.preallocated?.length) found.push(["→", `${count(row.preallocated.length, "bundle")} on the way to it`]);

@@ -103,8 +103,14 @@ METRICS: tuple[Metric, ...] = (
         ("broker", "resource"),
         "What a broker reports to use of a resource, of its limit, unweighted; only where a limit is known.",
     ),
+    Metric("broker_cpu_base_ratio", "table", ("broker",), "Share of the CPU limit that no bundle causes, learned."),
+    Metric("broker_cpu_message_seconds", "table", ("broker",), "CPU seconds per message, in or out, learned."),
+    Metric("broker_cpu_byte_seconds", "table", ("broker",), "CPU seconds per byte, in or out, learned."),
     Metric(
-        "broker_history_score_ratio", "table", ("broker",), "Smoothed score, where the strategy keeps one (threshold)."
+        "broker_cpu_capacity_msg_rate",
+        "table",
+        ("broker",),
+        "Messages per second, in and out, at which the present mix of traffic uses up the CPU, learned.",
     ),
     Metric(
         "broker_average_msg_rate",
@@ -120,10 +126,11 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("broker_preallocated_bundles", "table", ("broker",), "Bundles on their way to it, or not in its load yet."),
     Metric(
-        "broker_hits",
+        "broker_imbalance_cost",
         "table",
-        ("broker", "threshold"),
-        "Fresh readings in a row with a difference above the low, and the high, threshold (strategy avg).",
+        ("broker", "kind"),
+        "Cost of the imbalance of a broker, in seconds of twice the tolerated difference: so_far, and the price of the "
+        "moves that would end it; 0: tolerated.",
     ),
     Metric(
         "broker_pair_difference_ratio",
@@ -135,10 +142,16 @@ METRICS: tuple[Metric, ...] = (
         "pair_threshold_ratio",
         "gauge",
         ("threshold",),
-        "What that difference is compared with: low, high (strategy avg).",
+        "The tolerated difference: low (strategy avg).",
     ),
     Metric(
         "parameter", "gauge", ("parameter",), "Every number among the parameters in force, by our name, in our unit."
+    ),
+    Metric(
+        "isolation_policy_brokers",
+        "table",
+        ("policy", "kind"),
+        "Live brokers that each isolation policy matches: kind primary, secondary. Both 0: it matches none.",
     ),
     Metric("snapshot_bundles", "gauge", (), "Bundles in the latest picture."),
     Metric(

@@ -29,6 +29,7 @@ from bundlekeel.core.model.errors import (
     NotFound,
     SnapshotError,
     StoreError,
+    StoreMigrated,
 )
 from bundlekeel.core.model.text_format import limits_text
 
@@ -204,7 +205,7 @@ def _members(error: Exception) -> dict[str, Any]:
         return of_faults([fault(error.field, str(error), error.value, error.allowed)])
     if isinstance(error, Conflict):
         return {"code": error.code, "difference": error.difference}
-    if isinstance(error, Forbidden):
+    if isinstance(error, Forbidden | StoreMigrated):
         return {"code": error.code}
     return {}
 

@@ -53,7 +53,7 @@ EXAMPLES: Final = {
     "include": ('include "n:shop/*" --reason "the sale is over"',),
     "exclude": ('exclude "n:shop/*" --for 1d --reason "sale"',),
     "simulate": (
-        "simulate 03-step -s avg -s threshold --against native --html report.html",
+        "simulate 03-step --against native --html report.html",
         "simulate --show 03-step > my-cluster.yaml",
         "simulate my-cluster.yaml --seeds 1-20 -o json",
     ),

@@ -20,6 +20,7 @@ from bundlekeel.daemon.answers.operations import OperationsView
 from bundlekeel.daemon.answers.picture import (
     BrokerView,
     BundleView,
+    CpuCostsView,
     CycleView,
     ImbalanceView,
     PauseView,
@@ -274,7 +275,12 @@ def _brokers_stacked(rows: Sequence[BrokerView]) -> Table:
     for row in rows:
         (name,) = _broker_cells(row, stacked=True)
         counts = f"{units.count(row.bundles)} bundles, {units.count(row.topics)} topics, {row.version}"
-        for line in (counts.rstrip(", "), f"seen: {_seen(row)}", *_resources(row.resources).splitlines()):
+        for line in (
+            counts.rstrip(", "),
+            f"seen: {_seen(row)}",
+            *_resources(row.resources).splitlines(),
+            *_cpu_costs(row.cpu_costs),
+        ):
             name.append(f"\n  {line}", style=_DIM)
         if row.verdict:
             name.append("\n  ").append_text(coded(row.verdict.code)).append(f": {row.verdict.sentence}", style=_DIM)
@@ -291,8 +297,9 @@ def _brokers_stacked(rows: Sequence[BrokerView]) -> Table:
 
 def _brokers_wide(rows: Sequence[BrokerView]) -> Table:
     made = table(
-        *("broker", "state", ">score", ">reported", "resources", ">latest msg/s", ">B/s", ">short msg/s", ">B/s"),
-        *(">long msg/s", ">B/s", ">bundles", ">topics", ">seen", "preallocated", "verdict", "version"),
+        *("broker", "state", ">score", ">reported", "resources", "CPU costs", ">latest msg/s", ">B/s"),
+        *(">short msg/s", ">B/s", ">long msg/s", ">B/s", ">bundles", ">topics", ">seen"),
+        *("preallocated", "verdict", "version"),
     )
     for row in rows:
         verdict = row.verdict
@@ -300,6 +307,7 @@ def _brokers_wide(rows: Sequence[BrokerView]) -> Table:
             *_broker_cells(row, stacked=False),
             *(units.share(row.score_ratio), units.share(row.reported_score_ratio)),
             _resources(row.resources).replace("\n", ", "),
+            ", ".join(_cpu_costs(row.cpu_costs)),
             *(_rate(row), _throughput(row), _rate(row.short), _throughput(row.short)),
             *(_rate(row.long), _throughput(row.long)),
             *(units.count(row.bundles), units.count(row.topics)),
@@ -329,6 +337,24 @@ def _resources(resources: Mapping[str, ResourceView] | None) -> str:
         for name, item in (resources or {}).items()
         if item.limit > 0
     )
+
+
+def _cpu_costs(costs: CpuCostsView | None) -> list[str]:
+    """Return the base, the cost of a message and of a megabyte (95 % intervals), and the capacity."""
+    if costs is None:
+        return []
+    message, size = (
+        [1e6 * value * unit for value in (middle, low, high)]
+        for unit, middle, low, high in (
+            (1.0, costs.message_seconds, costs.message_seconds_low, costs.message_seconds_high),
+            (1e6, costs.byte_seconds, costs.byte_seconds_low, costs.byte_seconds_high),
+        )
+    )
+    lines = [
+        f"base {units.share(costs.base_ratio)}",
+        *(f"{v[0]:.3g} us/{name} ({v[1]:.3g} to {v[2]:.3g})" for name, v in (("message", message), ("MB", size))),
+    ]
+    return lines if costs.capacity_msg_rate is None else [*lines, f"CPU full at {costs.capacity_msg_rate:.3g} msg/s"]
 
 
 def _preallocated(row: BrokerView, *, wide: bool) -> str:

@@ -11,11 +11,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from bundlekeel.codec.external_input import Faults, Fields, load_object
+from bundlekeel.codec.external_input import DOCUMENT, REPORT, Faults, Fields, Limit, load_object
 from bundlekeel.codec.report import RATES
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, BundleAverages, Owner
+from bundlekeel.core.model.migration import StoreMigration
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
 from bundlekeel.core.model.policies import IsolationPolicy
 
@@ -45,7 +46,7 @@ def classify(data: bytes | msgspec.Raw) -> LoadManagerKind:
     try:
         kind = _KIND_DECODER.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        raw = load_object(bytes(data))
+        raw = load_object(bytes(data), limit=REPORT)
         kind = _Kind(
             load_report_type=raw.get("loadReportType"),
             under_loaded=raw.get("underLoaded"),
@@ -140,9 +141,19 @@ def decode_leader_broker(data: bytes | msgspec.Raw) -> str:
     return broker_id
 
 
+def decode_migration(data: bytes, *, stamp: int) -> StoreMigration:
+    """Return the state of a store migration (`MigrationState`). A record that cannot be read has the phase UNREADABLE:
+    the brokers write it only when a migration begins."""
+    try:
+        fields, _ = _open(data)
+    except CodecError:
+        return StoreMigration(phase="UNREADABLE", stamp=stamp)
+    return StoreMigration(phase=fields.text("phase") or "UNREADABLE", target=fields.text("targetUrl"), stamp=stamp)
+
+
 def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint:
     """Where a registered broker listens; every load manager writes these fields under the same names."""
-    fields, _ = _open(data)
+    fields, _ = _open(data, REPORT)
     return BrokerEndpoint(
         broker_id=broker_id,
         web_url=fields.text("webServiceUrl"),
@@ -168,9 +179,9 @@ def _listeners(fields: Fields) -> tuple[AdvertisedListener, ...]:
     )
 
 
-def _open(data: bytes | msgspec.Raw) -> tuple[Fields, Faults]:
+def _open(data: bytes | msgspec.Raw, limit: Limit = DOCUMENT) -> tuple[Fields, Faults]:
     faults = Faults()
-    return Fields(load_object(bytes(data), exact=True), faults), faults
+    return Fields(load_object(bytes(data), limit=limit, exact=True), faults), faults
 
 
 def _rates(fields: Fields, names: tuple[str, str, str, str]) -> _Rates:

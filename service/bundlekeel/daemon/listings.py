@@ -19,6 +19,7 @@ from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_
 from bundlekeel.core.model.names import is_namespace, namespace_of
 from bundlekeel.core.model.snapshot import BundleTable, Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
+from bundlekeel.core.planning.costs import BrokerCosts, broker_costs
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import preallocated
 from bundlekeel.daemon.answers.channel import UnitView
@@ -26,6 +27,7 @@ from bundlekeel.daemon.answers.picture import (
     BrokerView,
     BundleView,
     ComingView,
+    CpuCostsView,
     CycleView,
     ImbalanceView,
     Marks,
@@ -94,9 +96,9 @@ def _brokers(
     cycle: Cycle, snapshot: Snapshot, config: BrokerConfig, verdicts: Mapping[str, VerdictView], now_ms: int
 ) -> list[BrokerView]:
     ledger, table = cycle.cycle_state.ledger, snapshot.brokers
-    draft = Draft(snapshot, ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
+    draft = Draft(snapshot, ledger, cycle.params, costs=cycle.cycle_state.memory.costs)
     on_the_way, unsettled = preallocated(ledger, table.ids, now_ms), ledger.unsettled()
-    percent = table.percent()
+    percent, costs = table.percent(), broker_costs(draft.costs, table)
     found = []
     for row, broker in enumerate(table.ids):
         rows, traffic = snapshot.bundles.rows_of(row), table.traffic[row]
@@ -106,6 +108,7 @@ def _brokers(
                 score_ratio=float(draft.score[row]),
                 reported_score_ratio=float(draft.reported[row]),
                 resources=_resources(snapshot, percent, row),
+                cpu_costs=_cpu_costs(costs, row),
                 msg_rate_in=float(traffic[RATE_IN]),
                 msg_rate_out=float(traffic[RATE_OUT]),
                 throughput_in=float(traffic[THROUGHPUT_IN]),
@@ -127,6 +130,25 @@ def _brokers(
             )
         )
     return found
+
+
+def _cpu_costs(costs: BrokerCosts, row: int) -> CpuCostsView | None:
+    """Return the costs of one broker, None while nothing is learned or it has no CPU limit."""
+    if not costs.seconds[row].any() or np.isnan(costs.base[row]):
+        return None
+    ends = [side[row].tolist() for side in (costs.seconds, costs.low, costs.high)]
+    (message, size), (message_low, size_low), (message_high, size_high) = ends
+    capacity = float(costs.capacity[row])
+    return CpuCostsView(
+        base_ratio=float(costs.base[row]),
+        message_seconds=message,
+        message_seconds_low=message_low,
+        message_seconds_high=message_high,
+        byte_seconds=size,
+        byte_seconds_low=size_low,
+        byte_seconds_high=size_high,
+        capacity_msg_rate=None if np.isnan(capacity) else capacity,
+    )
 
 
 def _resources(snapshot: Snapshot, percent: Floats, row: int) -> dict[str, ResourceView]:
@@ -186,7 +208,7 @@ def bundles(
     if broker is not None and broker not in (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)):
         raise NotFound(unknown_broker(broker, snapshot.brokers.ids))
     table = snapshot.bundles
-    draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, idle=cycle.cycle_state.memory.idle)
+    draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, costs=cycle.cycle_state.memory.costs)
     codes = obstacles(cycle, snapshot).codes
     left_alone = LeftAlone(cycle.shared_state.desired, now_ms)
     going = {entry.bundle: entry for entry in cycle.cycle_state.ledger.entries if not entry.target_settled}

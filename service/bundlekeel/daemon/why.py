@@ -34,16 +34,20 @@ _ACTIONS: dict[Code, str] = {
     Code.NOT_TAKEN_OVER: "take its namespace over too: `bundlekeel takeover --namespace {namespace}`",
     Code.HAS_POLICY: "set `bundles_with_policies` to true if such bundles may move",
     Code.POLICY_FORBIDS: "let its isolation policy or anti-affinity group allow more brokers",
+    Code.POLICY_WITHOUT_BROKERS: "correct the isolation policy that `bundlekeel doctor` names (check `policies`): its "
+    "patterns must match host names, without ports",
     Code.POLICY_UNREADABLE: "repair the policy that `bundlekeel doctor` names (check `policies`)",
     Code.TOO_BIG: "split it: `bundlekeel split`; it carries more than the difference between two brokers",
     Code.NO_GAIN: "add a broker, or wait for a lower load on the others",
     Code.BELOW_MINIMUM: "lower the minimum (parameters that begin with `min_unload`) if so little is worth a move",
+    Code.BASE_LOAD: "find what uses the broker's CPU: function workers, proxies, garbage collection, other processes",
     Code.BUDGET_PER_HOUR: "wait, or raise `max_moves_per_hour`",
     Code.NO_RETURN: "wait, or let another broker take it",
     Code.QUARANTINED: "wait, or let another broker take it",
     Code.SOLE_BUNDLE: "split it: `bundlekeel split`",
     Code.TARGET_OVERLOADED: "add a broker, or take load off those there are",
     Code.NO_LEGAL_TARGET: "add a broker, or take load off those there are",
+    Code.WRONG_LIMIT: "set `capacity` of the broker that `bundlekeel doctor` names (check `limits`)",
     **dict.fromkeys((Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY), "set mode `act`; first `bundlekeel doctor --for act`"),
     Code.BROKERS_SHED_THEMSELVES: "turn the brokers' own shedding off: `bundlekeel takeover`",
     Code.BROKER_SETTINGS_UNKNOWN: "let the brokers answer: `bundlekeel doctor`, the check `admin API`",
@@ -63,6 +67,7 @@ _ENDS: dict[Code, str] = {
     Code.NOT_TAKEN_OVER: "until its namespace is taken over",
     Code.HAS_POLICY: "until the setting or the policy changes",
     Code.POLICY_FORBIDS: "until its policies or the brokers change",
+    Code.POLICY_WITHOUT_BROKERS: "until the policy matches a broker",
     Code.POLICY_UNREADABLE: "until the policy can be read",
     Code.IN_TRANSIT: "until its move has ended",
     Code.FROZEN_INTENT: "until the leader has settled that move, about two minutes",
@@ -71,7 +76,13 @@ _ENDS: dict[Code, str] = {
     Code.SOLE_BUNDLE: "until its broker has another bundle",
 }
 # These end with the next cycle, whatever the load does.
-_NEXT_CYCLE = CYCLE_BUDGETS | {Code.ANTI_AFFINITY, Code.ADAPTIVE_RATE, Code.BUDGET_OF_TRAFFIC, Code.SPLITTING}
+_NEXT_CYCLE = CYCLE_BUDGETS | {
+    Code.BUDGET_OF_REPAIR,
+    Code.ANTI_AFFINITY,
+    Code.ADAPTIVE_RATE,
+    Code.BUDGET_OF_TRAFFIC,
+    Code.SPLITTING,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +285,8 @@ def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | Non
         return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", whole, _WAIT
     frees_ms = found.frees_ms.get(row) or (refusal.frees_ms if refusal is not None else 0)
     end = _end(code, bundle, broker, frees_ms, snapshot, given)
+    if refusal is None and row in found.codes:
+        refusal = found.refusal(snapshot, row)
     detail = _joined(refusal.detail if refusal is not None else "", end)
     codes, change = [_code(code, detail)], _action(code, bundle)
     if code is Code.COOL_DOWN and (beside := obstacles(given.cycle, snapshot, rested=bundle).codes.get(row)):

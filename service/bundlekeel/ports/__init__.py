@@ -24,6 +24,7 @@ from bundlekeel.core.model.load import (
     Owner,
     TopicLoad,
 )
+from bundlekeel.core.model.migration import StoreMigration
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.ports.extensible import (
     Channel,
@@ -59,6 +60,7 @@ __all__ = [
     "PolicyRecords",
     "RawClusterView",
     "RejectedUnit",
+    "StoreMigration",
     "Telemetry",
     "TopicCounters",
     "TopicLoad",
@@ -109,7 +111,10 @@ class LoadSource(Protocol):
         """Begin watching; returns once watches are requested, even if the store is unreachable."""
 
     async def picture(self) -> RawClusterView:
-        """The latest coalesced picture. Raises SnapshotError before the first, StoreError while suspended."""
+        """Return the latest coalesced picture; its reports are `dated`.
+
+        Raises SnapshotError before the first, StoreError while suspended.
+        """
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
         """Wait until a picture newer than `generation` is there (one batch window coalesced), or time out."""
@@ -167,6 +172,15 @@ class Metadata(Protocol):
         Cheap enough for every cycle: a record is read again only after it has changed. StoreError, CodecError when
         what concerns all namespaces cannot be read.
         """
+
+    async def migration(self) -> StoreMigration:
+        """Read the state of a migration of the metadata store (PIP-454), linearised, and watch it from then on. Raises
+        StoreError."""
+
+    @property
+    def migration_now(self) -> StoreMigration:
+        """The state as last read, without a request. Its phase is CHANGED from a change of the record until the next
+        `migration`, and NOT_STARTED before the first."""
 
     async def close(self) -> None:
         """Close what it opened by itself."""

@@ -33,7 +33,7 @@ def describe(loaded: LoadedSettings, parameters: MergedParameters | None = None)
             found += [
                 _row(f"parameters.{spec.name}", effective[spec.name], sources[spec.name], spec.unit, spec.why)
                 for spec in PARAMETERS
-                if spec.name not in TOP_LEVEL
+                if spec.name not in TOP_LEVEL and (merged.values.compat != "none" or spec.instead not in BY_NAME)
             ]
         elif row.key in TOP_LEVEL:
             found.append(_row(row.key, effective[row.key], sources[row.key], "name", row.why))
@@ -228,15 +228,6 @@ def _of_strategy(settings: Settings) -> list[str]:
     if compat == "none" and settings.placement == _AVG and settings.strategy != _AVG:
         what = f"with strategy {settings.strategy} it places by the hash of bundles' names, whatever the load"
         return [_warning("placement", _AVG, what, "least_resource_usage")]
-    given = to_parameters(settings).values
-    if compat == "none" and given.avg_low_threshold_percent > given.avg_high_threshold_percent:
-        low, high = given.avg_low_threshold_percent, f"{given.avg_high_threshold_percent:g}"
-        what = f"above avg_high_threshold_percent ({high}), which then has no effect"
-        return [_warning("parameters.avg_low_threshold_percent", low, what, f"at most {high}")]
-    if compat == "none" and given.avg_hit_count_low < given.avg_hit_count_high:
-        what = f"below avg_hit_count_high ({given.avg_hit_count_high}), which then has no effect"
-        better = f"at least {given.avg_hit_count_high}"
-        return [_warning("parameters.avg_hit_count_low", given.avg_hit_count_low, what, better)]
     if settings.strategy == "deviation" and compat != "none":
         return [_warning("compat", compat, "Pulsar ships no class for strategy deviation: it changes nothing", "none")]
     return []
@@ -265,8 +256,7 @@ def _of_units(settings: Settings) -> list[str]:
     if (given := params.transfer_target_std) > 1:
         what = "is a ratio, scores are 0 to 1"
         found.append(_warning("parameters.transfer_target_std", given, what, f"{given / 100:g}"))
-    smooths = set(BY_NAME["history_weight"].used_by.split(", "))
-    if params.history_weight == 1 and smooths & {_in_force(settings) or "threshold", *settings.shadow.strategies}:
+    if settings.compat != "none" and params.history_weight == 1 and params.strategy in ("threshold", "transfer"):
         what = "the smoothed score never changes"
         found.append(_warning("parameters.history_weight", params.history_weight, what, "0.9"))
     if read < _UNLOADING:
@@ -387,7 +377,7 @@ def _of_windows(settings: Settings) -> list[str]:
 
 
 def _without_effect(settings: Settings) -> list[str]:
-    """Parameters that only Pulsar's own classes read."""
+    """Parameters that only Pulsar's own classes read, and that nothing replaces."""
     if settings.compat != "none":
         return []
     given = [(spec, value) for name, value in settings.parameters.items() if (spec := BY_NAME[name]).instead]

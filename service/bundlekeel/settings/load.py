@@ -30,6 +30,11 @@ from bundlekeel.settings.types import InvalidSetting
 _VALUE_LIMIT = 80
 _SECTION: Final = "this is a section: give its keys"
 _KINDS: Final = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false"}
+# `placement` is a name, or a section with the name and what belongs to it.
+_PLACEMENT: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("placement", "name"): ("placement",),
+    ("placement", "repair"): ("parameters", "placement_repair"),
+}
 _AT_THE_TOP: Final = "; it belongs at the top"
 # The usual slips, by a part of what the parser says of them.
 _SLIPS: Final = {
@@ -509,6 +514,7 @@ def _nest(layer: _Layer) -> dict[str, Any]:
 
 def _canonical_parameters(layer: _Layer, problems: list[ConfigError]) -> _Layer:
     """Parameters by our names, so that a layer overrides another whatever spelling either uses."""
+    layer = {_PLACEMENT.get(path, path): item for path, item in layer.items()}
     written = {path: item for path, item in layer.items() if path[0] == "parameters" and len(path) > 1}
     rest = {path: item for path, item in layer.items() if path not in written}
     section = _nest(written).get("parameters", {})

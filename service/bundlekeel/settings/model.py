@@ -18,7 +18,7 @@ from bundlekeel.core.calibration.thresholds import AdoptionRules
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameters import check_pair, compat_defaults
-from bundlekeel.settings.parameters import TOP_LEVEL, canonical
+from bundlekeel.settings.parameters import TOP_LEVEL, canonical, check_used
 from bundlekeel.settings.quotas import QuotaSettings
 from bundlekeel.settings.sections import (
     CalibrationSettings,
@@ -81,9 +81,11 @@ class StoreSettings(StoreSecuritySettings):
         description="changes within this time are read together, so that the start of a broker is one cycle",
     )
     max_report_bytes: int = Field(
-        default=1_048_576,
+        default=10_485_760,
         ge=1024,
-        description="a broker's report larger than this excludes that broker (ReportTooLarge)",
+        le=10_485_760,
+        description="a broker's report larger than this excludes that broker (ReportTooLarge). Pulsar's processes "
+        "write no larger one than 10 MiB (jute.maxbuffer)",
     )
     root: Annotated[str, AllowedWords("/bundlekeel/ and a name of letters, digits, - _ .")] | None = Field(
         default=None,
@@ -351,7 +353,9 @@ class Settings(Section):
     )
     strategy: Strategy = Field(default="avg", description="which shedder decides")
     placement: Placement = Field(
-        default="least_resource_usage", description="where a shed bundle goes when the shedder does not say"
+        default="least_resource_usage",
+        description="where a shed bundle goes when the shedder does not say; or a section of `name` and `repair`: with "
+        "`repair: on` bundles move back to the primary brokers of their isolation policy (`placement_repair`)",
     )
     compat: Compat = Field(
         default="none",
@@ -414,6 +418,14 @@ class Settings(Section):
             if name in found:
                 merged[name] = found[name].value
         return merged
+
+    @model_validator(mode="after")
+    def _no_replaced_parameters(self) -> Settings:
+        try:
+            check_used(self.compat, self.parameters)
+        except ConfigError as error:
+            raise InvalidSetting(str(error), field=error.field, allowed=error.allowed) from None
+        return self
 
     @field_validator("capacity")
     @classmethod

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bundlekeel.core.guard.scope import BROKER, NAMESPACE, TENANT, check_pattern, is_glob
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES, ParameterSpec
+from bundlekeel.core.model.parameter_table import RELEASES, STRATEGY_CLASSES, ParameterSpec
 from bundlekeel.core.model.parameters import (
     BY_NAME,
     BY_PULSAR_KEY,
@@ -67,6 +67,7 @@ _REMEDIES: Final = {
     "loadBalancerAutoBundleSplitEnabled": f"{_THEIRS}: `bundlekeel takeover --split off` turns it off; that of "
     "Bundlekeel is `split_enabled`",
     "cool_down_minutes": "; cool_down_seconds takes 30m",
+    "avg_high_ratio": "; it was removed: move_price decides when bundles move",
 }
 
 # These have a place of their own at the top of the settings; `parameters` accepts them as well.
@@ -123,6 +124,20 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], lis
             more = OR_DURATION if error.allowed and key in BY_NAME and takes_durations(BY_NAME[key]) else ""
             problems.append(ConfigError(text, field=f"parameters.{key}", value=value, allowed=error.allowed + more))
     return found, problems
+
+
+def check_used(release: str, names: Iterable[str]) -> None:
+    """Raises ConfigError if one of these parameters was replaced by another, and only `compat` still uses it."""
+    if release != "none":
+        return
+    for name in names:
+        instead = BY_NAME[name].instead
+        if instead in BY_NAME:
+            raise ConfigError(
+                f"only Pulsar's own classes (compat) use it; set {instead}",
+                field=f"parameters.{name}",
+                allowed=f"{instead}, or compat {' or '.join(RELEASES[1:])}",
+            )
 
 
 def to_parameters(

@@ -8,11 +8,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE
 from bundlekeel.core.guard.state import GuardState, SplitFailed
 from bundlekeel.core.guard.state import RecentMove as GuardMoved
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride, ExcludedBroker, TopicLoad
+from bundlekeel.core.model.load import (
+    BrokerEndpoint,
+    BrokerReport,
+    BundleAverages,
+    CapacityOverride,
+    ExcludedBroker,
+    TopicLoad,
+    dated,
+)
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan, Split
 from bundlekeel.core.model.policies import Policies
@@ -22,6 +31,8 @@ from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.splitting.children import SplitChildren, inherited, split_children, with_children
 from bundlekeel.core.splitting.positions import Cut, split_bundle
+from bundlekeel.daemon.sources.counters import LiveLoads
+from bundlekeel.ports import RawClusterView
 from bundlekeel.sim.bundles import VirtualBundles
 from bundlekeel.sim.cluster import VirtualCluster
 from bundlekeel.sim.reports import broker_id
@@ -83,6 +94,7 @@ def _four(values: list[float]) -> tuple[float, float, float, float]:
     return a, b, c, d
 
 
+# `cycle.interval`.
 CYCLE = 10.0
 # What the daemon says of a report that cannot be used (codec: `load_fault`); usage above 100 % is usable.
 UNUSABLE = {"nan": Code.NOT_A_NUMBER, "negative": Code.NEGATIVE_VALUE, "empty": Code.EMPTY_REPORT}
@@ -140,7 +152,11 @@ class RunBooks:
 
 @dataclass(kw_only=True)
 class Bundlekeel:
-    """Runs cycles with the same books as the daemon, and the one `plan()`."""
+    """Runs cycles with the same books as the daemon, and the one `plan()`.
+
+    `live`: the daemon's reader of counters; None: loads come from reports. With counters a cycle starts as in the
+    daemon: as soon as there are new loads, at most five times in an interval.
+    """
 
     params: Parameters
     capacity: tuple[CapacityOverride, ...] = ()
@@ -150,25 +166,46 @@ class Bundlekeel:
     splits: bool = False
     brokers_split: bool = False
     shed_themselves: bool = False
+    live: LiveLoads | None = None
     averages: Averages = field(default_factory=Averages)
     memory: StrategyMemory = field(default_factory=StrategyMemory)
     ledger: Ledger = field(default_factory=Ledger)
     recent: dict[str, GuardMoved] = field(default_factory=dict)
     books: RunBooks = field(default_factory=RunBooks)
     splitter: SimulatedSplitter = field(default_factory=SimulatedSplitter)
-    _seen: tuple[object, Snapshot] | None = None
+    # The brokers as their nodes show them, and with the loads that plans are made from.
+    _reported: RawClusterView | None = None
+    _view: RawClusterView | None = None
+    _seen: tuple[RawClusterView, Snapshot] | None = None
+    _last: float = 0.0
+    _hurry: bool = False
 
     def turn(self, cluster: VirtualCluster, arrived: list[tuple[str, str]]) -> None:
-        """Book what landed, count fresh reports, and every ten seconds a cycle."""
+        """Add what landed to the ledger and new loads to the averages, and run a cycle when one is due."""
         for bundle, where in arrived:
             self.ledger = landed(self.ledger, bundle, where, cluster.wall_ms)
-        for item in cluster.reporter.take_fresh():
-            if not self._fault(cluster, item.broker_id):
+        before, self._view = self._view, self._read(cluster)
+        known = (
+            set(map(id, before.reports)) if before else set()
+        )  # `before` holds them, so no new one has such a number
+        for report in self._view.reports:
+            if id(report) not in known:
+                self._hurry = self._hurry or self.live is not None
                 self.averages.add_report(
-                    self.splitter.updated(item), now_ms=cluster.wall_ms, skip=self.ledger.bundles()
+                    self.splitter.updated(report), now_ms=cluster.wall_ms, skip=self.ledger.bundles()
                 )
-        if cluster.now % CYCLE < 1e-6:
+        if cluster.now - self._last >= (CYCLE / 5 if self._hurry else CYCLE) - 1e-6:
+            self._last, self._hurry = cluster.now, False
             self.cycle(cluster)
+
+    def _read(self, cluster: VirtualCluster) -> RawClusterView:
+        """Return the brokers as the daemon sees them now."""
+        cluster.reporter.take_fresh()  # only brokers' own balancers read reports one by one
+        if self._reported is None or self._reported.generation != cluster.reporter.version:
+            self._reported = reported(cluster)
+            if self.live is not None:
+                self.live.register(self._reported.endpoints)
+        return self._reported if self.live is None else self.live.fused(self._reported)
 
     def cycle(self, cluster: VirtualCluster) -> None:
         """One turn: snapshot, plan, books, moves."""
@@ -197,6 +234,9 @@ class Bundlekeel:
             self.recent[move.bundle] = GuardMoved(at_ms=now, source=move.source)
             cluster.move(move.bundle, cluster_index(move.target), by="balancer")
         self.books.add(cluster.now, result.plan)
+        codes = {refusal.code for refusal in result.plan.refusals}
+        # The budgets of one cycle were all that limited the plan.
+        self._hurry = self.live is not None and bool(moves and codes & CYCLE_BUDGETS and not codes & GENTLE)
         if self.splits:
             for split in result.plan.splits:
                 self.splitter.carry_out(cluster, split, self.averages)
@@ -212,32 +252,45 @@ class Bundlekeel:
             self.recent = {name: moved for name, moved in self.recent.items() if moved.at_ms > until}
 
     def _snapshot(self, cluster: VirtualCluster) -> Snapshot:
-        """The picture of this cycle; the one before with a new time when no report has changed."""
-        bad = tuple(cluster.reporter.bad)
-        key = (cluster.reporter.version, bad)
-        if self._seen is None or self._seen[0] != key:
-            usable = [
-                self.splitter.updated(item) for item in cluster.reports() if not self._fault(cluster, item.broker_id)
-            ]
-            excluded = [
-                ExcludedBroker(broker_id=item.broker_id, code=fault.value)
-                for item in cluster.reports()
-                if (fault := self._fault(cluster, item.broker_id))
-            ]
-            made = build_snapshot(
-                reports=usable,
+        """Return the snapshot of this cycle: the one before with a new time if no load has changed."""
+        view = self._view or self._read(cluster)
+        if self._seen is None or not _same(self._seen[0], view):
+            snapshot = build_snapshot(
+                reports=[self.splitter.updated(report) for report in view.reports],
                 averages=self.averages,
                 wall_ms=cluster.wall_ms,
-                excluded=excluded,
+                excluded=view.excluded,
                 capacity=self.capacity,
             )
-            self._seen = (key, made)
-            self.books.refusals.update(item.code for item in excluded)
+            self._seen = view, snapshot
+            self.books.refusals.update(item.code for item in view.excluded)
         return replace(self._seen[1], wall_ms=cluster.wall_ms)
 
-    @staticmethod
-    def _fault(cluster: VirtualCluster, broker: str) -> Code | None:
-        return UNUSABLE.get(cluster.reporter.bad[cluster_index(broker)])
+
+def _same(before: RawClusterView, now: RawClusterView) -> bool:
+    """Return whether two views have the same reports."""
+    return [*map(id, before.reports)] == [*map(id, now.reports)] and before.excluded == now.excluded
+
+
+def reported(cluster: VirtualCluster) -> RawClusterView:
+    """Return what the brokers' nodes hold; `generation`: the reporter's version."""
+    stored = cluster.reporter.stored_ms
+    reports = [dated(item, stored[cluster_index(item.broker_id)]) for item in cluster.reports()]
+    faults = {item.broker_id: UNUSABLE.get(cluster.reporter.bad[cluster_index(item.broker_id)]) for item in reports}
+    return RawClusterView(
+        wall_ms=cluster.wall_ms,
+        boot=cluster.now,
+        generation=cluster.reporter.version,
+        mode="modular",
+        reports=tuple(item for item in reports if not faults[item.broker_id]),
+        excluded=tuple(ExcludedBroker(broker_id=broker, code=fault.value) for broker, fault in faults.items() if fault),
+        endpoints={
+            item.broker_id: BrokerEndpoint(
+                broker_id=item.broker_id, web_url=f"http://{item.broker_id}", start_timestamp=item.start_timestamp
+            )
+            for item in reports
+        },
+    )
 
 
 def cluster_index(broker: str) -> int:
@@ -248,15 +301,14 @@ def cluster_index(broker: str) -> int:
 def direct_moves(cluster: VirtualCluster, params: Parameters, capacity: tuple[CapacityOverride, ...]) -> int:
     """How many moves the plan needs when reports are true at once and there are no budgets; moves nothing."""
     averages = Averages()
-    reports = cluster.exact_reports()
+    reports = [dated(item, cluster.wall_ms) for item in cluster.exact_reports()]
     for item in reports:
         averages.add_report(item, now_ms=cluster.wall_ms)
     seen = build_snapshot(reports=reports, averages=averages, wall_ms=cluster.wall_ms, capacity=capacity)
     many = 10**6
     eager = replace(
         params,
-        avg_hit_count_low=1,
-        avg_hit_count_high=1,
+        move_price=0.0,
         max_moves_per_cycle=many,
         max_moves_per_source=many,
         max_moves_per_target=many,

@@ -75,6 +75,9 @@ class VirtualCluster:
         self._owners = 0
         self._carried: Floats = np.zeros(len(bundles.names))
         self._busy: Floats = np.zeros(count)
+        # Counters: what each topic has carried since it was loaded (load times seconds), CPU seconds of each process.
+        self.carried: Floats = np.zeros(len(bundles.topic_hash))
+        self.cpu_seconds: Floats = np.zeros(count)
         self._cached: tuple[object, tuple[Floats, Floats, Floats]] | None = None
         self._kept: Floats = np.zeros(0)
         self._grouped: tuple[object, Ints, Ints] | None = None
@@ -127,6 +130,11 @@ class VirtualCluster:
         used: Floats = np.where(self.running, np.minimum(worked, 1.0), 0.0)
         return used
 
+    def own_busy(self) -> Floats:
+        """Return the part of `busy` that the brokers' own processes use."""
+        own: Floats = np.maximum(self.busy() - self.foreign, 0.0)
+        return own
+
     def rows_of(self, broker: int) -> Ints:
         """The bundles a broker owns."""
         key = (self._owners, self.bundles.version)
@@ -162,6 +170,8 @@ class VirtualCluster:
         loads = self._rates()[0]
         self._carried += np.where(bundles.owner >= 0, loads * step, 0.0)
         self._busy += self.busy() * step
+        self.carried = np.where(bundles.owner[bundles.topic_bundle] >= 0, self.carried + self._kept * step, 0.0)
+        self.cpu_seconds += self.own_busy() * step
         self._tick += 1
         self.now = self._tick * step
         done = self._land()
@@ -270,7 +280,8 @@ class VirtualCluster:
         """More brokers, empty."""
         more = np.zeros(count)
         self.capacity = np.concatenate([self.capacity, more + capacity])
-        self.foreign, self._busy = (np.concatenate([t, more]) for t in (self.foreign, self._busy))
+        columns = (self.foreign, self._busy, self.cpu_seconds)
+        self.foreign, self._busy, self.cpu_seconds = (np.concatenate([column, more]) for column in columns)
         self.started = np.concatenate([self.started, more + self.now])
         self.running, self.takes = (np.concatenate([t, more == 0]) for t in (self.running, self.takes))
         if self.allowed is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.core.model.parameters import choices
-from bundlekeel.sim.run import Contender, Run
+from bundlekeel.sim.run import Contender, Run, Source
 
 RELEASE = "4.2"
 # maxUnloadPercentage, which Pulsar's AvgShedder and UniformLoadShedder share.
@@ -31,10 +31,10 @@ ALL_PAIRS = (
 NATIVE = ("threshold", "overload", "uniform", "avg", "transfer")
 
 
-def contender(strategy: str) -> Contender:
+def contender(strategy: str, source: Source = "counters") -> Contender:
     """Bundlekeel with a strategy. ConfigError for an unknown one."""
     _known(strategy, choices("strategy"), "strategy")
-    return Contender(label=strategy, parameters={"strategy": strategy})
+    return Contender(label=strategy, source=source, parameters={"strategy": strategy})
 
 
 def native(strategy: str) -> Contender:
@@ -55,6 +55,7 @@ def pair(text: str) -> Contender:
     return Contender(
         label="native transfer" if shedder == "transfer" else f"native {shedder}+{placement}",
         kind="native",
+        source="reports",
         compared=True,
         parameters={
             "strategy": shedder,

@@ -29,12 +29,14 @@ def broker_id(index: int) -> str:
 
 
 class Reporter:
-    """The reporting side of all brokers, as columns. `visible`: what each broker's node holds, None without one."""
+    """The reporting side of all brokers, as columns. `visible`: what each broker's node holds, None without one;
+    `stored_ms`: when that was written, by the store's clock, which is the balancer's, too."""
 
     def __init__(self, count: int, settings: ScenarioSettings, seed: np.random.SeedSequence) -> None:
         self.settings = settings
         self._rng = np.random.default_rng(seed)
         self.visible: list[BrokerReport | None] = []
+        self.stored_ms: list[int] = []
         self.version = 0
         self.cpu: Floats = np.zeros(0)
         self.skew: Floats = np.zeros(0)
@@ -52,7 +54,7 @@ class Reporter:
         self._written: Floats = np.zeros((0, 3))
         self._written_at: Floats = np.zeros(0)
         self._slots: list[list[list[int]]] = [[[] for _ in range(n)] for n in self._periods()]
-        self._under_way: list[tuple[float, int, int, BrokerReport]] = []
+        self._under_way: list[tuple[float, int, int, BrokerReport, int]] = []
         self._fresh: list[BrokerReport] = []
         self._serial = 0
         self.add(count)
@@ -68,6 +70,7 @@ class Reporter:
             for slots in self._slots:
                 slots[int(self._rng.integers(0, len(slots)))].append(index)
         self.visible += [None] * count
+        self.stored_ms += [0] * count
         self.bad += [""] * count
         self.refreshes += [0] * count
         self._rows += [np.zeros(0, dtype=np.int64)] * count
@@ -144,25 +147,25 @@ class Reporter:
         for broker in alive[(change > self.settings.report_threshold) | silent].tolist():
             self.write(broker, now, float(started[broker]), bundles)
         while self._under_way and self._under_way[0][0] <= now:
-            _, _, broker, report = heapq.heappop(self._under_way)
-            self._show(broker, report)
+            _, _, broker, report, stored_ms = heapq.heappop(self._under_way)
+            self._show(broker, report, stored_ms)
 
     def write(self, broker: int, now: float, started: float, bundles: VirtualBundles) -> None:
         """Write one report; it may be lost on the way, or be seen later."""
         self._written[broker], self._written_at[broker] = self._now[broker], now
         if self.loss[broker] and self._rng.random() < self.loss[broker]:
             return
-        report = self._report(broker, now, started, bundles)
+        report, stored_ms = self._report(broker, now, started, bundles), START_MS + int(now * 1000)
         if self.delay[broker] > 0:
             self._serial += 1
-            heapq.heappush(self._under_way, (now + float(self.delay[broker]), self._serial, broker, report))
+            heapq.heappush(self._under_way, (now + float(self.delay[broker]), self._serial, broker, report, stored_ms))
         else:
-            self._show(broker, report)
+            self._show(broker, report, stored_ms)
 
-    def _show(self, broker: int, report: BrokerReport) -> None:
+    def _show(self, broker: int, report: BrokerReport, stored_ms: int) -> None:
         if self._written_at[broker] == NEVER:
             return
-        self.visible[broker] = report
+        self.visible[broker], self.stored_ms[broker] = report, stored_ms
         self.version += 1
         self._fresh.append(report)
 

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import heapq
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from bundlekeel.core.model.load import CapacityOverride, Floats
 from bundlekeel.core.model.parameters import Parameters, coerce, compat_defaults
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
+from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
+from bundlekeel.ports import Metadata
 from bundlekeel.sim.balancers import CYCLE, Balancer, Bundlekeel, NoBalancer, RunBooks, direct_moves
 from bundlekeel.sim.bundles import TrafficModel, build
 from bundlekeel.sim.check import check
 from bundlekeel.sim.cluster import ANYWHERE, VirtualCluster
+from bundlekeel.sim.counters import ClusterCounters
 from bundlekeel.sim.measures import Curves, ExpectationResult, RunMeasures, judge, measure
 from bundlekeel.sim.native import BrokerSplits, Native, NativeTransfer
 from bundlekeel.sim.reports import START_MS, broker_id
 from bundlekeel.sim.scenario import Event, Lookup, Scenario
+from bundlekeel.sim.virtual_time import VirtualClock, run_virtually
+
+Source = Literal["counters", "reports"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
     """Who balances. `kind`: Bundlekeel's cycle, the brokers' own loop, or none.
 
-    `parameters` go over those of the scenario. `compared`: there to compare with; what it misses is no failure.
+    `source`: where Bundlekeel gets loads from: brokers' counters, as the daemon by default, or their reports alone.
+    Brokers' own loop always reads reports. `parameters` go over those of the scenario. `compared`: there to compare
+    with; what it misses is no failure.
     """
 
     label: str
     kind: Literal["bundlekeel", "native", "none"] = "bundlekeel"
+    source: Source = "counters"
     parameters: Mapping[str, object]
     compared: bool = False
 
@@ -51,7 +62,7 @@ _LOOKUPS: dict[str, Lookup] = {
     "avg": "random",
 }
 DEFAULT = Contender(label="avg", parameters={"strategy": "avg"})
-STILL = Contender(label="no balancer", kind="none", parameters={})
+STILL = Contender(label="no balancer", kind="none", source="reports", parameters={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +86,14 @@ class Run:
 
 
 class Simulation:
-    """One scenario being run; `step` advances a tick."""
+    """One scenario being run: `run` to its end, or `step` by tick. Both need the loop of `virtual_time`."""
 
     def __init__(
         self, scenario: Scenario, contender: Contender, seed: int, timer: Callable[[], float] | None = None
     ) -> None:
         check(scenario)
         self.scenario, self.contender, self.seed, self.timer = scenario, contender, seed, timer
-        self.cluster, self.traffic = virtual(_placed_by(scenario, contender), seed)
+        self.cluster, self.traffic = virtual(_by_seconds(_placed_by(scenario, contender), contender), seed)
         self.params = parameters(scenario, contender)
         self.capacity = _overrides(scenario, self.cluster.capacity) if scenario.capacity_by_throughput else ()
         self.books = RunBooks(timer=timer)
@@ -96,16 +107,28 @@ class Simulation:
         self.cluster.begin()
         self._sample()
 
-    def step(self) -> float:
-        """One tick; returns how much of the run is done, 0 to 1."""
+    async def run(self, progress: Callable[[float], None] | None = None) -> None:
+        """Run all ticks, with a task that reads counters. `progress` gets the share that is done, 0 to 1."""
+        async with asyncio.TaskGroup() as tasks:
+            live = self.balancer.live if isinstance(self.balancer, Bundlekeel) else None
+            reading = tasks.create_task(live.run()) if live else None
+            while self.cluster.now < 60 * self.scenario.minutes - 1e-6:
+                await self.step()
+                if progress:
+                    progress(self.cluster.now / (60 * self.scenario.minutes))
+            if reading:
+                reading.cancel()
+
+    async def step(self) -> None:
+        """Run one tick."""
         self.events.run()
+        await asyncio.sleep(self.cluster.settings.tick)
         landed = self.cluster.advance()
         self.balancer.turn(self.cluster, landed)
         if self._splits is not None:
             self._splits.turn(self.cluster)
         if self.cluster.now % CYCLE < 1e-6:
             self._sample()
-        return self.cluster.now / (60 * self.scenario.minutes)
 
     def finish(self) -> Run:
         """The run in figures, and what was expected of it."""
@@ -138,7 +161,7 @@ class Simulation:
             return NativeTransfer(params=self.params, policies=policies, books=self.books)
         if self.contender.native:
             return Native(params=self.params, seed=self.seed, books=self.books)
-        return Bundlekeel(
+        balancer = Bundlekeel(
             params=self.params,
             capacity=self.capacity,
             policies=policies,
@@ -147,6 +170,22 @@ class Simulation:
             brokers_split=self.scenario.splits == "brokers",
             books=self.books,
         )
+        if self.contender.source == "counters":
+            balancer.live = self._live(balancer)
+        return balancer
+
+    def _live(self, balancer: Bundlekeel) -> LiveLoads:
+        """Return the daemon's reader of counters, connected as in a leader."""
+        clock = VirtualClock()
+        source = ClusterCounters(self.cluster, clock)
+        # Of the metadata it reads boundaries only.
+        live = LiveLoads(source, cast("Metadata", source), clock, CounterOptions())
+        live.wanted = lambda: True
+        live.moving = lambda: bool(balancer.ledger.entries)
+        live.urgent = lambda: balancer.memory.urgent
+        live.in_flight = lambda: bool(balancer.ledger.under_way())
+        live.statistics_seconds = lambda _broker: self.scenario.settings.statistics_interval
+        return live
 
     def _pin(self) -> None:
         if isinstance(self.balancer, Bundlekeel):
@@ -181,11 +220,7 @@ def simulate(
 ) -> Run:
     """Run a scenario to its end. ConfigError when it makes no sense. `progress` gets the share that is done."""
     simulation = Simulation(scenario, contender, seed, timer)
-    done = 0.0
-    while done < 1 - 1e-9:
-        done = simulation.step()
-        if progress:
-            progress(done)
+    run_virtually(simulation.run(progress))
     return simulation.finish()
 
 
@@ -215,6 +250,14 @@ def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
     lookup = _LOOKUPS.get(str(named.get("placement", ""))) if contender.native else None
     evenly = scenario.settings.evenly and named.get("strategy") != "transfer"
     return replace(scenario, settings=replace(scenario.settings, lookup=lookup, evenly=evenly)) if lookup else scenario
+
+
+def _by_seconds(scenario: Scenario, contender: Contender) -> Scenario:
+    """Return the scenario with ticks of at most a second for counters, which are read every few seconds."""
+    tick = scenario.settings.tick
+    if contender.source == "counters":
+        tick /= math.ceil(tick)
+    return replace(scenario, settings=replace(scenario.settings, tick=tick))
 
 
 def parameters(scenario: Scenario, contender: Contender) -> Parameters:

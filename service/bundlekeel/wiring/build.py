@@ -134,6 +134,7 @@ class Build:
         live, costless = out.source.live, settings.counters.source == "prometheus"
         live.wanted = lambda: self.leadership.leading and (costless or harmless())
         live.moving = lambda: bool(made.in_transit)
+        live.urgent = lambda: self.cycle.cycle_state.memory.urgent
         live.in_flight = lambda: bool(self.executor.in_flight)
         return made
 
@@ -251,6 +252,7 @@ class Build:
             ceiling=settings.mode,
             review_required=settings.reviewed,
             shared=self.shared_state,
+            metadata=self.outside.metadata,
             config=self.config,
             clock=self.outside.clock,
             outage=self.outage.obstacle,
@@ -282,6 +284,7 @@ class Build:
             admin=self.outside.admin,
             config=self.config,
             policies=self.policies,
+            metadata=self.outside.metadata,
             executor=self.executor,
             shared_state=self.shared_state,
             journal=self.journal,

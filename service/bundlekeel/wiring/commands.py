@@ -272,7 +272,12 @@ async def failsafe(loaded: LoadedSettings, *, terms: FailsafeLimits, dry_run: bo
 
 def _context(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -> TakeoverContext:
     return TakeoverContext(
-        admin=out.admin, commands=out.admin, coordination=out.coordination, clock=out.clock, endpoints=endpoints
+        admin=out.admin,
+        commands=out.admin,
+        coordination=out.coordination,
+        metadata=out.metadata,
+        clock=out.clock,
+        endpoints=endpoints,
     )
 
 

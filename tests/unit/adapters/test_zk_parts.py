@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.metadata import encode_local
-from bundlekeel.adapters.zookeeper.source import BrokerRecord, make_picture, mode_of, read_record
+from bundlekeel.adapters.zookeeper.source import BrokerRecord, date_records, make_picture, mode_of, read_record
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.work import bounded
+from tests.support.builders import report
 
 
 def record(kind: str, broker_id: str = "a:1") -> BrokerRecord:
@@ -114,3 +115,50 @@ async def test_a_path_that_is_not_sent_takes_no_slot() -> None:
         with pytest.raises(StoreError, match="relative paths"):
             await client.get(path)
     assert client._in_flight == 0
+
+
+# --- whose clock -----------------------------------------------------------------------------------------
+
+
+def reported(broker_id: str, *, by_broker: int, by_store: int, received: int, before: int = 0) -> BrokerRecord:
+    """A record with a report: when it was written by the clocks of its broker and the store, and when received here."""
+    given = report(broker_id, {}, last_update=by_broker, start_timestamp=by_broker - 60_000)
+    endpoint = BrokerEndpoint(broker_id=broker_id, web_url="", start_timestamp=given.start_timestamp)
+    lag = received - by_store
+    return BrokerRecord(
+        mzxid=1, kind="modular", endpoint=endpoint, report=given, mtime_ms=by_store, lag_ms=lag, before_ms=before
+    )
+
+
+@pytest.mark.parametrize("broker_ahead", [0, 1_800_000, -1_800_000, 120_000])
+@pytest.mark.parametrize("store_ahead", [0, 3_600_000, -3_600_000])
+def test_n_f_reports_are_dated_by_the_store(broker_ahead: int, store_ahead: int) -> None:
+    """Neither a broker's clock nor the store's changes when a report counts as written; one read late is as old as it
+    is."""
+    now = 1_764_000_000_000
+    written = {"a:1": now - 600_000, "b:1": now}
+    found = date_records(
+        {
+            name: reported(name, by_broker=at + broker_ahead, by_store=at + store_ahead, received=now)
+            for name, at in written.items()
+        }
+    )
+    picture = make_picture(found, generation=1)
+    assert {item.broker_id: item.updated_ms for item in picture.reports} == written
+    assert {item.broker_id: item.started_ms for item in picture.reports} == {
+        name: at - 60_000 for name, at in written.items()
+    }
+    assert {item.clock_ahead_ms for item in picture.reports} == {broker_ahead}
+    assert all(item.start_timestamp == found[item.broker_id].endpoint.start_timestamp for item in picture.reports)
+
+
+def test_n_f_a_report_keeps_its_time_and_is_later_than_the_one_before() -> None:
+    """Also when another server of the store leads, whose clock is behind."""
+    now = 1_764_000_000_000
+    first = date_records({"a:1": reported("a:1", by_broker=now, by_store=now, received=now)})
+    news = reported("b:1", by_broker=now, by_store=now + 60_000, received=now + 1_000)
+    both = date_records({**first, "b:1": news})
+    assert both["a:1"] == first["a:1"]
+    assert both["b:1"].written_ms == now + 1_000
+    behind = reported("a:1", by_broker=now, by_store=now - 900_000, received=now + 9_000, before=both["a:1"].written_ms)
+    assert date_records({**both, "a:1": behind})["a:1"].written_ms == now + 1

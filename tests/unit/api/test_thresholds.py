@@ -98,7 +98,7 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
     text = " ".join(sidecar.run("thresholds", "show").stdout.split())
     for part in (f"proposal {DIGEST}", "14 days, 99.0% recorded", "StepTooLarge", "avg_low_threshold_percent 7.5 20"):
         assert part in text
-    for part in ("avg_hit_count_low 6 (settings: 8)", "on trial 30m 0s of 6h 0m", "at most 1.132", "reverted by ann"):
+    for part in ("split_hit_count 6 (settings: 3)", "on trial 30m 0s of 6h 0m", "at most 1.132", "reverted by ann"):
         assert part in text
     assert "on 3 held-out days: 2026-09-18 to 2026-09-20, planned again each 60 s" in text
     assert "moves an hour 6 [5.4, 6.6] 4 [3.6, 4.4]" in text

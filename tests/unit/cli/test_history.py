@@ -140,7 +140,7 @@ def test_export_holds_everything_plan_saw(folder: Path, tmp_path: Path) -> None:
     made = json.loads(result.stdout)
     assert len(made["bundles"]) == made["summary"]["bundles"]
     assert {row["owner"] for row in made["bundles"]} <= {row["name"] for row in made["brokers"]}
-    assert {"params.strategy", "guard.recent", "ledger.entries", "memory.hits", "seed"} <= set(made["input"])
+    assert {"params.strategy", "guard.recent", "ledger.entries", "memory.courses", "seed"} <= set(made["input"])
     file = tmp_path / "cycle.json"
     assert run("history", "export", "4", "--history", str(folder), "--file", str(file)).exit_code == 0
     assert json.loads(file.read_text()) == made
@@ -161,42 +161,6 @@ def test_another_plan_is_bad_news(folder: Path) -> None:
     result = run("replay", "all", "--history", str(folder))
     assert result.exit_code == 1
     assert f"recorded {'0' * 16} (test)" in result.stdout
-
-
-def test_cycles_of_schema_1_are_compared_by_their_moves(folder: Path, tmp_path: Path) -> None:
-    """Recorded by the last release of schema 1: three cycles that move bundles, one of which splits too. Their hashes
-    were of sentences that are others now; a move, an order or a split that is another one is found."""
-    found = answer(SCHEMA_1, "replay", "all")
-    assert (found["ok"], found["cycles"], found["same"], found["moved"], found["by_moves"]) == (True, 3, 3, 3, 3)
-    assert answer(folder, "replay", "all")["by_moves"] == 0
-    assert "1 of them were recorded before schema 2" in run("replay", "2", "--history", str(SCHEMA_1)).stdout
-    checked = run("history", "check", "--history", str(SCHEMA_1))
-    assert "3 cycles were recorded before schema 2: compared by moves and splits" in checked.stdout
-    records = [record for file in ParquetStore(SCHEMA_1).files() for record in ParquetStore(SCHEMA_1).records(file)]
-    details = records[1].outcome.details
-    moved, split = details["moves"], details["splits"]
-    assert len(moved) > 1 and split
-    others: list[dict[str, Any]] = [
-        {"moves": [moved[0] | {"target": moved[0]["source"]}, *moved[1:]]},
-        {"moves": moved[::-1]},
-        {"moves": moved[1:]},
-        {"moves": None},
-        {"splits": []},
-        {"splits": [split[0] | {"rule": "hot"}, *split[1:]]},
-    ]
-    for number, other in enumerate(others):
-        outcome = replace(records[1].outcome, details=details | other)
-        place = tmp_path / str(number)
-        ParquetStore(place).publish(1, 1, [records[0], replace(records[1], outcome=outcome), records[2]])
-        result = run("replay", "all", "--history", str(place))
-        assert (result.exit_code, result.stdout.count("other moves or splits than recorded")) == (1, 1), other
-        assert "2 of 3 cycles have the recorded plan" in result.stdout
-        assert "cycle 1:2: other moves" in result.stdout
-    figures = replace(
-        records[1].outcome, details=details | {"verdict": "x", "moves": [m | {"threshold": 9} for m in moved]}
-    )
-    ParquetStore(tmp_path / "figures").publish(1, 1, [records[0], replace(records[1], outcome=figures), records[2]])
-    assert answer(tmp_path / "figures", "replay", "all")["same"] == 3
 
 
 def test_check_is_content_and_tells_what_is_wrong(folder: Path) -> None:

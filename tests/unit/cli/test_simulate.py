@@ -53,7 +53,18 @@ def invoke(*arguments: str) -> Result:
 def test_help_names_what_it_does() -> None:
     """Every option is there."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", invoke("--help").stdout)
-    for option in ("--strategy", "--pair", "--against", "--set", "--suite", "--list", "--seed", "--seeds", "--html"):
+    for option in (
+        "--strategy",
+        "--pair",
+        "--against",
+        "--set",
+        "--source",
+        "--suite",
+        "--list",
+        "--seed",
+        "--seeds",
+        "--html",
+    ):
         assert option in text
 
 
@@ -162,21 +173,29 @@ def test_json_holds_every_figure(scenario: Path) -> None:
     assert [(run["strategy"], run["seed"]) for run in runs] == [(s, n) for s in ("avg", "threshold") for n in (1, 2)]
     for run in runs:
         assert run["measures"]["max_over_mean"] >= 1
-        assert run["expected"] and run["verdicts"] and len(run["digest"]) == 16 and run["cycles"] == 90
+        assert run["expected"] and run["verdicts"] and len(run["digest"]) == 16 and run["cycles"] >= 90
     again = json.loads(invoke(str(scenario), "--seed", "2", "-o", "json").stdout)["runs"]
     assert [run["digest"] for run in again] == [runs[1]["digest"]]
 
 
+@pytest.mark.parametrize(("options", "source"), [((), "counters"), (("--source", "reports"), "reports")])
+def test_n_q_the_source_is_a_choice(scenario: Path, options: tuple[str, ...], source: str) -> None:
+    """Counters by default, as in the daemon; brokers' own classes always read reports."""
+    result = invoke(str(scenario), *options, "--against", "native", "-o", "json")
+    assert [run["source"] for run in json.loads(result.stdout)["runs"]] == [source, "reports"]
+    assert f"avg reads {source}" in invoke(str(scenario), *options).stdout
+
+
 def test_another_value_is_a_column_of_its_own(scenario: Path) -> None:
     """Beside the strategy as it is, by our name or Pulsar's; to compare with, so it fails nothing."""
-    for given in ("avg_hit_count_low=999", "loadBalancerAvgShedderHitCountLowThreshold=999"):
-        result = invoke(str(scenario), "--set", given, "--set", "avg_hit_count_high=999", "-o", "json")
+    for given in ("avg_low_floor_percent=99", "avg_low_floor_percent=99.0"):
+        result = invoke(str(scenario), "--set", given, "-o", "json")
         runs = {run["strategy"]: run for run in json.loads(result.stdout)["runs"]}
         assert list(runs) == ["avg", "avg, changed"]
         assert runs["avg"]["digest"] != runs["avg, changed"]["digest"]
         assert not all(item["held"] for item in runs["avg, changed"]["expected"]) and result.exit_code == 0
         shown = invoke(str(scenario), "--set", given, "--set", "avg_low_threshold_percent=50").stdout
-        assert shown.count("\navg, changed: avg_hit_count_low 999, avg_low_threshold_percent 50\n") == 1
+        assert shown.count("\navg, changed: avg_low_floor_percent 99, avg_low_threshold_percent 50\n") == 1
     refused = invoke(str(scenario), "--set", "avg_low_threshold_percent=-1")
     assert (
         refused.exit_code == 2
@@ -256,7 +275,8 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
 def test_the_page_tells_failures_from_what_is_compared(tmp_path: Path) -> None:
     """What the brokers' own classes miss is no failure: its verdict names them, and nothing of it is red."""
     page = tmp_path / "report.html"
-    assert invoke("03-step", "-s", "avg", "-s", "threshold", "--against", "native", "--html", str(page)).exit_code == 0
+    strategies = ("-s", "avg", "-s", "threshold", "--source", "reports", "--against", "native")
+    assert invoke("03-step", *strategies, "--html", str(page)).exit_code == 0
     body = page.read_text().partition("<body>")[2]
     assert '<b class="good">avg · threshold: all as expected</b>. To compare with: native avg+avg · native ' in body
     assert "what these miss is grey, and no failure" in body
@@ -281,14 +301,15 @@ def test_many_brokers_are_bands(scenario: Path, tmp_path: Path) -> None:
 
 def test_pairs_alone_give_the_table_of_five_properties(tmp_path: Path) -> None:
     """One command: PIP-364's five scenarios, a row a combination, five figures each."""
-    result = invoke("--pair", "uniform", "-o", "json", "--html", str(tmp_path / "pairs.html"))
+    page = str(tmp_path / "pairs.html")
+    result = invoke("--pair", "uniform", "--source", "reports", "-o", "json", "--html", page)
     assert result.exit_code == 0
     rows = json.loads(result.stdout)["properties"]
     assert [row["combination"] for row in rows] == ["avg", "native uniform+least_long_term_message_rate"]
     names = [item.scenario.removeprefix("pip364-") for item in PROPERTIES]
     assert [set(row) for row in rows] == [{"combination", *names}] * 2
     ours, own = rows
-    assert ours["unequal"] < own["unequal"] and ours["jitter"] == 0 < own["jitter"]
+    assert ours["unequal"] < own["unequal"] and ours["jitter"] < own["jitter"]
     assert ours["slow"] < own["slow"]
     assert "five properties" in (tmp_path / "pairs.html").read_text()
 

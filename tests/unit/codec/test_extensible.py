@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def seen(*brokers: tuple[float, list[dict[str, Any]]], bundle_count: int = 0, **
 
 def planned(snapshot: Snapshot, **params: Any) -> Plan:
     """The corrected form's plan at once."""
-    at_once = {"strategy": "transfer", "transfer_hit_count": 0, "max_moves_per_source": 100}
+    at_once = {"strategy": "transfer", "transfer_hit_count": 0, "move_price": 0, "max_moves_per_source": 100}
     return plan(PlanInput(snapshot=snapshot, params=Parameters(**{**at_once, **params}))).plan
 
 
@@ -154,10 +155,11 @@ def test_the_score_is_the_brokers_own_whatever_our_weights_are() -> None:
 
 def test_the_brokers_smoothing_is_not_smoothed_again() -> None:
     """The second picture counts as it is."""
-    params, memory = Parameters(strategy="transfer", transfer_hit_count=0), StrategyMemory()
+    params, memory = Parameters(strategy="transfer", transfer_hit_count=0, move_price=0), StrategyMemory()
     for score in (0.1, 0.8):
         picture = seen((score, top(1e6, 1e6, 1e6, 1e6)), (0.1, top(1e6, first=9)))
-        result = plan(PlanInput(snapshot=picture, params=params, memory=memory))
+        later = replace(picture.brokers, last_update=picture.brokers.last_update + int(100_000 * score))
+        result = plan(PlanInput(snapshot=replace(picture, brokers=later), params=params, memory=memory))
         memory = result.memory
     assert result.plan.verdict.code is Code.OVERLOADED and "around 45.0%" in result.plan.verdict.sentence
 
@@ -231,15 +233,15 @@ def test_top_bundles_at_which_the_class_would_fail(items: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "cores", "least"),
+    ("changes", "cores", "used", "least"),
     [
-        ({}, 1.0, 0.125),
-        ({"bandwidthOut": {"usage": 300.0, "limit": 1000.0}}, 1.0, 0.3),
-        ({"cpu": {"usage": 10.0, "limit": 25.0}, "directMemory": {"usage": 9.0, "limit": 8.0}}, 0.25, 1.0),
-        ({"cpu": {"usage": 0.0, "limit": -1.0}, "directMemory": {"usage": 1.0, "limit": 0.0}}, 0.0, 0.0),
+        ({}, 1.0, 0.3, 0.125),
+        ({"bandwidthOut": {"usage": 300.0, "limit": 1000.0}}, 1.0, 0.3, 0.3),
+        ({"cpu": {"usage": 10.0, "limit": 25.0}, "directMemory": {"usage": 9.0, "limit": 8.0}}, 0.25, 0.1, 1.0),
+        ({"cpu": {"usage": -1.0, "limit": -1.0}, "directMemory": {"usage": 1.0, "limit": 0.0}}, 0.0, 0.0, 0.0),
     ],
 )
-def test_cores_and_what_else_is_used(changes: dict[str, Any], cores: float, least: float) -> None:
+def test_cores_and_what_else_is_used(changes: dict[str, Any], cores: float, used: float, least: float) -> None:
     """The CPU's limit is in percent of a core; of the others the most used share, where they have a limit."""
     load = decode_broker_load("b", encoded(LOAD | changes))
-    assert (load.cores, load.least_usage) == (cores, least)
+    assert (load.cores, load.used_cores, load.least_usage) == (cores, used, least)

@@ -173,6 +173,19 @@ def test_the_statistics_interval_is_the_brokers() -> None:
     assert bench.poll(A, **{X: BUSY})
 
 
+def test_n_c_another_assigner_of_topics() -> None:
+    """Brokers show the class in their settings, before 3.1 none."""
+    bench = Bench("all", A)
+    key = "topicBundleAssignmentStrategy"
+    settings: dict[str, Mapping[str, str]] = {
+        A: {key: "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner"},
+        B: {key: " org.example.RoundRobin "},
+        C: {},
+    }
+    bench.book.settings_of = settings.get
+    assert [bench.book.other_assigner(broker) for broker in (A, B, C, "d")] == ["", "org.example.RoundRobin", "", ""]
+
+
 def test_last_update_never_goes_back_nor_ahead_of_the_arrival() -> None:
     """Whatever the broker's clock says."""
     bench = Bench("all", A)
@@ -186,6 +199,20 @@ def test_last_update_never_goes_back_nor_ahead_of_the_arrival() -> None:
     assert stamps[0] <= NOW_MS + 1
     assert stamps == sorted(set(stamps))
     assert stamps[-1] == NOW_MS + 6_000
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 1_800_000, -1_800_000])
+def test_n_f_load_data_are_as_new_as_their_arrival(ahead_ms: int) -> None:
+    """By our clock, as is the start of the broker; a clock that is behind makes nothing look old."""
+    bench = Bench("all")
+    bench.register(A, started=NOW_MS - 60_000 + ahead_ms)
+    bench.say(replace(bench.load(A, 0.4), updated_at=NOW_MS + ahead_ms))
+    bench.poll(A, **{X: BUSY})
+    bench.seconds = 300.0
+    bench.say(replace(bench.load(A, 0.5), updated_at=bench.now.wall_ms + ahead_ms))
+    found = bench.reports()[A]
+    assert (found.last_update, found.clock_ahead_ms) == (bench.now.wall_ms, ahead_ms)
+    assert found.started_ms == NOW_MS - 60_000
 
 
 def test_top_bundles_are_news_where_no_statistics_are_asked() -> None:

@@ -37,7 +37,7 @@ from bundlekeel.core.model.parameters import Parameters
 from tests.support.threshold_cases import NOW_MS, document, proposed
 
 BASE = Parameters()
-LOW, HITS, WEIGHT = "avg_low_threshold_percent", "avg_hit_count_low", "direct_memory_weight"
+LOW, HITS, WEIGHT = "avg_low_threshold_percent", "split_hit_count", "direct_memory_weight"
 
 
 def adopt(
@@ -52,8 +52,8 @@ def adopt(
 def test_adopted_values_lie_over_the_settings() -> None:
     """Whole numbers stay whole; everything else is as it was."""
     made = in_force(BASE, adopt({LOW: 20.0, HITS: 6}))
-    assert made == replace(BASE, avg_low_threshold_percent=20.0, avg_hit_count_low=6)
-    assert isinstance(made.avg_hit_count_low, int)
+    assert made == replace(BASE, avg_low_threshold_percent=20.0, split_hit_count=6)
+    assert isinstance(made.split_hit_count, int)
     assert in_force(BASE, None) is BASE
 
 

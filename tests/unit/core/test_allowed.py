@@ -233,3 +233,55 @@ def test_an_emptier_broker_that_policies_forbid_hides_nobody(strategy: str) -> N
     reports = [report(B[0], bundles), report(B[1], {}), report(B[2], {bundle_name(9, "t/b"): 0.1})]
     made = planned(reports, Policies(isolation=(policy("t/a", "b[13]"),)), strategy=strategy).plan
     assert {move.target for move in made.moves} == {B[2]}
+
+
+@pytest.mark.parametrize(
+    ("isolation", "expected"),
+    [
+        ((policy("(?!t/b).*", "b[12]"),), {"t/a": "12", "t/b": "34"}),
+        ((policy("t/b", "(?!b1|b2).*"),), {"t/a": "12", "t/b": "34"}),
+        ((policy("t/b", "b3", secondary="(?!b[123]).*", limit=2),), {"t/a": "124", "t/b": "34"}),
+        # It is not certain which brokers this policy matches. All others are free for other namespaces.
+        ((policy("t/b", "b3(x)\\1"),), {"t/a": "124", "t/b": ""}),
+        ((policy("t/b(x)\\1|y", "b3"), policy("t/a", "b1")), {"t/a": "", "t/b": ""}),
+        ((policy("t/b(x)\\1", "b3"), policy("t/a", "b1")), {"t/a": "1", "t/b": ""}),
+    ],
+)
+def test_n_m_a_policy_freezes_only_what_it_names(
+    isolation: tuple[IsolationPolicy, ...], expected: dict[str, str]
+) -> None:
+    """Look-around is read; of what cannot be read, the namespaces that it may name stay, and no others."""
+    reports = placed(["t/a"], ["t/b"], [], [])
+    assert rows(reports, Policies(isolation=isolation)) == expected
+    limits = limits_of(snapshot(reports), Policies(isolation=isolation))
+    assert limits is not None and limits.unknown.tolist() == [not expected[name] for name in ("t/a", "t/b")]
+
+
+@pytest.mark.parametrize("compat", ("none", "4.2"))
+@pytest.mark.parametrize("strategy", (*STRATEGIES, "overload", "transfer", "deviation"))
+@pytest.mark.parametrize("hosts", (("b1:8080", "b2:8080"), ("b9", "broker-.*")))
+def test_n_m_a_policy_without_brokers_is_named(strategy: str, compat: str, hosts: tuple[str, str]) -> None:
+    """Pulsar matches hosts without ports; after an unload no broker could own the bundle."""
+    if compat != "none" and strategy == "deviation":
+        return
+    reports = placed(["t/a"] * 9, ["t/b"], [], share=0.1)
+    gold = policy("t/a", hosts[0], secondary=hosts[1], limit=1, name="gold")
+    keen: dict[str, Any] = {
+        "transfer_hit_count": 0,
+        "move_price": 0,
+        "transfer_target_std": 0.01,
+        "deviation_threshold": 0.5,
+        "strategy": strategy,
+    }
+    decision = planned(reports, Policies(isolation=(gold,)), compat=compat, **keen, bundles_with_policies=True).plan
+    assert not decision.moves
+    refusals = {(item.code, item.detail) for item in decision.refusals if item.bundle.startswith("t/a/")}
+    assert refusals <= {(Code.POLICY_WITHOUT_BROKERS, "isolation policy gold matches no broker")}
+    assert refusals or compat == "4.2"
+
+
+def test_n_m_a_broker_without_a_report_is_matched() -> None:
+    """It is live, and may take bundles soon: the policy is not wrong."""
+    cluster = snapshot(placed([], ["t/a"], [])[1:], excluded=[ExcludedBroker(broker_id=B[0], code="NotJson")])
+    limits = limits_of(cluster, Policies(isolation=(policy("t/a", "b1"),)))
+    assert limits is not None and not limits.unmatched

@@ -12,17 +12,14 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.ledger import Baseline, Ledger, LedgerEntry, settle
-from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support.builders import (
     MINUTE,
     NOW_MS,
     after,
-    averages_of,
     broker,
     bundle_name,
     cluster,
     eager,
-    run,
     snapshot,
 )
 from tests.unit.core.test_virtual import BY_CPU, world
@@ -106,30 +103,6 @@ def test_worlds_of_whole_bundles_end_even(seed: int) -> None:
 
 
 # --- brokers whose moves are not over --------------------------------------------------------------------------
-
-# Ten points apart, where the low threshold is five: eight reports.
-NEAR = [[0.2, 0.2], [0.3]]
-
-
-def hits_after(memory: StrategyMemory) -> set[int]:
-    """The hits of a large difference after one more report of brokers that are moderately apart."""
-    reports = cluster(NEAR, last_update=NOW_MS + MINUTE)
-    seen = snapshot(reports, averages=averages_of(reports), wall_ms=NOW_MS + MINUTE)
-    return {hit.high for hit in run(seen, memory=memory).memory.hits.values()}
-
-
-def test_who_acted_and_still_differs_is_looked_at_as_far_apart() -> None:
-    """Rule: a plan that turns out not to have done is finished after the high hit count, not the low one."""
-    assert hits_after(StrategyMemory()) == {0}
-    assert hits_after(StrategyMemory(acted=(broker(0),))) == {1}
-
-
-def test_who_acted_is_forgotten_with_the_difference() -> None:
-    """Rule: once the reports show that nothing is left to do, a difference counts from the beginning as any other."""
-    acted = run(cluster([[0.3, 0.3], [0.01]]), avg_hit_count_high=1).memory
-    assert acted.acted == (broker(0), broker(1))
-    even = run(snapshot(cluster([[0.3], [0.3]]), wall_ms=NOW_MS + MINUTE), memory=acted).memory
-    assert even.acted == ()
 
 
 @pytest.mark.parametrize(("taken", "reported", "believed"), [(10.0, 35.0, 35.0), (-10.0, 25.0, 25.0)])

@@ -150,7 +150,7 @@ def test_nowhere_to_go_is_said() -> None:
 def test_the_shedder_sees_the_drain_in_the_books() -> None:
     """It moves none of those bundles again, and every bundle of a donor is accounted for once."""
     seen = snapshot(cluster([[0.3, 0.3, 0.2], [0.05], [0.01]]))
-    made = planned(seen, avg_hit_count_low=1, avg_hit_count_high=1, drain_max_moves_per_cycle=2)
+    made = planned(seen, move_price=0, drain_max_moves_per_cycle=2)
     moved = [move.bundle for move in made.plan.moves]
     told = moved + [item.bundle for item in made.plan.refusals if item.broker == B0 and item.bundle]
     assert len(moved) == len(set(moved))

@@ -11,7 +11,7 @@ from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CapacityOverride, ExcludedBroker
 from bundlekeel.core.model.plan import Plan, Split, Verdict, imbalance, plan_hash
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.core.planning.memory import CompatMemory, StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
 
@@ -56,7 +56,7 @@ def test_obstacle_keeps_the_memory() -> None:
     """Rule: a cycle that cannot decide forgets nothing."""
     reports = cluster([[0.5, 0.1], []])
     counted = run(reports)
-    assert counted.memory.hits
+    assert counted.memory.courses
     assert run(snapshot(reports[:1]), memory=counted.memory).memory == counted.memory
 
 
@@ -252,7 +252,7 @@ def test_round_robin_goes_on_where_it_was(placement: str) -> None:
 def test_who_counts_nothing_remembers_nothing() -> None:
     """Rule: a strategy without a count leaves none to the next one."""
     memory = eager(cluster([[0.1], [0.1]]), strategy="uniform").memory
-    assert (memory.condition_hits, memory.condition_at_ms, memory.turn) == (0, 0, 0)
+    assert (memory.active, memory.turn, memory.compat) == ((), 0, CompatMemory())
 
 
 @pytest.mark.parametrize("strategy", ["threshold", "uniform", "overload"])

@@ -65,7 +65,7 @@ def test_pairs_that_did_not_help() -> None:
     """Rule: they have their own code; pairs of brokers that are not there bar nothing, nor do those of before."""
     reports, one, other = cluster([[0.2] * 4, [0.1]]), broker(0), broker(1)
     there = {(one, other): NOW_MS + 1}
-    made = run(reports, guard=GuardState(quarantined=there), avg_hit_count_low=1, avg_hit_count_high=1).plan
+    made = run(reports, guard=GuardState(quarantined=there), move_price=0).plan
     assert {item.code for item in made.refusals} == {Code.QUARANTINED} and not made.moves
     for pair, expiry in (((one, "gone:1"), 1), (("gone:1", one), 1), ((one, other), 0)):
         assert bans_of(snapshot(reports), GuardState(quarantined={pair: NOW_MS + expiry}), Parameters()) is None

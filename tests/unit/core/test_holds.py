@@ -160,7 +160,13 @@ def test_a_window_for_relief_only() -> None:
 @pytest.mark.parametrize("strategy", ["avg", "threshold", "overload", "uniform", "transfer", "deviation"])
 def test_every_strategy_is_held(strategy: str) -> None:
     """Rule: it is the guard that holds, not a strategy."""
-    params = {"strategy": strategy, "transfer_hit_count": 0, "threshold_percent": 5.0, "deviation_threshold": 0.5}
+    params = {
+        "strategy": strategy,
+        "transfer_hit_count": 0,
+        "move_price": 0,
+        "threshold_percent": 5.0,
+        "deviation_threshold": 0.5,
+    }
     assert plan(CALM, changed(2), **params).moves == ()
     assert all(move.source_before > 0.85 for move in plan(OVERLOADED, changed(2), **params).moves)
 

@@ -52,6 +52,37 @@ SAME = [
     ("\\Aa\\z", "a", True),
     ("", "", True),
 ]
+# The same of expressions with look-around.
+LOOK_AROUND = [
+    ("(?!pay/).*", "shop/carts", True),
+    ("(?!pay/).*", "pay/in", False),
+    ("(?!b1|b2).*", "b3.x", True),
+    ("(?!b1|b2).*", "b2.x", False),
+    ("(?=x).*", "xy", True),
+    ("(?=x).*", "yx", False),
+    ("shop/(?!test$).*", "shop/test", False),
+    ("shop/(?!test$).*", "shop/test2", True),
+    ("((?!-test).)*", "shop/a-test-b", False),
+    ("((?!-test).)*", "shop/a-tes", True),
+    ("(?:(?!pay/).*|pay/in)", "pay/in", True),
+    ("(?:(?!pay/).*|pay/in)", "pay/out", False),
+    ("^(?!.*(?:dev|qa)).*$", "shop/qa-1", False),
+    ("^(?!.*(?:dev|qa)).*$", "shop/prod", True),
+    (".*(?<!-dev)", "shop/a-dev", False),
+    (".*(?<!-dev)", "shop/dev", True),
+    ("(?<=a)b", "b", False),
+    ("a(?<=a)b", "ab", True),
+    ("(?i)(?!PAY/)\\w+/x", "shop/X", True),
+    ("(?i)(?!PAY/).*", "pay/x", False),
+    ("(?!(?i)PAY/).*", "Pay/x", False),
+    ("(?!\\Qa.b\\E).*", "axb", True),
+    ("(?!\\Qa.b\\E).*", "a.bc", False),
+    ("(?![\\d-])[a-z\\d-]{2,5}", "1ab", False),
+    ("(?![\\d-])[a-z\\d-]{2,5}", "ab-1", True),
+    ("(?!(?!a)).*", "ab", True),
+    ("(?!(?!a)).*", "b", False),
+    ("\\b(?!x)\\w+?/{1}y*", "a/yy", True),
+]
 # What Python would understand otherwise, or Java refuses.
 UNREADABLE = [
     "[a-z&&[^b]]",
@@ -90,10 +121,21 @@ UNBOUNDED = [
     "a++",
     "a?+",
     "(?>a|ab)c",
-    "(?=x).*",
-    "(?!x).*",
-    "(?<=a)b",
-    "(?<!a)b",
+    "(?!x)a*+",
+    "(?!(a)\\1).*",
+    "(?>(?!x)a|ab)c",
+    "(?<=a*)b",
+]
+# Look-around that is not valid Java, or deeper than is read.
+BROKEN_LOOK_AROUND = [
+    "(?!a",
+    "(?!a)*)",
+    "(?!*)",
+    "(?!a)b{2,1}",
+    "(?!a)b**",
+    "(?=)[a",
+    "(?!a)\\y",
+    "(" * 60 + "(?!a)" + ")" * 60,
 ]
 
 
@@ -105,7 +147,15 @@ def test_same_meaning(pattern: str, text: str, expected: bool) -> None:
     assert compiled.matches(text) is expected
 
 
-@pytest.mark.parametrize("pattern", [*UNREADABLE, *UNBOUNDED])
+@pytest.mark.parametrize(("pattern", "text", "expected"), LOOK_AROUND)
+def test_n_m_look_around_is_matched_as_java_does(pattern: str, text: str, expected: bool) -> None:
+    """A policy for "all namespaces but these" is usual, and valid Java."""
+    compiled = java_pattern(pattern)
+    assert compiled is not None
+    assert compiled.matches(text) is expected
+
+
+@pytest.mark.parametrize("pattern", [*UNREADABLE, *UNBOUNDED, *BROKEN_LOOK_AROUND])
 def test_what_cannot_be_said_is_refused(pattern: str) -> None:
     """None, never a guess: a policy that is misread would let bundles go where they must not."""
     assert java_pattern(pattern) is None
@@ -119,7 +169,36 @@ def test_one_readable_match_is_enough() -> None:
     assert matches((), "t/ns") is False
 
 
-@pytest.mark.parametrize("pattern", ["([a-z0-9-]+)+/x", "(a|aa)+/x", "(.*)*(.*)*(.*)*/x", "(a?){400}a{400}/x"])
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("pay/(a)\\1", "shop/carts", False),
+        ("pay/(a)\\1", "pay/in", None),
+        ("b\\d++", "b1", None),
+        ("b\\d++", "c1", False),
+        ("pay/(a)\\1|shop/.*", "shop/carts", None),
+        ("ab*+", "a", None),
+    ],
+)
+def test_n_m_an_unreadable_expression_concerns_what_begins_like_it(
+    pattern: str, text: str, expected: bool | None
+) -> None:
+    """Texts with another beginning than all of its matches do not match."""
+    assert matches((pattern,), text) is expected
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "([a-z0-9-]+)+/x",
+        "(a|aa)+/x",
+        "(.*)*(.*)*(.*)*/x",
+        "(a?){400}a{400}/x",
+        "(?!x)((((a{1,2}){1,2})+)+)+/x",
+        "(?=(a|aa)+b)(a?){400}a{400}/x",
+        "(?:(?:(?:(?!x)){99}){99}){99}/x",
+    ],
+)
 def test_no_policy_holds_the_interpreter(pattern: str) -> None:
     """Each of these doubles its time with every character where an engine backtracks."""
     script = (

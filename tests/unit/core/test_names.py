@@ -49,7 +49,7 @@ def test_a_topic_is_in_the_bundle_of_its_hash(topic_hash: int, name: str) -> Non
 
 
 LONG, SHORT, OTHER = "bb1:8080", "b1:8080", "c1:8080"
-AT_ONCE: dict[str, Any] = {**EAGER, "transfer_hit_count": 0, "threshold_percent": 5}
+AT_ONCE: dict[str, Any] = {**EAGER, "transfer_hit_count": 0, "move_price": 0, "threshold_percent": 5}
 
 
 def planned(mode: str, hot: str, cold: str, *, third: float, **params: Any) -> Plan:

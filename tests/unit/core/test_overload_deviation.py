@@ -16,7 +16,7 @@ from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context
 from bundlekeel.core.strategies.placement import PLACEMENTS, least_resource_usage
 from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, percents_after, report, run, snapshot
@@ -227,13 +227,13 @@ def test_every_placement_serves_every_decoupled_shedder(strategy: str, placement
 
 def test_avg_target_overloaded_is_not_too_big() -> None:
     """Rule: a bundle that would fit the difference but lifts its target above the threshold is TargetOverloaded."""
-    made = eager(cluster([[0.1] * 12, [0.1] * 8]), avg_low_floor_percent=0.0).plan
+    made = eager(cluster([[0.1] * 11, [0.1] * 8]), avg_low_floor_percent=0.0).plan
     assert not made.moves
     assert codes(made) == {Code.TARGET_OVERLOADED}
     assert made.verdict.code is Code.TARGET_OVERLOADED
 
 
-@pytest.mark.parametrize("loads", [[[0.1] * 12, [0.3] * 3], [[0.97], [0.9], [0.86]], [[0.3] * 4, [0.2, 0.65]]])
+@pytest.mark.parametrize("loads", [[[0.1] * 11, [0.3] * 3], [[0.97], [0.9], [0.86]], [[0.27] * 4, [0.2, 0.65]]])
 def test_overloaded_cluster_is_not_told_to_split(loads: list[list[float]]) -> None:
     """Rule: where nobody has room, smaller bundles would have none either."""
     for strategy in ("avg", "threshold", "overload"):
@@ -320,6 +320,9 @@ def test_a_look_at_the_coldest_brokers_finds_what_a_look_at_all_finds(strategy: 
                 placement=placement,
                 unsettled=frozenset(),
                 seed=0,
+                courses={broker: BrokerCourse(level=0.1, until_ms=0) for broker in seen.brokers.ids},
+                seconds=np.ones(len(seen.brokers)),
+                doubt=np.zeros(len(seen.brokers)),
             )
             SHEDDERS[strategy](context)
             moves.append(draft.moves)

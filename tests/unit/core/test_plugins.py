@@ -122,7 +122,7 @@ def test_settings_may_name_it(folder: Path) -> None:
 def test_the_simulator_runs_it(folder: Path) -> None:
     """Rule: what `strategy` may be, `simulate` takes; a wrong name is told those that are installed."""
     install(folder, GOOD)
-    ran = keel(folder, "simulate", "03-step", "--strategy", "to_the_last", "--output", "json")
+    ran = keel(folder, "simulate", "03-step", "-s", "to_the_last", "--source", "reports", "-o", "json")
     assert ran.returncode == 0, ran.stderr
     assert [run["strategy"] for run in json.loads(ran.stdout)["runs"]] == ["to_the_last"]
     wrong = keel(folder, "simulate", "03-step", "--strategy", "to_the_first")

@@ -9,10 +9,11 @@ import pytest
 
 from bundlekeel.core.model.load import CPU, BrokerReport, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts, learn
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger, open_entries
 from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.planning.pressure import learn_idle, shares_of
+from bundlekeel.core.planning.pressure import shares_of
 from tests.support.builders import NOW_MS, cluster, eager, run, snapshot
 
 PARAMS = Parameters()
@@ -33,7 +34,12 @@ ALL_ON_ONE = with_idle_cpu(cluster([[0.1] * 8, [], []]), 10.0)
 
 def known(reports: list[BrokerReport], unsettled: frozenset[str] = frozenset()) -> dict[str, float]:
     """What one picture of these reports teaches."""
-    return learn_idle({}, snapshot(reports), PARAMS, unsettled)
+    return idle_of(learn(CpuCosts(), snapshot(reports), PARAMS, unsettled))
+
+
+def idle_of(costs: CpuCosts) -> dict[str, float]:
+    """CPU without traffic by broker, where it was seen."""
+    return {broker: item.idle for broker, item in costs.brokers.items() if item.idle >= 0}
 
 
 def test_the_first_plan_is_exact() -> None:
@@ -56,14 +62,14 @@ def test_a_bundle_takes_its_share_of_what_is_above_idle() -> None:
 def test_it_is_remembered_when_no_broker_is_idle_any_more() -> None:
     """Rule: the plan after the move charges what the plan before it charged."""
     memory = run(ALL_ON_ONE).memory
-    assert set(memory.idle) == {item.broker_id for item in ALL_ON_ONE[1:]}
+    assert set(idle_of(memory.costs)) == {item.broker_id for item in ALL_ON_ONE[1:]}
     even = with_idle_cpu(cluster([[0.1] * 3, [0.1] * 3, [0.1] * 2]), 10.0)
     later = snapshot(even)
     assert Draft(later, Ledger(), PARAMS).pressure(0)[0, CPU] > 0.13 * later.brokers.limit[0, CPU]
-    draft = Draft(later, Ledger(), PARAMS, idle=memory.idle)
+    draft = Draft(later, Ledger(), PARAMS, costs=memory.costs)
     for row in range(3):
         assert np.allclose(draft.pressure(row)[:, CPU] / later.brokers.limit[row, CPU], 0.1)
-    assert run(even, memory=memory).memory.idle == memory.idle
+    assert idle_of(run(even, memory=memory).memory.costs) == idle_of(memory.costs)
 
 
 def test_a_busy_host_says_nothing() -> None:
@@ -100,7 +106,8 @@ def test_brokers_that_are_gone_are_forgotten_and_silent_ones_are_not() -> None:
     """Rule: memory does not grow with every broker that ever was."""
     silent = ExcludedBroker(broker_id="silent:8080", code="NoLoadData", detail="")
     seen = snapshot(ALL_ON_ONE[:1], excluded=[silent])
-    assert learn_idle({"gone:8080": 1.0, "silent:8080": 2.0}, seen, PARAMS) == {"silent:8080": 2.0}
+    known = {"gone:8080": BrokerEvidence(idle=1.0), "silent:8080": BrokerEvidence(idle=2.0)}
+    assert idle_of(learn(CpuCosts(brokers=known), seen, PARAMS)) == {"silent:8080": 2.0}
 
 
 @pytest.mark.parametrize("busy", [0.0, 0.2])
@@ -108,13 +115,14 @@ def test_pressure_is_never_negative(busy: float) -> None:
     """Rule: an idle value above a broker's usage charges nothing, and nothing below."""
     reports = with_idle_cpu(cluster([[0.01], [0.3, 0.3]]), 100 * busy)
     seen = snapshot(reports)
-    draft = Draft(seen, Ledger(), PARAMS, idle=dict.fromkeys(seen.brokers.ids, 1e9))
+    known = CpuCosts(brokers=dict.fromkeys(seen.brokers.ids, BrokerEvidence(idle=1e9)))
+    draft = Draft(seen, Ledger(), PARAMS, costs=known)
     assert all((draft.pressure(row) >= 0).all() for row in range(2))
 
 
-def test_memory_of_before_has_no_idle() -> None:
-    """Rule: what an older version stored is read as knowing nothing."""
-    assert StrategyMemory().idle == {}
+def test_memory_begins_without_costs() -> None:
+    """Rule: nothing is known of costs before the first snapshot."""
+    assert StrategyMemory().costs == CpuCosts()
 
 
 def test_a_broker_without_a_limit_says_nothing() -> None:

@@ -133,7 +133,7 @@ STRATEGIES = ("avg", "threshold", "uniform", "transfer", "deviation")
 
 def plan(loads: list[list[float]] = LOADS, *, guard: GuardState | None = None, **params: Any) -> Plan:
     """One plan that acts at once."""
-    return run(cluster(loads), guard=guard, **{**EAGER, "transfer_hit_count": 0, **params}).plan
+    return run(cluster(loads), guard=guard, **{**EAGER, "transfer_hit_count": 0, "move_price": 0, **params}).plan
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

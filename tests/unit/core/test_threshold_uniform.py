@@ -12,11 +12,10 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.engine import PlanResult
-from bundlekeel.core.planning.ledger import Ledger, open_entries
-from bundlekeel.core.planning.memory import SmoothedScore, StrategyMemory
+from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support.builders import (
     EAGER,
-    NOW_MS,
+    MINUTE,
     after,
     broker,
     bundle_name,
@@ -24,7 +23,8 @@ from tests.support.builders import (
     eager,
     report,
     run,
-    snapshot,
+    turn,
+    written,
 )
 
 
@@ -38,39 +38,14 @@ def uniform(loads: list[list[float]], **params: Any) -> Plan:
     return eager(cluster(loads), strategy="uniform", **params).plan
 
 
-def history(*scores: float) -> StrategyMemory:
-    """Smoothed scores, broker by broker, of older reports."""
-    return StrategyMemory(
-        history={broker(row): SmoothedScore(score=value, reported=1) for row, value in enumerate(scores)}
-    )
-
-
 # --- threshold -----------------------------------------------------------------------------------------------
 
 
 def test_step_that_is_over_is_not_shed_again() -> None:
-    """Rule (PIP-364, 90/10): a history of 0.9 and 0.1 with an even present sheds nothing."""
-    result = threshold(cluster([[0.1] * 5, [0.1] * 5]), history(0.9, 0.1))
-    assert not result.plan.moves
-    assert result.plan.brokers[0].code is Code.OVERLOADED, "by its history it still is"
-    assert result.memory.history[broker(0)].score == pytest.approx(0.9 * 0.9 + 0.1 * 0.5)
-
-
-def test_history_advances_once_per_report() -> None:
-    """Rule (PIP-364, 86/14 then 78.8/21.2): 0.9 x 0.86 + 0.1 x 0.14, and a second look at one report adds nothing."""
-    reports = cluster([[0.14], [0.86]])
-    first = threshold(reports, history(0.86, 0.14)).memory
-    assert [first.history[broker(row)].score for row in (0, 1)] == pytest.approx([0.788, 0.212])
-    assert threshold(reports, first).memory == first
-
-
-def test_history_waits_for_unsettled_moves() -> None:
-    """Rule: while a move does not show, a report is no measurement of its broker."""
-    reports = cluster([[0.4, 0.4], []])
-    seen = snapshot(reports)
-    books = open_entries(Ledger(), list(eager(seen).plan.moves), seen, NOW_MS)
-    memory = run(seen, memory=history(0.9, 0.1), ledger=books, strategy="threshold").memory
-    assert memory.history == history(0.9, 0.1).history
+    """Rule (PIP-364, 90/10): a broker that was hot in the last report, and is even now, sheds nothing."""
+    memory = turn(cluster([[0.1] * 9, [0.1]]), 0, StrategyMemory(), strategy="threshold").memory
+    after_step = turn(written(cluster([[0.1] * 5, [0.1] * 5]), MINUTE), MINUTE, memory, strategy="threshold")
+    assert not after_step.plan.moves and after_step.plan.verdict.code is Code.BALANCED
 
 
 def test_threshold_is_inclusive() -> None:
@@ -214,9 +189,3 @@ def test_bundle_moved_by_throughput_is_not_refused_by_rate() -> None:
     plan = eager(reports, strategy="uniform").plan
     assert [move.bundle for move in plan.moves] == [bundle_name(3)]
     assert sorted(item.bundle for item in plan.refusals) == [bundle_name(n) for n in range(3)]
-
-
-def test_present_score_limits_what_history_asks_for() -> None:
-    """Rule: with a history of 87 % and 60 % now, 5 points leave (60 - 50 - 10 + 5), not 32."""
-    plan = threshold(cluster([[0.05] * 12, [0.05] * 8]), history(0.9, 0.1)).plan
-    assert len(plan.moves) == 1

@@ -79,7 +79,7 @@ def test_steps_that_multiply_never_cross_zero() -> None:
 
 def test_a_strategy_is_searched_by_what_it_reads() -> None:
     """Its own parameters and those that every strategy shares."""
-    assert {"avg_hit_count_low", "overloaded_threshold_percent"} <= set(searched("avg"))
+    assert {"move_price", "overloaded_threshold_percent"} <= set(searched("avg"))
     assert "transfer_target_std" not in searched("avg") and "transfer_target_std" in searched("transfer")
 
 
@@ -129,7 +129,7 @@ BROKEN: list[tuple[str, object, Code]] = [
     ("parameters", {}, Code.WRONG_TYPE),
     ("parameters.max_moves_per_hour", proposed(1e9, 1000), Code.UNKNOWN_PARAMETER),
     ("parameters.avg_low", proposed(1, 2), Code.UNKNOWN_PARAMETER),
-    ("parameters.avg_hit_count_low", proposed(6.5, 8), Code.WRONG_TYPE),
+    ("parameters.split_hit_count", proposed(6.5, 3), Code.WRONG_TYPE),
     (f"{LOW}.value", 50.1, Code.OUT_OF_RANGE),
     (f"{LOW}.value", 0, Code.OUT_OF_RANGE),
     (f"{LOW}.value", True, Code.WRONG_TYPE),
@@ -347,7 +347,7 @@ def test_more_overload_counts_when_it_is_certain(low: float, good: bool) -> None
 
 def test_the_difference_tells_only_what_changes() -> None:
     """By name, with steps and the sentence of the evidence."""
-    both = {"avg_hit_count_low": proposed(8, 8), "avg_low_threshold_percent": proposed(20.0, 15.0)}
+    both = {"split_hit_count": proposed(3, 3), "avg_low_threshold_percent": proposed(20.0, 15.0)}
     (row,) = difference(Parameters(), thresholds_of(document(parameters=both)))
     assert (row.parameter, row.current, row.proposed, row.steps) == ("avg_low_threshold_percent", 15.0, 20.0, 2.0)
     assert row.evidence == "fewer moves at equal imbalance"

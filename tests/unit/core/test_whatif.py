@@ -13,6 +13,7 @@ from bundlekeel.core.model.load import CPU, DIRECT_MEMORY, BrokerReport
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.costs import CpuCosts
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.whatif import finish, landed, middle_broker, scaled, with_brokers, without_brokers
@@ -27,7 +28,7 @@ KEEN: dict[str, dict[str, Any]] = {
     "overload": {"overloaded_threshold_percent": 50.0},
     "deviation": {"deviation_threshold": 0.5},
     "uniform": {"throughput_multiple": 1.1, "msg_rate_difference_percent": 1},
-    "transfer": {"transfer_hit_count": 0},
+    "transfer": {"transfer_hit_count": 0, "move_price": 0},
 }
 
 
@@ -96,7 +97,9 @@ def test_what_an_idle_broker_uses_is_used_but_not_learnt() -> None:
     made = with_brokers(idle, ["new-1"], idle_cpu=3.0)
     assert made.brokers.usage[made.broker_row("new-1"), CPU] == 3.0
     result = planned(with_brokers(idle, ["new-1"]))
-    assert result.memory.idle == {"b0002:8080": 3.0}
+    assert {broker: item.idle for broker, item in result.memory.costs.brokers.items() if item.idle >= 0} == {
+        "b0002:8080": 3.0
+    }
 
 
 def test_removed_added_and_scaled_together() -> None:
@@ -173,7 +176,7 @@ def test_every_bundle_counts_while_moves_are_unsettled(told: str) -> None:
     ]
     seen = snapshot(reports)
     entries = tuple(moved(name, "b1", "b2", 0.1) for name in names[:3])
-    at_rest = landed(seen, Ledger(entries=entries), Parameters(), {})
+    at_rest = landed(seen, Ledger(entries=entries), Parameters(), CpuCosts())
     assert of(at_rest) == {"b1": set(), "b2": set(names), "b3": set()}
     whole = 6 * sum(traffic(0.1))
     assert at_rest.brokers.traffic.sum() == pytest.approx(whole)
@@ -181,7 +184,7 @@ def test_every_bundle_counts_while_moves_are_unsettled(told: str) -> None:
     assert len(of(rest)["b1"]) == len(of(rest)["b3"]) == 3
     assert rest.brokers.traffic.sum() == pytest.approx(whole)
     split = replace(moved("t/ns/0x00000000_0x00000001", "b1", "b2", 0.1), traffic=(0.0,) * 4)
-    assert landed(seen, Ledger(entries=(split,)), Parameters(), {}) is seen
+    assert landed(seen, Ledger(entries=(split,)), Parameters(), CpuCosts()) is seen
 
 
 @pytest.mark.parametrize(("strategy", "score"), [("avg", True), ("uniform", False)])

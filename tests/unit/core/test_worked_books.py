@@ -13,11 +13,12 @@ from bundlekeel.core.model.load import CPU, RESOURCES, CapacityOverride
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.operations.relocation import RULES
+from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts, learn
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.effects import EffectRecords, begun
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted, preallocated, timeout_ms
-from bundlekeel.core.planning.pressure import learn_idle, shares_of
+from bundlekeel.core.planning.pressure import shares_of
 from bundlekeel.core.planning.whatif import finish, scaled
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
 
@@ -73,7 +74,7 @@ def test_no_effect_is_expected_of_what_cannot_be_judged() -> None:
 def test_a_twentieth_of_the_mean_is_no_traffic_yet() -> None:
     """Rule: to the byte."""
     seen = snapshot([report(broker(0), {bundle_name(0): 0.39}), report(broker(1), {bundle_name(1): 0.01}, cpu=0.3)])
-    assert learn_idle({}, seen, Parameters()) == {broker(1): 30.0}
+    assert learn(CpuCosts(), seen, Parameters()).brokers[broker(1)].idle == 30.0
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,8 @@ def test_when_a_broker_without_traffic_tells_what_it_uses(up_ms: int, cpu: float
     """Rule: up for one statistics and one host-usage interval, and busy with at most 35 % of its CPU."""
     idle = report(broker(1), {}, cpu=cpu / 100, start_timestamp=NOW_MS - up_ms)
     seen = snapshot([report(broker(0), {bundle_name(0): 0.5}), idle])
-    assert learn_idle({}, seen, Parameters()).get(broker(1)) == learnt
+    idle = learn(CpuCosts(), seen, Parameters()).brokers.get(broker(1), BrokerEvidence()).idle
+    assert (None if idle < 0 else idle) == learnt
 
 
 @pytest.mark.parametrize(
@@ -105,16 +107,13 @@ def test_shares_of_messages_and_bytes(
 
 
 def test_a_look_ahead_ends_after_a_hundred_cycles() -> None:
-    """Rule: what takes longer is told as not through; hits that are still counted are a reason to go on."""
-    seen = snapshot(cluster([[0.2] * 4, [0.1]]))
-    given = PlanInput(snapshot=seen, params=Parameters(avg_hit_count_low=102, avg_hit_count_high=102))
-    ends = {}
-    for most in (99, 100, 101):
-        params = Parameters(avg_hit_count_low=most, avg_hit_count_high=most)
-        given = PlanInput(snapshot=seen, params=params)
+    """Rule: what takes longer is not complete; an imbalance that has not cost its price yet is a reason to go on."""
+    seen, ends = snapshot(cluster([[0.2] * 4, [0.1]])), {}
+    for price in (50.0, 1e9):
+        given = PlanInput(snapshot=seen, params=Parameters(move_price=price))
         end = finish(given, plan(given), interval_seconds=120.0, eta=lambda moves: 4.0 * moves)
-        ends[most] = end.cycles, end.complete
-    assert ends == {99: (99, True), 100: (100, True), 101: (100, False)}
+        ends[price] = end.cycles, end.complete
+    assert ends == {50.0: (2, True), 1e9: (100, False)}
 
 
 def test_traffic_is_scaled_in_every_figure() -> None:
@@ -135,11 +134,11 @@ def test_a_rate_limit_of_an_operator_counts_in_full() -> None:
 
 def test_a_broker_that_gave_is_found_again() -> None:
     """Rule: of more brokers than are looked at, the one that was the hottest is the coldest after it gave."""
-    loads = [[0.45, 0.45], [0.02] * 44, [0.01], *[[0.47]] * 63, [0.49], [0.49]]
+    loads = [[0.45, 0.45], [0.02] * 44, [0.03], *[[0.47]] * 63, [0.49], [0.49]]
     first, second, *_ = eager(cluster(loads), strategy="threshold", overloaded_threshold_percent=100).plan.moves
     assert (first.source, first.target) == (broker(0), broker(2))
     assert (second.source, second.target) == (broker(1), broker(0))
-    assert second.sentence.endswith(f": {broker(1)} 88.0% -> 86.0%, {broker(0)} 45.5% -> 47.5% (threshold)")
+    assert second.sentence.endswith(f": {broker(1)} 88.0% -> 86.0%, {broker(0)} 45.0% -> 47.0% (threshold)")
 
 
 def test_the_mean_of_no_brokers_is_zero() -> None:
@@ -164,7 +163,7 @@ def test_a_plan_looks_ten_cycles_ahead(strategy: str) -> None:
     """Rule: a hundred moves with a budget of ten; what is not planned then stays for the budget, bundle by bundle or,
     where a broker was not looked at yet, as one."""
     seen = snapshot(cluster([[0.001] * 950, [0.001] * 940, [0.01], [0.01], [0.01]]))
-    made = eager(seen, strategy=strategy, max_moves_per_cycle=10, transfer_hit_count=0).plan
+    made = eager(seen, strategy=strategy, max_moves_per_cycle=10, transfer_hit_count=0, move_price=0).plan
     assert len(made.moves) == 10 and "100 bundles" in made.verdict.sentence
     assert made.verdict.sentence.endswith("; 10 now, 90 in later cycles (budgets)")
     told = Counter((item.broker, item.code, item.bundle != "") for item in made.refusals)

@@ -14,7 +14,6 @@ from bundlekeel.core.filters.assign import AssignmentInput, assign
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.whatif import finish
-from tests.support.builders import NOW_MS
 from tests.support.drawn_clusters import drawn
 from tests.unit.core.test_worked_plans import short, story
 
@@ -25,15 +24,14 @@ def remembered(result: PlanResult) -> list[str]:
     """What the next plan starts from; times are seconds from the builders' now."""
     memory, ledger = result.memory, result.ledger
     lines = [
-        f"{short(name)} {hit.side} {hit.low}/{hit.high}, reported {(hit.reported - NOW_MS) / 1000:g}, "
-        f"at {(hit.at_ms - NOW_MS) / 1000:g}"
-        for name, hit in memory.hits.items()
+        f"{short(name)} level {100 * item.level:.2f} of {item.seconds:g} s"
+        + (f", {item.excess.side} {item.excess.seconds:g} s, {item.excess.cost:.6g}" if item.excess else "")
+        + (", acted" if item.acted else "")
+        for name, item in memory.courses.items()
     ]
-    lines += [f"{short(name)} smoothed {100 * item.score:.2f}" for name, item in memory.history.items()]
-    lines += [f"{short(name)} idle {cpu:.2f}" for name, cpu in memory.idle.items()]
-    begun = {"active": memory.active, "acted": memory.acted}
-    lines += [f"{word} {' '.join(map(short, names))}" for word, names in begun.items() if names]
-    lines += [f"seen {memory.condition_hits}, turn {memory.turn}"]
+    lines += [f"{short(name)} idle {item.idle:.2f}" for name, item in memory.costs.brokers.items() if item.idle >= 0]
+    lines += [f"active {' '.join(map(short, memory.active))}"] if memory.active else []
+    lines += [f"turn {memory.turn}"]
     for entry in ledger.entries:
         settled = "".join(" settled" if side else " open" for side in (entry.source_settled, entry.target_settled))
         lines.append(f"booked {short(entry.bundle)} {short(entry.source)} {short(entry.target)}{settled}")
@@ -48,7 +46,7 @@ def looked_up(given: PlanInput, result: PlanResult) -> list[str]:
     names = given.snapshot.bundles.names
     if not len(names):
         return []
-    draft = Draft(given.snapshot, result.ledger, given.params, given.memory.turn, given.memory.idle)
+    draft = Draft(given.snapshot, result.ledger, given.params, given.memory.turn, given.memory.costs)
     asked = AssignmentInput(
         draft=draft, ledger=result.ledger, policies=given.policies, placement=given.params.placement
     )

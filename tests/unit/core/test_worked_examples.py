@@ -13,9 +13,9 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import CompatMemory, SmoothedScore, StrategyMemory
+from bundlekeel.core.planning.memory import CompatMemory
 from bundlekeel.core.strategies.placement import PLACEMENTS
-from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, percents_after, report, run, snapshot
+from tests.support.builders import broker, bundle_name, cluster, eager, percents_after, report, snapshot
 from tests.support.pulsar import Pulsar
 
 ALL = "least_resource_usage"
@@ -93,13 +93,8 @@ def test_pip_364_history_of_90_and_10_unloads_too_much() -> None:
     assert set(pulsar.unloads(swapped)) == {broker(0)}
     assert [round(pulsar.memory.usage[broker(row)], 4) for row in (0, 1)] == [0.788, 0.212]
 
-    past = StrategyMemory(
-        history={broker(0): SmoothedScore(score=0.9, reported=1), broker(1): SmoothedScore(score=0.1, reported=1)}
-    )
-    first = run(balanced, memory=past, strategy="threshold", **EAGER)
-    assert not first.plan.moves
-    assert first.memory.history[broker(0)].score == pytest.approx(0.86)
-    assert not eager(balanced).plan.moves, "avg has no history at all"
+    for strategy in ("threshold", "avg"):
+        assert not eager(balanced, strategy=strategy).plan.moves
 
 
 def test_pip_364_heterogeneous_10_50_70() -> None:
@@ -118,7 +113,7 @@ def test_pip_364_heterogeneous_10_50_70() -> None:
     assert not ours.moves
     assert {item.code for item in ours.refusals} <= {Code.NO_GAIN, Code.TOO_BIG}
     stuck = eager(reports, strategy="threshold").plan
-    assert stuck.verdict.code is Code.NO_BUNDLES
+    assert stuck.verdict.code is Code.BASE_LOAD
 
 
 def test_pip_364_pairs_20_30_52_70_80() -> None:
@@ -132,21 +127,18 @@ def test_pip_364_pairs_20_30_52_70_80() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cold", "hot", "theirs", "ours"),
-    [(40, 80, 1, 1), (30, 70, 0, 1), (41, 80, 0, 0)],
+    ("cold", "hot", "theirs"),
+    [(40, 80, 1), (30, 70, 0), (41, 80, 0)],
     ids=["40 points", "39.999998 in 32 bits", "39 points"],
 )
-def test_pip_364_threshold_boundary_of_70_minus_30(cold: int, hot: int, theirs: int, ours: int) -> None:
+def test_pip_364_threshold_boundary_of_70_minus_30(cold: int, hot: int, theirs: int) -> None:
     """The text calls 70 - 30 `greater than the threshold 40`, and writes 100 - 50 for 80 - 20. AvgShedder compares with
-    >=, as we do, but 70 - 30 is 39.999998 in its 32-bit percentages; we call what is closer than that equal."""
+    >=, but 70 - 30 is 39.999998 in its 32-bit percentages."""
     reports = even(cold, hot)
     pulsar = Pulsar("avg", {"avg_hit_count_low": 8, "avg_hit_count_high": 2})
     pulsar.moves(reports)
     assert pulsar.memory.low == {broker(0): 1, broker(1): 1}
     assert pulsar.memory.high == ({broker(0): 1, broker(1): 1} if theirs else {})
-    hits = run(reports).memory.hits
-    assert {hit.low for hit in hits.values()} == {1}
-    assert {hit.high for hit in hits.values()} == {ours}
 
 
 def test_pip_364_coupled_20_30_52_80_80() -> None:

@@ -1,8 +1,7 @@
 """What a plan tells, word by word: of each broker and bundle why it stays or goes, with the figures before and after.
 
 One cluster for each situation of each strategy (brokers, parameters, and more of the input); worked_plans.txt has the
-words. `b0` is a broker, `#0` a bundle, scores are in percent, `or` names the next best target. Hits are those of the
-small and of the large difference.
+words. `b0` is a broker, `#0` a bundle, scores are in percent, `or` names the next best target.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import Hits, SmoothedScore, StrategyMemory
+from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, report, snapshot
 
 
@@ -39,7 +38,7 @@ def planned(case: str) -> Plan:
     """The whole plan at once, unless the case's parameters say otherwise; its first word may name the strategy."""
     reports, params, more = (*CASES[case], {}, {})[:3]
     word = case.partition(" ")[0]
-    given = {**EAGER, "transfer_hit_count": 0} | ({"strategy": word} if word in STRATEGIES else {}) | params
+    given = dict(EAGER) | ({"strategy": word} if word in STRATEGIES else {}) | params
     return plan(PlanInput(snapshot=snapshot(reports), params=Parameters(**given), **more)).plan
 
 
@@ -51,9 +50,7 @@ def short(name: str) -> str:
 def story(made: Plan) -> list[str]:
     """Verdicts, moves and refusals as lines; refusals that only differ in the bundle share one."""
     lines = [f"{made.verdict.code}: {made.verdict.sentence}"]
-    lines += [
-        f"{short(told.broker)} {told.code} {told.hits_low}/{told.hits_high}: {told.sentence}" for told in made.brokers
-    ]
+    lines += [f"{short(told.broker)} {told.code}: {told.sentence}" for told in made.brokers]
     for move in made.moves:
         sides = (
             (move.source, move.source_before, move.source_after),
@@ -74,7 +71,7 @@ ONLY = Policies(isolation=(IsolationPolicy(name="p", namespaces=("t/ns",), prima
 NEARLY_FULL = [[0.15] * 6, [0.695], [0.72]]
 FULL = [[0.15] * 6, [0.7], [0.72]]
 CASES: dict[str, tuple[Any, ...]] = {
-    "avg waits": (cluster([[0.2] * 4, [0.1], [0.1, 0.15]]), {"avg_hit_count_low": 8, "avg_hit_count_high": 2}),
+    "avg waits": (cluster([[0.2] * 4, [0.1], [0.1, 0.15]]), {"move_price": 50}),
     "avg far apart": (cluster([[0.2] * 4, [0.1], [0.1, 0.15]]),),
     "avg balanced": (cluster([[0.2, 0.2], [0.39]]),),
     "avg swaps": (cluster([[0.4, 0.4], [0.03] * 10]),),
@@ -90,18 +87,6 @@ CASES: dict[str, tuple[Any, ...]] = {
     "avg makes room": (cluster([[0.42, 0.32], *[[0.1, 0.1, 0.16, 0.2]] * 3]),),
     "avg within budgets": (cluster([[0.2] * 4, [0.1], [0.1, 0.15]]), {"max_moves_per_cycle": 1}),
     "threshold": (cluster([[0.1] * 7 + [0.001], [0.1] * 3, [0.1]]),),
-    "threshold sheds what is there now": (
-        cluster([[0.1] * 8, [0.1] * 3, [0.1]]),
-        {},
-        {
-            "memory": StrategyMemory(
-                history={
-                    broker(0): SmoothedScore(score=0.3, reported=NOW_MS - 1),
-                    broker(1): SmoothedScore(score=0.9, reported=NOW_MS),
-                }
-            )
-        },
-    ),
     "threshold leaves a cold broker": (cluster([[0.11] * 4, [0.11] * 4, [0.11] * 4, [0.1]]),),
     "threshold with the lower boundary": (
         cluster([[0.11] * 4, [0.11] * 4, [0.11] * 4, [0.1]]),
@@ -141,13 +126,8 @@ CASES: dict[str, tuple[Any, ...]] = {
     "uniform with one bundle": (cluster([[0.3], [0.1]]),),
     "transfer": (cluster([[0.2] * 4, [0.05] * 2, [0.1] * 4, [0.1] * 6]), {"transfer_target_std": 0.05}),
     "transfer swaps": (cluster([[0.4, 0.4], [0.2, 0.2]]), {"transfer_target_std": 0.05}),
-    "transfer waits": (cluster([[0.2] * 4, [0.05] * 2, [0.1] * 4]), {"transfer_hit_count": 3}),
+    "transfer waits": (cluster([[0.2] * 4, [0.05] * 2, [0.1] * 4]), {"move_price": 50}),
     "transfer fills an idle broker": (cluster([[0.1] * 3, [0.1] * 3, [0.01]]),),
-    "transfer does not shed a peak": (
-        cluster([[0.2] * 4, [0.05] * 2, [0.1] * 4]),
-        {"transfer_target_std": 0.05},
-        {"memory": StrategyMemory(history={broker(0): SmoothedScore(score=0.5, reported=NOW_MS - 1)})},
-    ),
     "transfer holds two brokers": (
         [
             *cluster([[0.2] * 4, [0.05] * 2]),
@@ -284,41 +264,13 @@ CASES: dict[str, tuple[Any, ...]] = {
     ),
     "uniform to the limit": (cluster(FULL), {"throughput_multiple": 1.1, "uniform_max_unload_ratio": 1.0}),
     "uniform that would only exchange two": (cluster([[0.2, 0.2], [0.2]]), {"uniform_max_unload_ratio": 1.0}),
-    "avg at the low threshold": (cluster([[0.43], [0.37]]), {"avg_hit_count_low": 8, "avg_hit_count_high": 8}),
-    "avg at the high threshold": (
-        cluster([[0.6], [0.35]]),
-        {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "avg_high_threshold_percent": 25.0},
-    ),
-    "avg at the high ratio": (
-        cluster([[0.6], [0.2]]),
-        {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "avg_high_threshold_percent": 90.0, "avg_high_ratio": 1.5},
-    ),
+    "avg at the low threshold": (cluster([[0.43], [0.37]]), {"move_price": 50}),
     "avg at the minimum of an operator": (cluster([[0.2, 0.2], []]), {"min_unload_message_rate": 20000.0}),
-    "transfer sheds no more of a peak than is smoothed": (
-        cluster([[0.1] * 8, [0.1], [0.4]]),
-        {"transfer_target_std": 0.05},
-        {"memory": StrategyMemory(history={broker(0): SmoothedScore(score=0.5, reported=NOW_MS - 1)})},
-    ),
     "threshold has nothing for a cold broker": (
         cluster([[0.4], [0.4], [0.4], [0.1]]),
         {"lower_boundary_shedding": True},
     ),
     "threshold up to its own line": (cluster([[0.25, 0.25, 0.3], [0.35], [0.35]]),),
-    "avg counts what both brokers of a pair tell anew": (
-        [
-            report(broker(0), {bundle_name(0): 0.4, bundle_name(1): 0.4}, last_update=NOW_MS - 1000),
-            report(broker(1), {}, last_update=NOW_MS - 61_000),
-        ],
-        {"avg_hit_count_low": 8, "avg_hit_count_high": 8, "report_min_interval_seconds": 90.0},
-        {
-            "memory": StrategyMemory(
-                hits={
-                    broker(0): Hits(side="hot", low=3, high=3, reported=NOW_MS - 61_000, at_ms=NOW_MS - 61_000),
-                    broker(1): Hits(side="cold", low=3, high=3, reported=NOW_MS - 61_000, at_ms=NOW_MS - 61_000),
-                }
-            )
-        },
-    ),
     "avg swaps the smallest that is too big": (
         cluster([[0.35, 0.32, 0.18], [0.045] * 10]),
         {},
@@ -350,35 +302,6 @@ CASES: dict[str, tuple[Any, ...]] = {
         {"transfer_target_std": 0.05},
         {
             "guard": GuardState(frozen=frozenset((bundle_name(2),))),
-            "memory": StrategyMemory(history={broker(0): SmoothedScore(score=0.5, reported=NOW_MS - 1)}),
-        },
-    ),
-    "transfer counts what both extremes tell anew": (
-        cluster([[0.2] * 4, [0.4], [0.1]]),
-        {"transfer_hit_count": 8, "statistics_interval_seconds": 30.0, "host_usage_interval_seconds": 60.0},
-        {
-            "memory": StrategyMemory(
-                hits={
-                    broker(0): Hits(side="hot", reported=NOW_MS - 30_000),
-                    broker(2): Hits(side="cold", reported=NOW_MS - 30_000),
-                },
-                condition_hits=1,
-                condition_at_ms=NOW_MS - 40_000,
-            )
-        },
-    ),
-    "transfer counts no half of a pair": (
-        cluster([[0.2] * 4, [0.4], [0.1]]),
-        {"transfer_hit_count": 8, "statistics_interval_seconds": 30.0, "host_usage_interval_seconds": 60.0},
-        {
-            "memory": StrategyMemory(
-                hits={
-                    broker(0): Hits(side="hot", reported=NOW_MS - 30_000),
-                    broker(2): Hits(side="cold", reported=NOW_MS - 0),
-                },
-                condition_hits=1,
-                condition_at_ms=NOW_MS - 40_000,
-            )
         },
     ),
     "threshold at its lower limit": (cluster([[0.55], [0.55], [0.4], [0.5]]), {"lower_boundary_shedding": True}),

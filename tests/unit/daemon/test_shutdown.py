@@ -15,9 +15,10 @@ import yaml
 
 from bundlekeel.core.model.errors import AdminTimeout, StoreError, WrongCluster
 from bundlekeel.daemon.runtime import STOP_SECONDS, Background, Runtime
+from bundlekeel.sim.virtual_time import run_virtually
 from tests.support.memory_admin import Fault
 from tests.support.memory_coordination import MemoryCoordination
-from tests.support.virtual_time import LoopClock, run_virtually
+from tests.support.virtual_time import LoopClock
 from tests.support.world import FakeCluster, FakeSidecar
 
 CHART = Path(__file__).parents[3] / "deploy/helm/bundlekeel/values.yaml"

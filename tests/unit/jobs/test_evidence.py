@@ -109,7 +109,7 @@ def test_as_far_as_one_night_goes_is_told() -> None:
             {},
             "--parameter threshold_percent: strategy avg, which is in force, has no such parameter",
         ),
-        (("avg_hit_count_low",), dict.fromkeys(HIT_COUNTS, "why"), "not changed: avg_hit_count_low"),
+        (("split_hit_count",), dict.fromkeys(HIT_COUNTS, "why"), "not changed: split_hit_count"),
     ],
 )
 def test_nothing_to_search_is_said_before_the_search(
@@ -126,18 +126,16 @@ def test_nothing_to_search_is_said_before_the_search(
 def test_what_is_left_as_it_is_is_named_with_the_reason() -> None:
     """Of what was asked for; all that the strategy in force reads where nothing was named. The report lists it."""
     why = without_hits(60.0, 10.0)
-    names = ("avg_low_threshold_percent", "avg_hit_count_low", "threshold_percent", "cool_down_seconds")
+    names = ("avg_low_threshold_percent", "split_hit_count", "threshold_percent", "cool_down_seconds")
     space = SearchSpace(base=replace(BASE, cool_down_seconds=1.0), names=names, without=why, reach=4.0)
     found = left_alone(space)
     assert found == {
-        "avg_hit_count_low": "hit counts depend on the time between two cycles: 10 s as recorded, 60 s in the "
+        "split_hit_count": "hit counts depend on the time between two cycles: 10 s as recorded, 60 s in the "
         "back-test; with --period 10 they are searched",
         "threshold_percent": "strategy avg, which is in force, does not read it",
         "cool_down_seconds": "its value 1 is outside of 60 to 14,400",
     }
-    assert list(left_alone(replace(space, names=()))) == [
-        *("avg_hit_count_low", "avg_hit_count_high", "split_hit_count", "cool_down_seconds")
-    ]
+    assert list(left_alone(replace(space, names=()))) == [*("split_hit_count", "cool_down_seconds")]
     text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(left_alone=found))
     table = text.partition("<h2>Thresholds</h2>")[2].partition("</section>")[0]
     assert all(f"<li>{name}: {reason}</li>" in table for name, reason in found.items())
@@ -173,7 +171,7 @@ def test_the_document_is_one_that_the_daemon_adopts() -> None:
 
 def test_other_changes_are_named_where_there_are_some() -> None:
     """A reader of one change alone would look for them."""
-    low, both = "avg_low_threshold_percent", Candidate(name="both", changes=LAZY.changes | {"avg_hit_count_low": 9})
+    low, both = "avg_low_threshold_percent", Candidate(name="both", changes=LAZY.changes | {"split_hit_count": 9})
     alone = thresholds_of(told(), pyspark="4.3.0").parameters[low].evidence
     assert alone == "moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200 (part above 1: +0.0%)"
     given = replace(told(), chosen=both, blocks=told().blocks | {both.key: told().blocks[LAZY.key]}, unbroken={})
@@ -315,8 +313,8 @@ def test_what_changes_is_explained() -> None:
     """Below its name in the table, and below the head on a terminal; parameters that stay are not explained there."""
     proposal = thresholds_of(told(), pyspark="4.3.0")
     said = (
-        "two brokers whose scores differ by this times the mean score (0 to 1) are balanced after avg_hit_count_low "
-        "fresh readings (percent points)"
+        "scores may differ by this times the mean score (0 to 1); what exceeds it has a cost (see move_price) "
+        "(percent points)"
     )
     assert f"avg_low_threshold_percent<br><small>{said}</small></td>" in page(proposal, ReportInputs())
     assert meanings(proposal) == (f"avg_low_threshold_percent: {said}",)

@@ -226,7 +226,7 @@ def test_a_misspelt_parameter_is_told_with_the_nearest(capsys: pytest.CaptureFix
     """And where none is near, with all that there are."""
     for given, said in (
         ("avg_low_treshold", "'avg_low_treshold' is not calibrated; did you mean 'avg_low_threshold_percent'?"),
-        ("x", "'x' is not calibrated: expected one of avg_high_ratio, "),
+        ("x", "'x' is not calibrated: expected one of avg_low_floor_percent, "),
     ):
         with pytest.raises(SystemExit, match="2"):
             parser().parse_args(["--parameter", given])

@@ -52,6 +52,8 @@ def test_example_with_every_comment_taken_out() -> None:
     for name in ("cpu", "bandwidth", "direct_memory"):
         del pattern[name]
     assert set(tree["parameters"]) | {"strategy", "placement", "compat"} == set(BY_NAME)
+    for name in [name for name in tree["parameters"] if BY_NAME[name].instead in BY_NAME]:
+        del tree["parameters"][name]
     load_settings(None, tree, environ={})
 
 

@@ -312,7 +312,7 @@ class TestRefusals:
             ("calibration: {uri: 's3a://b'}", "calibration.uri", "(allowed: a folder, or one of the schemes file, s3,"),
             ("parameters: {cpu_weight: -1}", "parameters.cpu_weight", "a number, 0 or more"),
             ("parameters: {cpu_weight: .nan}", "parameters.cpu_weight", "a number, 0 or more"),
-            ("parameters: {avg_hit_count_low: .inf}", "parameters.avg_hit_count_low", "a whole number"),
+            ("parameters: {split_hit_count: .inf}", "parameters.split_hit_count", "a whole number"),
             ("parameters: {cpu_weight: {a: 1}}", "parameters.cpu_weight", "a number"),
             ("parameters: {cpu_weight: }", "parameters.cpu_weight", "a number"),
             ("parameters: {minUnloadMessage: }", "parameters.minUnloadMessage", "a number"),

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bundlekeel.settings.describe import warnings_of
 from bundlekeel.settings.load import load_settings
+from bundlekeel.settings.model import Settings
 
 OF_POINTS = "is in percent points, so less than 1 %"
 
@@ -39,7 +41,6 @@ def warned(given: dict[str, Any]) -> list[str]:
         ("overloaded_threshold_percent", 1, ""),
         ("overloaded_threshold_percent", 0, ""),
         ("avg_low_floor_percent", 0.5, ""),
-        ("history_weight", 0.85, ""),
     ],
 )
 def test_a_ratio_where_percent_are_meant(name: str, value: float, said: str) -> None:
@@ -62,10 +63,10 @@ def test_a_ratio_where_percent_are_meant(name: str, value: float, said: str) -> 
         ),
         ({"parameters": {"transfer_target_std": 1}}, None),
         (
-            {"strategy": "threshold", "parameters": {"history_weight": 1}},
+            {"compat": "4.2", "strategy": "threshold", "parameters": {"history_weight": 1}},
             "parameters.history_weight = 1.0: the smoothed score never changes (better: 0.9)",
         ),
-        ({"strategy": "threshold", "parameters": {"history_weight": 0.99}}, None),
+        ({"compat": "4.2", "strategy": "threshold", "parameters": {"history_weight": 0.99}}, None),
         (
             {"admin.read_timeout": "59s"},
             "admin.read_timeout = '59s': an unload takes up to 60s at the brokers, slower ones count as unknown "
@@ -118,28 +119,6 @@ def test_a_prometheus_that_nobody_asks(source: str) -> None:
     assert told == ([] if source == "prometheus" else [said])
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "compat", "said"),
-    [
-        (
-            1,
-            5,
-            "none",
-            [
-                "parameters.avg_hit_count_low = 1: below avg_hit_count_high (5), which then has no effect "
-                "(better: at least 5)"
-            ],
-        ),
-        (5, 5, "none", []),
-        (1, 5, "4.2", []),
-    ],
-)
-def test_hit_counts_of_which_one_is_useless(low: int, high: int, compat: str, said: list[str]) -> None:
-    """Every hit of a large difference is one of any difference, too."""
-    counts = {"avg_hit_count_low": low, "avg_hit_count_high": high}
-    assert warned({"compat": compat, "strategy": "avg", "placement": "avg", "parameters": counts}) == said
-
-
 @pytest.mark.parametrize(("strategies", "said"), [(["avg", "threshold"], 1), (["threshold"], 0)])
 def test_a_shadow_of_the_strategy_in_force(strategies: list[str], said: int) -> None:
     """It is compared with itself."""
@@ -160,18 +139,14 @@ def test_history_in_the_folder_of_what_is_not_published(uri: str, wal: str, said
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, False),
-        ({"strategy": "overload"}, False),
+        ({}, True),
         ({"strategy": "transfer"}, True),
-        ({"compat": "4.2"}, True),
-        ({"shadow.strategies": ["threshold"]}, True),
-        ({"adopt_broker_settings": True}, True),
-        ({"adopt_broker_settings": True, "strategy": "avg"}, False),
+        ({"strategy": "overload"}, False),
     ],
 )
 def test_a_weight_of_the_past_counts_where_a_strategy_smooths(given: dict[str, Any], said: bool) -> None:
-    """`threshold` and `transfer` do: set, the default of `compat`, in the shadow, or what the brokers may run."""
-    told = warned({**given, "parameters": {"history_weight": 1}})
+    """ThresholdShedder, the default of `compat`, and TransferShedder do."""
+    told = warned({"compat": "4.2", **given, "parameters": {"history_weight": 1}})
     assert any(text.startswith("parameters.history_weight = 1.0: ") for text in told) == said
 
 
@@ -212,3 +187,22 @@ def test_a_capacity_that_never_counts(patterns: list[str], hidden: dict[str, str
         f"(better: omit it, or narrow {other!r})"
         for pattern, other in hidden.items()
     ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "avg_hit_count_low",
+        "avg_hit_count_high",
+        "avg_high_threshold_percent",
+        "transfer_hit_count",
+        "history_weight",
+        "loadBalancerSheddingConditionHitCountThreshold",
+    ],
+)
+def test_parameters_that_the_decision_rule_replaced_are_rejected(name: str) -> None:
+    """Rule: without `compat` the message names the replacement; with it they are accepted."""
+    given = {"metadata_store": "zk:h:2181", "parameters": {name: 1}}
+    with pytest.raises(ValidationError, match="set move_price"):
+        Settings(**given)
+    assert Settings(**given, compat="4.2", strategy="threshold").parameters

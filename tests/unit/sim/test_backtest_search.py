@@ -54,15 +54,13 @@ class Answers:
     def of(candidate: Candidate) -> ByBlock:
         """The same days for everyone, but for what the settings do."""
         params = candidate.params(BASE)
-        low, hits = params.avg_low_threshold_percent, params.avg_hit_count_low
+        low, hits = params.avg_low_threshold_percent, params.split_hit_count
         cost = 0.02 * max(0.0, low - 30.0) + 0.05 * max(0, hits - 12)
         moves = 400.0 - 5 * low - 8 * hits if params.strategy == "avg" else 500.0
         return {number: day(0.2 + 0.01 * (number % 3) + cost, moves + number) for number in DAYS}
 
 
-SPACE = SearchSpace(
-    base=BASE, strategies=("avg", "threshold"), names=("avg_low_threshold_percent", "avg_hit_count_low")
-)
+SPACE = SearchSpace(base=BASE, strategies=("avg", "threshold"), names=("avg_low_threshold_percent", "split_hit_count"))
 
 
 class TestSearch:
@@ -74,7 +72,7 @@ class TestSearch:
         best = ranked(tried)[0].params(BASE)
         assert best.strategy == "avg"
         assert best.avg_low_threshold_percent == 30.0
-        assert best.avg_hit_count_low == 12
+        assert best.split_hit_count == 12
 
     def test_nothing_is_asked_twice(self) -> None:
         """A back-test of a candidate may take an hour."""
@@ -85,10 +83,10 @@ class TestSearch:
 
     def test_what_makes_no_difference_is_not_refined(self) -> None:
         """A parameter that came to nothing in the grid is tried there only; the others go on."""
-        space = replace(SPACE, names=(*SPACE.names, "avg_high_ratio"))
+        space = replace(SPACE, names=(*SPACE.names, "overloaded_threshold_percent"))
         first = {item.key for strategy in space.strategies for item in grid(strategy, space, points=3)}
         tried = search(space, Answers(), points=3, rounds=3)
-        changed = [item for item in tried.candidates.values() if "avg_high_ratio" in item.changes]
+        changed = [item for item in tried.candidates.values() if "overloaded_threshold_percent" in item.changes]
         assert changed and {item.key for item in changed} <= first
         assert any(item.key not in first for item in tried.candidates.values())
 
@@ -135,11 +133,11 @@ class TestSearch:
 
     def test_what_helped_alone_is_tried_together(self) -> None:
         """Within a strategy only."""
-        first = Candidate(name="a", changes={"avg_hit_count_low": 10})
+        first = Candidate(name="a", changes={"split_hit_count": 10})
         second = Candidate(name="b", changes={"avg_low_threshold_percent": 20.0})
         other = Candidate(name="c", changes={"strategy": "threshold"})
         found = together([first, second, other], BASE)
-        assert [item.changes for item in found] == [{"avg_low_threshold_percent": 20.0, "avg_hit_count_low": 10}]
+        assert [item.changes for item in found] == [{"avg_low_threshold_percent": 20.0, "split_hit_count": 10}]
 
     def test_a_base_out_of_range_is_left_as_it_is(self) -> None:
         """What a person set beyond the ends of the search is no starting point for it."""
@@ -154,7 +152,7 @@ class TestSearch:
         found = [*grid("avg", space), *neighbours(present(), space)]
         changed = {name for item in found for name in item.changes}
         assert changed == {"avg_low_threshold_percent", "max_unload_ratio"}
-        assert set(HIT_COUNTS) == {"avg_hit_count_low", "avg_hit_count_high", "transfer_hit_count", "split_hit_count"}
+        assert HIT_COUNTS == ("split_hit_count",)
 
 
 class TestWorse:
@@ -186,7 +184,7 @@ class TestWorse:
 def tried(**results: ByBlock) -> TriedCandidates:
     """Results by name; `now` is the present."""
     candidates = {
-        name: Candidate(name=name, changes={"avg_hit_count_low": 1 + number}) for number, name in enumerate(results)
+        name: Candidate(name=name, changes={"split_hit_count": 1 + number}) for number, name in enumerate(results)
     }
     candidates["now"] = present()
     keys = {name: item.key for name, item in candidates.items()}
@@ -372,7 +370,7 @@ def test_a_small_world_is_calibrated() -> None:
         return found
 
     space = SearchSpace(
-        base=traffic.params, strategies=("avg",), names=("avg_low_threshold_percent", "avg_hit_count_low")
+        base=traffic.params, strategies=("avg",), names=("avg_low_threshold_percent", "split_hit_count")
     )
     chosen = choose(search(space, evaluate, blocks=first, rounds=2), BASE, train=first, held=last)
     assert not worse(chosen.present, chosen.chosen, 0.01)

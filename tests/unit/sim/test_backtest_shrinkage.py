@@ -22,7 +22,7 @@ def candidates() -> list[Candidate]:
     found = [present()]
     for low in range(10, 40, 5):
         for hits in range(2, 15, 2):
-            changes: dict[str, Value] = {"avg_low_threshold_percent": float(low), "avg_hit_count_low": hits}
+            changes: dict[str, Value] = {"avg_low_threshold_percent": float(low), "split_hit_count": hits}
             found.append(Candidate(name=f"{low} {hits}", changes=changes))
     return found
 
@@ -41,7 +41,7 @@ def tried(given: list[Candidate], says: Mapping[str, tuple[float, float]]) -> Tr
 def smooth(item: Candidate) -> tuple[float, float]:
     """More balanced the lower the threshold, fewer moves the higher it and the hit count are."""
     params = item.params(BASE)
-    low, hits = params.avg_low_threshold_percent, params.avg_hit_count_low
+    low, hits = params.avg_low_threshold_percent, params.split_hit_count
     return 0.1 * 1.01 ** (low - 15), 100 * 0.97 ** (low - 15) * 0.95 ** (hits - 8)
 
 

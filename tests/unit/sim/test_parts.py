@@ -342,7 +342,7 @@ def test_fewest_and_most_moves_by_the_balancer() -> None:
         ({"events": (Event(at=1, do="bad", brokers=(0,)),)}, "events.0.kind"),
         ({"pins": (Pin(tenant="t/ns", bundle=9, until=1),)}, "pins.0.bundle"),
         ({"isolation": (Isolation(tenant="t/x", brokers=(0,)),)}, "isolation.0.tenant"),
-        ({"parameters": {"avg_hit_count_low": 0}}, "avg_hit_count_low"),
+        ({"parameters": {"move_price": -1}}, "move_price"),
         ({"expect": Expect(verdicts=("Blanced",))}, "expect.verdicts"),
         ({"expect": Expect(balanced_by=3.0)}, "expect.balanced_by"),
     ],
@@ -375,7 +375,7 @@ def test_all_events_run() -> None:
             Event(at=17, do="shedding", minutes=2),
         ),
     )
-    found = simulate(made, DEFAULT, 1)
+    found = simulate(made, replace(DEFAULT, source="reports"), 1)
     assert found.failed == ()
     assert found.cluster.takes.tolist() == [False, False, *[True] * 6]
     assert found.books.verdicts["BrokersShedThemselves"] == 12

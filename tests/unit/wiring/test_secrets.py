@@ -318,7 +318,6 @@ def test_nodes_belong_to_whoever_has_an_identity(given: dict[str, Any], owned: b
         ({}, ""),
         ({"cluster": None}, "cluster = 'standalone'"),
         ({"cluster": "standalone"}, "cluster = 'standalone'"),
-        ({"parameters.avg_low_threshold_percent": 60, "parameters.avg_high_threshold_percent": 20}, "no effect"),
         ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p"}, ""),
         ({"api.auth.tokens_file": "t", "api.auth.peer_token_file": "p", "api.host": "0.0.0.0"}, "unencrypted"),
         ({"api.auth.tokens_file": "t"}, "peer_token_file"),

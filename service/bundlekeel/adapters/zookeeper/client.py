@@ -67,13 +67,15 @@ class Stat(NamedTuple):
     """What ZooKeeper keeps about a node.
 
     `mzxid` names the transaction that wrote the data last (it also changes when a node is made anew),
-    `version` counts data writes since creation, `ephemeral_owner` is the session id or 0, `length` in bytes.
+    `version` counts data writes since creation, `ephemeral_owner` is the session id or 0, `length` in bytes,
+    `mtime_ms` is the time of that write by the clock of ZooKeeper's leader, Unix ms.
     """
 
     mzxid: int
     version: int
     ephemeral_owner: int
     length: int
+    mtime_ms: int
 
 
 class NodeMissing(StoreError):
@@ -406,6 +408,7 @@ def _stat(stat: Any) -> Stat:
         version=stat.version,
         ephemeral_owner=stat.ephemeralOwner or 0,
         length=stat.dataLength,
+        mtime_ms=stat.mtime,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from urllib.parse import quote_plus, unquote_plus
 
@@ -18,9 +19,11 @@ from bundlekeel.codec.records import (
     decode_failure_domain,
     decode_isolation_policies,
     decode_leader_broker,
+    decode_migration,
 )
 from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.model.load import Owner
+from bundlekeel.core.model.migration import NO_MIGRATION, StoreMigration
 from bundlekeel.core.model.names import TopicName, parse_bundle, parse_topic
 from bundlekeel.ports import PolicyRecords
 from bundlekeel.work import bounded
@@ -29,6 +32,8 @@ POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
 MANAGED_LEDGERS = "/managed-ledgers"
+# `MigrationState.MIGRATION_FLAG_PATH`; it stays in the store that the brokers leave.
+MIGRATION = "/pulsar/migration-coordinator/migration"
 # The modular load manager's leader, and the extensible one's.
 LEADERS = ("/loadbalance/leader", "/loadbalance/extension/leader")
 
@@ -43,12 +48,21 @@ class ZkOwnership:
         self._client = metadata
 
     async def owner(self, bundle: str) -> Owner | None:
-        """Who owns the bundle now; None when no broker does. Raises StoreError, CodecError.
+        """Return the bundle's owner now; None when no broker owns it. Raises StoreError, CodecError; StoreMigrated if
+        the brokers use another store.
 
         Reads after a `sync`: a follower that lags would name the broker from before a move.
         """
-        found = await self._client.get_synced(f"/namespace/{bundle}")
+        found, migration = await asyncio.gather(
+            self._client.get_synced(f"/namespace/{bundle}"), _read_migration(self._client)
+        )
+        migration.demand_readable()
         return None if found is None else decode_ephemeral(found[0])
+
+
+async def _read_migration(client: ZkClient) -> StoreMigration:
+    node = await client.get_synced(MIGRATION)
+    return NO_MIGRATION if node is None else decode_migration(node[0], stamp=node[1].mzxid)
 
 
 class _Partitions(msgspec.Struct):
@@ -61,6 +75,9 @@ class ZkMetadata:
     def __init__(self, metadata: ZkClient, configuration: ZkClient) -> None:
         self._metadata = metadata
         self._opened: ZkClient | None = None
+        self._migration = NO_MIGRATION
+        self._migration_watch = False
+        metadata.add_listener(self._on_connection)
         self._read(configuration)
 
     def _read(self, configuration: ZkClient) -> None:
@@ -136,6 +153,33 @@ class ZkMetadata:
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
         """Isolation policies, failure domains and anti-affinity groups, kept by watches. StoreError, CodecError."""
         return await self._policies.read(cluster, namespaces)
+
+    async def migration(self) -> StoreMigration:
+        """The state of a store migration, watched from then on. StoreError."""
+        if not self._migration_watch:
+            self._migration_watch = True
+            try:
+                await self._metadata.exists(MIGRATION, self._on_migration)
+            except StoreError:
+                self._migration_watch = False
+                raise
+        state = await _read_migration(self._metadata)
+        if self._migration_watch:  # else it changed while it was read
+            self._migration = state
+        return state
+
+    @property
+    def migration_now(self) -> StoreMigration:
+        """The state as last read; phase CHANGED since its watch fired."""
+        return self._migration
+
+    def _on_migration(self) -> None:
+        self._migration_watch = False
+        self._migration = replace(self._migration, phase="CHANGED")
+
+    def _on_connection(self, connection: Connection) -> None:
+        if connection != "connected":  # kazoo forgets all watches with the connection
+            self._migration_watch = False
 
     async def tenants(self) -> list[str]:
         """All tenants of the configuration store, sorted. StoreError."""

@@ -8,6 +8,7 @@ the connection and with it of all watches) makes a new note.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from bundlekeel.adapters.zookeeper.rereader import Rereader, WatchedSource
 from bundlekeel.codec.records import classify, decode_bundle_data, decode_endpoint, decode_resource_quota
 from bundlekeel.codec.report import decode_report, load_fault
 from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker
+from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, dated
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.ports import Clock, RawClusterView
 from bundlekeel.ports.generations import Generations
@@ -27,6 +28,10 @@ from bundlekeel.work import bounded
 BROKERS = "/loadbalance/brokers"
 BUNDLE_DATA = "/loadbalance/bundle-data"
 RESOURCE_QUOTA = "/loadbalance/resource-quota"
+# A report may have 10 MiB: these many are held undecoded.
+READS_AT_ONCE = 8
+# A report of 10 MiB takes a second to decode: heartbeats and the API must not wait for that.
+THREAD_ABOVE_BYTES = 1024 * 1024
 
 _Decoder = Callable[[str, bytes], BundleAverages]
 
@@ -108,7 +113,7 @@ class ZkLoadSource:
         if self._registry_changed:
             await self._read_registry()
         todo = (self._changed | self._unwatched) & self._registered
-        await bounded([partial(self._read_broker, broker_id) for broker_id in sorted(todo)])
+        await bounded([partial(self._read_broker, broker_id) for broker_id in sorted(todo)], limit=READS_AT_ONCE)
         if self._news:
             self._publish()
         return not (self._registry_changed or self._unwatched)
@@ -160,12 +165,16 @@ class ZkLoadSource:
             self._forget(broker_id)
         elif last is None or last.mzxid != found[1].mzxid:
             self._news = True
-            self._records[broker_id] = read_record(
-                broker_id, found[0], found[1].mzxid, max_bytes=self._max_bytes, last=last
-            )
+            decode = partial(read_record, broker_id, found[0], found[1].mzxid, max_bytes=self._max_bytes, last=last)
+            in_thread = len(found[0]) > THREAD_ABOVE_BYTES
+            record = await asyncio.to_thread(decode) if in_thread else decode()
+            stored_ms, now = found[1].mtime_ms, self._clock.wall_ms()
+            before_ms = 0 if last is None else last.written_ms or last.before_ms
+            self._records[broker_id] = replace(record, mtime_ms=stored_ms, lag_ms=now - stored_ms, before_ms=before_ms)
 
     def _publish(self) -> None:
         self._news = False
+        self._records = date_records(self._records)
         self._picture = make_picture(self._records, generation=self._generations.newest + 1)
         self._generations.publish()
 
@@ -201,6 +210,10 @@ class BrokerRecord:
 
     `kind` is `modular`, `extensible`, `other` (Simple or Noop) or "" when it cannot be told. A modular broker
     has either a `report` or an `excluded`; of the others only the endpoint is known.
+
+    `mtime_ms`: when it was written, by the store's clock. `lag_ms`: this process's clock when it was received, minus
+    that. `written_ms`: when it was written by this process's clock, 0 until `date_records`; `before_ms`: the same of
+    the broker's record before, 0 without one.
     """
 
     mzxid: int
@@ -208,6 +221,27 @@ class BrokerRecord:
     endpoint: BrokerEndpoint
     report: BrokerReport | None = None
     excluded: ExcludedBroker | None = None
+    mtime_ms: int = 0
+    lag_ms: int = 0
+    written_ms: int = 0
+    before_ms: int = 0
+
+
+def date_records(records: Mapping[str, BrokerRecord]) -> dict[str, BrokerRecord]:
+    """Return the records, each new one with its time of writing by the clock of this process.
+
+    The store's clock orders the reports of all brokers, because no broker's own clock can be trusted. The record that
+    was received soonest after its writing gives the difference between the store's clock and this one. A record keeps
+    its time, and is later than the one before it, also when another server of the store leads and the clock steps.
+    """
+    least = min((record.lag_ms for record in records.values()), default=0)
+    by_broker = dict(records)
+    for broker, record in records.items():
+        if not record.written_ms:
+            at = max(record.mtime_ms + least, record.before_ms + 1)
+            report = None if record.report is None else dated(record.report, at)
+            by_broker[broker] = replace(record, written_ms=at, report=report)
+    return by_broker
 
 
 def read_record(broker_id: str, data: bytes, mzxid: int, *, max_bytes: int, last: BrokerRecord | None) -> BrokerRecord:

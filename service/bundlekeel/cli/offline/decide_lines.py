@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ from bundlekeel.core.compat import COMPAT_SHEDDERS
 from bundlekeel.core.model.errors import CodecError, ConfigError
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameter_table import RELEASES
-from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY, choices, compat_defaults, from_pulsar
+from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY, check_pair, choices, compat_defaults, from_pulsar
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.settings.load import from_pydantic
 from bundlekeel.settings.model import CapacitySettings
@@ -134,10 +135,24 @@ def parse_reset(raw: msgspec.Raw) -> ResetChoice:
         if named is not None and getattr(reset, field) is None and not from_pulsar({key: named}):
             raise LineFault(f"{named!r} is no class we know; name one with reset.{field}", f"reset.config.{key}")
     found = compat_defaults(release, found.get("strategy")) | found
+    if release == "none" and _acts_at_once(found):
+        found["move_price"] = 0.0
     if release != "none" and found["strategy"] not in (*COMPAT_SHEDDERS, "transfer"):
         raise LineFault(f"Pulsar ships no class for {found['strategy']!r}; only compat none has it", "reset.strategy")
+    try:
+        check_pair(release, found.get("strategy"), found.get("placement"))
+    except ConfigError as error:
+        named = "placement" if reset.placement is not None else f"config.{_CLASS_KEYS['placement']}"
+        raise LineFault(f"{error}; expected {error.allowed}", f"reset.{named}") from None
     places = reset.placement is not None or _CLASS_KEYS["placement"] in reset.config
     return ResetChoice(parameters=found, seed=reset.seed, places=places)
+
+
+def _acts_at_once(found: Mapping[str, Any]) -> bool:
+    """Return whether Pulsar's strategy would act in the first call: by its hit counts, or because it has none."""
+    strategy, counts = found.get("strategy", "avg"), (found.get("avg_hit_count_low"), found.get("avg_hit_count_high"))
+    waits = strategy == "avg" or (strategy == "transfer" and found.get("transfer_hit_count") != 0)
+    return not waits or 1 in counts
 
 
 _CLASS_KEYS = {"strategy": "loadBalancerLoadSheddingStrategy", "placement": "loadBalancerLoadPlacementStrategy"}
@@ -296,7 +311,7 @@ _UNREAD = """
     loadManagerClassName topicBundleAssignmentStrategy
     supportedNamespaceBundleSplitAlgorithms defaultNamespaceBundleSplitAlgorithm
     loadBalancerOverrideBrokerNicSpeedGbps loadBalancerOverrideBrokerNics namespaceBundleUnloadingTimeoutMs
-    loadBalancerDebugModeEnabled loadBalancerBrokerLoadTargetStd loadBalancerSheddingConditionHitCountThreshold
+    loadBalancerBrokerLoadTargetStd loadBalancerSheddingConditionHitCountThreshold
     loadBalancerTransferEnabled loadBalancerMaxNumberOfBrokerSheddingPerCycle loadBalanceSheddingDelayInSeconds
     loadBalancerBrokerLoadDataTTLInSeconds loadBalancerMaxNumberOfBundlesInBundleLoadReport
     loadBalancerSplitIntervalMinutes

@@ -55,6 +55,14 @@ PairOption = Annotated[
         "scenario: measures PIP-364's table of five properties.",
     ),
 ]
+SourceOption = Annotated[
+    Literal["counters", "reports"],
+    typer.Option(
+        "--source",
+        help="Where Bundlekeel gets loads from: brokers' counters, as it ships, or their reports alone, as with "
+        "`counters.source: off`. Brokers' own classes always read reports.",
+    ),
+]
 ShowOption = Annotated[
     str,
     typer.Option(
@@ -81,6 +89,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     sets: Annotated[
         list[str] | None, set_option("One more column a strategy, in which all these parameters have other values")
     ] = None,
+    source: SourceOption = "counters",
     suite: Annotated[bool, typer.Option("--suite", help="Run all shipped scenarios.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,
     shown: ShowOption = "",
@@ -104,7 +113,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     numbers = _seeds(seeds) or [seed]
     of_pairs = bool(pair) and not files and not suite
     scenarios = _scenarios(files or [], suite=suite, of_pairs=of_pairs)
-    contenders = _contenders(strategy or [], pair or [], against, pairs_of(sets or []))
+    contenders = [
+        replace(item, source=source) if item.kind == "bundlekeel" else item
+        for item in _contenders(strategy or [], pair or [], against, pairs_of(sets or []))
+    ]
     runs = _run(scenarios, contenders, numbers)
     answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
     tell(answer, lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width), output)

@@ -121,7 +121,8 @@ def _compared(rows: list[tuple[str, list[Run]]]) -> str:
         when = "never balanced" if minute == NEVER else f"balanced from minute {minute}"
         left = f"{figure(runs, moved)} bundles left their broker"
         told = other_values({**runs[0].scenario.parameters, **runs[0].contender.parameters}) or "stock parameters"
-        lines.append(f"<b>{escape(label)}</b>: {when}, {left}; {escape(told)}.")
+        source = f"loads by {runs[0].contender.source}"
+        lines.append(f"<b>{escape(label)}</b>: {when}, {left}; {source}; {escape(told)}.")
     if (seeds := len(rows[0][1])) > 1:
         lines.append(f"Of {seeds} seeds: median and range; the plots show the first.")
     return "<br>".join(lines)

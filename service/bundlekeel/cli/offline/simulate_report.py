@@ -92,6 +92,9 @@ def as_table(runs: Sequence[Run], width: int) -> RenderableType:
     tables = (part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide))
     changed = {run.contender.label: other_values(run.contender.parameters) for run in runs if not run.contender.native}
     notes = [Text(f"{label}: {values}\n") for label, values in changed.items() if values]
+    sources = {run.contender.label: run.contender.source for run in runs if run.contender.kind == "bundlekeel"}
+    read = "; ".join(f"{label} reads {source}" for label, source in sources.items())
+    notes += [Text(f"{read}; brokers' own classes read reports.\n")] if sources else []
     legend = "; ".join(f"{column.title}: {column.why}" for column in COLUMNS)
     # A pipe is as wide as its tables need.
     legend = fill(legend, min(width, 100), break_on_hyphens=False)
@@ -135,6 +138,7 @@ def as_json(runs: Sequence[Run]) -> Json:
                 "case": run.scenario.case,
                 "strategy": run.contender.label,
                 "balancer": run.contender.kind,
+                "source": run.contender.source,
                 "seed": run.seed,
                 "cycles": run.books.cycles,
                 "digest": run.digest,

@@ -41,20 +41,16 @@ _WEIGHT = Range(minimum=0.0, maximum=2.0, step=0.25)
 RANGES: dict[str, Range] = {
     "avg_low_threshold_percent": Range(minimum=2.5, maximum=50.0, step=2.5, strategies=_AVG),
     "avg_low_floor_percent": Range(minimum=0.5, maximum=10.0, step=0.5, strategies=_AVG),
-    "avg_high_threshold_percent": Range(minimum=10.0, maximum=80.0, step=5.0, strategies=_AVG),
-    "avg_high_ratio": Range(minimum=1.1, maximum=5.0, step=0.1, strategies=_AVG),
-    "avg_hit_count_low": Range(minimum=1.0, maximum=30.0, step=1.0, strategies=_AVG),
-    "avg_hit_count_high": Range(minimum=1.0, maximum=10.0, step=1.0, strategies=_AVG),
+    "move_price": Range(minimum=10.0, maximum=500.0, step=1.25, factor=True),
+    "swing_worth": Range(minimum=500.0, maximum=50_000.0, step=1.5, factor=True),
     "max_unload_ratio": Range(minimum=0.1, maximum=0.8, step=0.05, strategies=_AVG),
     "min_unload_share": Range(minimum=0.005, maximum=0.2, step=0.005, strategies=("avg", "threshold", "uniform")),
     "threshold_percent": Range(minimum=2.0, maximum=40.0, step=1.0, strategies=("threshold",)),
-    "history_weight": Range(minimum=0.0, maximum=0.98, step=0.05, strategies=("threshold",)),
     "msg_rate_difference_percent": Range(minimum=10.0, maximum=200.0, step=10.0, strategies=("uniform",)),
     "throughput_multiple": Range(minimum=1.25, maximum=10.0, step=0.25, strategies=("uniform",)),
     "uniform_max_unload_ratio": Range(minimum=0.05, maximum=0.8, step=0.05, strategies=("uniform",)),
     "overloaded_threshold_percent": Range(minimum=50.0, maximum=95.0, step=2.5),
     "transfer_target_std": Range(minimum=0.02, maximum=0.6, step=0.02, strategies=("transfer",)),
-    "transfer_hit_count": Range(minimum=0.0, maximum=20.0, step=1.0, strategies=("transfer",)),
     "transfer_delay_seconds": Range(minimum=30.0, maximum=1800.0, step=1.25, factor=True, strategies=("transfer",)),
     "deviation_threshold": Range(minimum=0.25, maximum=4.0, step=0.25, strategies=("deviation",)),
     "split_max_topics": _limit(50.0, 50_000.0),
@@ -72,7 +68,7 @@ RANGES: dict[str, Range] = {
 
 
 # They count cycles: what is found with a plan a minute means nothing where a cycle takes ten seconds.
-HIT_COUNTS: Final = tuple(name for name in RANGES if name.endswith("hit_count") or "_hit_count_" in name)
+HIT_COUNTS: Final = ("split_hit_count",)
 
 
 def searched(strategy: str) -> tuple[str, ...]:

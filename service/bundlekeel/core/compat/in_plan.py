@@ -45,7 +45,15 @@ _LATELY: Final = frozenset(
 )
 
 # A bundle that must stay at its broker is refused by that name, also when the class found it no place.
-_BOUND: Final = frozenset({Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.SYSTEM_BUNDLE})
+_BOUND: Final = frozenset(
+    {
+        Code.POLICY_FORBIDS,
+        Code.POLICY_WITHOUT_BROKERS,
+        Code.POLICY_UNREADABLE,
+        Code.V1_NAMESPACE,
+        Code.SYSTEM_BUNDLE,
+    }
+)
 
 
 def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
@@ -103,10 +111,10 @@ def _move(context: Context, picture: CompatPicture, result: CompatResult, placer
                 # The broker's loop asks once more when the first answer is overloaded.
                 _, target = placer.select(row, candidates)
         if target in (-1, source):
-            code = context.eligible.codes.get(row)
-            if code not in _BOUND:
-                code = Code.SAME_BROKER if target == source else Code.NO_LEGAL_TARGET
-            refusals.append(Refusal(code=code, bundle=picture.bundles.names[row], broker=picture.brokers[source]))
+            code = Code.SAME_BROKER if target == source else Code.NO_LEGAL_TARGET
+            refusal = Refusal(code=code, bundle=picture.bundles.names[row], broker=picture.brokers[source])
+            bound = context.eligible.codes.get(row) in _BOUND
+            refusals.append(context.eligible.refusal(context.snapshot, row) if bound else refusal)
         else:
             rule = f"{context.params.strategy} {context.params.compat}"
             context.draft.take(row, source, target, rule=rule, threshold=_threshold(context))
@@ -154,13 +162,13 @@ def transfer_in_plan(context: Context) -> Decision:
     """One call of the class on the context's snapshot; moves go to the draft."""
     ids, memory = context.snapshot.brokers.ids, context.memory
     scores = _scores(context)
-    outcome = find_bundles(_picture(context, scores), context.params, memory.condition_hits)
+    outcome = find_bundles(_picture(context, scores), context.params, memory.compat.condition_hits)
     refusals = _transfer(context, outcome, scores)
     usage = dict(zip(ids, scores.tolist(), strict=True))
     text = f"{outcome.label}: {len(outcome.unloads)} bundles; condition met {outcome.hits} times"
     return Decision(
         verdict=Verdict(code=outcome.reason, sentence=text, hits_low=outcome.hits),
-        memory=replace(memory, condition_hits=outcome.hits, compat=replace(memory.compat, usage=usage)),
+        memory=replace(memory, compat=replace(memory.compat, usage=usage, condition_hits=outcome.hits)),
         refusals=refusals,
     )
 

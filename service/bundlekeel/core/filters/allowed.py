@@ -8,11 +8,19 @@ does not serve persistent topics. What cannot be read forbids.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.filters.isolation import domain_numbers, group_numbers, isolate, least_of_group, lives_on
+from bundlekeel.core.filters.isolation import (
+    AppliedIsolation,
+    domain_numbers,
+    group_numbers,
+    isolate,
+    least_of_group,
+    lives_on,
+)
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Bools, Snapshot
@@ -22,11 +30,13 @@ from bundlekeel.core.planning.ledger import Ledger
 @dataclass(frozen=True, slots=True)
 class AllowedTargets:
     """`mask`: namespace (row) by broker (column), True where it may live. `unknown`: namespaces of which that is not
-    known, their rows are all False. `group`: anti-affinity group of each namespace, -1 without one."""
+    known, their rows are all False. `group`: anti-affinity group of each namespace, -1 without one. `unmatched`: by
+    namespace (row) the name of its isolation policy, if that matches no broker."""
 
     mask: Bools
     unknown: Bools
     group: Ints
+    unmatched: Mapping[int, str] = field(default_factory=dict)
 
     def nowhere_else(self, namespace: Ints, owner: Ints) -> Bools:
         """For bundles of these namespaces at these owners: whether no other broker may take them."""
@@ -46,8 +56,7 @@ def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = No
         shape = len(names), len(brokers)
         everyone = np.ones(len(names), dtype=bool)
         return AllowedTargets(np.zeros(shape, dtype=bool), everyone, np.full(len(names), -1, dtype=np.int64))
-    others = tuple(item.broker_id for item in snapshot.excluded)
-    isolation = isolate(policies.isolation, names, brokers.ids, others)
+    isolation = isolation_of(snapshot, policies)
     unknown = isolation.unknown() | np.array([name in policies.unreadable for name in names], dtype=bool)
     mask = isolation.matrix() & serves
     mask[unknown] = False
@@ -55,7 +64,17 @@ def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = No
     if (group >= 0).any():
         # Namespaces that cannot be read may be of any group: they count in none, but they do not move either.
         _apply_groups(mask, group, lives_on(snapshot, ledger or Ledger()), domain_numbers(policies, brokers.ids))
-    return AllowedTargets(mask, unknown, group)
+    rows = np.flatnonzero((isolation.policy >= 0) & ~unknown)
+    rows = rows[isolation.unmatched[isolation.policy[rows]]]
+    unmatched = {row: policies.isolation[isolation.policy[row]].name for row in rows.tolist()}
+    return AllowedTargets(mask, unknown, group, unmatched)
+
+
+def isolation_of(snapshot: Snapshot, policies: Policies) -> AppliedIsolation:
+    """Apply the isolation policies to the namespaces and brokers of a snapshot. Brokers without a usable report count
+    as live."""
+    others = tuple(item.broker_id for item in snapshot.excluded)
+    return isolate(policies.isolation, snapshot.bundles.namespaces, snapshot.brokers.ids, others)
 
 
 def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) -> None:
@@ -76,7 +95,7 @@ def with_policies(snapshot: Snapshot, policies: Policies) -> Bools:
     names = snapshot.bundles.namespaces
     if policies.unknown:
         return np.ones(len(names), dtype=bool)
-    isolation = isolate(policies.isolation, names, snapshot.brokers.ids)
+    isolation = isolation_of(snapshot, policies)
     unreadable = np.array([name in policies.unreadable for name in names], dtype=bool)
     found: Bools = (isolation.policy != -1) | (group_numbers(policies, names) >= 0) | unreadable
     return found

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.filters.javaregex import java_pattern
+from bundlekeel.core.filters.javaregex import java_pattern, prefix_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.names import namespace_of
@@ -36,12 +36,13 @@ def host_of(broker_id: str) -> str:
 
 
 def matches(patterns: Iterable[str], text: str) -> bool | None:
-    """Whether one of these Java expressions matches fully; None when that depends on one that cannot be read."""
+    """Whether one of these Java expressions matches fully; None when that depends on one that cannot be read, and that
+    may name this text."""
     unsure = False
     for pattern in patterns:
         compiled = java_pattern(pattern)
         if compiled is None:
-            unsure = True
+            unsure |= text.startswith(prefix_of(pattern))
         elif compiled.matches(text):
             return True
     return None if unsure else False
@@ -63,17 +64,21 @@ class AppliedIsolation:
     """Policies applied to these brokers.
 
     `policy`: the governing policy of each namespace (or FREE, UNKNOWN). `masks`: brokers that each policy leaves, one
-    row a policy. `readable`: policies whose brokers could all be told. `shared`: brokers that are primary of no
-    policy; `shared_readable`: that is known for all of them. `primary`, `secondary`: what a policy says of a broker.
+    row per policy. `readable`: policies whose brokers could all be told. `unmatched`: policies that match no live
+    broker. `shared`: brokers that are certainly primary of no policy; `shared_readable`: there is one, or it is known
+    of all brokers. `primary`, `secondary`: brokers that a policy matches, one row per policy; `matched`:
+    how many live brokers those are, without a usable report too.
     """
 
     policy: Ints
     masks: Bools
     readable: Bools
+    unmatched: Bools
     shared: Bools
     shared_readable: bool
     primary: Bools
     secondary: Bools
+    matched: Ints
 
     def mask(self, namespace: int) -> Bools:
         """The brokers that the policies leave to this namespace (row); none when that is not known."""
@@ -97,7 +102,7 @@ class AppliedIsolation:
         if bool(self.unknown()[namespace]):
             return Code.POLICY_UNREADABLE
         if number == FREE:
-            return Code.PRIMARY_OF_OTHERS
+            return Code.PRIMARY_OF_OTHERS if self.primary[:, broker].any() else Code.POLICY_UNREADABLE
         return Code.SECONDARY_NOT_NEEDED if self.secondary[number, broker] else Code.NOT_IN_POLICY
 
     def _masks(self) -> Bools:
@@ -122,26 +127,31 @@ def isolate(
     hosts = [host_of(broker) for broker in (*brokers, *without_report)]
     known, count = len(brokers), len(isolation)
     primary, secondary = np.zeros((count, len(hosts)), dtype=bool), np.zeros((count, len(hosts)), dtype=bool)
-    readable, primaries_readable = np.ones(count, dtype=bool), True
+    readable, unsure = np.ones(count, dtype=bool), np.zeros(len(hosts), dtype=bool)
     for number, policy in enumerate(isolation):
         for place, host in enumerate(hosts):
             first = matches(policy.primary, host)
             second = False if first else matches(policy.secondary, host)
             primary[number, place], secondary[number, place] = bool(first), bool(second)
             readable[number] &= first is not None and second is not None
-            primaries_readable &= first is not None
+            unsure[place] |= first is None
     enough = primary.sum(axis=1) >= np.array([policy.min_limit for policy in isolation], dtype=np.int64)
-    masks: Bools = np.where(enough[:, None], primary, primary | secondary)
+    either = primary | secondary
+    masks: Bools = np.where(enough[:, None], primary, either)
+    shared: Bools = ~(primary.any(axis=0) | unsure)[:known]
     made = AppliedIsolation(
         policy=np.array([governing(isolation, name) for name in namespaces], dtype=np.int64),
         masks=masks[:, :known],
         readable=readable,
-        shared=np.logical_not(primary[:, :known].any(axis=0)),
-        shared_readable=primaries_readable,
+        unmatched=readable & ~either.any(axis=1),
+        shared=shared,
+        shared_readable=bool(shared.any() or not unsure[:known].any()),
         primary=primary[:, :known],
         secondary=secondary[:, :known],
+        matched=np.column_stack((primary.sum(axis=1), secondary.sum(axis=1))),
     )
-    for array in (made.policy, made.masks, made.readable, made.shared, made.primary, made.secondary):
+    frozen = (made.policy, made.masks, readable, made.unmatched, shared, made.primary, made.secondary, made.matched)
+    for array in frozen:
         array.setflags(write=False)
     return made
 

@@ -1,19 +1,22 @@
 """Java's regular expressions by RE2: isolation policies are matched by `String.matches`, that is fully.
 
-The author of a policy chooses the expression, so matching time must grow with the text only: RE2 never backtracks.
-What means the same in both is kept, what is spelled differently is rewritten, and what RE2 cannot express (look-around,
-back-references, possessive quantifiers), or is not valid Java, is refused: a policy that cannot be read must not count
-as one that does not match.
+The author of a policy chooses the expression, so matching must not take exponential time: RE2 never backtracks.
+Constructs of equal meaning stay, and differently spelled ones are rewritten. Expressions with look-around are
+matched by `core/filters/lookaround.py`. What neither can express (back-references, possessive quantifiers), or is not
+valid Java, is refused: a policy that cannot be read must not count as one that does not match.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from functools import lru_cache, partial
+from typing import Final
 
 import re2
+
+from bundlekeel.core.filters.lookaround import BOUNDARIES, Character, Either, Look, Part, Repeat, Sequence, fullmatch
 
 # Pulsar's names are short; a longer expression is a mistake or an attack.
 MAX_CHARACTERS = 4096
@@ -48,6 +51,12 @@ _HEX = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u(?![dD][89a-fA-F])[0-9A-Fa-f]{4})")
 _PROPERTY = re.compile(r"\\([pP])\{(\w+)\}")
 # What every match begins with, unless there are alternatives.
 _PREFIX = re.compile(r"[A-Za-z0-9_/-]*(?![*?+{])")
+_LOOK = re.compile(r"\(\?<?[=!]")
+_QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
+_REPEAT = re.compile(r"(?:([*+?])|\{(\d{1,4})(,(\d{0,4}))?\})\??(?![*+?{])")
+_OPENING = re.compile(r"\((?:\?(?:(?P<look><?[=!])|:|<[A-Za-z][A-Za-z0-9]*>|(?P<flags>[ims]+)(?P<rest>[:)])))?(?!\?)")
+# Of parentheses within parentheses: each level takes a few of Python's frames.
+_MAX_DEPTH: Final = 50
 
 
 class _Untranslatable(ValueError):
@@ -59,26 +68,39 @@ class JavaPattern:
     """A compiled expression. `prefix`: what every match begins with, since asking RE2 takes ten times as long."""
 
     prefix: str
-    expression: Any
+    fullmatch: Callable[[str], bool]
 
     def matches(self, text: str) -> bool:
         """Java's `text.matches(expression)`, for texts without line ends."""
-        return text.startswith(self.prefix) and bool(self.expression.fullmatch(text.encode(errors="surrogatepass")))
+        return text.startswith(self.prefix) and self.fullmatch(text)
 
 
 @lru_cache(maxsize=10_000)
 def java_pattern(text: str) -> JavaPattern | None:
-    """The expression, or None when RE2 cannot match it the way Java does."""
+    """The expression, or None when neither RE2 nor `lookaround` can match it the way Java does."""
     if len(text) > MAX_CHARACTERS:
         return None
-    options = re2.Options()
-    options.log_errors, options.never_capture, options.max_mem = False, True, _MAX_BYTES
-    prefix = _PREFIX.match(text)
     try:
-        expression = re2.compile(_Translation(text).whole(), options)
+        whole = (
+            partial(fullmatch, _Parser(text).parsed()) if _LOOK.search(text) else _compiled(_Translation(text).whole())
+        )
     except (_Untranslatable, UnicodeEncodeError, re2.error):
         return None
-    return JavaPattern(prefix[0] if prefix and "|" not in text else "", expression)
+    return JavaPattern(prefix_of(text), whole)
+
+
+def prefix_of(text: str) -> str:
+    """Return a beginning that all matches of an expression have, "" if none is simple to see."""
+    prefix = _PREFIX.match(text)
+    return prefix[0] if prefix and "|" not in text else ""
+
+
+def _compiled(text: str) -> Callable[[str], bool]:
+    """Full match by an expression of RE2. Raises re2.error, or UnicodeEncodeError, if it is not valid."""
+    options = re2.Options()
+    options.log_errors, options.never_capture, options.max_mem = False, True, _MAX_BYTES
+    expression = re2.compile(text, options)
+    return lambda subject: bool(expression.fullmatch(subject.encode(errors="surrogatepass")))
 
 
 class _Translation:
@@ -187,3 +209,83 @@ class _Translation:
                 parts.append(here)
                 self.at += 1
         raise _Untranslatable(f"no end of the class at {start}")
+
+
+class _Parser(_Translation):
+    """Parts of an expression with look-around. Single characters are left to RE2."""
+
+    def __init__(self, text: str) -> None:
+        # Quotes end here: a quantifier after one belongs to its last character.
+        super().__init__(_QUOTED.sub(lambda match: match[0] if match[1] is None else re.escape(match[1]), text))
+        self.depth = 0
+        self.flags = ""
+        # In a look-behind, for which Java demands a greatest length.
+        self.behind = False
+
+    def parsed(self) -> Part:
+        """Return the whole expression. Raises what `java_pattern` catches if it is not readable."""
+        part = self._either()
+        if self.at < len(self.text):
+            raise _Untranslatable
+        return part
+
+    def _either(self) -> Part:
+        parts = [self._sequence()]
+        while self.text[self.at : self.at + 1] == "|":
+            self.at += 1
+            parts.append(self._sequence())
+        return Either(tuple(parts))
+
+    def _sequence(self) -> Part:
+        parts = []
+        while self.text[self.at : self.at + 1] not in ("", "|", ")"):
+            part = self._atom()
+            if part is not None:
+                parts.append(self._repeated(part))
+        return Sequence(tuple(parts))
+
+    def _atom(self) -> Part | None:
+        """One part without its quantifier; None for flags that hold from here on."""
+        for word in (self.text[self.at : self.at + 2], self.text[self.at]):
+            if word in BOUNDARIES:
+                self.at += len(word)
+                return BOUNDARIES[word]
+        if self.text[self.at] == "(":
+            return self._parenthesis()
+        if self.text[self.at] in "*+?{":
+            raise _Untranslatable
+        return Character(_compiled(f"{'(?i)' if 'i' in self.flags else ''}{self._next()}"))
+
+    def _parenthesis(self) -> Part | None:
+        opening = _OPENING.match(self.text, self.at)
+        if opening is None or self.depth == _MAX_DEPTH:
+            raise _Untranslatable
+        self.at = opening.end()
+        flags, look = opening["flags"] or "", opening["look"]
+        if "i" in flags and not self.text.isascii():
+            raise _Untranslatable
+        if opening["rest"] == ")":
+            self.flags += flags
+            return None
+        outside = self.depth, self.flags, self.behind
+        self.depth, self.flags, self.behind = self.depth + 1, self.flags + flags, self.behind or look in ("<=", "<!")
+        part = self._either()
+        self.depth, self.flags, self.behind = outside
+        if self.text[self.at : self.at + 1] != ")":
+            raise _Untranslatable
+        self.at += 1
+        return part if look is None else Look(part, behind=look[0] == "<", negative=look[-1] == "!")
+
+    def _repeated(self, part: Part) -> Part:
+        if self.text[self.at : self.at + 1] not in ("*", "+", "?", "{"):
+            return part
+        match = _REPEAT.match(self.text, self.at)
+        if match is None:
+            raise _Untranslatable
+        self.at = match.end()
+        sign, count, comma, end = match.groups()
+        least = int(count) if count else int(sign == "+")
+        most = 1 if sign == "?" else int(end) if end else least if count and not comma else None
+        if (most is None and self.behind) or (most is not None and most < least):
+            raise _Untranslatable
+        return Repeat(part, least, most)

@@ -55,15 +55,17 @@ def admit(
     traffic: Mapping[str, Traffic4] | None = None,
     *,
     swaps: bool = True,
+    before: Sequence[Move] = (),
 ) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
     """Split a plan's moves, in their order, into those that fit the budgets and typed refusals.
 
     `guard` knows what was moved within the hour before `now_ms` and what the adaptive rate allows; `traffic`: what each
     broker carries before the first of these moves; `swaps`: a move and those right after it that go the other way are
-    admitted together or not at all. A refused move is not lost: the next cycle plans again from what
+    admitted together or not at all; `before`: other moves of this cycle, which have a budget of their own for the cycle
+    and use these budgets otherwise. A refused move is not lost: the next cycle plans again from what
     then is.
     """
-    books = _Books(params, guard or GuardState(), now_ms, traffic or {})
+    books = _Books(params, guard or GuardState(), now_ms, traffic or {}, before)
     admitted: list[Move] = []
     refused: list[Refusal] = []
     for step in _steps(moves) if swaps else ([move] for move in moves):
@@ -112,12 +114,22 @@ def _steps(moves: Sequence[Move]) -> Iterator[list[Move]]:
 class _Books:
     """What is used of each budget while moves are admitted one step after the other."""
 
-    def __init__(self, params: Parameters, guard: GuardState, now_ms: int, traffic: Mapping[str, Traffic4]) -> None:
+    def __init__(
+        self,
+        params: Parameters,
+        guard: GuardState,
+        now_ms: int,
+        traffic: Mapping[str, Traffic4],
+        before: Sequence[Move],
+    ) -> None:
         self._traffic = traffic
         self._share_limit = params.max_traffic_share_per_cycle
         hour = _begun_within_hour(guard, now_ms)
         self._budgets = _budgets(params, guard.rate, hour, now_ms)
         self._used: Counter[tuple[Code, str]] = Counter({(Code.BUDGET_PER_HOUR, ""): len(hour)})
+        for budget in self._budgets:
+            if budget.code is not Code.BUDGET_PER_CYCLE:
+                self._used.update((budget.code, budget.key(move)) for move in before)
         # Traffic that left each broker in this plan, and how many moves took it.
         self._left: dict[str, float] = {}
 

@@ -6,7 +6,7 @@ Forbidden targets and what all brokers wait for are in `holds`, budgets in `budg
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from bundlekeel.core.guard.scope import excluded_bundles, not_taken_over
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.names import is_v1
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Bools, Snapshot
@@ -53,7 +54,9 @@ _CODES = (
     Code.IDLE,
     Code.HAS_POLICY,
     Code.POLICY_FORBIDS,
+    Code.POLICY_WITHOUT_BROKERS,
     Code.POLICY_UNREADABLE,
+    Code.V1_NAMESPACE,
     Code.EXCLUDED,
     Code.NOT_TAKEN_OVER,
     Code.SYSTEM_BUNDLE,
@@ -69,21 +72,24 @@ _CODES = (
 @dataclass(frozen=True, slots=True)
 class Eligibility:
     """`mask[row]`: the bundle may be chosen; `codes`: why not, for rows that may not; `frees_ms`: when that ends, where
-    it is known."""
+    it is known; `details`: by namespace (row), of its bundles with the code `PolicyWithoutBrokers`, the policy."""
 
     mask: Bools
     codes: Codes
     frees_ms: Mapping[int, int] = field(default_factory=dict)
+    details: Mapping[int, str] = field(default_factory=dict)
 
     def refusals(self, snapshot: Snapshot, broker: int) -> list[Refusal]:
         """The refusals of one broker's bundles."""
         rows = snapshot.bundles.rows_of(broker)
-        names, owner, codes = snapshot.bundles.names, snapshot.brokers.ids[broker], self.codes
-        ends = self.frees_ms
-        return [
-            Refusal(codes[row], names[row], owner, frees_ms=ends.get(row, 0))
-            for row in ((~self.mask[rows]).nonzero()[0] + rows.start).tolist()
-        ]
+        return [self.refusal(snapshot, row) for row in ((~self.mask[rows]).nonzero()[0] + rows.start).tolist()]
+
+    def refusal(self, snapshot: Snapshot, row: int) -> Refusal:
+        """Return the refusal of a bundle that may not be chosen."""
+        bundles, code = snapshot.bundles, self.codes[row]
+        detail = self.details.get(int(bundles.namespace[row]), "") if code is Code.POLICY_WITHOUT_BROKERS else ""
+        broker = snapshot.brokers.ids[int(bundles.owner[row])]
+        return Refusal(code, bundles.names[row], broker, detail, frees_ms=self.frees_ms.get(row, 0))
 
 
 def eligibility(
@@ -102,12 +108,17 @@ def eligibility(
     `in_books` names bundles under way, `unsettled` those that landed but do not show in both reports yet, `splitting`
     those that this plan splits.
     """
-    bundles = snapshot.bundles
+    bundles, details = snapshot.bundles, dict[int, str]()
     numbers = np.full(len(bundles), -1, dtype=np.int8)
     numbers[~((_traffic_sum(bundles.short) > 0) & (_traffic_sum(bundles.latest) > 0))] = _CODES.index(Code.IDLE)
     if limits is not None:
         numbers[limits.nowhere_else(bundles.namespace, bundles.owner)] = _CODES.index(Code.POLICY_FORBIDS)
+        without = np.isin(bundles.namespace, list(limits.unmatched))
+        numbers[without] = _CODES.index(Code.POLICY_WITHOUT_BROKERS)
+        details = {row: f"isolation policy {name} matches no broker" for row, name in limits.unmatched.items()}
         numbers[limits.unknown[bundles.namespace]] = _CODES.index(Code.POLICY_UNREADABLE)
+    v1 = np.array([is_v1(name) for name in bundles.namespaces], dtype=bool)
+    numbers[v1[bundles.namespace]] = _CODES.index(Code.V1_NAMESPACE)
     excluded = excluded_bundles(snapshot, state, params, now_ms)
     numbers[excluded] = _CODES.index(Code.EXCLUDED)
     numbers[excluded & not_taken_over(bundles, state)] = _CODES.index(Code.NOT_TAKEN_OVER)
@@ -121,7 +132,7 @@ def eligibility(
         code, name = single[bundles.names[row]], bundles.names[row]
         numbers[row] = _CODES.index(code)
         ends[row] = _end(state, params, name, code)
-    return Eligibility(numbers < 0, Codes(numbers), ends)
+    return Eligibility(numbers < 0, Codes(numbers), ends, details)
 
 
 def _end(state: GuardState, params: Parameters, name: str, code: Code) -> int:
@@ -142,7 +153,7 @@ def leave_alone(found: Eligibility, rows: Bools) -> Eligibility:
     """The same, but these bundles (mask over all rows), if nothing else stops them, stay for their policies."""
     numbers = found.codes.numbers.copy()
     numbers[rows & found.mask] = _CODES.index(Code.HAS_POLICY)
-    return Eligibility(numbers < 0, Codes(numbers), found.frees_ms)
+    return replace(found, mask=numbers < 0, codes=Codes(numbers))
 
 
 def hold_back(found: Eligibility, rows: Bools, code: Code, until_ms: int) -> Eligibility:
@@ -151,7 +162,7 @@ def hold_back(found: Eligibility, rows: Bools, code: Code, until_ms: int) -> Eli
     numbers = found.codes.numbers.copy()
     numbers[waiting] = _CODES.index(code)
     ends = dict.fromkeys(np.flatnonzero(waiting).tolist(), until_ms) if until_ms else {}
-    return Eligibility(numbers < 0, Codes(numbers), {**found.frees_ms, **ends})
+    return replace(found, mask=numbers < 0, codes=Codes(numbers), frees_ms={**found.frees_ms, **ends})
 
 
 def _traffic_sum(traffic: Floats) -> Floats:

@@ -38,19 +38,28 @@ class Code(StrEnum):
         "the broker's load is below its threshold or far below that of others; bundles should come",
     )
     BALANCED = "Balanced", "no broker differs enough from the others to be worth a move"
-    HIT_COUNT = "HitCount", "the difference has not been seen in enough fresh readings yet"
+    HIT_COUNT = (
+        "HitCount",
+        "the imbalance has not yet cost as much as the moves that would end it, or has not outlasted earlier swings",
+    )
     COOL_DOWN = "CoolDown", "the bundle moved recently and is not moved again before its cool-down ends"
     NO_LOAD_DATA = "NoLoadData", "no broker has reported its load yet"
     OUT_DATED_DATA = "OutDatedData", "the broker's load is older than the limit"
     NO_BUNDLES = "NoBundles", "there is no bundle that could be moved"
     NO_BROKERS = "NoBrokers", "there is no live broker"
+    REPAIR = "Repair", "bundles move back to the primary brokers of their isolation policies (`placement.repair`)"
     ADMIN = "Admin", "a person asked for it"
     UNKNOWN = "Unknown", "the outcome could not be determined; ownership is read again, the request is not repeated"
     # verdicts, ours
     SOLE_BROKER = "SoleBroker", "only one broker is alive: there is nowhere to move to"
     ZERO_AVERAGE = "ZeroAverage", "the average load is zero: reports may lack resource limits (see `bundlekeel doctor`)"
+    WRONG_LIMIT = "WrongLimit", "the broker uses more than its limit allows: the limit is wrong and is ignored"
     BELOW_MINIMUM = "BelowMinimum", "the difference is too small to justify that clients reconnect"
     UNSETTLED = "Unsettled", "earlier moves are not yet visible in the loads of the brokers concerned"
+    BASE_LOAD = (
+        "BaseLoad",
+        "the broker uses more CPU than others on something that no bundle causes: moving bundles does not help",
+    )
     UNSPLITTABLE = "Unsplittable", "one bundle carries more than may be moved; splitting it would help"
     FROZEN_REPORTS = "FrozenReports", "the brokers run with loadBalancerEnabled=false: their reports never change"
     UNSUPPORTED_LOAD_MANAGER = "UnsupportedLoadManager", "the brokers run a load manager that is observed only"
@@ -77,6 +86,14 @@ class Code(StrEnum):
     )
     NOT_LEADER = "NotLeader", "another sidecar leads"
     STORE_UNAVAILABLE = "StoreUnavailable", "the metadata store does not answer"
+    STORE_MIGRATING = (
+        "StoreMigrating",
+        "the brokers move their metadata to another store: this one may be stale, so nothing is changed",
+    )
+    STORE_MIGRATED = (
+        "StoreMigrated",
+        "the brokers moved their metadata to another store: this one is stale and no longer used",
+    )
     OBSERVE_ONLY = "ObserveOnly", "mode is `observe`: nothing is planned for execution"
     RECOMMEND_ONLY = "RecommendOnly", "mode is `recommend`: the plan is shown, not carried out"
     INCOMPLETE_PICTURE = "IncompletePicture", "too many brokers have no usable report"
@@ -93,10 +110,18 @@ class Code(StrEnum):
     FROZEN_INTENT = "FrozenIntent", "an earlier leader left a move of this bundle unfinished; it is settled first"
     EXCLUDED = "Excluded", "the settings or a person exclude it"
     NOT_TAKEN_OVER = "NotTakenOver", "its namespace is not taken over; `takeover --namespace` adds it"
+    V1_NAMESPACE = (
+        "V1Namespace",
+        "its namespace has a v1 name (property/cluster/namespace): Bundlekeel moves and splits none of its bundles",
+    )
     PINNED = "Pinned", "a person pinned it to its broker"
     TARGET_OVERLOADED = "TargetOverloaded", "the target would be above the overload threshold"
     HAS_POLICY = "HasPolicy", "its namespace has an isolation policy or anti-affinity group (`bundles_with_policies`)"
     POLICY_FORBIDS = "PolicyForbids", "isolation policies, anti-affinity groups or domains forbid the move"
+    POLICY_WITHOUT_BROKERS = (
+        "PolicyWithoutBrokers",
+        "the isolation policy of its namespace matches no broker: patterns match host names, without ports",
+    )
     POLICY_UNREADABLE = "PolicyUnreadable", "a policy that may apply to its namespace could not be read; it stays"
     ANTI_AFFINITY = "AntiAffinity", "another bundle of its anti-affinity group moves first; it is planned again then"
     BUDGET_PER_CYCLE = "BudgetPerCycle", "this cycle's budget of moves is used up"
@@ -114,6 +139,7 @@ class Code(StrEnum):
     BLAST_RADIUS = "BlastRadius", "too many brokers came, went or restarted at once"
     OUTSIDE_WINDOW = "OutsideWindow", "no maintenance window is open"
     BUDGET_OF_DRAIN = "BudgetOfDrain", "this cycle's budget of moves for drains is used up"
+    BUDGET_OF_REPAIR = "BudgetOfRepair", "this cycle's budget of moves back to primary brokers is used up"
     STOPPED = "Stopped", "a person stopped the task, drain or warm-up before this move was started"
     NOT_REVIEWED = "NotReviewed", "the settings say `review: required`: a second person has to approve it first"
     # moves that were not begun, or did not end where they were asked to
@@ -196,6 +222,8 @@ class Code(StrEnum):
     DISPATCH_NOT_ENFORCED = "DispatchNotEnforced", "Pulsar does not enforce the dispatch quotas of resource groups"
     DEAD_BROKER_COUNTED = "DeadBrokerCounted", "brokers count the usage of a broker that is gone until they restart"
     STARVED_AFTER_MOVE = "StarvedAfterMove", "a broker was limited to 1 msg/s and 1 byte/s: its usage was not known yet"
+    # loads by counters that are not used
+    COUNTERS_DISAGREE = "CountersDisagree", "the broker's report has traffic in bundles where its counters show less"
     # records that could not be read as they stand
     EMPTY_REPORT = "EmptyReport", "the record is empty"
     NOT_JSON = "NotJson", "the record is not JSON, is nested too deeply, or has numbers that are too large"
@@ -206,6 +234,7 @@ class Code(StrEnum):
     IMPUTED = "Imputed", "a field was missing or unusable and was filled in"
     IMPUTED_SCORE = "ImputedScore", "the broker has not published its load yet; its score is estimated from its traffic"
     STALE_SCORE = "StaleScore", "the load topics cannot be read at present; the last score of the broker is used"
+    SEVERAL_TARGETS = "SeveralTargets", "Prometheus scrapes several brokers, or one twice, under the labels of a broker"
     TOP_BUNDLES_ONLY = "TopBundlesOnly", "the statistics cannot be read; only the published largest bundles are known"
 
 
@@ -222,7 +251,7 @@ def explain(code: str) -> str:
 LASTING = frozenset(
     {
         *(Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.PUT_ASIDE, Code.SECOND_BALANCER),
-        *(Code.BROKER_SETTINGS_UNKNOWN, Code.CHANNEL_NOT_FOLLOWED),
+        *(Code.BROKER_SETTINGS_UNKNOWN, Code.CHANNEL_NOT_FOLLOWED, Code.STORE_MIGRATING, Code.STORE_MIGRATED),
         *(Code.MIXED_LOAD_MANAGERS, Code.UNSUPPORTED_LOAD_MANAGER, Code.FROZEN_REPORTS, Code.BROKERS_SHED_THEMSELVES),
     }
 )

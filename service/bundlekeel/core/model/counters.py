@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +40,9 @@ class CounterReading:
     `counters`: shape (n, 4), columns of `core.model.load.TRAFFIC` without "a second": messages and bytes. `sessions`:
     shape (n, 2), consumers and producers. `cpu_seconds`: what the process used since its start; `direct_memory_bytes`:
     what it uses now; None where the broker does not tell.
+
+    `replicated`: shape (n, 4), columns of `TRAFFIC`: what replicators send. A broker does not count it, but reports the
+    mean of its last statistics interval. None: no replicators.
     """
 
     from_ms: int
@@ -52,6 +54,7 @@ class CounterReading:
     hashes: Ints
     counters: Floats
     sessions: Ints
+    replicated: Floats | None = None
     cpu_seconds: float | None = None
     direct_memory_bytes: float | None = None
 
@@ -63,12 +66,14 @@ class MeasuredLoad:
 
     `traffic`: shape (n, 4), columns of `TRAFFIC`; `counts`: shape (n, 3), topics, consumers, producers. `whole`: shape
     (n,), whether all topics of the bundle were there at both readings; otherwise the figures are the least there was.
+    `replicated`: shape (n, 4), the part of `traffic` that replicators send.
     """
 
     from_ms: int
     to_ms: int
     bundles: tuple[str, ...]
     traffic: Floats
+    replicated: Floats
     counts: Ints
     whole: NDArray[np.bool_]
     cpu_cores: float | None
@@ -90,7 +95,10 @@ def measured(
     bundles, bundle = _bundles(after, boundaries)
     mine = bundle >= 0
     traffic, counts = np.zeros((len(bundles), 4)), np.zeros((len(bundles), 3), dtype=np.int64)
+    replicated = np.zeros_like(traffic)
     np.add.at(traffic, bundle[mine], passed[mine] / seconds)
+    if after.replicated is not None:
+        np.add.at(replicated, bundle[mine], after.replicated[mine])
     counts[:, 0] = np.bincount(bundle[mine & after.topic], minlength=len(bundles))
     np.add.at(counts[:, 1:], bundle[mine], after.sessions[mine])
     whole = np.ones(len(bundles), dtype=bool)
@@ -102,55 +110,13 @@ def measured(
         from_ms=before.from_ms,
         to_ms=after.to_ms,
         bundles=bundles,
-        traffic=traffic,
+        traffic=traffic + replicated,
+        replicated=replicated,
         counts=counts,
         whole=whole,
         cpu_cores=cpu,
         direct_memory_bytes=after.direct_memory_bytes,
     )
-
-
-def step(before: MeasuredLoad, now: MeasuredLoad, older: MeasuredLoad | None = None) -> Floats:
-    """How the traffic changed of the bundles that were there in all of these, shape (4,): moves are no part of it, nor
-    that clients come back one after the other once a bundle has arrived."""
-    settled = before.bundles if older is None else set(compress(older.bundles, older.whole))
-    rows = {name: row for row, name in enumerate(before.bundles) if before.whole[row] and name in settled}
-    pairs = [(rows[name], row) for row, name in enumerate(now.bundles) if now.whole[row] and name in rows]
-    old, new = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    change: Floats = now.traffic[new].sum(axis=0) - before.traffic[old].sum(axis=0)
-    return change
-
-
-def mean_load(loads: Sequence[MeasuredLoad]) -> MeasuredLoad:
-    """The last of these loads, which followed each other, with the means over all: of a bundle those that saw it in
-    full."""
-    last = loads[-1]
-    rows = {name: row for row, name in enumerate(last.bundles)}
-    traffic, weight = np.zeros_like(last.traffic), np.zeros(len(rows))
-    for load in loads:
-        length = load.to_ms - load.from_ms
-        pairs = [(rows[name], row) for row, name in enumerate(load.bundles) if load.whole[row] and name in rows]
-        to, of = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        traffic[to] += length * load.traffic[of]
-        weight[to] += length
-    seen = weight > 0
-    traffic[seen] /= weight[seen, np.newaxis]
-    traffic[~seen] = last.traffic[~seen]
-    lengths = [load.to_ms - load.from_ms for load in loads]
-    return replace(
-        last,
-        from_ms=loads[0].from_ms,
-        traffic=traffic,
-        whole=seen,
-        cpu_cores=_mean([load.cpu_cores for load in loads], lengths),
-        cpu_share=_mean([load.cpu_share for load in loads], lengths),
-    )
-
-
-def _mean(values: Sequence[float | None], lengths: Sequence[int]) -> float | None:
-    """None when the last one is not known."""
-    known = [(value * length, length) for value, length in zip(values, lengths, strict=True) if value is not None]
-    return None if values[-1] is None else sum(part for part, _ in known) / sum(length for _, length in known)
 
 
 def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDArray[np.bool_]]:
@@ -184,13 +150,26 @@ def _bundles(reading: CounterReading, boundaries: Mapping[str, Sequence[int]]) -
     return tuple(names), bundle
 
 
-def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad]) -> float:
-    """The share of the CPU that others on the host use at least: what a report shows beyond the most that the broker's
-    process used. Without a container's limit a modular broker reports the CPU of the whole host."""
-    if report.cores is not None or report.limit[CPU] <= 0:
+def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad], before: float, lag_ms: int) -> float:
+    """Return the share of the CPU that other processes of the host use, 0 to 1.
+
+    A broker reports the CPU of its container, where its functions may run too, or of its host
+    (`LinuxBrokerHostUsageImpl`), as a mean of up to `lag_ms` before the report. What the broker's process used in that
+    time bounds the share of the others from both sides. Within these bounds it stays as it was `before`, so that moves
+    of bundles do not look like a change of other processes.
+    """
+    host, limit = float(report.usage[CPU]), float(report.limit[CPU])
+    if report.cores is not None:
+        host, limit = 100 * report.used_cores, 100 * report.cores
+    if limit <= 0:
         return 0.0
-    most = max((load.cpu_cores for load in loads if load.cpu_cores is not None), default=float("inf"))
-    return max(0.0, float(report.usage[CPU] - 100 * most) / float(report.limit[CPU]))
+    known = [load for load in loads if load.cpu_cores is not None]
+    during = [item for item in known if item.to_ms > report.updated_ms - lag_ms and item.from_ms < report.updated_ms]
+    used = [100 * (item.cpu_cores or 0.0) / limit for item in during or known]
+    if not used:
+        return before
+    least, most = max(0.0, host / limit - max(used)), max(0.0, host / limit - min(used))
+    return max(before, least) if not during else min(max(before, least), most)
 
 
 def with_measured(
@@ -221,6 +200,7 @@ def with_measured(
         usage=usage,
         traffic=total,
         last_update=load.to_ms,
+        written_ms=0,
         interval_ms=load.to_ms - load.from_ms,
         num_topics=int(load.counts[:, 0].sum()),
         bundle_names=load.bundles,

@@ -10,6 +10,7 @@ BundlekeelError
   StoreError           the metadata store did not answer in time or is suspended; try again later
     LeadershipLost     our epoch is over: stop, drop to follower, write nothing more
     StaleWrite         somebody changed the node since it was read: read again, decide again
+    StoreMigrated      the brokers move their metadata to another store, or have moved it; `code` says which
   AdminApiError        a broker's admin API call; `status`, `url`, `reason`
     AdminTimeout       outcome unknown: re-read ownership, never repeat blindly
     AdminUnreachable   the request was certainly not sent: may be retried
@@ -75,7 +76,10 @@ class SnapshotError(BundlekeelError):
 
 
 class StoreError(BundlekeelError):
-    """The metadata store did not answer in time, is suspended, or refused the request."""
+    """The metadata store did not answer in time, is suspended, or refused the request. `code`: a name of
+    `core.model.codes.Code`."""
+
+    code = "StoreUnavailable"
 
 
 class LeadershipLost(StoreError):
@@ -84,6 +88,14 @@ class LeadershipLost(StoreError):
 
 class StaleWrite(StoreError):
     """Compare-and-set failed: the node changed since it was read."""
+
+
+class StoreMigrated(StoreError):
+    """The brokers move their metadata to another store, or have moved it (PIP-454)."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class AdminApiError(BundlekeelError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -39,11 +39,16 @@ class BrokerReport:
 
     `usage` and `limit`: shape (4,), columns of `RESOURCES`. `traffic`: shape (4,), sums over the bundles.
     `bundle_traffic`: shape (n, 4); `bundle_counts`: shape (n, 3), topics, consumers, producers.
+    `last_update`, `start_timestamp`: Unix ms by the broker's clock. They name a report and a life of the broker, and
+    are compared with nothing else. `written_ms`: when it was written, by this process's clock, 0: at `last_update`.
+    `clock_ahead_ms`: how far the broker's clock was ahead of this process's, negative: behind.
     `faults` names what had to be imputed: (code, field) pairs. `interval_ms`: 0 for the broker's own figures, which may
     be a statistics interval older than `last_update`; else they come from counters (core/model/counters.py) and none is
     older than so much before it. `cores`: CPU cores the broker may use, 0 when not told, None: `limit` says.
     `least_usage`: share of the most used resource besides the CPU, where `usage` has a score in place of the CPU
     (extensible).
+
+    `used_cores`: CPU cores that the broker's container or host uses, 0 if unknown or if `cores` is None.
     """
 
     broker_id: str
@@ -66,7 +71,25 @@ class BrokerReport:
     faults: tuple[tuple[str, str], ...] = ()
     interval_ms: int = 0
     cores: float | None = None
+    used_cores: float = 0.0
     least_usage: float = 0.0
+    written_ms: int = 0
+    clock_ahead_ms: int = 0
+
+    @property
+    def updated_ms(self) -> int:
+        """Return the time of its writing, Unix ms by the clock of this process."""
+        return self.written_ms or self.last_update
+
+    @property
+    def started_ms(self) -> int:
+        """Return the start of the broker, Unix ms by the clock of this process."""
+        return self.start_timestamp - self.clock_ahead_ms
+
+
+def dated(report: BrokerReport, written_ms: int) -> BrokerReport:
+    """Return a report as decoded, with the time of its writing by the clock of this process."""
+    return replace(report, written_ms=written_ms, clock_ahead_ms=report.last_update - written_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,3 +198,15 @@ def match_capacity(overrides: Sequence[CapacityOverride], broker_id: str) -> Cap
 
 def _is_regex(pattern: str) -> bool:
     return len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")
+
+
+# Use above a limit by this factor proves that the limit is wrong. A broker measures its CPU over a minute
+# (`LinuxBrokerHostUsageImpl`). The kernel may let it overrun its quota by a period or two of 0.1 s, and a pause of the
+# JVM between two readings shifts a few seconds of use. So up to 110 % the broker is full, and its limit may be right.
+WRONG_LIMIT_FACTOR: Final = 1.1
+
+
+def wrong_limit_marks(usage: Floats, limit: Floats) -> tuple[str, ...]:
+    """Return `!` and the name of each host resource of one broker that it uses more than its limit can allow."""
+    columns = range(REPORTED_RESOURCES)
+    return tuple(f"!{RESOURCES[at]}" for at in columns if limit[at] > 0 and usage[at] > WRONG_LIMIT_FACTOR * limit[at])

@@ -79,6 +79,20 @@ class StrategyParameters:
         why="none: the corrected strategies of Bundlekeel; 4.0 or 4.2: what the class of that Pulsar release "
         "does, with its defects",
     )
+    # decision rule
+    move_price: float = parameter(
+        50.0,
+        unit="seconds of twice the tolerated difference",
+        used_by="avg, threshold, uniform, transfer, deviation",
+        why="price of one move: bundles move once the imbalance has cost this for each move and twice more; a second "
+        "costs 1 at twice the tolerated difference, 4 at three times; 0: act at the first reading",
+    )
+    swing_worth: float = parameter(
+        8000.0,
+        unit="seconds of twice the tolerated difference",
+        used_by="avg, threshold, uniform, transfer, deviation",
+        why="a load that swings and returns is followed if one swing costs at least this; smaller swings are not",
+    )
     # score
     cpu_weight: float = parameter(
         1.0,
@@ -122,8 +136,9 @@ class StrategyParameters:
         pulsar_keys=("loadBalancerHistoryResourcePercentage",),
         unit="ratio",
         maximum=1.0,
-        used_by="threshold, transfer",
-        why="share of the past in the smoothed score: 0.9 is 90 % the score so far and 10 % the fresh reading",
+        used_by="threshold, transfer, compat only",
+        why="with compat: share of the past in the smoothed score; 0.9 is 90 % the score so far and 10 % the report",
+        instead="move_price",
     )
     # threshold
     threshold_percent: float = parameter(
@@ -147,49 +162,43 @@ class StrategyParameters:
         pulsar_keys=("loadBalancerAvgShedderLowThreshold",),
         unit="percent points",
         maximum=100.0,
-        used_by="avg",
-        why="two brokers whose scores differ by this times the mean score (0 to 1) are balanced after "
-        "avg_hit_count_low fresh readings",
+        used_by="avg, decision rule",
+        why="scores may differ by this times the mean score (0 to 1); what exceeds it has a cost (see move_price)",
     )
     avg_low_floor_percent: float = parameter(
         2.0,
         unit="percent points",
         maximum=100.0,
-        used_by="avg",
-        why="least value of the low threshold after that multiplication; smaller differences, as on an idle "
-        "cluster, move nothing",
+        used_by="avg, decision rule",
+        why="least tolerated difference after that multiplication; smaller differences, as on an idle cluster, have "
+        "no cost",
     )
     avg_high_threshold_percent: float = parameter(
         40.0,
         pulsar_keys=("loadBalancerAvgShedderHighThreshold",),
         unit="percent points",
         maximum=100.0,
-        used_by="avg",
-        why="two brokers whose scores differ by this are balanced after avg_hit_count_high fresh readings",
-    )
-    avg_high_ratio: float = parameter(
-        2.0,
-        unit="ratio",
-        minimum=1.0,
-        used_by="avg",
-        why="a broker whose score is this many times the mean score counts as a high difference, even if all "
-        "scores are low",
+        used_by="avg, compat only",
+        why="with compat: two brokers whose scores differ by this are balanced after avg_hit_count_high calls",
+        instead="move_price",
     )
     avg_hit_count_low: int = parameter(
         8,
         pulsar_keys=("loadBalancerAvgShedderHitCountLowThreshold",),
-        unit="fresh readings",
+        unit="calls",
         minimum=1.0,
-        used_by="avg",
-        why="in how many fresh readings a low difference must be seen before bundles move",
+        used_by="avg, compat only",
+        why="with compat: in how many calls a low difference must be seen before bundles move",
+        instead="move_price",
     )
     avg_hit_count_high: int = parameter(
         2,
         pulsar_keys=("loadBalancerAvgShedderHitCountHighThreshold",),
-        unit="fresh readings",
+        unit="calls",
         minimum=1.0,
-        used_by="avg",
-        why="in how many fresh readings a high difference must be seen before bundles move",
+        used_by="avg, compat only",
+        why="with compat: in how many calls a high difference must be seen before bundles move",
+        instead="move_price",
     )
     max_unload_ratio: float = parameter(
         0.5,
@@ -245,9 +254,10 @@ class StrategyParameters:
     transfer_hit_count: int = parameter(
         3,
         pulsar_keys=("loadBalancerSheddingConditionHitCountThreshold",),
-        unit="cycles with fresh readings",
-        used_by="transfer",
-        why="brokers shed when that was so in more cycles in a row than this",
+        unit="calls",
+        used_by="transfer, compat only",
+        why="with compat: brokers shed when that was so in more calls in a row than this",
+        instead="move_price",
     )
     transfer_enabled: bool = parameter(
         True,
@@ -256,6 +266,14 @@ class StrategyParameters:
         used_by="transfer, compat only",
         why="false: bundles are unloaded without a target broker; with compat none there is always one",
         instead="nothing: every move has a destination",
+    )
+    transfer_debug_mode: bool = parameter(
+        False,
+        pulsar_keys=("loadBalancerDebugModeEnabled",),
+        unit="true/false",
+        used_by="transfer, compat only",
+        why="true: TransferShedder subtracts what a swap brings back, and unloads more; false: it does not",
+        instead="nothing: what a swap brings back always counts",
     )
     transfer_max_brokers: int = parameter(
         3,
@@ -392,7 +410,8 @@ class StrategyParameters:
         unit="topics",
         minimum=1.0,
         used_by="placement",
-        why="a broker with more topics gets no bundle (extensible load manager: with this many or more)",
+        why="a broker with more topics gets no bundle, unless all have more "
+        "(extensible load manager: a broker with this many or more gets none)",
     )
     # minima of the corrected strategies, as shares of the mean broker load
     min_unload_share: float = parameter(

@@ -126,6 +126,20 @@ class Parameters(StrategyParameters):
         used_by="guard",
         why="if there are some, only bundles of these namespaces move (for a first, limited use)",
     )
+    # repairs of placements
+    placement_repair: bool = parameter(
+        False,
+        unit="true/false (placement.repair: on/off)",
+        used_by="repair",
+        why="true: bundles on a broker that their isolation policy does not allow move back to a primary broker of it; "
+        "dry runs always show these moves",
+    )
+    repair_max_moves_per_cycle: int = parameter(
+        4,
+        unit="moves",
+        used_by="repair",
+        why="most moves back to primary brokers in one cycle, in addition to those of the strategy; 0: none",
+    )
     # operations
     drain_max_moves_per_cycle: int = parameter(
         12,
@@ -283,8 +297,8 @@ def coerce(name: str, value: object, *, ranged: bool = True) -> object:
 def _coerce_bool(name: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
+    if isinstance(value, str) and value.strip().lower() in ("true", "false", "on", "off"):
+        return value.strip().lower() in ("true", "on")
     raise ConfigError(f"{name}: {value!r} is neither true nor false", field=name, value=value, allowed="true, false")
 
 

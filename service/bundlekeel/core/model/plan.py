@@ -95,13 +95,19 @@ class Refusal(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Why the cycle, or one broker in it, did what it did. A tuple, as each broker has one in each plan."""
+    """Why the cycle, or one broker in it, did what it did. A tuple, as each broker has one in each plan.
+
+    `cost`: what the imbalance has cost so far, `price`: of the moves that would end it (core/planning/calm.py); both 0
+    without an imbalance. `hits_low`, `hits_high`: counts of Pulsar's own classes (`compat`).
+    """
 
     code: Code
     sentence: str
     broker: str = ""
     hits_low: int = 0
     hits_high: int = 0
+    cost: float = 0.0
+    price: float = 0.0
 
 
 class BrokerLoad(NamedTuple):

@@ -34,6 +34,7 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
     match_capacity,
+    wrong_limit_marks,
 )
 from bundlekeel.core.model.names import is_system_bundle
 
@@ -47,6 +48,7 @@ class BrokerTable:
     """Live brokers with usable reports. Matrices have one row a broker, columns `RESOURCES` or `TRAFFIC`.
 
     `from_traffic` marks resources that follow the traffic (capacity overrides), the others are host usage.
+    `overridden`: resources with a limit from `capacity`, and with `!` those whose limit cannot be true.
     `persistent`, `non_persistent`: whether the broker serves such topics; empty: all brokers do. `rows`: row by id.
     """
 
@@ -78,6 +80,11 @@ class BrokerTable:
     def takes_non_persistent(self) -> Bools:
         """Brokers that serve non-persistent topics (`enableNonPersistentTopics`)."""
         return np.array(self.non_persistent or (True,) * len(self.ids), dtype=bool)
+
+    def wrong(self) -> Bools:
+        """Resources (columns of `RESOURCES`) whose limit cannot be true (`wrong_limit_marks`)."""
+        rows = [[f"!{name}" in touched for name in RESOURCES] for touched in self.overridden]
+        return np.array(rows, dtype=bool).reshape(len(self), len(RESOURCES))
 
     def percent(self) -> Floats:
         """Usage in percent of the limit, computed in float32 as Pulsar does; 0 where the limit is not positive."""
@@ -219,19 +226,20 @@ def _broker_table(
     quantise: bool,
 ) -> BrokerTable:
     count = len(reports)
-    usage, limit = np.zeros((count, len(RESOURCES))), np.zeros((count, len(RESOURCES)))
-    from_traffic = np.zeros((count, len(RESOURCES)), dtype=bool)
+    shape = count, len(RESOURCES)
+    usage, limit, from_traffic = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=bool)
     traffic = np.zeros((count, 4))
     overridden: list[tuple[str, ...]] = []
     for row, report in enumerate(reports):
         usage[row, :REPORTED_RESOURCES], limit[row, :REPORTED_RESOURCES] = report.usage, report.limit
         traffic[row] = report.traffic
-        kept = keep[row]
-        if kept is not None and not kept.all():
+        if (kept := keep[row]) is not None and not kept.all():
             traffic[row] = np.maximum(traffic[row] - report.bundle_traffic[~kept].sum(axis=0), 0.0)
         override = match_capacity(capacity, report.broker_id)
         touched = _apply_capacity(override, usage[row], limit[row], from_traffic[row]) if override else ()
-        overridden.append(touched)
+        # An extensible broker's usage is a score of any size, and its limit is no limit.
+        marks = wrong_limit_marks(usage[row], limit[row]) if report.cores is None else ()
+        overridden.append((*touched, *marks))
     fill_from_traffic(usage, traffic, from_traffic)
     if quantise:
         usage, limit, traffic = (np.round(values, _DECIMALS) for values in (usage, limit, traffic))
@@ -242,8 +250,8 @@ def _broker_table(
         from_traffic=from_traffic,
         overridden=tuple(overridden),
         traffic=traffic,
-        last_update=np.array([report.last_update for report in reports], dtype=np.int64),
-        start_timestamp=np.array([report.start_timestamp for report in reports], dtype=np.int64),
+        last_update=np.array([report.updated_ms for report in reports], dtype=np.int64),
+        start_timestamp=np.array([report.started_ms for report in reports], dtype=np.int64),
         topics=np.array([report.num_topics for report in reports], dtype=np.int64),
         load_managers=tuple(report.load_manager for report in reports),
         versions=tuple(report.version for report in reports),
@@ -313,6 +321,8 @@ def _bundle_table(
     )
     short, long, samples = named.averages.columns(named.rows)
     if quantise:
+        # A stored average above 0 that rounds to 0 predicts nothing: what the broker reports now counts instead.
+        short = np.where((short > 0) & (np.round(short, _DECIMALS) == 0), latest, short)
         latest, short, long = (np.round(values, _DECIMALS) for values in (latest, short, long))
     namespaces, namespace = named.averages.namespaces(names, named.rows)
     # A bundle is a system one by its namespace alone, so the test runs once a namespace.
@@ -346,7 +356,7 @@ def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows:
     for row, report in enumerate(reports):
         for name in report.bundle_names:
             other = claimed.setdefault(name, row)
-            if other != row and report.last_update > reports[other].last_update:
+            if other != row and report.updated_ms > reports[other].updated_ms:
                 claimed[name] = row
     return [
         np.fromiter((claimed[n] == row for n in report.bundle_names), dtype=bool, count=len(report.bundle_names))

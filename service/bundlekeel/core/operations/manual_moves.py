@@ -115,12 +115,13 @@ class _ManualDraft:
         snapshot = given.snapshot
         self._given = given
         self._override = override
-        self.draft = Draft(snapshot, given.ledger, given.params, given.memory.turn, given.memory.idle)
+        self.draft = Draft(snapshot, given.ledger, given.params, given.memory.turn, given.memory.costs)
         limits = limits_of(snapshot, given.policies, given.ledger)
         if limits is not None:
             self.draft.restrict(limits.mask, limits.group)
         self._movable, self._found = by_person(given)
         self._shut = closed_brokers(snapshot.brokers.ids, given.guard, given.params, snapshot.wall_ms)
+        self.draft.close(self._shut)
         self._bans = None if override else bans_of(snapshot, given.guard, given.params)
         self._unsettled = given.ledger.bundles()
         self._stopped = _stopped(given)

@@ -40,6 +40,9 @@ from bundlekeel.core.strategies.common import EPSILON, best_fit
 DRAIN = "drain"
 WARM = "warm"
 RULES = (DRAIN, WARM)
+REPAIR = "repair"
+# The moves of these rules are not made for the balance, so it is not judged by them.
+NOT_FOR_BALANCE = (*RULES, REPAIR)
 # Of so many moves one is the largest that is left: a giant must not wait until the very end, and not come first.
 LARGEST_EVERY = 4
 
@@ -66,8 +69,10 @@ def drain(
     queues = []
     for source in rows:
         here = _there(draft, source, owned.get(ids[source]))
-        refusals += _bound(draft, here[~movable[here]], eligible, ids[source])
-        queues.append([(source, row) for row in _in_order(draft, here[movable[here]])])
+        # System bundles belong to the broker: they are not counted as left behind.
+        bound = here[~movable[here] & ~draft.snapshot.bundles.system[here]]
+        refusals += [eligible.refusal(draft.snapshot, row) for row in bound.tolist()]
+        queues.append([(source, row) for row in in_order(draft, here[movable[here]])])
     for source, row in _in_turn(queues):
         name, broker = draft.snapshot.bundles.names[row], ids[source]
         if budget <= 0:
@@ -75,7 +80,7 @@ def drain(
             detail = f"limit {given} a cycle, {given - budget} used, continues in the next cycle"
             refusals.append(Refusal(Code.BUDGET_OF_DRAIN, name, broker, detail, limit=limit, used=used))
             continue
-        target, runner_up, code = _best_target(draft, row, source, open_to)
+        target, runner_up, code = best_target(draft, row, source, open_to)
         if code is not None:
             refusals.append(Refusal(code, name, broker))
             continue
@@ -95,15 +100,7 @@ def _there(draft: Draft, source: int, listed: Collection[str] | None) -> Ints:
     return here
 
 
-def _bound(draft: Draft, rows: Ints, eligible: Eligibility, broker: str) -> list[Refusal]:
-    """Why these stay. System bundles belong to the broker: they are not counted as left behind."""
-    bundles = draft.snapshot.bundles
-    return [
-        Refusal(eligible.codes[row], bundles.names[row], broker) for row in rows.tolist() if not bundles.system[row]
-    ]
-
-
-def _in_order(draft: Draft, rows: Ints) -> list[int]:
+def in_order(draft: Draft, rows: Ints) -> list[int]:
     """Least disruption first, by clients (producers and consumers), then traffic; every fourth the largest left."""
     bundles = draft.snapshot.bundles
     clients, traffic = bundles.counts[rows, 1:].sum(axis=1), bundles.short[rows].sum(axis=1)
@@ -121,7 +118,7 @@ def _in_turn(queues: Iterable[list[tuple[int, int]]]) -> Iterable[tuple[int, int
     return (item for item in chain.from_iterable(zip_longest(*queues)) if item is not None)
 
 
-def _best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[int, int, Code | None]:
+def best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[int, int, Code | None]:
     """The broker (row) with most room for this bundle, the next best one (-1: none), and why there is none, or None.
 
     Most room: the lowest score with the bundle on it; for an idle bundle, which changes no score, the fewest bundles.
@@ -207,7 +204,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:
-    """Moves of drains and warms, why other bundles of draining brokers stay for now, loads before all of them.
+    """Moves of drains, warms and repairs, why other bundles stay that should move, loads before all of them.
 
     `ready`: by warming broker, whether it is warm, or nothing more helps.
     """
@@ -216,6 +213,21 @@ class Relocation:
     refusals: tuple[Refusal, ...] = ()
     loads: tuple[BrokerLoad, ...] = ()
     ready: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def repairs(self) -> tuple[Move, ...]:
+        """Return the moves back to primary brokers, which count against the common budgets."""
+        return tuple(move for move in self.moves if move.rule == REPAIR)
+
+    def followed_by(self, later: Relocation) -> Relocation:
+        """Return both together; `later` was planned with these moves in the ledger."""
+        bundles = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
+        return replace(
+            self,
+            moves=(*self.moves, *later.moves),
+            refusals=(*self.refusals, *(item for item in later.refusals if item.bundle not in bundles)),
+            loads=self.loads or later.loads,
+        )
 
     def booked(self, ledger: Ledger, snapshot: Snapshot) -> Ledger:
         """The ledger with these moves under way."""
@@ -236,14 +248,19 @@ class Relocation:
             verdict=made.verdict._replace(sentence=self._sentence(made)) if self.moves else made.verdict,
         )
         if self.moves and not made.moves:
-            whole = replace(whole, verdict=whole.verdict._replace(code=Code.ADMIN))
+            code = Code.REPAIR if len(self.repairs) == len(self.moves) else Code.ADMIN
+            whole = replace(whole, verdict=whole.verdict._replace(code=code))
         return replace(whole, hash=plan_hash(whole))
 
     def _sentence(self, made: Plan) -> str:
         left = sum(move.rule == DRAIN for move in self.moves)
-        came = len(self.moves) - left
+        back = len(self.repairs)
+        came = len(self.moves) - left - back
         parts = [f"{numbered(left, 'bundle', 'leave')} draining brokers"] if left else []
         parts += [f"{numbered(came, 'bundle', 'come')} to brokers that are warmed"] if came else []
+        parts += (
+            [f"{numbered(back, 'bundle', 'return')} to primary brokers of their isolation policies"] if back else []
+        )
         return f"{', '.join(parts)}; {made.verdict.sentence}"
 
 
@@ -263,11 +280,12 @@ def relocate(given: Request) -> Relocation:
         return Relocation()
     if len(snapshot.brokers) < 2 or completeness(snapshot, params) is not None:
         return Relocation()
-    draft = Draft(snapshot, given.ledger, params, given.memory.turn, given.memory.idle)
+    draft = Draft(snapshot, given.ledger, params, given.memory.turn, given.memory.costs)
     limits = limits_of(snapshot, given.policies, given.ledger)
     if limits is not None:
         draft.restrict(limits.mask, limits.group)
     shut = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
+    draft.close(shut)
     closed = frozenset(snapshot.brokers.ids[row] for row in shut)
     movable, codes = by_person(given)
     refusals = drain(

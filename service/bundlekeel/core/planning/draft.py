@@ -2,17 +2,16 @@
 
 A bundle is expected to carry its share (by short-term averages) of what its broker reports, so that the parts add up
 to the whole also while averages lag behind a change. Its pressure on a resource is the broker's usage times the
-bundle's share of that traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes, CPU
-beyond what the broker uses without traffic by the mean of its shares of messages and bytes. On the target it is the
-same absolute amount against the target's own limit, so unequal brokers are compared fairly.
+bundle's share of that traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes. Its CPU is
+the learned cost of its messages and bytes (core/planning/costs.py); the rest is the broker's base and stays. On the
+target the pressure is the same absolute amount against the target's own limit, so unequal brokers are compared fairly.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -30,11 +29,10 @@ from bundlekeel.core.model.names import alike
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
+from bundlekeel.core.planning.costs import NO_COSTS, CpuCosts, estimate, learn
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.pressure import (
     ScoredColumn,
-    idle_cpu,
-    learn_idle,
     score_of,
     scored_columns,
     shares_of,
@@ -63,6 +61,8 @@ class Offer:
 
 
 _HUNDRED = np.float32(100)
+# Smaller parts of a usage are rounding.
+EXACT = 1e-6
 
 
 class Draft:
@@ -74,22 +74,23 @@ class Draft:
         ledger: Ledger,
         params: Parameters,
         turn: int = 0,
-        idle: Mapping[str, float] = MappingProxyType({}),
+        costs: CpuCosts = NO_COSTS,
+        scale: Floats | float = 1.0,
     ) -> None:
-        """`idle`: CPU of brokers without traffic as remembered (`Memory.idle`); what this picture shows is added."""
+        """`costs`: learned CPU costs (`StrategyMemory.costs`); the draft learns from its own snapshot, too. `scale`:
+        what each broker's load is multiplied by, shape (n, 1): the mean since it changed, over the reading."""
         brokers = snapshot.brokers
-        self.idle = learn_idle(idle, snapshot, params, ledger.unsettled())
-        self._idle_cpu = idle_cpu(self.idle, brokers)
-        self.snapshot = snapshot
-        self.params = params
+        self.costs = learn(costs, snapshot, params, ledger.unsettled())
+        self.estimate = estimate(self.costs, brokers.ids, brokers.limit[:, CPU])
+        self.snapshot, self.params = snapshot, params
         self.weights = weights_of(params, snapshot.mode)
-        self.limit = brokers.limit
-        self._scored = scored_columns(brokers.limit, self.weights)
-        self.reported = score_of(brokers.usage, brokers.limit, self.weights)
-        self.usage = brokers.usage.copy()
-        self.traffic = brokers.traffic.copy()
-        self.bundle_count = np.diff(snapshot.bundles.starts).astype(np.int64)
-        self.topics = brokers.topics.copy()
+        # Pulsar's own classes count what is reported.
+        self.wrong: Bools = brokers.wrong() & (params.compat == "none")
+        self.limit: Floats = np.where(self.wrong, 0.0, brokers.limit)
+        self._scored = scored_columns(self.limit, self.weights)
+        self.reported = score_of(brokers.usage, self.limit, self.weights)
+        self.usage, self.traffic = brokers.usage * scale, brokers.traffic * scale
+        self.bundle_count, self.topics = np.diff(snapshot.bundles.starts).astype(np.int64), brokers.topics.copy()
         self.moved: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
         self.in_books: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
         self._leaving: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
@@ -103,17 +104,20 @@ class Draft:
         self.alike = alike(brokers.ids) if snapshot.mode == "extensible" else {}
         # What the guard forbids beside that, and the brokers that take nothing because of it.
         self.bans: TargetBans | None = None
-        self.closed: Bools = np.zeros(len(brokers), dtype=bool)
+        # Without its CPU, the load of a broker is unknown. `uniform` uses traffic instead.
+        self.closes_wrong_cpu = params.strategy != "uniform"
+        self.closed: Bools = self.wrong[:, CPU] & self.closes_wrong_cpu
+        # Brokers to which `max_topics_per_broker` does not apply (`_waive_topic_limit`).
+        self._waived: Bools = np.zeros(len(brokers), dtype=bool)
         self.moves: list[Move] = []
         # The broker row at which `round_robin` goes on: the one after the last target.
         self.turn = turn
-        self._expected: dict[int, Floats] = {}
-        self._pressure: dict[int, Floats] = {}
+        self._expected, self._pressure = dict[int, Floats](), dict[int, Floats]()
         self._long_rate: Floats | None = None
         self._coldest: Coldest | None = None
         self._apply_ledger(ledger)
         self.score = score_of(self.usage, self.limit, self.weights)
-        self._legal = self._may_take(slice(None))
+        self._waive_topic_limit()
         self._before = _State(self.usage.copy(), self.traffic.copy(), self.bundle_count.copy(), self.score.copy())
 
     # --- books ---
@@ -163,6 +167,11 @@ class Draft:
         return self._before.usage
 
     @property
+    def score_before(self) -> Floats:
+        """Score of every broker before this draft's moves, ledger included, shape (n,)."""
+        return self._before.score
+
+    @property
     def highest_before(self) -> float:
         """The highest score before this draft's moves, ledger included."""
         return float(self._before.score.max(initial=0.0))
@@ -195,15 +204,32 @@ class Draft:
         return known
 
     def _compute_pressure(self, broker: int) -> Floats:
-        usage = self.usage[broker].copy()
-        usage[CPU] = max(float(usage[CPU] - self._idle_cpu[broker]), 0.0)
-        computed: Floats = shares_of(self.expected(broker), self.traffic[broker]) * usage
+        expected, usage = self.expected(broker), self.usage[broker]
+        computed: Floats = shares_of(expected, self.traffic[broker]) * usage
+        caused = self.estimate.caused(expected, float(self.estimate.factor[broker]))
+        whole = float(caused.sum())
+        if whole > 0:
+            # Where next to nothing is left, nothing is: the rest is rounding.
+            used = float(usage[CPU])
+            computed[:, CPU] = caused / whole * (whole if whole < used * (1 - EXACT) else used)
         return computed
 
+    def base_cpu(self) -> Floats:
+        """Return the CPU that no bundle causes, percent of one core; one value per broker, 0 to the broker's usage."""
+        caused, used = self.estimate.caused(self.traffic, self.estimate.factor), self.usage[:, CPU]
+        base: Floats = np.where((caused > 0) | (self.estimate.cost > 0).any(), used - caused, 0.0)
+        return np.where(base > EXACT * used, base, 0.0)
+
+    def base_score(self) -> Floats:
+        """Return the score that each broker would keep without any bundle; one value per broker."""
+        usage = np.zeros_like(self.usage)
+        usage[:, CPU] = self.base_cpu()
+        return score_of(usage, self.limit, self.weights)
+
     def loaded_score(self) -> Floats:
-        """Scores without what a broker uses when it is idle; one value a broker."""
+        """Return the scores without the base of the CPU; one value per broker."""
         usage = self.usage.copy()
-        usage[:, CPU] = np.maximum(usage[:, CPU] - self._idle_cpu, 0.0)
+        usage[:, CPU] -= self.base_cpu()
         return score_of(usage, self.limit, self.weights)
 
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:
@@ -275,8 +301,12 @@ class Draft:
     def ban(self, bans: TargetBans) -> None:
         """Keep to what the guard leaves: some brokers take nothing, some bundles do not go back."""
         self.bans = bans
-        self.closed[list(bans.closed)] = True
-        self._legal = self._may_take(slice(None))
+        self.close(bans.closed)
+
+    def close(self, brokers: Iterable[int]) -> None:
+        """Let these brokers (rows) take no bundle."""
+        self.closed[list(brokers)] = True
+        self._waive_topic_limit()
 
     def counted(self) -> Bools:
         """Brokers (mask) that share the load (`plan.sharing`): not the closed ones, unless all are."""
@@ -295,6 +325,7 @@ class Draft:
         """
         self.allowed, self._group = allowed, group
         self.permitted = allowed
+        self._waive_topic_limit()
 
     def group_of(self, namespace: int) -> int:
         """The anti-affinity group of a namespace (row), or -1."""
@@ -317,14 +348,31 @@ class Draft:
         return found
 
     def legal_targets(self) -> Bools:
-        """Brokers that may take a bundle: not overloaded (predicted or reported), not closed, with room for topics."""
+        """Brokers that may take a bundle: not overloaded (predicted or reported), not closed, with room for topics
+        unless no broker has any."""
         return self._legal.copy()
 
     def _may_take(self, rows: Ints | slice | int) -> Bools:
         limit = self.params.overloaded_threshold_percent / 100
         unloaded = (self.score[rows] <= limit) & (self.reported[rows] <= limit)
-        legal: Bools = unloaded & self.has_room(rows) & ~self.closed[rows]
+        legal: Bools = unloaded & (self.has_room(rows) | self._waived[rows]) & ~self.closed[rows]
         return legal
+
+    def _waive_topic_limit(self) -> None:
+        """Ignore `max_topics_per_broker` where no open broker that policies allow has room for topics.
+
+        Modular brokers do so (`LoadManagerShared.filterBrokersWithLargeTopicCount`). They apply it before
+        anti-affinity, so that every broker counts for a namespace of a group. Extensible brokers do not ignore it.
+        """
+        room = self.has_room() & ~self.closed
+        if self.snapshot.mode == "extensible":
+            self._waived[:] = False
+        elif self.permitted is None or self._group is None:
+            self._waived[:] = not room.any()
+        else:
+            reachable = self.permitted | (self._group >= 0)[:, None]
+            self._waived[:] = self.permitted[~(reachable & room).any(axis=1)].any(axis=0)
+        self._legal = self._may_take(slice(None))
 
     def has_room(self, rows: Ints | slice | int = slice(None)) -> Bools:
         """Brokers that may take more topics: modular ones at most `max_topics_per_broker`

@@ -15,7 +15,7 @@ from bundlekeel.core.model.codes import EFFECTS
 from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.operations.relocation import RULES
+from bundlekeel.core.operations.relocation import NOT_FOR_BALANCE
 from bundlekeel.core.planning.ledger import Ledger
 
 # Smaller predicted gains are within what reports are off anyhow: they prove nothing.
@@ -136,8 +136,8 @@ def begun(book: EffectRecords, moves: Sequence[Move], plan: Plan, now_ms: int) -
             target_after=after[move.target],
         )
         for move in moves
-        # What a person asked for is not done for the balance, and never taken back.
-        if move.rule not in RULES and move.source in loads and move.target in loads
+        # What an operator requested, or a policy demands, is not made for the balance, and never undone.
+        if move.rule not in NOT_FOR_BALANCE and move.source in loads and move.target in loads
     )
     return replace(book, open=still + fresh)
 

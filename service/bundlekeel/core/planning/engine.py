@@ -30,25 +30,32 @@ from bundlekeel.core.guard.holds import (
 )
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, plan_hash
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.relocation import Relocation, Request, relocate
+from bundlekeel.core.operations.repair import repair
+from bundlekeel.core.planning import calm
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.invariants import accounted, lawful
 from bundlekeel.core.planning.ledger import Ledger, settle
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
+from bundlekeel.core.planning.pressure import score_of, weights_of
+from bundlekeel.core.planning.wrong_limits import explain_wrong_limits
 from bundlekeel.core.splitting.rules import SplitChoice, SplitInput, choose_splits
 from bundlekeel.core.strategies import SHEDDERS, Shedder
 from bundlekeel.core.strategies.common import Context, Decision
 from bundlekeel.core.strategies.placement import PLACEMENTS
+from bundlekeel.core.strategies.timing import measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
     """Everything a plan depends on. `brokers_split`: the brokers' own automatic split is on; `owned`: what draining
-    brokers own by their own list (broker -> bundles), reported or not."""
+    brokers own by their own list (broker -> bundles), reported or not; `namespace_bundles`: as in `SplitInput`."""
 
     snapshot: Snapshot
     params: Parameters
@@ -59,6 +66,7 @@ class PlanInput:
     seed: int = 0
     brokers_split: bool = False
     owned: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    namespace_bundles: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +85,16 @@ def plan(given: PlanInput) -> PlanResult:
     snapshot.bundles.rows_named({*given.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
     ledger = settle(given.ledger, snapshot, params, snapshot.wall_ms)
     hold = hold_of(snapshot, given.guard, params)
-    asked = Relocation() if stopped(hold) else _asked(given, ledger)
+    asked = Relocation() if stopped(hold) else _asked(given, ledger, hold)
     books = asked.booked(ledger, snapshot)
-    draft = Draft(snapshot, books, params, given.memory.turn, given.memory.idle)
-    bans = bans_of(snapshot, given.guard, params)
-    if bans is not None:
+    courses, seconds, scale = _levels(given, books)
+    draft = Draft(snapshot, books, params, given.memory.turn, given.memory.costs, scale)
+    if (bans := bans_of(snapshot, given.guard, params)) is not None:
         draft.ban(bans)
     obstacle = _obstacle(snapshot, draft, params) or stopped(hold)
     if obstacle is not None:
         decision = Decision(verdict=obstacle, memory=given.memory)
+        explain_wrong_limits(decision, draft)
         return _whole(asked, _result(given, draft, decision, ledger, ()))
     splits = _splits(given, draft, books) if hold is None else SplitChoice(hits=given.memory.split_hits)
     limits = limits_of(snapshot, given.policies, books)
@@ -101,15 +110,46 @@ def plan(given: PlanInput) -> PlanResult:
         placement=PLACEMENTS[params.placement],
         unsettled=books.not_yet_reported(params, snapshot.wall_ms),
         seed=given.seed,
+        courses=courses,
+        seconds=seconds,
+        doubt=calm.doubts(courses, snapshot.brokers.ids),
         guard=given.guard,
         booked=books.unsettled(),
     )
-    decision = _shedder(params)(context)
-    decision.memory = replace(decision.memory, idle=draft.idle)
-    decision = _explained(decision, returning(_held(decision.refusals, draft, eligible), draft))
-    moves = _final_moves(context, decision, hold)
+    decision = _decide(context, splits)
+    moves = _final_moves(context, decision, hold, asked.repairs)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
+    explain_wrong_limits(decision, draft)
     return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
+
+
+def _decide(context: Context, splits: SplitChoice) -> Decision:
+    """Run the strategy, and add to its verdicts and refusals what it does not know."""
+    draft = context.draft
+    decision = _shedder(context.params)(context)
+    decision.memory = replace(decision.memory, costs=draft.costs)
+    decision = _explained(decision, returning(_held(decision.refusals, draft, context.eligible), draft))
+    if decision.verdict.code is Code.UNSPLITTABLE:
+        decision.verdict = _at_maximum(decision.verdict, splits)
+    _explain_bases(context, decision)
+    return decision
+
+
+def _levels(given: PlanInput, books: Ledger) -> tuple[dict[str, BrokerCourse], Floats, Floats]:
+    """Return the brokers' courses, the newly measured seconds, and the mean load over the last reading, shape (n, 1).
+
+    Pulsar's own classes (`compat`) plan on the last reading.
+    """
+    snapshot, params = given.snapshot, given.params
+    brokers = snapshot.brokers
+    limit = np.where(brokers.wrong() & (params.compat == "none"), 0.0, brokers.limit)
+    scores = score_of(brokers.usage, limit, weights_of(params, snapshot.mode))
+    readings = measured(snapshot, params, scores)
+    courses, seconds = calm.follow_levels(given.memory.courses, readings, books.unsettled())
+    levels = np.array([courses[broker].level for broker in brokers.ids])
+    steady = (scores > 0) & (params.compat == "none")
+    scale = np.divide(levels, scores, out=np.ones(len(scores)), where=steady)
+    return courses, seconds, scale[:, np.newaxis]
 
 
 def _eligible(
@@ -134,19 +174,21 @@ def _eligible(
     return eligible
 
 
-def _asked(given: PlanInput, ledger: Ledger) -> Relocation:
-    """What drains and warms move, before the shedder decides."""
-    return relocate(
-        Request(
-            snapshot=given.snapshot,
-            ledger=ledger,
-            guard=given.guard,
-            params=given.params,
-            memory=given.memory,
-            policies=given.policies,
-            owned=given.owned,
-        )
+def _asked(given: PlanInput, ledger: Ledger, hold: Hold | None) -> Relocation:
+    """Return what drains, warms and repairs move, before the shedder decides."""
+    request = Request(
+        snapshot=given.snapshot,
+        ledger=ledger,
+        guard=given.guard,
+        params=given.params,
+        memory=given.memory,
+        policies=given.policies,
+        owned=given.owned,
     )
+    asked = relocate(request)
+    if not given.params.placement_repair:
+        return asked
+    return asked.followed_by(repair(replace(request, ledger=asked.booked(ledger, given.snapshot)), hold))
 
 
 def _whole(asked: Relocation, result: PlanResult) -> PlanResult:
@@ -171,6 +213,7 @@ def _splits(given: PlanInput, draft: Draft, ledger: Ledger) -> SplitChoice:
             ledger=ledger,
             guard=given.guard,
             brokers_split=given.brokers_split,
+            namespace_bundles=given.namespace_bundles,
         )
     )
 
@@ -216,13 +259,53 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
     return decision
 
 
-def _final_moves(context: Context, decision: Decision, hold: Hold | None) -> tuple[Move, ...]:
-    """The moves that keep the invariants and fit the budgets; the decision gets a refusal for each other one."""
+# Verdicts of a cycle that moves nothing because no bundle is suitable.
+_UNSUITABLE = frozenset({Code.NO_BUNDLES, Code.BELOW_MINIMUM, Code.UNSPLITTABLE, Code.TARGET_OVERLOADED})
+
+
+def _explain_bases(context: Context, decision: Decision) -> None:
+    """Add to the verdict of each hot broker what its bundles do not cause, where that alone is above the mean."""
+    draft, params, ids = context.draft, context.params, context.snapshot.brokers.rows
+    if params.compat != "none":
+        return
+    base, limit = draft.base_score(), context.mean * (1 + params.min_unload_share)
+    giving, hot = {move.source for move in draft.moves}, list[str]()
+    for place, item in enumerate(decision.brokers):
+        row = ids.get(item.broker, -1)
+        if item.code is not Code.OVERLOADED or row < 0 or base[row] <= limit:
+            continue
+        freed = max(float(draft.score_before[row] - base[row]), 0.0)
+        text = f"its bundles cause {freed:.1%}; moving all of them leaves {base[row]:.1%}"
+        code = item.code if item.broker in giving else Code.BASE_LOAD
+        decision.brokers[place] = item._replace(code=code, sentence=f"{item.sentence}; {text}")
+        hot.append(f"{item.broker} (its bundles cause {freed:.1%} of {draft.score_before[row]:.1%})")
+    if hot and not draft.moves and decision.verdict.code in _UNSUITABLE:
+        text = (
+            f"moving bundles does not help {', '.join(hot)}: check function workers, proxies, garbage collection, "
+            "compaction and other processes"
+        )
+        decision.verdict = decision.verdict._replace(code=Code.BASE_LOAD, sentence=text)
+
+
+def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
+    """Name the first namespace whose maximum number of bundles prevents the split that the verdict calls for."""
+    full = next((item for item in splits.refusals if item.code is Code.NAMESPACE_MAXIMUM), None)
+    if full is None:
+        return verdict
+    text = f"{namespace_of(full.bundle)} has {full.detail} (split_max_bundles)"
+    return verdict._replace(sentence=f"{verdict.sentence}; {text}")
+
+
+def _final_moves(context: Context, decision: Decision, hold: Hold | None, before: tuple[Move, ...]) -> tuple[Move, ...]:
+    """Return the moves that keep the invariants and fit what the moves `before` leave of the budgets; the decision gets
+    a refusal for each other one."""
     draft, eligible = context.draft, context.eligible
     moves, dropped = lawful(draft, eligible, draft.moves)
     refusals = accounted(draft, eligible, moves, decision.refusals, dropped)
     relief, waiting = relief_only(moves, hold, context.params)
-    admitted, over_budget = admit(relief, context.params, context.guard, context.snapshot.wall_ms, draft.carried())
+    admitted, over_budget = admit(
+        relief, context.params, context.guard, context.snapshot.wall_ms, draft.carried(), before=before
+    )
     if over_budget or waiting:
         # A broker may take because it gave before; without what was cut out, that must still hold.
         admitted, unlawful = lawful(draft, eligible, admitted)

@@ -72,7 +72,9 @@ def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[
             # Where the others of its anti-affinity group may go then, only the next snapshot shows.
             code = Code.ANTI_AFFINITY
         if code is not None:
-            refused[move.bundle] = Refusal(code=code, bundle=move.bundle, broker=move.source, detail="final check")
+            bound = row >= 0 and not eligible.mask[row]
+            detail = eligible.refusal(draft.snapshot, row).detail if bound else ""
+            refused[move.bundle] = Refusal(code, move.bundle, move.source, detail or "final check")
             continue
         if group >= 0:
             held.add(group)
@@ -160,7 +162,7 @@ def accounted(
         for row in range(span.start, span.stop):
             name = bundles.names[row]
             if name not in moved and name not in named:
-                code = Code.BALANCED if eligible.mask[row] else eligible.codes[row]
-                named[name] = Refusal(code=code, bundle=name, broker=broker)
+                free = Refusal(code=Code.BALANCED, bundle=name, broker=broker)
+                named[name] = free if eligible.mask[row] else eligible.refusal(draft.snapshot, row)
     whole = [item for item in refusals if not item.bundle and item.broker not in donors]
     return [*named.values(), *whole]

@@ -4,28 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from bundlekeel.core.planning.costs import CpuCosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """How often a broker was seen on one side (`hot` or `cold`) of a too large difference.
-
-    `reported` is its `lastUpdate` at the last counted hit, `at_ms` when that hit was counted.
-    """
+    """In how many fresh readings in a row (`low`) a bundle was above a split limit. `reported`: `lastUpdate` of its
+    broker at the last one, `at_ms`: when that was counted, Unix ms."""
 
     side: str
     low: int = 0
-    high: int = 0
     reported: int = 0
     at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmoothedScore:
-    """A broker's smoothed score and the report it was last advanced with."""
+class Excess:
+    """How a broker differs from the others by more than is tolerated (core/planning/calm.py).
 
-    score: float
-    reported: int
+    `side`: `hot` or `cold`. `since_ms`: when it began, Unix ms. `seconds`: measured time in excess, `tolerated`:
+    measured time since then without. `cost`: what it has cost, `rate`: cost per second at the last reading. `readings`:
+    readings in a row with this excess.
+    """
+
+    side: str
+    since_ms: int
+    seconds: float = 0.0
+    tolerated: float = 0.0
+    cost: float = 0.0
+    rate: float = 0.0
+    readings: int = 0
+
+    @property
+    def mean_rate(self) -> float:
+        """Mean cost per second."""
+        return self.cost / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swing:
+    """An excess that ended without moves, or that came back on the other side after moves: how long it lasted in
+    seconds, its mean cost per second, and when it ended (Unix ms)."""
+
+    seconds: float
+    rate: float
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerCourse:
+    """What the decision rule remembers of a broker.
+
+    `level`: mean score of the last `seconds`, in which the load did not change. `until_ms`: end of the measured time,
+    Unix ms. `changes`: squared changes from the level to the last readings, as the variance of a mean of one second.
+    `acted`: the excess because of which its bundles moved last.
+    """
+
+    level: float
+    until_ms: int
+    seconds: float = 0.0
+    changes: tuple[float, ...] = ()
+    excess: Excess | None = None
+    acted: Excess | None = None
+    swing: Swing | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +77,8 @@ class CompatMemory:
 
     `usage`: the shedder's smoothed score. `placement_usage`: that of LeastResourceUsageWithWeight, its own.
     `low`, `high`: AvgShedder's hit counters. `chosen`: AvgShedder's destination by bundle data (as a digest).
-    `table`: the size of AvgShedder's table of scores. `turn`, `listed`: round robin's counter and its candidates.
+    `condition_hits`: how often in a row TransferShedder's condition was met. `table`: the size of AvgShedder's table of
+    scores. `turn`, `listed`: round robin's counter and its candidates.
     """
 
     usage: Mapping[str, float] = field(default_factory=dict)
@@ -42,6 +86,7 @@ class CompatMemory:
     low: Mapping[str, int] = field(default_factory=dict)
     high: Mapping[str, int] = field(default_factory=dict)
     chosen: Mapping[str, str] = field(default_factory=dict)
+    condition_hits: int = 0
     table: int = 0
     turn: int = 0
     listed: tuple[str, ...] = ()
@@ -49,22 +94,27 @@ class CompatMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyMemory:
-    """Everything the strategies remember. `active`: brokers whose rebalancing has begun and is not finished.
+    """Everything the strategies remember between two cycles.
 
-    `acted`: brokers that `avg` let give or take, until their reports show that nothing is left to do.
-    `condition_hits`: how often in a row `transfer` (and TransferShedder) found its condition met, `condition_at_ms`
-    when that was counted last. `split_hits`: by bundle, how often in a row it was above a split limit. `turn`: where
-    `round_robin` goes on. `idle`: CPU that a broker uses without traffic, in percent of one core
-    (core/planning/pressure.py).
+    `courses`: by broker, what the decision rule remembers (core/planning/calm.py). `active`: brokers whose balancing
+    has begun and is not finished. `urgent`: a reading in the next seconds may decide. `split_hits`: by bundle, readings
+    above a split limit. `turn`: broker row at which `round_robin` continues. `costs`: learned CPU
+    costs of traffic.
     """
 
-    hits: Mapping[str, Hits] = field(default_factory=dict)
-    history: Mapping[str, SmoothedScore] = field(default_factory=dict)
+    courses: Mapping[str, BrokerCourse] = field(default_factory=dict)
     active: tuple[str, ...] = ()
-    acted: tuple[str, ...] = ()
-    condition_hits: int = 0
-    condition_at_ms: int = 0
+    urgent: bool = False
     split_hits: Mapping[str, Hits] = field(default_factory=dict)
     turn: int = 0
-    idle: Mapping[str, float] = field(default_factory=dict)
+    costs: CpuCosts = field(default_factory=CpuCosts)
     compat: CompatMemory = field(default_factory=CompatMemory)
+
+    @staticmethod
+    def recorded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return members that an earlier build recorded (core/history/frames.py) as members of today: it recorded only
+        the CPU of brokers without traffic (`idle`)."""
+        if "idle" not in values:
+            return values
+        brokers = {broker: {"idle": cpu} for broker, cpu in dict(values["idle"]).items()}
+        return {name: item for name, item in values.items() if name != "idle"} | {"costs": {"brokers": brokers}}

@@ -1,9 +1,6 @@
-"""What a broker's usage is made of: its bundles' shares by traffic, and what it uses without any."""
+"""The shares of a broker's usage that its bundles cause by traffic, and scores of usages."""
 
 from __future__ import annotations
-
-from collections.abc import Collection, Mapping
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,45 +20,7 @@ from bundlekeel.core.model.load import (
     Floats,
 )
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, percent_usage
-
-# A broker with less than this share of the mean throughput shows what a broker uses without traffic.
-IDLE_SHARE: Final = 0.05
-# A broker that uses more of its CPU than this without traffic has a busy host, which says nothing about brokers.
-IDLE_LIMIT: Final = 0.35
-
-
-def learn_idle(
-    known: Mapping[str, float], snapshot: Snapshot, params: Parameters, unsettled: Collection[str] = ()
-) -> dict[str, float]:
-    """CPU that each broker uses without traffic, in the unit of its usage (percent of one core), as far as it was seen.
-
-    Seen at a broker that is nearly idle; remembered for when no broker is idle any more, since a plan that charges
-    idle CPU to bundles expects too much of each move, and two plans that charge it differently undo each other.
-    `known`: what was seen before, forgotten with the broker; `unsettled`: brokers whose CPU still includes bundles that
-    have left. A broker that has just started is busy with that, and its CPU may still tell of the process before; when
-    it has been up for both intervals and its report is older than that, its silence says that nothing has changed.
-    """
-    brokers = snapshot.brokers
-    started_ms = 1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds)
-    size = brokers.traffic[:, THROUGHPUT_IN] + brokers.traffic[:, THROUGHPUT_OUT]
-    old = snapshot.wall_ms - brokers.start_timestamp >= started_ms
-    nearly = size <= IDLE_SHARE * size.mean() if size.any() else np.zeros(len(size), dtype=bool)
-    alive = {*brokers.ids, *(item.broker_id for item in snapshot.excluded)}
-    found = {broker: value for broker, value in known.items() if broker in alive}
-    for row in np.flatnonzero(nearly & old).tolist():
-        value, limit = float(brokers.usage[row, CPU]), float(brokers.limit[row, CPU])
-        if brokers.ids[row] not in unsettled and limit > 0 and value <= IDLE_LIMIT * limit:
-            found[brokers.ids[row]] = value
-    return found
-
-
-def idle_cpu(known: Mapping[str, float], brokers: BrokerTable) -> Floats:
-    """One value a broker: its own idle CPU (`learn_idle`), else the least one known, else 0; never above its usage."""
-    least = min(known.values(), default=0.0)
-    idle = np.fromiter((known.get(broker, least) for broker in brokers.ids), dtype=np.float64, count=len(brokers))
-    capped: Floats = np.minimum(idle, brokers.usage[:, CPU])
-    return capped
+from bundlekeel.core.model.snapshot import percent_usage
 
 
 def shares_of(carried: Floats, whole: Floats) -> Floats:

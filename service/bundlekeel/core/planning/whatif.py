@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from bundlekeel.core.model.plan import Plan, Refusal, measure_of
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, grouped
 from bundlekeel.core.operations.owned import with_owned
+from bundlekeel.core.planning.costs import CpuCosts
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger
@@ -79,7 +80,7 @@ def _step(made: Plan, interval_seconds: float) -> float:
 def _after(given: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
     """The input of the next cycle: the plan is carried out, and every broker has reported it."""
     snapshot, now_ms = given.snapshot, given.snapshot.wall_ms
-    draft = Draft(snapshot, result.ledger, given.params, idle=given.memory.idle)
+    draft = Draft(snapshot, result.ledger, given.params, costs=given.memory.costs)
     ids, owner = snapshot.brokers.ids, snapshot.bundles.owner.copy()
     index = snapshot.brokers.rows
     places = {entry.bundle: entry.target for entry in result.ledger.entries if entry.target in index}
@@ -102,7 +103,7 @@ def _after(given: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
     return replace(
         given,
         snapshot=replace(then, wall_ms=now_ms + step_ms, brokers=brokers),
-        memory=replace(result.memory, history={}),
+        memory=result.memory,
         ledger=Ledger(),
         guard=guard,
     )
@@ -121,7 +122,7 @@ def scaled(snapshot: Snapshot, factor: float) -> Snapshot:
     )
 
 
-def landed(snapshot: Snapshot, ledger: Ledger, params: Parameters, idle: Mapping[str, float]) -> Snapshot:
+def landed(snapshot: Snapshot, ledger: Ledger, params: Parameters, costs: CpuCosts) -> Snapshot:
     """The snapshot once every move of the ledger has landed and is reported: each bundle at one broker, and nothing is
     left to be corrected. What goes to a broker without a usable report stays where it is reported.
 
@@ -137,7 +138,7 @@ def landed(snapshot: Snapshot, ledger: Ledger, params: Parameters, idle: Mapping
     }
     if not entries:
         return snapshot
-    draft = Draft(snapshot, replace(ledger, entries=tuple(entries.values())), params, idle=idle)
+    draft = Draft(snapshot, replace(ledger, entries=tuple(entries.values())), params, costs=costs)
     owned: dict[str, list[str]] = {}
     for entry in entries.values():
         owned.setdefault(entry.target, []).append(entry.bundle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.planning.draft import Draft, Offer
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
 from bundlekeel.core.strategies.placement import Placement
 
 # Scores closer than this are equal: 32-bit percentages carry no more.
@@ -27,7 +27,8 @@ HORIZON = 500
 @dataclass(slots=True, kw_only=True)
 class Context:
     """One shedder's input. `unsettled`: brokers whose report does not show all moves yet; `booked`: those with moves
-    in the ledger, the ones among them too that have had the time to report."""
+    in the ledger, the ones among them too that have had the time to report. `courses`, `seconds`: of the decision rule
+    (`calm.follow_levels`); `doubt`: part of each broker's difference that may be noise, shape (n,)."""
 
     snapshot: Snapshot
     draft: Draft
@@ -39,6 +40,9 @@ class Context:
     seed: int
     guard: GuardState = field(default_factory=GuardState)
     booked: frozenset[str] = frozenset()
+    courses: Mapping[str, BrokerCourse] = field(default_factory=dict)
+    seconds: Floats = field(default_factory=lambda: np.zeros(1))
+    doubt: Floats = field(default_factory=lambda: np.zeros(1))
     _mean: float | None = None
 
     def full(self) -> bool:
@@ -81,37 +85,21 @@ class Candidates:
         return self.rows[~draft.moved[self.rows]]
 
 
-def measured_since(context: Context, row: int, reported: int) -> bool:
-    """Whether a broker's figures were measured (`BrokerReport.interval_ms`) and are not those of `reported`, in ms:
-    they are of a time that was mostly not over then, or later by a statistics interval: means over minutes, which are
-    shown of a wave, count as often as reports do. Figures that ended before it are of another source: a report has the
-    moment at which it was received."""
-    interval_ms = context.snapshot.interval_ms(row)
-    if not interval_ms:
-        return False
-    last = int(context.snapshot.brokers.last_update[row])
-    return not reported <= last < reported + min(interval_ms / 2, 1000 * context.params.statistics_interval_seconds)
-
-
-def refreshed_seconds(context: Context, row: int) -> tuple[float, float]:
-    """How often the figures of a broker are refreshed: those that are oftener, and those that are more rarely."""
-    params, measured = context.params, context.snapshot.interval_ms(row) / 1000
-    own = params.statistics_interval_seconds, params.host_usage_interval_seconds
-    return (measured, measured) if measured else (min(own), max(own))
-
-
 def candidates(context: Context, source: int) -> Candidates:
     """Split the movable bundles of a broker into those worth a reconnect and dust.
 
     A bundle is worth it when it carries `min_unload_share` of the mean score, or half of what a mean one of these
-    carries: hundreds of equal bundles are small each, and yet they are all there is to move.
+    carries: hundreds of equal bundles are small each, and yet they are all there is to move. Where all of them together
+    carry less than `min_unload_share` of the mean score, none is: something else causes the broker's load.
     """
     draft = context.draft
     rows = draft.movable(source, context.eligible.mask)
     if len(rows) == 0:
         return Candidates(rows, rows)
     weight = draft.scores(draft.pressure(source)[rows - int(context.snapshot.bundles.starts[source])], source)
-    enough = weight >= min(context.params.min_unload_share * context.mean, float(weight.mean()) / 2)
+    least = context.params.min_unload_share * context.mean
+    caused = float(weight.sum()) >= min(least, float(draft.score[source]) / 2)
+    enough = (weight >= min(least, float(weight.mean()) / 2)) & caused
     return Candidates(rows[enough], rows[~enough])
 
 
@@ -161,7 +149,9 @@ def refuse_rest(context: Context, source: int, given: Candidates, code: Code, de
 
 
 # Bundles with these codes could not move whatever their size and whatever the target.
-IMMOVABLE = frozenset({Code.IDLE, Code.SYSTEM_BUNDLE, Code.EXCLUDED, Code.NOT_TAKEN_OVER, Code.BELOW_MINIMUM})
+IMMOVABLE = frozenset(
+    {Code.IDLE, Code.SYSTEM_BUNDLE, Code.V1_NAMESPACE, Code.EXCLUDED, Code.NOT_TAKEN_OVER, Code.BELOW_MINIMUM}
+)
 # Codes that say that there is no room, not that a bundle is unsuitable.
 FULL = frozenset({Code.TARGET_OVERLOADED, Code.NO_LEGAL_TARGET})
 
@@ -232,9 +222,8 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
     every = {item.code: item for item in refusals}
     codes = set(every) - IMMOVABLE
     if not context.draft.legal_targets().any() or codes == {Code.NO_LEGAL_TARGET}:
-        closed = "; end a cordon or drain, or add brokers" if context.draft.closed.any() else "; add brokers"
-        text = f"{who}, but no other broker may take a bundle: each is above {limit:.0f}%, full of topics or closed"
-        return Verdict(code=Code.NO_LEGAL_TARGET, sentence=text + closed)
+        text = f"{who}, but no other broker may take a bundle: {_no_target(context, refusals)}"
+        return Verdict(code=Code.NO_LEGAL_TARGET, sentence=text)
     if codes and codes <= FULL:
         text = f"{who}, but a broker that took a bundle would be above {limit:.0f}% itself; add brokers"
         return Verdict(code=Code.TARGET_OVERLOADED, sentence=text)
@@ -245,6 +234,31 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
         detail = every[Code.BELOW_MINIMUM].detail or "every bundle is too small"
         return Verdict(code=Code.BELOW_MINIMUM, sentence=f"{who}, but it is below the minimum: {detail}")
     return Verdict(code=Code.NO_BUNDLES, sentence=f"{who}, but moving no bundle would improve the balance")
+
+
+def _no_target(context: Context, refusals: Sequence[Refusal]) -> str:
+    """Return why the brokers other than the sources of `refusals` take no bundle, and what to do."""
+    draft, params = context.draft, context.params
+    sources = {item.broker for item in refusals}
+    others = ~draft.legal_targets()
+    listed = others & np.array([broker not in sources for broker in context.snapshot.brokers.ids])
+    others = listed if listed.any() else others
+    limit, most = params.overloaded_threshold_percent, params.max_topics_per_broker
+    above = np.maximum(draft.score, draft.reported) > limit / 100
+    topics = f"has max_topics_per_broker ({most}) topics or more"
+    if context.snapshot.mode != "extensible":
+        topics = f"has more topics than max_topics_per_broker ({most})"
+    reasons = (
+        (draft.closed, "is closed (cordon, drain or exclusion)", "end a cordon or drain"),
+        (above & ~draft.closed, f"is above {limit:.0f}%", ""),
+        (~(above | draft.closed), topics, "raise max_topics_per_broker"),
+    )
+    named = [(reason, fix) for brokers, reason, fix in reasons if (others & brokers).any()]
+    if not named:
+        return "policies allow none; add brokers"
+    fixes = [fix for _, fix in named if fix]
+    ways = f"{', '.join(fixes)}, or add brokers" if fixes else "add brokers"
+    return f"each {' or '.join(reason for reason, _ in named)}; {ways}"
 
 
 def legal_after(offer_after: Floats, before: float, ceiling: float) -> Bools:

@@ -17,7 +17,6 @@ stand out: a threshold of 1.0 never acts on either. `avg` does.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from bundlekeel.core.strategies.common import (
     stuck,
 )
 from bundlekeel.core.strategies.placement import legal_targets
+from bundlekeel.core.strategies.timing import excess_where, timing
 
 # When no bundle fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
 TARGETS_TRIED = 4
@@ -49,11 +49,12 @@ def shed(context: Context) -> Decision:
     ids = context.snapshot.brokers.ids
     spread = _Spread(context)
     mean, std = spread.mean, spread.std
-    brokers = [_verdict(context, row, mean, std) for row in range(len(ids))]
+    before = [_verdict(context, row, mean, std) for row in range(len(ids))]
     donors: dict[int, Candidates] = {}
     refusals: list[Refusal] = []
     finished: set[int] = set()
-    can_give: Bools = np.ones(len(ids), dtype=bool)
+    times = timing(context, excess_where(context, _stand_out(context, spread)))
+    can_give: Bools = np.isin(np.arange(len(ids)), list(times.ripe))
     end = Code.BALANCED
     while (source := _standing_out(context, can_give, spread)) >= 0:
         if context.full():
@@ -70,9 +71,14 @@ def shed(context: Context) -> Decision:
         refusals += refuse_rest(context, row, donors[row], end)
     if end is Code.BUDGET_PER_CYCLE and source not in donors:
         refusals.append(Refusal(code=end, broker=ids[source]))
+    brokers = [times.waiting.get(row) or verdict for row, verdict in enumerate(before)]
     refusals.sort(key=lambda item: (item.broker, item.bundle))
-    verdict = _cycle_verdict(context, donors, refusals, mean, std)
-    return Decision(verdict=verdict, memory=replace(context.memory), brokers=brokers, refusals=refusals)
+    if times.waiting and not times.ripe:
+        verdict = times.verdict(context, times.waiting)
+    else:
+        verdict = _cycle_verdict(context, donors, refusals, mean, std)
+    memory = times.memory(context, times.ripe)
+    return Decision(verdict=verdict, memory=memory, brokers=brokers, refusals=refusals)
 
 
 class _Spread:
@@ -105,13 +111,17 @@ class _Spread:
         return math.sqrt(max(self._squares / self._count - (self.mean - self._middle) ** 2, 0.0))
 
 
+def _stand_out(context: Context, spread: _Spread) -> Bools:
+    """Return which brokers exceed the mean by the threshold, and by more than noise."""
+    above = context.draft.score - spread.mean
+    out: Bools = above > context.params.deviation_threshold * spread.std + EPSILON
+    return out & (above >= context.params.min_unload_share * spread.mean) & (spread.std > EPSILON)
+
+
 def _standing_out(context: Context, can_give: Bools, spread: _Spread) -> int:
     """The most loaded broker that can still give and stands out, or -1."""
-    source = int(np.argmax(np.where(can_give, context.draft.score, -np.inf)))
-    above = float(context.draft.score[source]) - spread.mean
-    out = above > context.params.deviation_threshold * spread.std + EPSILON
-    worth = above >= context.params.min_unload_share * spread.mean and spread.std > EPSILON
-    return source if can_give[source] and out and worth else -1
+    able = can_give & _stand_out(context, spread)
+    return int(np.argmax(np.where(able, context.draft.score, -np.inf))) if able.any() else -1
 
 
 def _move_one(context: Context, source: int, given: Candidates, spread: _Spread) -> list[Refusal] | None:

@@ -1,9 +1,8 @@
-"""`threshold`: a broker whose smoothed score is well above the average sheds (ThresholdShedder).
+"""`threshold`: a broker whose score is well above the average sheds (ThresholdShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md):
-* the history advances once per fresh report, not once a call, and never a second time in one cycle;
-* a broker sheds by the smaller of its smoothed and its present score, so that a step that is over already is not
-  shed again (PIP-364's 90/10 case);
+* the decision rule (core/planning/calm.py) replaces the smoothed score: a step that is over is not shed (PIP-364's
+  90/10 case);
 * the amount is a difference of scores applied to the score a bundle accounts for, not to the broker's throughput;
 * the minimum is a share of the mean load, an absolute one only where an operator sets it; a bundle that would only
   swap two brokers' roles stays.
@@ -18,9 +17,9 @@ import numpy as np
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.planning.memory import SmoothedScore, StrategyMemory
 from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest, stuck, traffic_of
 from bundlekeel.core.strategies.shed_then_place import Rule, shed_broker
+from bundlekeel.core.strategies.timing import excess_where, timing
 
 # Pulsar aims this far below the threshold, so that the next small rise does not start it again.
 MARGIN = 0.05
@@ -28,42 +27,31 @@ _MIB = 1024 * 1024
 
 
 def shed(context: Context) -> Decision:
-    """Advance the histories, then let every broker above average + threshold shed."""
-    history = _advance(context)
-    ids = context.snapshot.brokers.ids
-    smooth = np.array([history[broker].score for broker in ids])
+    """Let every broker above average + threshold shed, once the imbalance has cost the price of the moves."""
+    ids, score = context.snapshot.brokers.ids, context.draft.score.copy()
     concerned = context.concerned()
-    average = math.fsum(smooth[concerned].tolist()) / int(concerned.sum())
+    average = math.fsum(score[concerned].tolist()) / int(concerned.sum())
     limit = context.params.threshold_percent / 100
-    donors = [row for row in np.argsort(-smooth, kind="stable").tolist() if smooth[row] >= average + limit - EPSILON]
+    above = score >= average + limit - EPSILON
+    below = (score < average - limit) & concerned
+    top = int(np.argmax(score))
+    lower = not above.any() and context.params.lower_boundary_shedding and bool(below.any())
+    condition = np.arange(len(score)) == top if lower else above
+    times = timing(context, excess_where(context, condition))
     refusals: list[Refusal] = []
-    for row in donors:
-        need = min(float(smooth[row]), float(context.draft.score[row])) - average - limit + MARGIN
+    for row in [row for row in np.argsort(-score, kind="stable").tolist() if row in times.ripe]:
+        need = limit / 2 if lower else float(score[row]) - average - limit + MARGIN
         refusals += _shed_broker(context, row, need, average + limit)
-    low = [ids[row] for row in np.flatnonzero((smooth < average - limit) & concerned).tolist()]
-    if not context.draft.moves and context.params.lower_boundary_shedding and low:
-        top = int(np.argmax(smooth))
-        others = [item for item in refusals if item.broker != ids[top]]
-        refusals = others + _shed_broker(context, top, limit / 2, average + limit)
-    brokers = [_verdict(context, row, float(smooth[row]), average, limit) for row in range(len(ids))]
-    verdict = _cycle_verdict(context, donors, refusals, low, average + limit)
-    return Decision(verdict=verdict, memory=StrategyMemory(history=history), brokers=brokers, refusals=refusals)
-
-
-def _advance(context: Context) -> dict[str, SmoothedScore]:
-    """history = h * history + (1 - h) * score, once for each fresh report of the broker."""
-    brokers, weight = context.snapshot.brokers, context.params.history_weight
-    advanced: dict[str, SmoothedScore] = {}
-    for row, broker in enumerate(brokers.ids):
-        reported, score = int(brokers.last_update[row]), float(context.draft.score[row])
-        known = context.memory.history.get(broker)
-        if known is None:
-            advanced[broker] = SmoothedScore(score=score, reported=reported)
-        elif reported > known.reported and broker not in context.unsettled:
-            advanced[broker] = SmoothedScore(score=known.score * weight + (1 - weight) * score, reported=reported)
-        else:
-            advanced[broker] = known
-    return advanced
+    brokers = [
+        times.waiting.get(row) or _verdict(context, row, float(score[row]), average, limit) for row in range(len(ids))
+    ]
+    low = [ids[row] for row in np.flatnonzero(below).tolist()]
+    if times.waiting and not times.ripe:
+        verdict = times.verdict(context, times.waiting)
+    else:
+        donors = [] if lower else np.flatnonzero(above).tolist()
+        verdict = _cycle_verdict(context, donors, refusals, low, average + limit)
+    return Decision(verdict=verdict, memory=times.memory(context, times.ripe), brokers=brokers, refusals=refusals)
 
 
 def _shed_broker(context: Context, source: int, need: float, line: float) -> list[Refusal]:
@@ -82,12 +70,12 @@ def _shed_broker(context: Context, source: int, need: float, line: float) -> lis
     return shed_broker(context, source, given, need, Rule(name="threshold", threshold=limit, line=line))
 
 
-def _verdict(context: Context, row: int, smooth: float, average: float, limit: float) -> Verdict:
+def _verdict(context: Context, row: int, score: float, average: float, limit: float) -> Verdict:
     broker = context.snapshot.brokers.ids[row]
-    code = Code.OVERLOADED if smooth >= average + limit - EPSILON else Code.BALANCED
-    if smooth < average - limit:
+    code = Code.OVERLOADED if score >= average + limit - EPSILON else Code.BALANCED
+    if score < average - limit:
         code = Code.UNDERLOADED
-    text = f"history {smooth:.1%}, now {float(context.draft.score[row]):.1%}, average {average:.1%}"
+    text = f"{score:.1%}, average {average:.1%}"
     return Verdict(code=code, sentence=text, broker=broker)
 
 

@@ -1,12 +1,11 @@
 """`transfer`: the most loaded brokers give to the least loaded until scores are alike (PIP-192, TransferShedder).
 
-It works on modular snapshots too, whose scores it smooths itself; extensible brokers report theirs smoothed. Corrected
-against Pulsar's class (docs/reference/strategies.md lists each difference, tests/unit/core/test_transfer.py shows it):
-* the condition is counted with fresh reports of both extreme brokers, or after one interval of silence;
+Extensible brokers report smoothed scores. Corrected against Pulsar's class (docs/reference/strategies.md lists each
+difference, tests/unit/core/test_transfer.py shows it):
+* the decision rule (core/planning/calm.py) replaces the count of cycles and the smoothing of modular scores;
 * a broker with stale load data neither counts nor gives nor takes, one that gave or took just now waits, and neither
   stops the others; a broker without any load data does not stop others while the snapshot is complete enough;
 * the deviation is computed around the mean (never NaN), and brokers without load end the search, not a division by 0;
-* a move restarts the smoothing of both brokers, so that a history does not shed what has left already;
 * a giver that finds nothing to fit on the least loaded broker is tried against the next ones, and each pair works on
   what its brokers are predicted to carry, largest fitting bundle first; nothing makes the maximum worse;
 * what a swap gives back counts, the bundles that come back are as free to move as any other, and the state in between
@@ -27,7 +26,6 @@ from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.ledger import timeout_ms
-from bundlekeel.core.planning.memory import Hits, SmoothedScore, StrategyMemory
 from bundlekeel.core.strategies.common import (
     EPSILON,
     Candidates,
@@ -36,13 +34,12 @@ from bundlekeel.core.strategies.common import (
     TriedTarget,
     best_fit,
     candidates,
-    measured_since,
-    refreshed_seconds,
     refuse_rest,
     refuse_unfit,
     stuck,
 )
 from bundlekeel.core.strategies.swap import Swap, swap
+from bundlekeel.core.strategies.timing import excess_where, timing
 
 # When nothing fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
 TARGETS_TRIED = 4
@@ -52,10 +49,10 @@ _NOT_COUNTED = (Code.OUT_DATED_DATA, Code.CORDONED, Code.EXCLUDED)
 
 @dataclass(slots=True, kw_only=True)
 class _View:
-    """Brokers (rows) as this cycle sees them. `smooth`: smoothed scores, moved along with the draft. `held`: why a
+    """Brokers (rows) as this cycle sees them. `score`: of the draft, which changes it with each move. `held`: why a
     broker may neither give nor take, `counts`: it counts in mean and deviation. `used`: it was a giver or taker."""
 
-    smooth: Floats
+    score: Floats
     counts: Bools
     held: dict[int, Code]
     free: Bools
@@ -67,16 +64,14 @@ class _View:
     def mean_std(self) -> tuple[float, float]:
         """Mean and population standard deviation of the brokers that count."""
         if self._figures is None:
-            values = self.smooth[self.counts].tolist()
+            values = self.score[self.counts].tolist()
             mean = math.fsum(values) / len(values) if values else 0.0
             squares = math.fsum((value - mean) ** 2 for value in values)
             self._figures = mean, math.sqrt(squares / len(values)) if values else 0.0
         return self._figures
 
-    def paired(self, giver: int, taker: int, change: Floats) -> None:
-        """A giver gave to a taker: both are through for this cycle. `change`: of their two scores."""
-        pair = [giver, taker]
-        self.smooth[pair] = np.maximum(self.smooth[pair] + change, 0.0)
+    def paired(self, giver: int, taker: int) -> None:
+        """A giver gave to a taker: both are through for this cycle."""
         self.used[taker] = True
         self.gave.add(giver)
         self.took.add(taker)
@@ -87,42 +82,33 @@ class _View:
         rows = np.flatnonzero(self.free & ~self.used)
         if len(rows) < 2:
             return None
-        values = self.smooth[rows]
+        values = self.score[rows]
         # Of equal ones the last is the most loaded, or the two would be the same broker.
         return int(rows[np.argmin(values)]), int(rows[len(rows) - 1 - np.argmax(values[::-1])])
 
 
 def shed(context: Context) -> Decision:
-    """Count the condition, and when it was met often enough, let the most loaded brokers give to the least loaded."""
-    held = _held(context)
-    # Extensible brokers report smoothed scores.
-    history = {} if context.snapshot.mode == "extensible" else _advance(context, held)
-    view = _view(context, history, held)
+    """Let the most loaded brokers give to the least loaded, once the imbalance has cost the price of the moves."""
+    view = _view(context, _held(context))
     extremes, reason = view.extremes(), _reason(context, view)
+    condition = np.zeros(len(view.score), dtype=bool)
+    if extremes is not None and reason is not None:
+        condition[list(extremes)] = True
+    times = timing(context, excess_where(context, condition))
     if not view.counts.any() or extremes is None:
-        memory = StrategyMemory(
-            history=history,
-            hits=context.memory.hits,
-            condition_hits=context.memory.condition_hits,
-            condition_at_ms=context.memory.condition_at_ms,
-        )
-        return Decision(verdict=_waiting(view), memory=memory, brokers=_brokers(context, view))
+        return Decision(verdict=_waiting(view), memory=times.memory(context), brokers=_brokers(context, view))
     if reason is None:
         verdict = Verdict(code=Code.BALANCED, sentence=_figures(context, view, "no broker differs enough"))
-        return Decision(verdict=verdict, memory=StrategyMemory(history=history), brokers=_brokers(context, view))
-    memory = _count(context, extremes, history)
-    if memory.condition_hits <= context.params.transfer_hit_count:
-        text = f"seen in {memory.condition_hits} fresh reports, more than {context.params.transfer_hit_count} needed"
-        text, brokers = _figures(context, view, text), _brokers(context, view)
-        for row in extremes:
-            brokers[row] = brokers[row]._replace(code=Code.HIT_COUNT, hits_low=memory.condition_hits)
-        verdict = Verdict(code=Code.HIT_COUNT, sentence=text, hits_low=memory.condition_hits)
-        return Decision(verdict=verdict, memory=memory, brokers=brokers)
+        return Decision(verdict=verdict, memory=times.memory(context), brokers=_brokers(context, view))
+    if not times.ripe:
+        verdicts = [times.waiting.get(row) or item for row, item in enumerate(_brokers(context, view))]
+        waits = times.verdict(context, times.waiting)
+        waits = waits._replace(sentence=_figures(context, view, waits.sentence))
+        return Decision(verdict=waits, memory=times.memory(context), brokers=verdicts)
     described = _figures(context, view, "")
     refusals = _transfer(context, view)
     verdict = _acting_verdict(context, view, reason, described, refusals)
-    if context.draft.moves:
-        memory = StrategyMemory(history=history)
+    memory = times.memory(context, times.ripe)
     return Decision(verdict=verdict, memory=memory, brokers=_brokers(context, view), refusals=refusals)
 
 
@@ -168,32 +154,12 @@ def _rows_moved(context: Context) -> list[int]:
     return context.snapshot.bundles.rows_named(set(context.guard.recent))
 
 
-def _advance(context: Context, held: dict[int, Code]) -> dict[str, SmoothedScore]:
-    """history = h * history + (1 - h) * score, once for each fresh report.
-
-    Held brokers start again from what they are predicted to carry, as the broker's own average does after a move.
-    """
-    brokers, weight = context.snapshot.brokers, context.params.history_weight
-    advanced: dict[str, SmoothedScore] = {}
-    for row, broker in enumerate(brokers.ids):
-        reported, score = int(brokers.last_update[row]), float(context.draft.score[row])
-        known = context.memory.history.get(broker)
-        if known is None or row in held:
-            advanced[broker] = SmoothedScore(score=score, reported=reported)
-        elif reported > known.reported:
-            advanced[broker] = SmoothedScore(score=known.score * weight + (1 - weight) * score, reported=reported)
-        else:
-            advanced[broker] = known
-    return advanced
-
-
-def _view(context: Context, history: dict[str, SmoothedScore], held: dict[int, Code]) -> _View:
+def _view(context: Context, held: dict[int, Code]) -> _View:
     ids, score = context.snapshot.brokers.ids, context.draft.score
-    smooth = np.array([history[broker].score for broker in ids]) if history else score.copy()
     counts, free = np.ones(len(ids), dtype=bool), np.ones(len(ids), dtype=bool)
     counts[[row for row, code in held.items() if code in _NOT_COUNTED]] = False
     free[list(held)] = False
-    return _View(smooth=smooth, counts=counts, held=held, free=free, used=np.zeros(len(ids), dtype=bool))
+    return _View(score=score, counts=counts, held=held, free=free, used=np.zeros(len(ids), dtype=bool))
 
 
 def _reason(context: Context, view: _View) -> Code | None:
@@ -206,32 +172,11 @@ def _reason(context: Context, view: _View) -> Code | None:
         return Code.OVERLOADED
     share = min(0.5, params.transfer_target_std / 2)
     traffic = context.draft.traffic[[low, high]][:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1).tolist()
-    if float(view.smooth[low]) < mean * share - EPSILON or traffic[0] < traffic[1] * share:
+    if float(view.score[low]) < mean * share - EPSILON or traffic[0] < traffic[1] * share:
         return Code.UNDERLOADED
-    most = float(view.smooth[high])
+    most = float(view.score[high])
     over = most > params.overloaded_threshold_percent / 100 + EPSILON
     return Code.OVERLOADED if over and most > mean + params.transfer_target_std + EPSILON else None
-
-
-def _count(context: Context, extremes: tuple[int, int], history: dict[str, SmoothedScore]) -> StrategyMemory:
-    """One more hit if both extreme brokers reported since the last one, or have been silent for an interval."""
-    brokers, before, now = context.snapshot.brokers, context.memory, context.snapshot.wall_ms
-    shortest, longest = map(max, zip(*(refreshed_seconds(context, row) for row in extremes), strict=True))
-    reports = {brokers.ids[row]: int(brokers.last_update[row]) for row in extremes}
-    known = {broker: before.hits[broker].reported for broker in reports if broker in before.hits}
-    reported = all(at > known.get(broker, -1) for broker, at in reports.items())
-    measured = all(measured_since(context, row, known.get(brokers.ids[row], -1)) for row in extremes)
-    elapsed = (now - before.condition_at_ms) / 1000
-    if before.condition_hits and not measured and elapsed < (shortest if reported else longest):
-        return StrategyMemory(
-            history=history,
-            hits=before.hits,
-            condition_hits=before.condition_hits,
-            condition_at_ms=before.condition_at_ms,
-        )
-    sides = zip(("cold", "hot"), reports.items(), strict=True)
-    marks = {broker: Hits(side=side, reported=at, at_ms=now) for side, (broker, at) in sides}
-    return StrategyMemory(history=history, hits=marks, condition_hits=before.condition_hits + 1, condition_at_ms=now)
 
 
 # --- what is done ------------------------------------------------------------------------------------------
@@ -248,13 +193,13 @@ def _transfer(context: Context, view: _View) -> list[Refusal]:
         if context.full():
             refusals.append(Refusal(code=Code.BUDGET_PER_CYCLE, broker=context.snapshot.brokers.ids[high]))
             break
-        if float(view.smooth[high] - view.smooth[low]) / 2 < max(worth, EPSILON):
+        if float(view.score[high] - view.score[low]) / 2 < max(worth, EPSILON):
             refusals.append(Refusal(code=Code.BELOW_MINIMUM, broker=context.snapshot.brokers.ids[high]))
             break
         refusals += _give(context, view, high)
         view.used[high] = True
     mean, _ = view.mean_std()
-    waiting = [row for row, code in view.held.items() if code is Code.OUT_DATED_DATA or view.smooth[row] > mean]
+    waiting = [row for row, code in view.held.items() if code is Code.OUT_DATED_DATA or view.score[row] > mean]
     refusals += [Refusal(code=view.held[row], broker=context.snapshot.brokers.ids[row]) for row in waiting]
     return sorted(refusals, key=lambda item: (item.broker, item.bundle))
 
@@ -267,10 +212,10 @@ def _give(context: Context, view: _View, giver: int) -> list[Refusal]:
     attempts: list[TriedTarget] = []
     worth = max(EPSILON, context.params.min_unload_share * context.mean)
     for place, taker in enumerate(takers := _takers(context, view, giver)):
-        want = _want(context, view, giver, taker)
+        want = float(draft.score[giver] - draft.score[taker]) / 2
         if want < EPSILON:
             break
-        before, moves = draft.score[[giver, taker]].copy(), len(draft.moves)
+        moves = len(draft.moves)
         left = _fill(context, giver, taker, given, want, next(iter(takers[place + 1 :]), -1))
         refusals: list[Refusal] = []
         if left > max(worth, want / 2):
@@ -280,7 +225,7 @@ def _give(context: Context, view: _View, giver: int) -> list[Refusal]:
             refusals = refuse_rest(context, taker, rest, Code.BALANCED) if rest else []
         attempts.append(_attempt(context, giver, taker, given, left))
         if len(draft.moves) > moves:
-            view.paired(giver, taker, draft.score[[giver, taker]] - before)
+            view.paired(giver, taker)
             if left > worth:
                 return _unfit(context, giver, given, attempts[-1:]) + refusals
             return refuse_rest(context, giver, given, Code.BALANCED) + refusals
@@ -307,13 +252,7 @@ def _takers(context: Context, view: _View, giver: int) -> list[int]:
     able: Bools = view.free & ~view.used & context.draft.legal_targets()
     able[giver] = False
     rows: Ints = np.flatnonzero(able)
-    return list(map(int, rows[np.argsort(view.smooth[rows], kind="stable")[:TARGETS_TRIED]]))
-
-
-def _want(context: Context, view: _View, giver: int, taker: int) -> float:
-    """Half of the difference: the smaller of the smoothed and the present one, for a peak that is over is not shed."""
-    score, smooth = context.draft.score, view.smooth
-    return min(float(smooth[giver] - smooth[taker]), float(score[giver] - score[taker])) / 2
+    return list(map(int, rows[np.argsort(view.score[rows], kind="stable")[:TARGETS_TRIED]]))
 
 
 def _fill(context: Context, giver: int, taker: int, given: Candidates, want: float, runner_up: int) -> float:
@@ -376,7 +315,7 @@ def _brokers(context: Context, view: _View) -> list[Verdict]:
         code = view.held.get(row)
         if code is None:
             code = Code.OVERLOADED if row in view.gave else Code.UNDERLOADED if row in view.took else Code.BALANCED
-        figures = f"smoothed {float(view.smooth[row]):.1%}, now {float(context.draft.score[row]):.1%}"
+        figures = f"{float(view.score[row]):.1%}"
         said = texts.get(code, "")
         found.append(Verdict(code=code, sentence=f"{figures}; {said}" if said else figures, broker=broker))
     return found

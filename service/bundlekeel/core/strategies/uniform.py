@@ -16,7 +16,6 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies.common import (
     EPSILON,
     Candidates,
@@ -27,6 +26,7 @@ from bundlekeel.core.strategies.common import (
     refuse_rest,
 )
 from bundlekeel.core.strategies.placement import legal_targets
+from bundlekeel.core.strategies.timing import excess_where, timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,26 @@ def shed(context: Context) -> Decision:
         for broker, messages, data in zip(context.snapshot.brokers.ids, rate, size, strict=True)
     ]
     moves = context.draft.moves
+    exceeded = [item for item in (RATE, THROUGHPUT) if _exceeded(context, item)]
+    excess = np.full(len(rate), -1.0)
+    for measure in exceeded:
+        values = measure.of(context.draft.traffic)
+        condition = np.array([_differ(context, measure, value, values) for value in values.tolist()])
+        excess = np.maximum(excess, excess_where(context, condition, values))
+    times = timing(context, excess, excess >= 0)
+    if times.waiting and not times.ripe:
+        brokers = [times.waiting.get(row) or verdict for row, verdict in enumerate(brokers)]
+        return Decision(verdict=times.verdict(context, times.waiting), memory=times.memory(context), brokers=brokers)
     # By bundle (or broker): what the second measure says of a bundle replaces what the first one said.
     refusals: dict[tuple[str, str], Refusal] = {}
-    exceeded = [item for item in (RATE, THROUGHPUT) if _exceeded(context, item)]
     for measure in exceeded:
-        refusals.update({(item.bundle, item.broker): item for item in _even_out(context, measure)})
+        refusals.update({(item.bundle, item.broker): item for item in _even_out(context, measure, times.ripe)})
         if moves:
             break
     moved = {move.bundle for move in moves}
     kept = [item for item in refusals.values() if item.bundle not in moved]
-    return Decision(verdict=_cycle_verdict(context, exceeded), memory=StrategyMemory(), brokers=brokers, refusals=kept)
+    memory = times.memory(context, times.ripe)
+    return Decision(verdict=_cycle_verdict(context, exceeded), memory=memory, brokers=brokers, refusals=kept)
 
 
 def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:
@@ -79,8 +89,13 @@ def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:
 
 def _exceeded(context: Context, measure: _Measure) -> bool:
     """Pulsar's two conditions; the minimum counts as 1 when it is zero."""
-    values = measure.of(context.draft.traffic)[context.concerned()]
-    largest, smallest = float(values.max()), float(values.min())
+    values = measure.of(context.draft.traffic)
+    return _differ(context, measure, float(values[context.concerned()].max()), values)
+
+
+def _differ(context: Context, measure: _Measure, largest: float, values: Floats) -> bool:
+    """Return whether `largest` is too far above the least of all brokers' `values`."""
+    smallest = float(values[context.concerned()].min())
     smallest = smallest if smallest > EPSILON else 1.0
     if measure is RATE:
         limit = context.params.msg_rate_difference_percent
@@ -89,12 +104,24 @@ def _exceeded(context: Context, measure: _Measure) -> bool:
     return limit > 0 and largest / smallest > limit
 
 
-def _even_out(context: Context, measure: _Measure) -> list[Refusal]:
-    """Move bundles from the largest to the smallest until a share of their difference has moved."""
+def _even_out(context: Context, measure: _Measure, ripe: frozenset[int]) -> list[Refusal]:
+    """Let the largest of these brokers that can give move bundles to the smallest one."""
+    values = measure.of(context.draft.traffic)
+    refusals: list[Refusal] = []
+    for source in [row for row in np.argsort(-values, kind="stable").tolist() if row in ripe]:
+        if not _differ(context, measure, float(values[source]), values):
+            break
+        movable = candidates(context, source)
+        sole = int(context.draft.bundle_count[source]) <= 1
+        refusals += _give(context, measure, values, source, movable)
+        if len(movable.rows) and not sole:
+            break
+    return refusals
+
+
+def _give(context: Context, measure: _Measure, values: Floats, source: int, given: Candidates) -> list[Refusal]:
+    """Move bundles from `source` to the smallest broker until a share of their difference has moved."""
     draft, params = context.draft, context.params
-    values = measure.of(draft.traffic)
-    source = int(np.argmax(values))
-    given = candidates(context, source)
     targets = legal_targets(draft, source, given.rows)
     if len(targets) == 0:
         return refuse_rest(context, source, given, Code.NO_LEGAL_TARGET)

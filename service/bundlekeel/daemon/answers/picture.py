@@ -40,8 +40,10 @@ class VerdictView(Answer):
     code: CodeName
     sentence: Sentence
     broker: Annotated[str, Doc("the broker it is about; empty: the whole cycle")] = ""
-    hits_low: Annotated[int, Doc("fresh readings in a row with a small difference")] = 0
-    hits_high: Annotated[int, Doc("fresh readings in a row with a large difference")] = 0
+    hits_low: Annotated[int, Doc("with compat: calls in a row with a small difference")] = 0
+    hits_high: Annotated[int, Doc("with compat: calls in a row with a large difference")] = 0
+    cost: Annotated[float, Doc("cost of the imbalance so far, in seconds of twice the tolerated difference")] = 0.0
+    price: Annotated[float, Doc("price of the moves that would end the imbalance, in the same unit")] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +232,22 @@ class ComingView(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CpuCostsView(Answer):
+    """CPU of a broker as learned from its traffic: a base that no bundle causes, and the cost of messages and bytes."""
+
+    base_ratio: Annotated[float, Doc("share of the CPU limit that no bundle causes; moving bundles does not free it")]
+    message_seconds: Annotated[float, Doc("CPU seconds per message, in or out")]
+    message_seconds_low: Annotated[float, Doc("lower end of the 95 % interval")]
+    message_seconds_high: Annotated[float, Doc("upper end of the 95 % interval")]
+    byte_seconds: Annotated[float, Doc("CPU seconds per byte, in or out")]
+    byte_seconds_low: Annotated[float, Doc("lower end of the 95 % interval")]
+    byte_seconds_high: Annotated[float, Doc("upper end of the 95 % interval")]
+    capacity_msg_rate: Annotated[
+        float | None, Doc("msg/s, in and out, at which its present mix of traffic uses up the CPU; null: unknown")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerView(Answer):
     """One registered broker: its load as reported and as predicted with the ledger, and why it is left or chosen. What
     is null cannot be told, since its report cannot be used."""
@@ -247,6 +265,7 @@ class BrokerView(Answer):
             "(kbit/s), `msg_rate` (msg/s) and `throughput` (bytes/s)"
         ),
     ] = None
+    cpu_costs: Annotated[CpuCostsView | None, Doc("learned CPU costs; null: unknown, or no CPU limit")] = None
     msg_rate_in: Annotated[float | None, Doc("msg/s published, latest report")] = None
     msg_rate_out: Annotated[float | None, Doc("msg/s delivered, latest report")] = None
     throughput_in: Annotated[float | None, Doc("bytes/s published, latest report")] = None
@@ -447,7 +466,10 @@ class AssignmentView(Answer):
     chosen: Annotated[
         str | None, Doc("where it would be placed; null: any of the candidates (`round_robin`), or none (`code`)")
     ]
-    placement: Annotated[str, Doc("the placement, which decides", grows=PLACEMENTS)]
+    one_of: Annotated[
+        list[str], Doc("brokers, `chosen` among them, of which Pulsar takes one at random or in turn; empty: no choice")
+    ] = field(default_factory=list)
+    placement: Annotated[str, Doc("the brokers' placement, which decides", grows=PLACEMENTS)]
     candidates: Annotated[list[str], Doc("brokers that were left to choose from")]
     code: Annotated[str | None, Doc("the code of why no broker is chosen; null: one is, or any", grows=Code)]
     sentence: Sentence

@@ -14,7 +14,7 @@ from typing import Any
 
 from bundlekeel.core.model.parameters import with_strategy
 from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.operations.relocation import RULES
+from bundlekeel.core.operations.relocation import NOT_FOR_BALANCE
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.ports import Clock, Telemetry
@@ -161,4 +161,4 @@ def compared(live: Plan, shadow: Plan) -> Comparison:
 
 
 def _moves(made: Plan) -> set[tuple[str, str]]:
-    return {(move.bundle, move.target) for move in made.moves if move.rule not in RULES}
+    return {(move.bundle, move.target) for move in made.moves if move.rule not in NOT_FOR_BALANCE}

@@ -47,7 +47,7 @@ from bundlekeel.core.model.codes import EXPLANATIONS, Code, reason_of
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan, imbalance
-from bundlekeel.core.operations.relocation import RULES
+from bundlekeel.core.operations.relocation import NOT_FOR_BALANCE
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.core.planning.ledger import settle
@@ -145,7 +145,7 @@ class Calibration:
         if not 0 < spread < math.inf:
             return
         landed = sum(record["outcomes"].get(outcome, 0) for outcome in _LANDED)
-        planned = sum(move.rule not in RULES for move in result.plan.moves)
+        planned = sum(move.rule not in NOT_FOR_BALANCE for move in result.plan.moves)
         shared_state, now = self.shared_state, self.clock.wall_ms()
         shared_state.realised = noted(
             shared_state.realised, now, spread - 1, min(landed, planned), self.interval_seconds

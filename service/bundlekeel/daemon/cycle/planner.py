@@ -17,10 +17,11 @@ from bundlekeel.core.model.plan import Move, Plan, Refusal, Traffic4, Verdict, m
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered, unknown_broker
+from bundlekeel.core.operations.relocation import REPAIR
+from bundlekeel.core.planning.costs import learn
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.pressure import learn_idle
 from bundlekeel.core.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
 from bundlekeel.daemon.answers.picture import TrafficView, VerdictView
 from bundlekeel.daemon.answers.plans import (
@@ -37,11 +38,12 @@ from bundlekeel.daemon.answers.plans import (
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.in_force import LeftAlone
-from bundlekeel.settings.parameters import canonical
+from bundlekeel.settings.parameters import canonical, check_used
 
 EXPIRES_MS = 15 * 60 * 1000
 _SCORES = ("score_before", "score_after")
 _KEPT = 100
+_NOT_REPAIRED = "placement.repair is off, so only `bundlekeel plan execute` makes the moves marked `repair`"
 
 
 class Planner:
@@ -68,25 +70,28 @@ class Planner:
         if not request.what_if:
             return replace(self._cycle.plan_input(snapshot), params=params), ()
         state = self._cycle.cycle_state
-        altered = landed(snapshot, state.ledger, params, state.memory.idle)
+        altered = landed(snapshot, state.ledger, params, state.memory.costs)
         altered, homeless = _altered(altered, request, params, self._cycle.policies.current)
         if request.add_brokers:
-            seen = learn_idle(state.memory.idle, snapshot, params, state.ledger.unsettled())
-            altered = with_brokers(altered, request.add_brokers, min(seen.values(), default=0.0))
-        # Smoothed scores are those of the brokers and the traffic as they are.
-        memory = replace(state.memory, history={})
+            costs = learn(state.memory.costs, snapshot, params, state.ledger.unsettled())
+            altered = with_brokers(altered, request.add_brokers, costs.least_idle())
+        # What the decision rule remembers is of the brokers and the traffic as they are.
+        memory = replace(state.memory, courses={})
         return replace(self._cycle.plan_input(altered), params=params, ledger=Ledger(), memory=memory), homeless
 
     async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
         """A plan as an answer of the API."""
-        given, homeless = self._input(request)
-        result = await self._cycle.compute(given)
+        inputs, homeless = self._input(request)
+        given, result = await self._cycle.decide(inputs)
         told = LeftAlone(self._cycle.shared_state.desired, self._wall_ms()).told
         made = replace(
             result.plan,
             refusals=(*homeless, *map(told, result.plan.refusals)),
             split_refusals=tuple(map(told, result.plan.split_refusals)),
         )
+        if not self._cycle.params.placement_repair and any(move.rule == REPAIR for move in made.moves):
+            text = f"{made.verdict.sentence}; {_NOT_REPAIRED}"
+            made = replace(made, verdict=made.verdict._replace(sentence=text))
         answer = plan_view(made, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if)
         if request.what_if:
             ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)
@@ -167,8 +172,12 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
     if request.placement is not None:
         changes["placement"] = coerce("placement", request.placement)
     if request.what_if if request.ignore_hit_counts is None else request.ignore_hit_counts:
-        changes |= {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "transfer_hit_count": 0, "split_hit_count": 0}
+        changes |= {"move_price": 0.0, "avg_hit_count_low": 1, "avg_hit_count_high": 1, "transfer_hit_count": 0}
+        changes |= {"split_hit_count": 0}
+    # A dry run shows these moves, whether or not cycles make them.
+    changes.setdefault("placement_repair", True)
     changed = replace(in_form(running, str(changes.get("compat", running.compat))), **changes)
+    check_used(changed.compat, given)
     if "placement" not in changes:
         changed = with_strategy(changed, changed.strategy)
     check_pair(changed.compat, changed.strategy, changed.placement)

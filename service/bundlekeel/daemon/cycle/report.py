@@ -6,21 +6,22 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import product
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 import numpy as np
 
+from bundlekeel.core.filters.allowed import isolation_of
 from bundlekeel.core.model.codes import OUTCOMES, Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations import manual_moves, relocation
+from bundlekeel.core.planning.costs import broker_costs
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.core.planning.ledger import preallocated
-from bundlekeel.core.planning.memory import Hits
 from bundlekeel.core.splitting.rules import HOT, LIMIT_RULES
-from bundlekeel.core.strategies.avg import thresholds_of
+from bundlekeel.core.strategies.timing import tolerance
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.split_intents import SplitOutcome, SplitWord
 from bundlekeel.daemon.gate.gate import Obstacle
@@ -137,9 +138,6 @@ class CycleReport:
 # What a plan was made from, as metrics: usage, averages, hit counts, differences, parameters. Nothing by bundle.
 
 
-_UNCOUNTED: Final = Hits(side="")
-
-
 def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> None:
     """Everything about one plan that its journal line does not contain."""
     snapshot, plan = given.snapshot, result.plan
@@ -151,13 +149,17 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
         telemetry.gauge("unsplit_bundles", float(amount), code=code)
     telemetry.retain("unsplit_bundles", "code", set(unsplit))
     telemetry.gauge("snapshot_bundles", float(len(snapshot.bundles)))
+    isolation = isolation_of(snapshot, given.policies)
+    names = [policy.name for policy in given.policies.isolation]
+    telemetry.table("isolation_policy_brokers", names, isolation.matched.astype(np.float64), ("primary", "secondary"))
     _brokers(telemetry, snapshot)
+    _costs(telemetry, snapshot, result)
     waiting = preallocated(result.ledger, snapshot.brokers.ids, snapshot.wall_ms)
     amounts = np.array([len(bundles) for bundles in waiting.values()])
     telemetry.table("broker_preallocated_bundles", tuple(waiting), amounts)
-    kept = [(broker, item.score) for broker, item in result.memory.history.items() if broker in waiting]
-    telemetry.table("broker_history_score_ratio", [name for name, _ in kept], np.array([score for _, score in kept]))
-    _pairs(telemetry, given.params, result)
+    costs = np.array([(item.cost, item.price) for item in plan.brokers])
+    telemetry.table("broker_imbalance_cost", [item.broker for item in plan.brokers], costs, ("so_far", "price"))
+    _pairs(telemetry, given.params, plan)
     for parameter in fields(Parameters):
         value = getattr(given.params, parameter.name)
         if isinstance(value, int | float):
@@ -168,7 +170,7 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
 def _begin(telemetry: Telemetry, params: Parameters) -> None:
     """Moves and splits by rule begin at 0: `increase` does not see a series that begins at 1. Of a plugin only the rule
     that has its strategy's name does."""
-    rules = [params.strategy, *relocation.RULES, manual_moves.RULE, "revert", "unknown"]
+    rules = [params.strategy, *relocation.NOT_FOR_BALANCE, manual_moves.RULE, "revert", "unknown"]
     if params.compat != "none":
         rules.append(f"{params.strategy} {params.compat}")
     elif params.strategy == "avg":
@@ -191,6 +193,17 @@ def _brokers(telemetry: Telemetry, snapshot: Snapshot) -> None:
         telemetry.table(name, brokers.ids, np.column_stack(averages), ("short", "long"))
 
 
+def _costs(telemetry: Telemetry, snapshot: Snapshot, result: PlanResult) -> None:
+    costs = broker_costs(result.memory.costs, snapshot.brokers)
+    for name, values in (
+        ("broker_cpu_base_ratio", costs.base),
+        ("broker_cpu_message_seconds", costs.seconds[:, 0]),
+        ("broker_cpu_byte_seconds", costs.seconds[:, 1]),
+        ("broker_cpu_capacity_msg_rate", costs.capacity),
+    ):
+        telemetry.table(name, snapshot.brokers.ids, values)
+
+
 def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
     """These two columns of the bundles' traffic, added up by owner."""
     weights = traffic[:, one] + traffic[:, other]
@@ -200,18 +213,13 @@ def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
     return summed
 
 
-def _pairs(telemetry: Telemetry, params: Parameters, result: PlanResult) -> None:
+def _pairs(telemetry: Telemetry, params: Parameters, plan: Plan) -> None:
     """Only `avg` pairs brokers: with another strategy its thresholds mean nothing."""
-    plan = result.plan
     differences = _differences(plan) if plan.strategy == "avg" else {}
     telemetry.table("broker_pair_difference_ratio", tuple(differences), np.array(list(differences.values())))
-    hits = [result.memory.hits.get(broker, _UNCOUNTED) for broker in differences]
-    telemetry.table("broker_hits", tuple(differences), np.array([(hit.low, hit.high) for hit in hits]), ("low", "high"))
     if differences:
-        limits = thresholds_of(params, plan.mean_of("score_before"))
-        for threshold, value in zip(("low", "high"), limits, strict=True):
-            telemetry.gauge("pair_threshold_ratio", value, threshold=threshold)
-    telemetry.retain("pair_threshold_ratio", "threshold", {"low", "high"} if differences else set())
+        telemetry.gauge("pair_threshold_ratio", tolerance(params, plan.mean_of("score_before")), threshold="low")
+    telemetry.retain("pair_threshold_ratio", "threshold", {"low"} if differences else set())
 
 
 def _differences(plan: Plan) -> dict[str, float]:

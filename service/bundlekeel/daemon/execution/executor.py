@@ -46,6 +46,7 @@ from bundlekeel.daemon.execution.move import (
     MoveState,
     Policy,
     TransferMethod,
+    stale_code,
 )
 from bundlekeel.daemon.execution.split_intents import SPLITS, SplitOutcome, settle_splits
 from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
@@ -222,7 +223,7 @@ class TermExecutor:
         """Remove the intent of a move that is over, together with the record of its outcome."""
         path = intent_path(move_state.request.bundle)
         if isinstance(ended, MoveOutcome):
-            outcome = ended
+            outcome = ended.unless_stale(await stale_code(self._ports, move_state.migration))
         else:
             _log.error("move ended unexpectedly", bundle=move_state.request.bundle, exc_info=ended)
             outcome = move_state.outcome("unknown", Code.INTERNAL_ERROR, error=repr(ended))
@@ -340,8 +341,7 @@ class Executor:
     def begin(self, epoch: int) -> None:
         """A new term: a new executor."""
         self._epoch = epoch
-        permit = partial(self._leadership.permit, epoch)
-        term = LeaderTerm(epoch=epoch, member=self._leadership.member.id, permit=permit)
+        term = LeaderTerm(epoch=epoch, member=self._leadership.member.id, permit=partial(self._permit, epoch))
         hooks = ExecutorHooks(
             policy=self._policy, on_outcome=self._ended, changes=self._changes, confirm_seconds=self._confirm_seconds
         )
@@ -418,6 +418,7 @@ class Executor:
 
     async def settle(self) -> Settlement:
         """Settle what earlier terms left open; the rest stays frozen. StoreError when the store does not answer."""
+        migration = await self._ports.metadata.migration()
         # Splits first: what `settle_intents` settled would be lost if the store failed us after it.
         splitting, splits, unreadable = await settle_splits(self._ports, epoch=self._epoch, seen=self._seen)
         self._shared_state.set_aside(SPLITS, unreadable)
@@ -429,6 +430,7 @@ class Executor:
             clock=self._ports.clock,
             seen=self._seen,
             changes=self._changes,
+            migration=migration,
         )
         settlement = replace(settlement, frozen=settlement.frozen | splitting)
         self._shared_state.frozen = settlement.frozen
@@ -464,6 +466,11 @@ class Executor:
             return ()
         _, left = await asyncio.gather(self._splitter.stop(seconds), self._executor.stop(seconds))
         return left
+
+    def _permit(self, epoch: int) -> None:
+        """Also raises StoreMigrated if a migration of the store has begun since the gate was checked."""
+        self._leadership.permit(epoch)
+        self._ports.metadata.migration_now.demand_writable()
 
     async def _policy(self, request: MoveRequest) -> Refusal | None:
         bundle, target = request.bundle, request.destination

@@ -19,6 +19,7 @@ from bundlekeel.codec import external_input
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.model.codes import Code, OutcomeWord
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.core.model.migration import NO_MIGRATION, StoreMigration
 from bundlekeel.ports import Clock, Coordination, Document, DocumentChange, Owner, Ownership
 
 INTENTS: Final = "intents"
@@ -86,10 +87,18 @@ class MoveOutcome:
     moving_seconds: float = 0.0
     predicted: tuple[float, ...] = ()
 
+    def unless_stale(self, code: Code | None) -> MoveOutcome:
+        """The outcome, or an unknown one with `code` if the store that shows it is stale. A destination that owns the
+        bundle wrote that itself, and a refusal is not read from the store."""
+        if code is None or self.outcome in ("done", "refused"):
+            return self
+        return replace(self, outcome="unknown", code=code, landed_on="", landed_wall_ms=0)
+
     def record(self) -> dict[str, Any]:
         """The journal line."""
-        # Where nothing happened, the owner is the source.
-        owner = "" if self.outcome == "refused" else f", owned by {self.landed_on or 'no broker'}"
+        # Where nothing happened, the owner is the source; a stale store does not show it.
+        hidden = self.outcome == "refused" or self.code in (Code.STORE_MIGRATING, Code.STORE_MIGRATED)
+        owner = "" if hidden else f", owned by {self.landed_on or 'no broker'}"
         why = f" ({': '.join(filter(None, (self.code, self.error)))})" if self.code else ""
         return {
             "kind": "move",
@@ -159,6 +168,7 @@ async def settle_intents(
     seen: FirstSeen,
     margin_seconds: float = MARGIN_SECONDS,
     changes: ChangesFor = no_changes,
+    migration: StoreMigration = NO_MIGRATION,
 ) -> Settlement:
     """Look at the intents other epochs left; call again each cycle until nothing is frozen.
 
@@ -166,7 +176,8 @@ async def settle_intents(
     first saw it (`seen`: node path and content to boot seconds): its writer's clock is never compared with ours. A
     bundle that its owner is giving away then has no outcome yet: it stays frozen until a broker owns it,
     `IN_FLIGHT_SECONDS` at most. A node that is no intent is frozen for the usual length, then removed as `unknown`;
-    one whose name is that of no bundle is left where it is. LeadershipLost ends it.
+    one whose name is that of no bundle is left where it is. During a `migration` of the store only a destination
+    that owns its bundle is an outcome. LeadershipLost ends it.
     """
     frozen: set[str] = set()
     settled: list[MoveOutcome] = []
@@ -189,7 +200,7 @@ async def settle_intents(
             if not _has_outcome(intent, owner, waited, margin_seconds):
                 frozen.add(bundle)
                 continue
-            outcome = _settled(intent, bundle, owner, waited, clock=clock, epoch=epoch)
+            outcome = _settled(intent, bundle, owner, waited, clock=clock, epoch=epoch).unless_stale(migration.code)
             removal = DocumentChange(path=document.path, data=None, version=document.version)
             await coordination.write_fenced(epoch, [removal, *changes(outcome)])
         except LeadershipLost:

@@ -23,6 +23,7 @@ from bundlekeel.core.model.errors import (
     LeadershipLost,
     StoreError,
 )
+from bundlekeel.core.model.migration import NO_MIGRATION, StoreMigration
 from bundlekeel.core.model.names import is_system_bundle, parse_topic
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.daemon.execution.intents import INTENT_SECONDS, Intent, MoveOutcome
@@ -106,6 +107,16 @@ class ExecutorLimits:
 Policy = Callable[[MoveRequest], Awaitable[Refusal | None]]
 
 
+async def stale_code(ports: MovePorts, before: StoreMigration) -> Code | None:
+    """Return why the store may not show how a call ended: a migration of the store that is in progress or completed, or
+    that began after `before` was read. None if there was none, or if that cannot be read."""
+    try:
+        now = await ports.metadata.migration()
+    except StoreError:
+        return None
+    return now.code or (Code.STORE_MIGRATING if now != before else None)
+
+
 def _nothing() -> None:
     return None
 
@@ -127,6 +138,7 @@ class MoveState:
     bare: bool = False
     hops: tuple[str, ...] = ()
     lost: bool = False
+    migration: StoreMigration = NO_MIGRATION
 
     def __post_init__(self) -> None:
         self.started_wall_ms = self.ports.clock.wall_ms()
@@ -160,6 +172,7 @@ class MoveState:
 
     def intent(self) -> Intent:
         """What is written before anything is done. Its time starts now, not at admission: slots make moves wait."""
+        self.migration = self.ports.metadata.migration_now
         now, self.begun_boot = self.ports.clock.wall_ms(), self.ports.clock.boot()
         return Intent(
             id=self.intent_id,
@@ -188,7 +201,9 @@ class MoveState:
             return self.refuse(refusal.code, refusal.detail)
         try:
             owner = await self.ports.ownership.owner(request.bundle)
-        except (StoreError, CodecError) as error:
+        except StoreError as error:
+            return self.refuse(error.code, str(error))
+        except CodecError as error:
             return self.refuse(Code.STORE_UNAVAILABLE, str(error))
         if owner is None:
             return self.refuse(Code.UNOWNED)
@@ -215,8 +230,8 @@ class MoveState:
             self.lost = True
             return self.refuse(Code.NOT_LEADER, str(error))
         except StoreError as error:
-            # The permit again: the store is out of reach for the moment, and nothing happened to the bundle.
-            return self.refuse(Code.STORE_UNAVAILABLE, str(error))
+            # The permit again: the store is unreachable or migrates, and nothing happened to the bundle.
+            return self.refuse(error.code, str(error))
         except AdminApiError as error:
             if error.outcome_unknown:
                 return await confirm(str(error) or type(error).__name__)

@@ -29,7 +29,7 @@ from bundlekeel.core.model.names import namespace_of, parse_bundle
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.splitting.children import SplitChildren, holds, split_children
 from bundlekeel.core.splitting.positions import NoCut, split_bundle
-from bundlekeel.daemon.execution.move import EXTENSIBLE, ExecutorLimits, LeaderTerm, MovePorts, refusal_code
+from bundlekeel.daemon.execution.move import EXTENSIBLE, ExecutorLimits, LeaderTerm, MovePorts, refusal_code, stale_code
 from bundlekeel.daemon.execution.split_intents import (
     SplitIntent,
     SplitOutcome,
@@ -142,7 +142,9 @@ class Splitter:
         try:
             owner = await self.ports.ownership.owner(request.bundle)
             edges = await self.ports.metadata.boundaries(namespace_of(request.bundle))
-        except (StoreError, CodecError) as error:
+        except StoreError as error:
+            raise SplitRefused(error.code, str(error)) from error
+        except CodecError as error:
             raise SplitRefused(Code.STORE_UNAVAILABLE, str(error)) from error
         if edges is None or not holds(edges, request.bundle):
             raise SplitRefused(Code.NO_SUCH_BUNDLE)
@@ -195,8 +197,8 @@ class Splitter:
             self._ended = Code.NOT_LEADER
             return replace(blank, code=Code.NOT_LEADER, error=str(error))
         except StoreError as error:
-            # The permit again: the store is out of reach for the moment, and nothing left.
-            return replace(blank, code=Code.STORE_UNAVAILABLE, error=str(error))
+            # The permit again: the store is unreachable or migrates, and nothing left.
+            return replace(blank, code=error.code, error=str(error))
         except AdminApiError as error:
             if error.outcome_unknown:
                 return await self._confirm(blank, str(error))
@@ -255,7 +257,7 @@ class Splitter:
     async def _confirm(self, blank: SplitOutcome, error: str) -> SplitOutcome:
         """Read until the split is seen complete or time is up; `error` when the answer is not known."""
         clock, pause, unreadable = self.ports.clock, self.limits.poll_first_seconds, ""
-        deadline = clock.boot() + self.limits.confirm_seconds
+        deadline, before = clock.boot() + self.limits.confirm_seconds, self.ports.metadata.migration_now
         while True:
             found = SplitProgress(divided=False)
             try:
@@ -268,6 +270,8 @@ class Splitter:
                 break
             await clock.sleep(min(pause, max(0.0, deadline - clock.boot())))
             pause = min(pause * 2, self.limits.poll_max_seconds)
+        if (stale := await stale_code(self.ports, before)) is not None:
+            return replace(blank, outcome="unknown", code=stale, error=error)
         if unreadable:
             return replace(blank, outcome="unknown", code=Code.STORE_UNAVAILABLE, error=error or unreadable)
         if found.divided:

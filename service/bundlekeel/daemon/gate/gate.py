@@ -19,13 +19,14 @@ from typing import Final, Protocol
 from bundlekeel.core.guard.scope import pattern_for
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
+from bundlekeel.core.model.migration import NO_MIGRATION, StoreMigration
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of, put_aside
-from bundlekeel.ports import Clock, RawClusterView
+from bundlekeel.ports import Clock, Metadata, RawClusterView
 
 # Load managers that are acted on; the others (Simple, Noop) are observed.
 ACTED_ON: Final = ("modular", "extensible")
@@ -34,6 +35,7 @@ ACTED_ON: Final = ("modular", "extensible")
 class GateCheck(Enum):
     """What is checked, in this order; the value says what must hold."""
 
+    MIGRATION = "the brokers do not move their metadata to another store, and have not moved it"
     TASK = "the task that asks was not stopped"
     REQUEST = "the drain or warm-up that asks for it has not ended"
     MODE = "the settings file and people at run time say `act`"
@@ -70,12 +72,12 @@ CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
     Action.PLAN: _CLUSTER_CHANGES | {GateCheck.WINDOW},
     Action.RELOCATION: _CLUSTER_CHANGES | {GateCheck.REQUEST},
     Action.REQUEST: _CLUSTER_CHANGES | {GateCheck.TASK, GateCheck.REVIEW},
-    Action.SUBMISSION: frozenset({GateCheck.MODE, GateCheck.PAUSE}),
-    Action.ORDER: frozenset({GateCheck.MODE}),
-    Action.QUOTAS: frozenset({GateCheck.MODE, GateCheck.PAUSE, GateCheck.LEASE, GateCheck.OUTAGE}),
+    Action.SUBMISSION: frozenset({GateCheck.MIGRATION, GateCheck.MODE, GateCheck.PAUSE}),
+    Action.ORDER: frozenset({GateCheck.MIGRATION, GateCheck.MODE}),
+    Action.QUOTAS: frozenset({GateCheck.MIGRATION, GateCheck.MODE, GateCheck.PAUSE, GateCheck.LEASE, GateCheck.OUTAGE}),
     # Where nothing is carried out it is not seen whether it helps. Only the leader's task adopts
     # (daemon/calibration/watcher.py).
-    Action.ADOPTION: frozenset({GateCheck.MODE, GateCheck.PAUSE, GateCheck.PUT_ASIDE}),
+    Action.ADOPTION: frozenset({GateCheck.MIGRATION, GateCheck.MODE, GateCheck.PAUSE, GateCheck.PUT_ASIDE}),
 }
 
 
@@ -119,6 +121,7 @@ class Gate:
     ceiling: Mode
     review_required: bool
     shared: SharedStateView
+    metadata: Metadata
     config: BrokerConfig
     clock: Clock
     outage: Callable[[RawClusterView | None], Obstacle | None]
@@ -126,9 +129,12 @@ class Gate:
     channel: Callable[[], str]
     windows: Callable[[int], Obstacle | None]
     _picture: RawClusterView | None = field(default=None, init=False)
+    _migration: StoreMigration = field(default=NO_MIGRATION, init=False)
+    _migration_boot: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self._made: Mapping[GateCheck, Callable[[GateQuestion], Obstacle | None]] = {
+            GateCheck.MIGRATION: lambda _: self._migrating(),
             GateCheck.TASK: self._task,
             GateCheck.REQUEST: self._operator_request,
             GateCheck.MODE: self._mode,
@@ -153,6 +159,11 @@ class Gate:
         self._picture = picture
         self.outage(picture)
 
+    async def observe_migration(self) -> None:
+        """Read the state of a store migration. Raises StoreError; StoreMigrated once it is completed."""
+        (await self.metadata.migration()).demand_readable()
+        self._migrating()
+
     def check(self, question: GateQuestion) -> Obstacle | None:
         """The first reason why this may not be done now, or None. By what is known here; see `check_anew`."""
         wanted = CHECKS[question.action]
@@ -163,8 +174,9 @@ class Gate:
         """The same after reading what people want from the store: right before anything is changed."""
         try:
             await self.shared.refresh()
+            await self.metadata.migration()
         except StoreError as error:
-            return Obstacle(code=Code.STORE_UNAVAILABLE, detail=str(error))
+            return Obstacle(code=Code(error.code), detail=str(error))
         return self.check(question)
 
     def demand(self, question: GateQuestion) -> None:
@@ -186,6 +198,17 @@ class Gate:
         return Obstacle(code=Code.FROZEN_REPORTS, detail=", ".join(sorted(frozen))) if frozen else None
 
     # --- the checks, in their order ---
+
+    def _migrating(self) -> Obstacle | None:
+        """Return a migration in progress or completed, or that the picture is older than the end of a failed one."""
+        state, picture = self.metadata.migration_now, self._picture
+        if state != self._migration:
+            self._migration, self._migration_boot = state, self.clock.boot()
+        if state.code is not None:
+            return Obstacle(code=state.code, detail=state.detail)
+        if picture is not None and picture.boot < self._migration_boot:
+            return Obstacle(code=Code.STORE_MIGRATING, detail=f"{state.detail}; the store must be read again first")
+        return None
 
     def _task(self, question: GateQuestion) -> Obstacle | None:
         stop = self.shared.desired.stops.get(question.task) if question.task else None

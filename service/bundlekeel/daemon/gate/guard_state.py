@@ -54,20 +54,22 @@ class GuardMemory:
         if self._here is None:
             self._since_ms = now_ms
         else:
-            for broker in self._differing(self._here, here):
+            started = {report.broker_id: report.started_ms for report in picture.reports}
+            for broker in self._differing(self._here, here, {**here, **started}):
                 self.changed[broker] = now_ms
         self._ever |= here.keys()
         # A record that cannot be read has no start: the one before still counts.
         self._here = {broker: start or (self._here or {}).get(broker, 0) for broker, start in here.items()}
         self.changed = {broker: at for broker, at in self.changed.items() if at > now_ms - KEPT_MS}
 
-    def _differing(self, before: Mapping[str, int], here: Mapping[str, int]) -> list[str]:
+    def _differing(self, before: Mapping[str, int], here: Mapping[str, int], started: Mapping[str, int]) -> list[str]:
+        """`here`: starts that name the lives of brokers; `started`: when that was, by our clock where it is known."""
         found = [broker for broker in before if broker not in here]
         for broker, start in here.items():
             was = before.get(broker)
             if was is None:
                 # One that runs longer than we look is no news: we only see it late.
-                if broker in self._ever or start >= self._since_ms or start == 0:
+                if broker in self._ever or started[broker] >= self._since_ms or start == 0:
                     found.append(broker)
             elif start and was and start != was:
                 found.append(broker)

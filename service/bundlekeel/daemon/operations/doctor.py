@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from bundlekeel.core.filters.javaregex import java_pattern
+from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import (
     AdminUnauthorized,
@@ -32,12 +33,22 @@ from bundlekeel.core.model.load import (
 )
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
+from bundlekeel.core.model.policies import Policies
+from bundlekeel.core.model.snapshot import build_snapshot
 from bundlekeel.core.model.text_format import clock_text, numbered, some
 from bundlekeel.core.model.uris import LOOPBACK
+from bundlekeel.core.planning.wrong_limits import wrong_limits
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
-from bundlekeel.daemon.operations.doctor_checks import channel_checks, document_check, live_loads_check
+from bundlekeel.daemon.operations.doctor_checks import (
+    channel_checks,
+    clocks_check,
+    document_check,
+    live_loads_check,
+    migration_check,
+    unmatched_checks,
+)
 from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, unknown_namespaces
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
@@ -55,7 +66,6 @@ from bundlekeel.daemon.state.takeover_record import (
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, RawClusterView
 from bundlekeel.settings.parameters import STOCK
 
-_SKEW_LIMIT_SECONDS = 30.0
 _PATIENCE = 5
 # Brokers whose load changes publish it within this time.
 _LOADS_SECONDS = 5.0
@@ -95,7 +105,9 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     if not checks[0].ok:
         return checks
     checks += [_session(context), await _root(context), await document_check(context.coordination)]
-    checks += [await _members(context), _hosts(context)]
+    checks += [await _members(context), _hosts(context), await migration_check(context.metadata)]
+    if checks[-1].severity == "error" and not checks[-1].ok:
+        return checks
     picture, check = await _picture(context, within)
     checks.append(check)
     if picture is None:
@@ -114,7 +126,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check
     if context.channel is not None:
         checks += await channel_checks(context.channel, context.clock, within=within)
     checks += _judged(context, picture)
-    checks += [_placement(context, picture), await _policies(context, picture)]
+    checks += [_placement(context, picture), *await _policies(context, picture)]
     return checks
 
 
@@ -432,7 +444,12 @@ async def _leader(context: DoctorContext) -> Check:
 def _judged(context: DoctorContext, picture: RawClusterView) -> list[Check]:
     """What the brokers' loads show of their limits and clocks."""
     if picture.reports:
-        return [_blind(context, picture), _shared_machine(context, picture), _clock(context, picture)]
+        return [
+            _blind(context, picture),
+            _limits(context, picture),
+            _shared_machine(context, picture),
+            clocks_check(picture, context.clock.wall_ms()),
+        ]
     return [
         Check.warned(
             "broker loads",
@@ -460,6 +477,22 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
     )
 
 
+def _limits(context: DoctorContext, picture: RawClusterView) -> Check:
+    """Check that no broker uses more than its limits allow."""
+    snapshot = build_snapshot(
+        reports=picture.reports,
+        averages=Averages(),
+        wall_ms=picture.wall_ms,
+        mode=picture.mode,
+        capacity=context.capacity,
+    )
+    limits = wrong_limits(snapshot.brokers)
+    if not limits:
+        return Check.passed("limits", "no broker uses more than its limits allow")
+    detail = some([f"{item.broker} ({item.resource})" for item in limits])
+    return Check.warned("limits", f"ignored, since the broker uses more: {detail}", limits[0].fix)
+
+
 def _shared_machine(context: DoctorContext, picture: RawClusterView) -> Check:
     """Brokers on one machine without cgroups of their own all report the whole machine's CPU: nearly the same
     figures, however differently they are loaded."""
@@ -481,17 +514,8 @@ def _shared_machine(context: DoctorContext, picture: RawClusterView) -> Check:
     )
 
 
-def _clock(context: DoctorContext, picture: RawClusterView) -> Check:
-    now = context.clock.wall_ms()
-    ahead = {r.broker_id: (r.last_update - now) / 1000 for r in picture.reports}
-    worst = max(ahead, key=lambda broker: ahead[broker], default="")
-    if not worst or ahead[worst] < _SKEW_LIMIT_SECONDS:
-        return Check.passed("clocks", "no broker's clock is ahead of this host's")
-    return Check.warned("clocks", f"{worst} is {ahead[worst]:.0f} s ahead of this host", "synchronise the clocks (NTP)")
-
-
-async def _policies(context: DoctorContext, picture: RawClusterView) -> Check:
-    """Whether all that narrows where bundles may live could be read: what cannot stops moves."""
+async def _policies(context: DoctorContext, picture: RawClusterView) -> list[Check]:
+    """Check the policies that limit where bundles may live. One that is unreadable, or matches none, stops moves."""
     named = sorted({namespace_of(bundle) for report in picture.reports for bundle in report.bundle_names})
     book = PolicyCache(context.metadata, context.config)
     found = await book.read(named)
@@ -502,22 +526,27 @@ async def _policies(context: DoctorContext, picture: RawClusterView) -> Check:
         found = await book.read(named)
     if found.unknown:
         fix = "check `configuration_store` in the settings; nothing moves until then"
-        return Check.failed("policies", f"could not be read: {found.unknown}", fix)
-    texts = [text for policy in found.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
+        return [Check.failed("policies", f"could not be read: {found.unknown}", fix)]
+    return [_readable(found), *unmatched_checks(found.isolation, tuple(sorted(picture.endpoints)))]
+
+
+def _readable(policies: Policies) -> Check:
+    """Return a warning about policies that cannot be read, or how many there are."""
+    texts = [text for policy in policies.isolation for text in (*policy.namespaces, *policy.primary, *policy.secondary)]
     foreign = [repr(text) for text in texts if java_pattern(text) is None]
     if foreign:
         detail = f"expressions that cannot be matched as Java does: {', '.join(foreign[:3])}"
         fix = (
-            "write them without look-around, back-references, possessive quantifiers, class unions, intersections or "
+            "write them without back-references, possessive quantifiers, class unions, intersections or "
             "\\p{...}; bundles they may concern do not move"
         )
         return Check.warned("policies", detail, fix)
-    if found.unreadable:
-        detail = f"policies of {len(found.unreadable)} namespaces cannot be read, e.g. {min(found.unreadable)}"
+    if policies.unreadable:
+        detail = f"policies of {len(policies.unreadable)} namespaces cannot be read, e.g. {min(policies.unreadable)}"
         fix = "repair their local policies (`pulsar-admin namespaces`); their bundles do not move until then"
         return Check.warned("policies", detail, fix)
-    grouped = len(found.anti_affinity)
-    return Check.passed("policies", f"{len(found.isolation)} isolation policies, {grouped} in groups")
+    grouped = len(policies.anti_affinity)
+    return Check.passed("policies", f"{len(policies.isolation)} isolation policies, {grouped} in groups")
 
 
 def _placement(context: DoctorContext, picture: RawClusterView) -> Check:

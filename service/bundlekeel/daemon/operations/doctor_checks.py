@@ -1,18 +1,21 @@
-"""Checks of `doctor`: the ownership channel, documents under our root, and whether the sidecars may begin to act."""
+"""Checks of `doctor`: clocks, the ownership channel, documents under our root, and whether the sidecars may act."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median_low
 from typing import Any, Final
 from urllib.parse import unquote
 
 from bundlekeel.codec.external_input import unreadable
 from bundlekeel.codec.report import is_bundle
+from bundlekeel.core.filters.isolation import isolate, matches
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.text_format import numbered
+from bundlekeel.core.model.policies import IsolationPolicy
+from bundlekeel.core.model.text_format import numbered, some
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import SummaryView
 from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
@@ -23,7 +26,7 @@ from bundlekeel.daemon.state.documents import AveragesPart, Desired, decode, dec
 from bundlekeel.daemon.state.owned_limits import HELD, NATIVE, OwnedLimits
 from bundlekeel.daemon.state.shared_state import AVERAGES, DESIRED, MOVES, REQUESTS, STATE
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, decode_takeover
-from bundlekeel.ports import Clock, Coordination, Document
+from bundlekeel.ports import Clock, Coordination, Document, Metadata, RawClusterView
 
 UNREADABLE_FIX: Final = (
     "it is ignored, or read as the safe state (paused, frozen); check who may write below Bundlekeel's root, then "
@@ -83,6 +86,22 @@ async def document_check(coordination: Coordination) -> Check:
     return Check.passed("documents", "everything below Bundlekeel's root can be read")
 
 
+async def migration_check(metadata: Metadata) -> Check:
+    """Check that the brokers do not move their metadata to another store (PIP-454), and have not moved it."""
+    name = "store migration"
+    try:
+        state = await metadata.migration()
+    except StoreError as error:
+        return Check.failed(name, str(error), "grant read below /pulsar/migration-coordinator to this identity")
+    if state.code is None:
+        return Check.passed(name, state.detail)
+    detail = f"{state.code}: {state.code.explanation} ({state.detail})"
+    if state.code is Code.STORE_MIGRATING:
+        return Check.warned(name, detail, "wait until Pulsar has completed the migration; nothing moves until then")
+    fix = "run `bundlekeel handback`, then stop the sidecars (runbook BundlekeelStoreMigrated)"
+    return Check.failed(name, detail, fix)
+
+
 def _bundle(found: Document) -> str:
     return unquote(found.path.rpartition("/")[2])
 
@@ -91,6 +110,28 @@ def _of_bundle(found: Document) -> Document:
     if not is_bundle(_bundle(found)):
         raise unreadable(found.path, "its name is that of no bundle", code=Code.WRONG_TYPE)
     return found
+
+
+_APART_SECONDS: Final = 30.0
+
+
+def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
+    """Compare the clocks of brokers and of this host. Decisions of Pulsar depend on them, ours do not.
+
+    Brokers are compared with each other: the newest report of a quiet cluster may be old, so that all of them seem to
+    be behind this host.
+    """
+    ahead = {r.broker_id: (r.clock_ahead_ms or max(0, r.last_update - now_ms)) / 1000 for r in picture.reports}
+    usual = median_low(ahead.values()) if ahead else 0.0
+    apart = {broker: by - usual for broker, by in ahead.items() if abs(by - usual) >= _APART_SECONDS}
+    lines = [
+        f"{name} is {abs(by):.0f} s {'ahead of' if by > 0 else 'behind'} other brokers" for name, by in apart.items()
+    ]
+    if usual >= _APART_SECONDS:
+        lines.append(f"this host is {usual:.0f} s behind the brokers")
+    if not lines:
+        return Check.passed("clocks", "the brokers' clocks agree, and this host's is not behind them")
+    return Check.warned("clocks", some(lines), "synchronise the clocks (NTP); balancing does not depend on them")
 
 
 # What `doctor` says of the ownership channel.
@@ -225,6 +266,8 @@ def _would_do(day: SummaryView, plan: Plan | None) -> Check:
 
 # By state of a broker, for those that last until somebody does something.
 _LIVE_FIXES = {
+    "disagree": "let Prometheus drop no series of topics; if the brokers set their own topicBundleAssignmentStrategy, "
+    "set `counters.source: off`; reports are used until both agree",
     "too_many_topics": "set `counters.source: prometheus`, or raise `counters.max_topics`",
     "no_topics": "set exposeTopicLevelMetricsInPrometheus=true, and let Prometheus drop no topics",
     "no_cpu": "let the metrics have process_cpu_seconds_total; reports are used until then",
@@ -255,8 +298,31 @@ def live_loads_check(live: LiveLoads) -> Check:
             "let this host read /metrics/ of the brokers with topics in it (exposeTopicLevelMetricsInPrometheus=true), "
             "or set `counters.source` to prometheus or off; reports are used until then",
         )
+    if doubts := live.doubts():
+        detail += f"; {Code.COUNTERS_DISAGREE} at {min(doubts)}: {doubts[min(doubts)]}"
     late = live.outdated()
     passing = len(late) == 1 and max(late.values()) < _LATE_SECONDS
     told = {state for state in states.values() if state != "outdated" or not passing}
     fixes = [fix for state, fix in _LIVE_FIXES.items() if state in told]
     return Check.warned(name, detail, fixes[0]) if fixes else Check.passed(name, detail)
+
+
+def unmatched_checks(policies: tuple[IsolationPolicy, ...], brokers: tuple[str, ...]) -> list[Check]:
+    """Return a warning for each isolation policy that matches no live broker, or none as primary."""
+    applied = isolate(policies, (), brokers)
+    checks = []
+    for number, policy in enumerate(policies):
+        primary, secondary = applied.matched[number].tolist()
+        if primary or not applied.readable[number]:
+            continue
+        with_ports = any(matches((*policy.primary, *policy.secondary), broker) for broker in brokers)
+        checks.append(
+            Check.warned(
+                "policies",
+                f"isolation policy {policy.name} matches no broker{' as primary' if secondary else ''}"
+                + ("; its patterns match broker ids with ports" if with_ports else ""),
+                "write patterns that match host names fully, without ports; bundles whose policy matches no broker do "
+                "not move, and no broker owns them after an unload",
+            )
+        )
+    return checks

@@ -65,7 +65,7 @@ FLOW_LIMITS: Final = {
     "loadBalancerNamespaceBundleMaxBandwidthMbytes": "100",
     "flowOrQpsDifferenceThresholdPercentage": "10",
 }
-POLICIES = (Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.HAS_POLICY)
+POLICIES = (Code.POLICY_FORBIDS, Code.POLICY_WITHOUT_BROKERS, Code.POLICY_UNREADABLE, Code.HAS_POLICY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,7 @@ class TakeoverContext:
     admin: BrokerAdmin
     commands: BrokerCommands
     coordination: Coordination
+    metadata: Metadata
     endpoints: Mapping[str, BrokerEndpoint]
     clock: Clock
     verify_seconds: float = VERIFY_SECONDS
@@ -88,9 +89,11 @@ async def takeover(
     With `namespaces` (tenant/namespace) a partial takeover: the brokers go on shedding, but leave those namespaces to
     us. A later takeover may name more of them, or none for the whole cluster, which ends what was excluded for us. What
     the brokers ran with before the first one is kept; who, why and when are those of the latest.
-    StaleWrite when another one runs at the same moment; Conflict when brokers do not know such namespaces (before 4.2);
+    StoreMigrated from the beginning of a migration of the metadata store on. StaleWrite when another one runs at the
+    same moment; Conflict when brokers do not know such namespaces (before 4.2);
     AdminApiError when the brokers' settings cannot be read: nothing is changed then.
     """
+    (await context.metadata.migration()).demand_writable()
     # First, so that the write below is refused when a handback ends while the settings are read.
     last, version = await _stored(context.coordination) or (None, None)
     stored = await context.admin.dynamic_configuration()

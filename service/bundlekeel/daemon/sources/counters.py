@@ -18,13 +18,13 @@ from typing import Final
 import numpy as np
 import structlog
 
+from bundlekeel.core.model.agreement import Agreement
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import (
     CounterReading,
     MeasuredLoad,
-    mean_load,
     measured,
     others_share,
-    step,
     with_measured,
 )
 from bundlekeel.core.model.errors import AdminApiError, CodecError, StoreError
@@ -41,12 +41,14 @@ QUICK_REST: Final = 4.0
 # shares.
 TOPICS_A_SECOND: Final = 0.5 / 100e-6
 QUICK_TOPICS_A_SECOND: Final = 1.0 / 100e-6
-# So long after a sign of change it is read quickly: two hits of a shedder, and what its moves do.
-ATTENTION_SECONDS: Final = 30.0
+# After a change of load, one more reading in quick succession confirms it.
+CONFIRM_SECONDS: Final = 4.0
+# At the start of a term, and while the list of brokers changes, brokers are read quickly for this long.
+START_SECONDS: Final = 30.0
 # A load that differs by so much of the largest one from the reading before is a sign.
 CHANGED_SHARE: Final = 0.1
-# A load that went up and down within this time is a wave, and its mean over this time is what to go by.
-WAVE_SECONDS: Final = 240.0
+# The largest CPU use of the broker's process in this time separates it from other processes of the host.
+PROCESS_SECONDS: Final = 240.0
 # A broker that refuses is asked again after this long.
 REFUSED_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
@@ -70,18 +72,22 @@ class CounterOptions:
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """One broker in its present life: the last reading, begun at `asked` by the boot clock and made in `took` seconds;
-    `loads`: what each two readings said in the last `WAVE_SECONDS`; `steps`: the change from each of them to the next;
-    `load`: what is shown of it; `topics_ms`: when its counters were of topics last.
+    """One broker in its present life. `since_ms`: when that was first seen, by our clock, 0: when this process began.
+    The last reading was begun at `asked` by the boot clock and made in `took` seconds;
+    `loads`: what each two readings said in the last `PROCESS_SECONDS`; `load`: the last one,
+    and its `total` over bundles; `topics_ms`: when its counters were of topics last.
     `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
     process does not use. `refused`: why it gave none. `state`: `live`, or why its report is shown instead; `timely`:
-    when it was last another than `outdated`, by the boot clock."""
+    when it was last another than `outdated`, by the boot clock. `doubt`: why `load` is not used; "": it is."""
 
     endpoint: BrokerEndpoint
+    since_ms: int = 0
     reading: CounterReading | None = None
     loads: list[MeasuredLoad] = field(default_factory=list)
-    steps: list[Floats] = field(default_factory=list)
     load: MeasuredLoad | None = None
+    agreement: Agreement = field(default_factory=Agreement)
+    doubt: str = ""
+    total: tuple[float, ...] = ()
     topics_ms: int = 0
     shown: tuple[BrokerReport, MeasuredLoad, BrokerReport] | None = None
     others: float = 0.0
@@ -94,16 +100,18 @@ class _Known:
 
     def forget(self) -> None:
         """What was read is too old to be half of a measurement."""
-        self.reading, self.loads, self.steps, self.load = None, [], [], None
+        self.reading, self.loads, self.load, self.agreement.loads = None, [], None, []
 
 
 class LiveLoads:
     """Owned by one `ClusterSource`, which passes it brokers and bundles and reads its figures.
 
     `wanted`: whether readings are worth it now; `moving`: whether moves of ours do not show yet; `in_flight`: whether
-    some of them are being carried out. `statistics_seconds`:
+    some of them are being carried out; `urgent`: whether a decision may be due before the next reading.
+    `statistics_seconds`:
     how often a broker computes its own figures: where that is at least as often, its reports are as good. `share_of`:
     asks a broker that does not tell its cores which share of its CPU it used since it was asked last, None for others.
+    `other_assigner`: class of a broker's own `topicBundleAssignmentStrategy`; "": Pulsar's, or unknown.
     `on_news`: called after each reading that made a load.
     """
 
@@ -120,8 +128,10 @@ class LiveLoads:
         self.wanted: Callable[[], bool] = bool
         self.moving: Callable[[], bool] = bool
         self.in_flight: Callable[[], bool] = bool
+        self.urgent: Callable[[], bool] = bool
         self.statistics_seconds: Callable[[str], float] = lambda _broker: 60.0
         self.share_of: Callable[[str], Awaitable[float | None]] = _not_asked
+        self.other_assigner: Callable[[str], str] = lambda _broker: ""
         self.on_news: Callable[[], None] = lambda: None
         self._counters = counters
         self._metadata = metadata
@@ -133,6 +143,8 @@ class LiveLoads:
         self._divided: dict[str, tuple[str, ...]] = {}
         # Of bundles that were measured whole: when, and their traffic, wherever that was.
         self._traffic: dict[str, tuple[int, Floats]] = {}
+        # Of bundles with replicators: when they sent last, and how much.
+        self._replicated: dict[str, tuple[int, Floats]] = {}
         self._topics = 0
         self._quick_until = float("-inf")
         self._together_until = float("-inf")
@@ -147,7 +159,8 @@ class LiveLoads:
                 self._quicken()
                 if known is not None:
                     self._end(known)
-                known = _Known(endpoint=endpoint, timely=self._clock.boot())
+                since_ms = self._clock.wall_ms() if self._brokers else 0
+                known = _Known(endpoint=endpoint, since_ms=since_ms, timely=self._clock.boot())
             kept[broker] = known
         gone = self._brokers.keys() - kept.keys()
         for broker in gone:
@@ -163,10 +176,10 @@ class LiveLoads:
             if wanted != reading:
                 self._begin_anew()
             reading = wanted
-            if wanted and self.moving():
-                self._quicken()
-            for broker, known in self._brokers.items() if wanted else ():
-                if known.task is None and self._due(broker, known):
+            if wanted and (self.moving() or self.urgent()):
+                self._quicken(CONFIRM_SECONDS)
+            for place, (broker, known) in enumerate(self._brokers.items() if wanted else ()):
+                if known.task is None and self._due(broker, known, place / len(self._brokers)):
                     known.task = asyncio.create_task(self._read(broker, known), name=f"counters {broker}")
             await self._clock.sleep(_TURN_SECONDS)
 
@@ -208,6 +221,10 @@ class LiveLoads:
         """The brokers that do not tell their counters, and why."""
         return {broker: known.refused for broker, known in self._brokers.items() if known.refused}
 
+    def doubts(self) -> dict[str, str]:
+        """Return the brokers whose counters disagree with their reports, and how."""
+        return {broker: self._brokers[broker].doubt for broker, state in self.states().items() if state == "disagree"}
+
     def ages(self) -> dict[str, float]:
         """Seconds since the last reading of each broker that is shown by its counters."""
         now_ms, live = self._clock.wall_ms(), {name for name, state in self.states().items() if state == "live"}
@@ -235,9 +252,9 @@ class LiveLoads:
         self._together_until = self._clock.boot() + _TOGETHER_SECONDS
         self._quicken()
 
-    def _quicken(self) -> None:
+    def _quicken(self, seconds: float = START_SECONDS) -> None:
         """Something suggests that loads change, or are about to."""
-        self._quick_until = self._clock.boot() + ATTENTION_SECONDS
+        self._quick_until = max(self._quick_until, self._clock.boot() + seconds)
 
     def _answered(self, broker: str, known: _Known) -> bool:
         return known.load is not None or known.refused != "" or not self._worth(broker)
@@ -246,7 +263,9 @@ class LiveLoads:
         """Whether a broker computes its own figures more rarely than it would be read."""
         return self.statistics_seconds(broker) > self._options.quick_interval
 
-    def _due(self, broker: str, known: _Known) -> bool:
+    def _due(self, broker: str, known: _Known, share: float) -> bool:
+        """Return whether to read a broker. Brokers take turns, `share` of an interval apart, so that a change which
+        concerns several of them shows in a part of the interval."""
         quick, now = self._options.quick_interval, self._clock.boot()
         if not self._worth(broker):
             return False
@@ -257,7 +276,11 @@ class LiveLoads:
         pace = max(pace, self._topics / rate)
         if known.refused:
             pace, rest = REFUSED_SECONDS, REST
-        return now >= known.asked + max(pace, known.took * (1 + rest))
+        if now < known.asked + known.took * (1 + rest):
+            return False
+        if hurry or known.refused or known.asked == float("-inf"):
+            return now >= known.asked + pace
+        return (now - share * pace) // pace > (known.asked - share * pace) // pace
 
     async def _read(self, broker: str, known: _Known) -> None:
         try:
@@ -279,7 +302,7 @@ class LiveLoads:
 
     async def _take(self, known: _Known, readings: Sequence[CounterReading]) -> None:
         # Prometheus may still have scrapes of the process before.
-        readings = [item for item in readings if item.from_ms >= known.endpoint.start_timestamp]
+        readings = [item for item in readings if item.from_ms >= known.since_ms]
         if not readings:
             return
         edges = {name: await self._edges(name) for name in {name for item in readings for name in item.namespaces}}
@@ -309,30 +332,30 @@ class LiveLoads:
         known.reading = reading
         if made.bundles:
             known.topics_ms = made.to_ms
-        made = replace(made, cpu_share=share)
-        changed = bool(known.loads) and self._large(made.traffic.sum(axis=0) - known.loads[-1].traffic.sum(axis=0))
-        if self._waves(known, made):
-            known.load = await asyncio.to_thread(mean_load, tuple(known.loads))
-        else:
-            known.load = made
-            if changed:
-                self._quicken()
+        broker = known.endpoint.broker_id
+        made = replace(made, cpu_share=share, traffic=self._with_replicators(made, broker))
+        known.agreement.add(made, int(1000 * self.statistics_seconds(broker)))
+        change: Floats = made.traffic.sum(axis=0) - known.loads[-1].traffic.sum(axis=0) if known.loads else np.zeros(4)
+        changed = bool((np.abs(change) > CHANGED_SHARE * self._largest()).any())
+        known.loads = [item for item in known.loads if item.from_ms >= made.to_ms - 1000 * PROCESS_SECONDS] + [made]
+        known.load, known.total = made, tuple(made.traffic.sum(axis=0).tolist())
+        if changed:
+            self._quicken(CONFIRM_SECONDS)
         for row in np.flatnonzero(known.load.whole).tolist():
             self._traffic[known.load.bundles[row]] = known.load.to_ms, known.load.traffic[row]
         self.on_news()
 
-    def _waves(self, known: _Known, made: MeasuredLoad) -> bool:
-        """Note a load. Whether what the broker carries went up and down by a good part of the largest load within
-        `WAVE_SECONDS`. What bundles that came or went changed is no part of it: our own moves are no wave, and do not
-        make one forgotten."""
-        if known.loads:
-            known.steps.append(step(known.loads[-1], made, known.loads[-2] if len(known.loads) > 1 else None))
-        known.loads.append(made)
-        while len(known.loads) > 1 and known.loads[0].from_ms < made.to_ms - 1000 * WAVE_SECONDS:
-            del known.loads[0], known.steps[0]
-        return any(self._large(np.maximum(change, 0)) for change in known.steps) and any(
-            self._large(np.minimum(change, 0)) for change in known.steps
-        )
+    def _with_replicators(self, load: MeasuredLoad, broker: str) -> Floats:
+        """Return the traffic of `load`, with the last rates of a bundle's replicators where it has none.
+
+        A broker reports no rates of a bundle's replicators before its first statistics of the bundle."""
+        traffic, since_ms = load.traffic.copy(), load.to_ms - 1000 * self.statistics_seconds(broker)
+        for row, bundle in enumerate(load.bundles):
+            if load.replicated[row].any():
+                self._replicated[bundle] = load.to_ms, load.replicated[row]
+            elif bundle in self._replicated and self._replicated[bundle][0] >= since_ms:
+                traffic[row] += self._replicated[bundle][1]
+        return traffic
 
     def _check_boundaries(self, bundles: Sequence[str]) -> None:
         for text in bundles:
@@ -344,15 +367,10 @@ class LiveLoads:
                 if edges[at : at + 2] != [name.lower, name.upper]:
                     del self._boundaries[namespace]
 
-    def _large(self, change: Floats) -> bool:
-        """Whether a change is a good part of the largest load."""
-        return bool((np.abs(change) > CHANGED_SHARE * self._largest()).any())
-
     def _largest(self) -> Floats:
-        """The largest load of a broker, shape (4,)."""
-        loads = [known.load.traffic.sum(axis=0) for known in self._brokers.values() if known.load is not None]
-        largest: Floats = np.array(loads).reshape(-1, 4).max(axis=0, initial=0.0)
-        return largest
+        """Return the largest load of a broker, shape (4,)."""
+        totals = [known.total for known in self._brokers.values() if known.load is not None]
+        return np.array([max(column) for column in zip(*totals, strict=True)] or [0.0] * 4)
 
     def _newer(self, report: BrokerReport) -> BrokerReport:
         known = self._brokers.get(report.broker_id)
@@ -369,21 +387,31 @@ class LiveLoads:
             return "waiting", report
         # What a broker reports is of the statistics interval before the last one, at worst.
         lag_ms = int(2000 * self.statistics_seconds(report.broker_id))
-        oldest_ms = report.last_update - lag_ms
-        # Of a wave the mean is shown, which is as new as its last part. Prometheus' clock may be ahead of ours: what
+        oldest_ms = report.updated_ms - lag_ms
+        # Prometheus' clock may be ahead of ours: what
         # began later than now would settle moves unseen.
-        if not oldest_ms <= known.loads[-1].from_ms <= self._clock.wall_ms():
+        if not oldest_ms <= known.load.from_ms <= self._clock.wall_ms():
             return "outdated", report
         # Who collects counters may drop those of topics: a broker is without any if it had some, and says so in time.
         if not known.load.bundles and report.num_topics > 0 and oldest_ms > known.topics_ms:
             return "no_topics", report
         anew = known.shown is None or known.shown[0] is not report
         if known.shown is None or anew or known.shown[1] is not known.load:
-            known.others = min(others_share(report, known.loads), 1.0 if anew else known.others)
+            known.others = others_share(report, known.loads, known.others, lag_ms)
             lately = self._lately(known.load.bundles, max(oldest_ms, known.load.to_ms - lag_ms))
-            made = with_measured(report, known.load, lately, known.others)
+            self._compare(known, report)
+            made = None if known.doubt else with_measured(report, known.load, lately, known.others)
             known.shown = report, known.load, made or report
-        return ("no_cpu" if known.shown[2] is report else "live"), known.shown[2]
+        if known.shown[2] is not report:
+            return "live", known.shown[2]
+        return "disagree" if known.doubt else "no_cpu", report
+
+    def _compare(self, known: _Known, report: BrokerReport) -> None:
+        broker, trusted = report.broker_id, not known.doubt
+        known.agreement.compare(report, int(1000 * self.statistics_seconds(broker)))
+        known.doubt = known.agreement.doubt(self.other_assigner(broker))
+        if known.doubt and trusted:
+            _log.warning("load reports are used", code=Code.COUNTERS_DISAGREE, broker=broker, reason=known.doubt)
 
     def _lately(self, bundles: Sequence[str], since_ms: int) -> dict[str, Floats]:
         """The traffic of those that were measured whole since then."""

@@ -24,6 +24,8 @@ BrokerSettings = Callable[[str], Mapping[str, str] | None]
 
 STATS_SECONDS_KEY: Final = "statsUpdateFrequencyInSecs"
 CPU_WEIGHT_KEY: Final = "loadBalancerCPUResourceWeight"
+ASSIGNER_KEY: Final = "topicBundleAssignmentStrategy"
+ASSIGNER: Final = "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner"
 TTL_SECONDS_KEY: Final = "loadBalancerBrokerLoadDataTTLInSeconds"
 STATS_SECONDS: Final = 60.0
 TTL_SECONDS: Final = 1800.0
@@ -78,11 +80,11 @@ class ExtensibleBrokers:
     """Everything known of the extensible brokers; mutable, owned by one `ClusterSource`.
 
     **`last_update` of a report** is the moment, in ms, at which something new was known of the broker: a message of
-    the load topics (when the broker measured it), an answer of its statistics that differs from the one before, or one
+    the load topics, an answer of its statistics that differs from the one before, or one
     that still agrees after a whole statistics interval. Averages add a sample, and strategies count a hit, whenever it
     grows. The time of the load data alone would stand still for 15 minutes at a broker that changes little, which is
     when a steady imbalance shows; the time of each poll would take one measurement for six. It never goes back, and
-    never lies after the arrival here of what it stands for, whatever the broker's clock says.
+    is a time of arrival here, whatever the broker's clock says.
     """
 
     def __init__(self, *, bundles: BundlesSetting, stats_interval: float) -> None:
@@ -118,7 +120,7 @@ class ExtensibleBrokers:
                 continue  # said before it restarted
             before, known.latest = known.latest, latest
             if latest.load is not None and latest.load_ms != before.load_ms:
-                _advance(known, min(latest.load.updated_at, latest.load_ms))
+                _advance(known, latest.load_ms)
             if latest.bundles_ms != before.bundles_ms and not self._uses_stats(known, now):
                 _advance(known, latest.bundles_ms)
 
@@ -151,6 +153,11 @@ class ExtensibleBrokers:
     def stats_seconds(self, broker: str) -> float:
         """How often this broker computes its statistics."""
         return self._number(broker, STATS_SECONDS_KEY, STATS_SECONDS)
+
+    def other_assigner(self, broker: str) -> str:
+        """Return the class by which this broker assigns topics to bundles (PIP-255); "": Pulsar's own, or unknown."""
+        name = (self.settings_of(broker) or {}).get(ASSIGNER_KEY, "").strip()
+        return "" if name == ASSIGNER else name
 
     def wants_stats(self, broker: str, now: Instant) -> bool:
         """Whether this broker's statistics are needed: always, or while the load topics do not tell enough of it."""
@@ -310,11 +317,12 @@ def _with_traffic(load: BrokerLoadData, stats: BundleLoads) -> BrokerLoadData:
 def _made(
     known: KnownBroker, load: BrokerLoadData, bundles: BundleLoads, marks: tuple[tuple[str, str], ...]
 ) -> BrokerReport:
-    endpoint = known.endpoint
+    endpoint, latest = known.endpoint, known.latest
     faults = (*load.faults, *bundles.faults, *marks)
     return replace(
         report_of(replace(load, updated_at=known.last_update, faults=faults), bundles),
         start_timestamp=endpoint.start_timestamp,
+        clock_ahead_ms=0 if latest.load is None else latest.load.updated_at - latest.load_ms,
         persistent_topics_enabled=endpoint.persistent_topics_enabled,
         non_persistent_topics_enabled=endpoint.non_persistent_topics_enabled,
         version=endpoint.version,

@@ -78,6 +78,9 @@ class PolicyCache:
         row = names.index(namespace_of(bundle)) if namespace_of(bundle) in names else -1
         if row < 0 or bool(limits.unknown[row]):
             return Refusal(code=Code.POLICY_UNREADABLE, bundle=bundle, detail=self.current.unknown)
+        if row in limits.unmatched:
+            detail = f"isolation policy {limits.unmatched[row]} matches no broker"
+            return Refusal(code=Code.POLICY_WITHOUT_BROKERS, bundle=bundle, detail=detail)
         if column < 0 or not bool(limits.mask[row, column]):
             return Refusal(code=Code.POLICY_FORBIDS, bundle=bundle, detail=f"not to {destination}")
         return None

@@ -27,11 +27,11 @@ Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
 CYCLES: Final = (60.0, 120.0, 300.0, 600.0)
 # What each strategy is tried on together, value by value: what starts a move, and how soon.
 PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
-    "avg": ("avg_low_threshold_percent", "avg_hit_count_low"),
+    "avg": ("avg_low_threshold_percent", "move_price"),
     "threshold": ("threshold_percent", "history_weight"),
     "uniform": ("msg_rate_difference_percent", "throughput_multiple"),
     "overload": ("overloaded_threshold_percent",),
-    "transfer": ("transfer_target_std", "transfer_hit_count"),
+    "transfer": ("transfer_target_std", "move_price"),
     "deviation": ("deviation_threshold",),
 }
 

@@ -130,7 +130,7 @@ async def test_adopted_by_itself_and_in_every_plan() -> None:
 
 async def test_cycles_are_noted_while_we_balance() -> None:
     """Imbalance and moves of a leader that acts; nothing of one that only recommends."""
-    sidecar = await ready(MemoryCalibration(), params=Parameters(avg_hit_count_low=1, avg_hit_count_high=1))
+    sidecar = await ready(MemoryCalibration(), params=Parameters(move_price=0))
     sidecar.clock.offset += 10
     sidecar.cluster.publish()
     await sidecar.cycle.turn()
@@ -420,5 +420,5 @@ async def test_somebody_was_faster() -> None:
 
 async def test_defaults_differ_from_no_settings() -> None:
     """Without adoption the effective parameters are those of the settings."""
-    sidecar = FakeSidecar(FakeCluster(clock=WallClock()), params=replace(Parameters(), avg_hit_count_low=3))
+    sidecar = FakeSidecar(FakeCluster(clock=WallClock()), params=replace(Parameters(), move_price=60.0))
     assert sidecar.cycle.params is sidecar.effective_parameters.base

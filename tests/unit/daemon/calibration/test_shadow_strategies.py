@@ -154,7 +154,7 @@ async def test_nothing_of_it_touches_the_live_plan() -> None:
 
 async def test_each_has_its_own_memory() -> None:
     """Hit counts grow from cycle to cycle: what needs two fresh reports acts in the second cycle."""
-    context = Parameters(avg_hit_count_low=2, avg_hit_count_high=2)
+    context = Parameters(move_price=50)
     sidecar = Playing(FakeCluster(clock=WallClock()), "avg", params=replace(context, strategy="overload"))
     await sidecar.lead()
     seen = []

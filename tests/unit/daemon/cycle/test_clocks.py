@@ -14,7 +14,7 @@ from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.memory import Hits, StrategyMemory
+from bundlekeel.core.planning.memory import BrokerCourse, Excess, Hits, StrategyMemory
 from bundlekeel.daemon.execution.intents import FirstSeen, Intent, MoveOutcome, intent_path, settle_intents
 from bundlekeel.daemon.operations.takeover import SHEDDING
 from bundlekeel.daemon.records.notifications import DatedJournal
@@ -209,12 +209,21 @@ async def test_h04_which_record_is_that_of_an_open_move(epoch: int, ended: int, 
     assert (BUNDLE in taken.recent, len(taken.ledger.entries)) == (booked, int(booked))
 
 
+def remembered(later: int) -> StrategyMemory:
+    """Counts and costs with all their times this much later, in ms."""
+    excess = Excess(side="hot", since_ms=3 + later, seconds=2.0, cost=5.0)
+    course = BrokerCourse(level=0.5, until_ms=9 + later, excess=excess)
+    return StrategyMemory(
+        courses={"s": course}, split_hits={"s": Hits(side="split", low=2, reported=7 + later, at_ms=9 + later)}
+    )
+
+
 def test_h04_every_moment_of_a_standing_is_rebased() -> None:
     """Nested ones, and names with a moment; none stays none, and lengths and counters are no moments."""
     entry = LedgerEntry(bundle="x", source="s", target="t", opened_ms=5, landed_ms=0, traffic=(1.0,) * 4, pressure=())
     cycle_state = CycleState(
         cycle=4,
-        memory=StrategyMemory(hits={"s": Hits(side="hot", high=2, reported=7, at_ms=9)}, condition_at_ms=3),
+        memory=remembered(0),
         ledger=Ledger(entries=(entry,)),
         effects=EffectRecords(
             reverted=(("x", 8),), pairs=(PairRecord(source="s", target="t", useless=1, at_ms=4, until_ms=6),)
@@ -224,7 +233,7 @@ def test_h04_every_moment_of_a_standing_is_rebased() -> None:
     found = rebased(cycle_state, 100)
     assert found == replace(
         cycle_state,
-        memory=StrategyMemory(hits={"s": Hits(side="hot", high=2, reported=7, at_ms=109)}, condition_at_ms=103),
+        memory=remembered(100),
         ledger=Ledger(entries=(replace(entry, opened_ms=105),)),
         effects=EffectRecords(
             reverted=(("x", 108),), pairs=(PairRecord(source="s", target="t", useless=1, at_ms=104, until_ms=106),)

@@ -384,4 +384,5 @@ async def test_counters_change_no_setting_and_tell_no_idle_cpu_of_a_broker_that_
     report = await sidecar.cycle.turn()
     assert report.measured_seconds == 3.0
     assert sidecar.cycle.params.statistics_interval_seconds == 60.0
-    assert sidecar.cycle.cycle_state.memory.idle == {}
+    costs = sidecar.cycle.cycle_state.memory.costs.brokers.values()
+    assert {(item.reported, item.idle) for item in costs} == {(0, -1.0)}

@@ -14,13 +14,14 @@ from bundlekeel.core.model.plan import Move
 from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.ports import Member
+from bundlekeel.sim.virtual_time import run_virtually
 from tests.support import split_bench
 from tests.support.builders import bundle_name
 from tests.support.executor_bench import BUNDLE as MOVED
 from tests.support.executor_bench import Bench
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
-from tests.support.virtual_time import LoopClock, run_virtually
+from tests.support.virtual_time import LoopClock
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 SOURCE, FIRST, SECOND = BROKERS

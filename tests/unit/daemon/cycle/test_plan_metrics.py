@@ -20,7 +20,7 @@ from bundlekeel.daemon.execution.intents import OutcomeWord
 from bundlekeel.daemon.execution.split_intents import SplitWord
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
-PATIENT = with_params(avg_hit_count_low=3, avg_hit_count_high=3)
+PATIENT = with_params(move_price=50)
 
 
 def values(telemetry: PrometheusTelemetry, name: str) -> dict[tuple[str, ...], float]:
@@ -45,10 +45,9 @@ async def test_pairs_against_their_thresholds() -> None:
     differences = values(sidecar.telemetry, "broker_pair_difference_ratio")
     widest = max(scores.values()) - min(scores.values())
     assert sorted(differences.values()) == pytest.approx([0.0, widest, widest])
-    hits = values(sidecar.telemetry, "broker_hits")
-    assert hits[BROKERS[0], "low"] == 1.0 and len(hits) == 6
-    low, high = (values(sidecar.telemetry, "pair_threshold_ratio")[name,] for name in ("low", "high"))
-    assert 0 < low < high == PATIENT.avg_high_threshold_percent / 100
+    costs = values(sidecar.telemetry, "broker_imbalance_cost")
+    assert 0 < costs[BROKERS[0], "so_far"] < costs[BROKERS[0], "price"] and len(costs) == 6
+    assert 0 < values(sidecar.telemetry, "pair_threshold_ratio")["low",] < widest
     assert values(sidecar.telemetry, "decisions_total")["avg", "cluster", "HitCount"] == 1.0
     assert sum(count for key, count in values(sidecar.telemetry, "decisions_total").items() if key[1] == "broker") == 3
 
@@ -91,7 +90,9 @@ async def test_moves_by_rule_and_preallocated_bundles() -> None:
 async def test_moves_and_splits_by_rule_begin_at_zero(strategy: str, compat: str) -> None:
     """With the first plan, by what may ask for them and how they may end: `increase` does not see a series that begins
     at 1, and dashboards would not show the first move."""
-    eager = {"strategy": strategy, "compat": compat, "overloaded_threshold_percent": 50.0, "transfer_hit_count": 0}
+    eager = {"strategy": strategy, "compat": compat, "overloaded_threshold_percent": 50.0}
+    counts = {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "transfer_hit_count": 0}
+    eager |= {"move_price": 0.0} if compat == "none" else counts
     params = with_params(**compat_defaults(compat, strategy) | eager)
     sidecar = await FakeSidecar(FakeCluster(), params=params, mode="recommend").lead()
     report = await sidecar.cycle.turn()
@@ -116,12 +117,12 @@ async def test_what_is_in_the_way_is_one_series_that_goes() -> None:
 
 
 async def test_brokers_that_are_gone_and_other_strategies_leave_no_series() -> None:
-    """Cardinality follows the live brokers; thresholds of `avg` are not told beside `threshold`, which smooths."""
+    """Cardinality follows the live brokers; differences of pairs are those of `avg` only."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, params=with_params(strategy="threshold")).lead()
     await sidecar.cycle.turn()
-    assert set(values(sidecar.telemetry, "broker_history_score_ratio")) == {(broker,) for broker in BROKERS}
-    for name in ("broker_hits", "broker_pair_difference_ratio", "pair_threshold_ratio"):
+    assert {broker for broker, _ in values(sidecar.telemetry, "broker_imbalance_cost")} == set(BROKERS)
+    for name in ("broker_pair_difference_ratio", "pair_threshold_ratio"):
         assert values(sidecar.telemetry, name) == {}
     cluster.source.remove(BROKERS[2])
     await sidecar.cycle.turn()
@@ -145,7 +146,7 @@ async def test_parameters_and_unsplit_bundles() -> None:
     sidecar = await FakeSidecar(FakeCluster(), params=PATIENT).lead()
     await sidecar.cycle.turn()
     found = values(sidecar.telemetry, "parameter")
-    assert found["avg_hit_count_low",] == 3.0
+    assert found["move_price",] == 50.0
     assert found["overloaded_threshold_percent",] == PATIENT.overloaded_threshold_percent
     assert ("strategy",) not in found
     assert sidecar.cycle.snapshot is not None

@@ -16,10 +16,11 @@ from bundlekeel.daemon.execution.intents import INTENTS, MoveOutcome, intent_pat
 from bundlekeel.daemon.execution.split_intents import SPLITS, split_path
 from bundlekeel.daemon.gate.gate import Action, GateQuestion
 from bundlekeel.ports import DocumentChange, Owner
+from bundlekeel.sim.virtual_time import run_virtually
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import BrokerModel, Fault
 from tests.support.memory_coordination import MemoryCoordination
-from tests.support.virtual_time import LoopClock, run_virtually
+from tests.support.virtual_time import LoopClock
 from tests.support.world import FakeCluster, FakeSidecar
 from tests.unit.daemon.cycle.test_leases import BUNDLE, FIRST, SECOND, SOURCE, carry_out, move, ready
 

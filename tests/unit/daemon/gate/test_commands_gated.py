@@ -53,7 +53,7 @@ PLACES: Final = {
 }
 # Who makes permits: the term of the leader's executor, quotas (which ask the gate with each), and people's commands.
 MAKERS: Final = {
-    ("daemon.execution.executor", "begin"),
+    ("daemon.execution.executor", "_permit"),
     ("daemon.quotas.cycle", "_permit"),
     ("wiring.optional", "quotas_of"),
 }

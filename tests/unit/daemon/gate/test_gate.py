@@ -16,6 +16,7 @@ from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
 from tests.support.builders import bundle_name
+from tests.support.memory_source import MemoryMetadata
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 BUNDLE = bundle_name(0)
@@ -27,6 +28,7 @@ ASIDE = replace(RECORD, active=False, ended=TakeoverEnd(by="deadman", reason="r"
 PARTIAL = replace(RECORD, namespaces=("other/ns",))
 # What each check answers when it alone fails.
 CODES = {
+    GateCheck.MIGRATION: Code.STORE_MIGRATING,
     GateCheck.TASK: Code.STOPPED,
     GateCheck.REQUEST: Code.STOPPED,
     GateCheck.MODE: Code.OBSERVE_ONLY,
@@ -74,10 +76,14 @@ async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[GateCh
     sidecar.shared_state.takeover = (
         ASIDE if GateCheck.PUT_ASIDE in failing else PARTIAL if GateCheck.SCOPE in failing else RECORD
     )
+    metadata = MemoryMetadata()
+    if GateCheck.MIGRATION in failing:
+        metadata.migrate("COPYING")
     gate = Gate(
         ceiling="act",
         review_required=GateCheck.REVIEW in failing,
         shared=sidecar.shared_state,
+        metadata=metadata,
         config=sidecar.config,
         clock=sidecar.clock,
         outage=lambda _picture: when(GateCheck.OUTAGE),
@@ -89,13 +95,11 @@ async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[GateCh
     if GateCheck.SHEDDING in failing:
         unheard = replace(picture.endpoints[SOURCE], broker_id="b9:8080")
         picture = replace(picture, endpoints={**picture.endpoints, "b9:8080": unheard})
-    awaited = ("b9:8080",) if GateCheck.LOAD in failing else ()
-    gate.see(replace(picture, mode="other" if GateCheck.CLUSTER in failing else "modular", awaited=awaited))
+    mode, awaited = ("other" if GateCheck.CLUSTER in failing else "modular"), ("b9:8080",) * (GateCheck.LOAD in failing)
+    gate.see(replace(picture, mode=mode, awaited=awaited))
     epoch = -1 if GateCheck.LEASE in failing else sidecar.shared_state.current_epoch()
-    question = GateQuestion(
-        action=action, epoch=epoch, bundle=BUNDLE, source=SOURCE, target=TARGET, task=TASK, approved=False
-    )
-    return gate, question
+    place = {"bundle": BUNDLE, "source": SOURCE, "target": TARGET, "task": TASK}
+    return gate, GateQuestion(action=action, epoch=epoch, approved=False, **place)
 
 
 @pytest.mark.parametrize("action", Action)

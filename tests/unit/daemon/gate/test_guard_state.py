@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,7 +19,7 @@ from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.state.documents import OperatorRequest
 from bundlekeel.ports import RawClusterView
 from bundlekeel.settings.sections import WindowSettings
-from tests.support.builders import NOW_MS, bundle_name
+from tests.support.builders import NOW_MS, bundle_name, report
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 
@@ -329,3 +330,12 @@ async def test_what_is_to_come_slowly_does_not_come_at_once(params: dict[str, An
     report = await sidecar.cycle.turn()
     assert len(report.outcomes) == 1
     assert sidecar.cycle.cut_off is at_once
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000, -3_600_000])
+def test_n_f_the_clock_of_a_broker_does_not_tell_whether_it_is_new(ahead_ms: int) -> None:
+    """Rule: a broker seen late, and one that started since we look, are told apart by our clock."""
+    for started, found in ((EARLY, {}), (NOW_MS + 500, {"b": 1})):
+        later = picture(a=EARLY, b=started + ahead_ms)
+        given = report("b", {}, start_timestamp=started + ahead_ms, clock_ahead_ms=ahead_ms)
+        assert seen(picture(a=EARLY), replace(later, reports=(given,))) == found

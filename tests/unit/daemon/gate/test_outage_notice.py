@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from bundlekeel.daemon.gate.outage import KNOWN_MS, OUTAGE, SKEW_MS, OutageRecord, settle_for
+from bundlekeel.sim.virtual_time import run_virtually
 from tests.support.memory_coordination import MemoryCoordination
-from tests.support.virtual_time import LoopClock, run_virtually, staged
+from tests.support.virtual_time import LoopClock, staged
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 # Settling takes 180 s, and missing brokers are waited for four times as long.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bundlekeel.core.model.policies import IsolationPolicy
@@ -277,6 +278,28 @@ async def test_policies_that_cannot_be_read_are_told() -> None:
     assert not away.ok and away.severity == "error" and "configuration_store" in away.fix
 
 
+@pytest.mark.parametrize(
+    ("primary", "secondary", "detail"),
+    [
+        (f"{BROKERS[0]}", "", "isolation policy gold matches no broker; its patterns match broker ids with ports"),
+        ("b9", "b[78]", "isolation policy gold matches no broker"),
+        ("b9", "b1", "isolation policy gold matches no broker as primary"),
+    ],
+)
+async def test_n_m_a_policy_that_matches_no_broker_is_named(primary: str, secondary: str, detail: str) -> None:
+    """Its bundles do not move, though every policy could be read."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    seconds = (secondary,) if secondary else ()
+    gold = IsolationPolicy(name="gold", namespaces=("t/x",), primary=(primary,), secondary=seconds, min_limit=1)
+    fine = IsolationPolicy(name="fine", namespaces=("t/y",), primary=("(?!b2).*",), min_limit=1)
+    cluster.metadata.isolation["local"] = (fine, gold)
+    first, *others = [check for check in await examine(sidecar.doctor_context()) if check.name == "policies"]
+    assert first.ok and "2 isolation policies" in first.detail
+    assert [(check.severity, check.detail) for check in others] == [("warning", detail)]
+    assert "without ports" in others[0].fix
+
+
 async def test_a_quiet_extensible_broker_is_no_error() -> None:
     """Right after beginning to listen nobody has published yet: a warning that says so and whom to ask."""
     cluster = FakeCluster()
@@ -458,3 +481,41 @@ async def test_the_failsafes_look_reaches_the_check() -> None:
     await sidecar.shared_state.refresh()
     found = {item.name: item for item in await sidecar.service.doctor(for_act=True)}
     assert found["failsafe"].ok
+
+
+@pytest.mark.parametrize(
+    ("ahead", "told"),
+    [
+        ((0, 0, 0), ""),
+        # A quiet cluster: its newest report is ten minutes old.
+        ((-600, -600, -600), ""),
+        ((0, 20, -9), ""),
+        ((0, 0, 1800), "{2} is 1800 s ahead of other brokers"),
+        ((-600, 1200, -600), "{1} is 1800 s ahead of other brokers"),
+        ((0, -240, 0), "{1} is 240 s behind other brokers"),
+        ((-240, 0, 240), "{0} is 240 s behind other brokers, {2} is 240 s ahead of other brokers"),
+        ((90, 90, 90), "this host is 90 s behind the brokers"),
+    ],
+)
+async def test_n_f_doctor_tells_which_clocks_differ(ahead: tuple[int, ...], told: str) -> None:
+    """The check names brokers and seconds, in both directions. Old reports are not a wrong clock."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    reports = (await cluster.source.picture()).reports
+    cluster.source.put(*(replace(r, clock_ahead_ms=1000 * by) for r, by in zip(reports, ahead, strict=True)))
+    found = named(await examine(sidecar.doctor_context()), "clocks")
+    assert found.ok is not bool(told)
+    assert not told or (found.detail == told.format(*BROKERS) and "NTP" in found.fix)
+
+
+async def test_n_g_doctor_names_limits_that_cannot_be_true() -> None:
+    """The check names broker, resource and the setting of `capacity`. A small overrun of a quota is not reported."""
+    cluster = FakeCluster()
+    sidecar = await FakeSidecar(cluster).lead()
+    first = (await cluster.source.picture()).reports[0]
+    cluster.source.put(replace(first, usage=first.limit * np.array([1.05, 0.0, 0.0, 0.0])))
+    assert named(await examine(sidecar.doctor_context()), "limits").ok
+    cluster.source.put(replace(first, usage=first.limit * np.array([1.5, 0.0, 0.0, 0.0])))
+    found = named(await examine(sidecar.doctor_context()), "limits")
+    assert not found.ok and found.severity == "warning"
+    assert f"{first.broker_id} (cpu)" in found.detail and "cores: N" in found.fix

@@ -61,6 +61,7 @@ class Watchman:
             admin=self.admin,
             commands=self.admin,
             coordination=self.coordination,
+            metadata=self.cluster.metadata,
             endpoints=self.cluster.model.endpoints(),
             clock=RealClock(),
             verify_seconds=0.0,

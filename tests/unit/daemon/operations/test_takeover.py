@@ -36,7 +36,7 @@ from bundlekeel.daemon.state.takeover_record import (
 from bundlekeel.ports.commands import LookAgain, Permit, no_look
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
-from tests.support.memory_source import RealClock
+from tests.support.memory_source import MemoryMetadata, RealClock
 from tests.support.shedding import sheds_itself
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
@@ -51,10 +51,12 @@ class Office:
         self.admin = MemoryAdmin(self.model)
         self.admin.set_endpoints(self.model.endpoints())
         self.coordination = MemoryCoordination(MemoryStore())
+        self.metadata = MemoryMetadata()
         self.context = TakeoverContext(
             admin=self.admin,
             commands=self.admin,
             coordination=self.coordination,
+            metadata=self.metadata,
             endpoints=self.model.endpoints(),
             clock=RealClock(),
             verify_seconds=0.0,
@@ -324,6 +326,7 @@ async def desk_of(cluster: FakeCluster, release: str = "4.2") -> TakeoverContext
         admin=admin,
         commands=admin,
         coordination=coordination,
+        metadata=cluster.metadata,
         endpoints=cluster.model.endpoints(),
         clock=cluster.clock,
         verify_seconds=0.0,

@@ -28,7 +28,12 @@ async def test_it_deletes_all_once_nothing_is_needed() -> None:
     admin = MemoryAdmin(cluster.model)
     admin.set_endpoints(cluster.model.endpoints())
     context = TakeoverContext(
-        admin=admin, commands=admin, coordination=mine, clock=cluster.clock, endpoints=cluster.model.endpoints()
+        admin=admin,
+        commands=admin,
+        coordination=mine,
+        metadata=cluster.metadata,
+        clock=cluster.clock,
+        endpoints=cluster.model.endpoints(),
     )
     await takeover(context, split=False, reason="r", by="ann")
     with pytest.raises(Conflict, match=r"a takeover is in force: run `bundlekeel handback` first"):

@@ -101,7 +101,7 @@ async def test_a_bundle_that_is_back_at_its_broker_has_not_left_it() -> None:
 async def test_many_bundles_that_go_the_other_way_are_no_swap() -> None:
     """Two brokers: what leaves each comes to the other, and each bundle counts by itself. Admitted as one swap, which
     is whole or not at all, they fitted no cycle, for ever."""
-    context = with_params(avg_hit_count_low=100_000, avg_hit_count_high=100_000, split_enabled=False)
+    context = with_params(move_price=1e9, split_enabled=False)
     sidecar = await seeing(context, FakeCluster({B1: [0.06, 0.01], B2: [0.02] * 6, B3: []}))
     await sidecar.service.requests.cordon(B3, **WHO)
     await sidecar.shared_state.refresh()

@@ -13,10 +13,11 @@ from bundlekeel.core.model.errors import AdminTimeout
 from bundlekeel.core.quotas.enforce import PUBLISH, PolicyKey, Rate
 from bundlekeel.ports.commands import Permit
 from bundlekeel.ports.quotas import NamespaceRates
+from bundlekeel.sim.virtual_time import run_virtually
 from bundlekeel.work import LEAST, PARALLEL, within
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
-from tests.support.virtual_time import LoopClock, in_virtual_time, run_virtually
+from tests.support.virtual_time import LoopClock, in_virtual_time
 from tests.support.world import BROKERS
 
 T = TypeVar("T")

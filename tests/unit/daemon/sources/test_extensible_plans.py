@@ -19,7 +19,7 @@ from tests.support.builders import EAGER, NOW_MS, averages_of, broker, bundle_na
 from tests.support.memory_feed import broker_load
 
 STRATEGIES = ("avg", "threshold", "uniform", "transfer")
-HOT: dict[str, Any] = {**EAGER, "transfer_hit_count": 0}
+HOT: dict[str, Any] = {**EAGER, "transfer_hit_count": 0, "move_price": 0}
 # 24 bundles, Zipf, as the step has them.
 SIZES = [1e6 / rank for rank in range(1, 25)]
 OVERRIDE = (CapacityOverride(pattern="*", ignore=("cpu",), throughput=20e6),)

@@ -11,9 +11,12 @@ from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.names import bundle_for_hash, parse_topic
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.daemon import listings as tables
+from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.operations.where import assignments
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+from tests.unit.daemon.cycle.test_plan_metrics import values as metric
 
+PLACEMENT = "loadBalancerLoadPlacementStrategy"
 QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
 ONLY_FIRST = IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b1",), min_limit=1)
 
@@ -40,13 +43,63 @@ async def test_a_bundle_that_only_its_broker_may_hold_is_never_unloaded() -> Non
     assert (await sidecar.cycle.turn()).outcomes
 
 
-@pytest.mark.parametrize("fault", ["store", "record", "namespace", "cluster"])
-async def test_what_cannot_be_read_stops_moves_and_says_so(fault: str) -> None:
-    """Never taken for "no policy": the store is away, a record is broken, or no broker names its cluster."""
+async def test_n_m_a_policy_that_matches_no_broker_is_named() -> None:
+    """By `why`, by a metric, and by the check before each move."""
     cluster = FakeCluster()
-    if fault == "store":
-        cluster.metadata.suspended = True
-    elif fault == "record":
+    isolated(
+        cluster,
+        IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b1:8080",), secondary=("b9",), min_limit=1),
+        IsolationPolicy(name="other", namespaces=("t/other",), primary=("b[12]",), secondary=("b.",), min_limit=1),
+    )
+    sidecar = await FakeSidecar(cluster).lead()
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None and not report.plan.moves
+    detail = "isolation policy gold matches no broker"
+    for row in tables.bundles(sidecar.cycle, sidecar.clock.wall_ms()):
+        assert (row.may_move, row.code) == (False, "PolicyWithoutBrokers")
+        answer = await sidecar.service.why(row.bundle)
+        assert (answer.codes[0].code, answer.codes[0].detail.partition(";")[0]) == ("PolicyWithoutBrokers", detail)
+        assert "without ports" in answer.what_would_change_it
+    assert metric(sidecar.telemetry, "isolation_policy_brokers") == {
+        ("gold", "primary"): 0.0,
+        ("gold", "secondary"): 0.0,
+        ("other", "primary"): 2.0,
+        ("other", "secondary"): 1.0,
+    }
+    refusal = await sidecar.policies.forbids("t/ns/0x00000000_0x00010000", BROKERS[1])
+    assert refusal is not None and (refusal.code, refusal.detail) == (Code.POLICY_WITHOUT_BROKERS, detail)
+    isolated(cluster)
+    assert (await sidecar.cycle.turn()).outcomes
+    assert metric(sidecar.telemetry, "isolation_policy_brokers") == {}
+
+
+async def test_n_m_repairs_are_off_by_default_and_shown_by_dry_runs() -> None:
+    """All bundles are on the first broker, and the policy is created later, for the other two."""
+    cluster = FakeCluster()
+    isolated(cluster, IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b[23]",), min_limit=1))
+    calm = {"strategy": "threshold", "threshold_percent": 100.0}
+    sidecar = await FakeSidecar(cluster, params=with_params(**calm)).lead()
+    report = await sidecar.cycle.turn()
+    assert report.plan is not None and not report.plan.moves
+    dry_run = await sidecar.service.make_plan(PlanRequest())
+    assert dry_run.moves and {move.rule for move in dry_run.moves} == {"repair"}
+    assert dry_run.verdict.code == "Repair" and "placement.repair is off" in dry_run.verdict.sentence
+    without = await sidecar.service.make_plan(PlanRequest(parameters={"placement_repair": False}))
+    assert not without.moves
+    on = await FakeSidecar(FakeCluster(), params=with_params(**calm, placement_repair=True)).lead()
+    isolated(on.cluster, IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b[23]",), min_limit=1))
+    report = await on.cycle.turn()
+    assert report.plan is not None and report.code is Code.REPAIR
+    assert {item.outcome for item in report.outcomes} == {"done"} and len(report.outcomes) == len(dry_run.moves)
+    rules = metric(on.telemetry, "moves_by_rule_total")
+    assert sum(count for labels, count in rules.items() if "repair" in labels) == len(report.outcomes)
+
+
+@pytest.mark.parametrize("fault", ["record", "namespace", "cluster"])
+async def test_what_cannot_be_read_stops_moves_and_says_so(fault: str) -> None:
+    """Never taken for "no policy": a record is broken, or no broker names its cluster."""
+    cluster = FakeCluster()
+    if fault == "record":
         cluster.metadata.isolation["local"] = "policy gold is broken"
     elif fault == "namespace":
         cluster.metadata.unreadable.add("t/ns")
@@ -58,7 +111,6 @@ async def test_what_cannot_be_read_stops_moves_and_says_so(fault: str) -> None:
     assert report.plan is not None and not report.plan.moves
     assert {item.code for item in report.plan.refusals} == {Code.POLICY_UNREADABLE}
     assert not cluster.model.unloads
-    cluster.metadata.suspended = False
     cluster.metadata.unreadable.clear()
     cluster.metadata.isolation.clear()
     for values in cluster.model.static.values():
@@ -97,7 +149,7 @@ async def test_switches_come_from_the_brokers() -> None:
     [
         (lambda cluster: isolated(cluster, ONLY_FIRST), "PolicyForbids"),
         (lambda cluster: cluster.metadata.unreadable.add("t/ns"), "PolicyUnreadable"),
-        (lambda cluster: setattr(cluster.metadata, "suspended", True), "PolicyUnreadable"),
+        (lambda cluster: setattr(cluster.metadata, "suspended", True), "StoreUnavailable"),
     ],
 )
 async def test_policies_are_asked_once_more_before_each_move(change: Any, code: str) -> None:
@@ -175,13 +227,15 @@ async def test_assignments_follow_the_brokers_load_manager() -> None:
     """The same question to the same cluster, before and after its migration."""
     cluster = FakeCluster()
     cluster.metadata.bundle_boundaries["t/new"] = QUARTERS
-    sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(placement="round_robin")).lead()
+    for values in cluster.model.static.values():
+        values[PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.RoundRobinBrokerSelector"
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     found = []
     for mode in ("modular", "extensible"):
         cluster.source.mode = mode
         await sidecar.cycle.turn()
         (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
-        found.append((row.placement, row.steps[1].name, row.sentence.partition(", ")[2]))
+        found.append((row.placement, row.steps[1].name, row.sentence.rpartition(", ")[2]))
     assert found == [
         ("round_robin", "policies", "by round_robin among 3"),
         ("least_resource_usage", "load manager class", "by least_resource_usage among 3"),
@@ -201,7 +255,33 @@ async def test_assignments_of_a_partial_takeover(mode: str) -> None:
     ours, other = await asked(sidecar, "t/new/0x00000000_0x40000000", "t/other/0x00000000_0x40000000")
     assert (ours.placement, ours.chosen, ours.code, ours.candidates) == ("round_robin", None, None, list(BROKERS))
     assert ours.sentence == "any of the candidates, by round_robin among 3"
-    assert (other.placement, other.chosen in BROKERS) == ("least_resource_usage", True)
+    default = "least_resource_usage" if mode == "extensible" else "least_long_term_message_rate"
+    assert (other.placement, other.chosen in BROKERS) == (default, True)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "placement", "sentence"),
+    [
+        ("", "least_long_term_message_rate", f"one of these: {BROKERS[1]}, {BROKERS[2]}, by "),
+        ("org.apache.pulsar.broker.loadbalance.impl.LeastLongTermMessageRate", "least_long_term_message_rate", ""),
+        ("org.apache.pulsar.broker.loadbalance.impl.LeastResourceUsageWithWeight", "least_resource_usage", ""),
+        ("org.apache.pulsar.broker.loadbalance.impl.AvgShedder", "avg", f"one of these: {', '.join(BROKERS)}, by "),
+        ("com.example.Ours", "Ours", f"one of these: {', '.join(BROKERS)}, by "),
+    ],
+)
+async def test_n_n_assignments_use_the_placement_of_the_brokers(class_name: str, placement: str, sentence: str) -> None:
+    """Not the one that moves use; Pulsar's default is LeastLongTermMessageRate. Two of three brokers are idle."""
+    cluster = FakeCluster()
+    cluster.metadata.bundle_boundaries["t/new"] = QUARTERS
+    for values in cluster.model.static.values():
+        values[PLACEMENT] = class_name
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(placement="round_robin")).lead()
+    await sidecar.cycle.turn()
+    (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
+    assert row.placement == placement
+    assert row.sentence.startswith(sentence or "one of these: ")
+    assert row.sentence.endswith(f"by {placement} among 3")
+    assert row.chosen in row.one_of and set(row.one_of) <= set(BROKERS)
 
 
 async def test_assignments_of_a_group_nobody_has_loaded() -> None:
@@ -233,3 +313,14 @@ async def test_assignments_say_what_is_preallocated_and_what_is_wrong() -> None:
     with pytest.raises(ConfigError) as caught:
         await asked(sidecar, *["t/ns"] * 51)
     assert caught.value.field == "names"
+
+
+async def test_without_the_store_nothing_is_decided() -> None:
+    """Rule: a store that does not answer is never taken for "no policy"; the next cycle decides again."""
+    cluster = FakeCluster()
+    cluster.metadata.suspended = True
+    sidecar = await FakeSidecar(cluster).lead()
+    report = await sidecar.cycle.turn()
+    assert report.plan is None and report.code is Code.STORE_UNAVAILABLE
+    cluster.metadata.suspended = False
+    assert any([(await sidecar.cycle.turn()).outcomes for _ in range(2)])

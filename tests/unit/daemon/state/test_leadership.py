@@ -14,8 +14,9 @@ from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
 from bundlekeel.daemon.state.leadership import Leadership, Lease
 from bundlekeel.ports import Member
+from bundlekeel.sim.virtual_time import run_virtually
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
-from tests.support.virtual_time import LoopClock, run_virtually, staged
+from tests.support.virtual_time import LoopClock, staged
 from tests.support.world import FakeCluster, FakeSidecar
 
 

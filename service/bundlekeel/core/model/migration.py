@@ -1,0 +1,48 @@
+"""State of a migration of Pulsar's metadata to another store (PIP-454, Pulsar 5.0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import StoreMigrated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreMigration:
+    """The brokers' record of the migration in the store that they leave (`MigrationState`).
+
+    `phase`: NOT_STARTED, PREPARATION, COPYING, COMPLETED or FAILED (`MigrationPhase`). Any other word counts as a
+    migration in progress. `target`: URL of the new store, "" if unknown. `stamp`: the transaction that wrote the
+    record, 0 without a record.
+    """
+
+    phase: str = "NOT_STARTED"
+    target: str = ""
+    stamp: int = 0
+
+    @property
+    def code(self) -> Code | None:
+        """Why nothing may be changed; None without a migration, and after one that failed: the brokers stay."""
+        if self.phase in ("NOT_STARTED", "FAILED"):
+            return None
+        return Code.STORE_MIGRATED if self.phase == "COMPLETED" else Code.STORE_MIGRATING
+
+    @property
+    def detail(self) -> str:
+        """Phase and target, for operators."""
+        return f"phase {self.phase}{f', to {self.target}' if self.target else ''}"
+
+    def demand_readable(self) -> None:
+        """Raise StoreMigrated once the migration is completed: the brokers no longer write to this store."""
+        if self.code is Code.STORE_MIGRATED:
+            self.demand_writable()
+
+    def demand_writable(self) -> None:
+        """Raise StoreMigrated during a migration and after it: brokers may no longer act by what this store shows."""
+        if self.code is not None:
+            raise StoreMigrated(f"{self.code.explanation} ({self.detail})", code=self.code)
+
+
+NO_MIGRATION: Final = StoreMigration()

@@ -1,0 +1,95 @@
+"""Repairs: bundles move back to the primary brokers of their isolation policy. Pure.
+
+Pulsar uses a policy only when it places a bundle. So bundles stay on other brokers if the policy is created later than
+they were placed, and on secondaries if the primaries return after a failover. A bundle is repaired if the policy does
+not allow its broker by Pulsar's failover rule (`LoadManagerShared.applyNamespacePolicies`). Strategies choose their
+targets by the same rule, so they and repairs do not undo each other's moves.
+
+Repairs obey the guard as the moves of a strategy do, and have a budget of their own in addition. Idle bundles are
+repaired, too: they will carry traffic where they are. The balance does not matter, only the overload threshold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from bundlekeel.core.filters.allowed import isolation_of, limits_of
+from bundlekeel.core.filters.isolation import AppliedIsolation
+from bundlekeel.core.guard.budgets import admit
+from bundlekeel.core.guard.eligibility import Eligibility, completeness, eligibility
+from bundlekeel.core.guard.holds import Hold, bans_of
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import Ints
+from bundlekeel.core.model.plan import Refusal
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.operations.relocation import REPAIR, Relocation, Request, best_target, in_order
+from bundlekeel.core.planning.draft import Draft
+
+
+def repair(request: Request, hold: Hold | None) -> Relocation:
+    """Return the moves of misplaced bundles to primary brokers, and a refusal for each misplaced bundle that stays."""
+    snapshot, params, guard = request.snapshot, request.params, request.guard
+    if request.policies.unknown or completeness(snapshot, params) is not None:
+        return Relocation()
+    isolation = isolation_of(snapshot, request.policies)
+    rows = find_misplaced(snapshot, isolation)
+    limits = limits_of(snapshot, request.policies, request.ledger)
+    if not len(rows) or limits is None:
+        return Relocation()
+    under_way = request.ledger.under_way()
+    unsettled = request.ledger.bundles() - under_way
+    eligible = eligibility(snapshot, guard, params, snapshot.wall_ms, under_way, unsettled=unsettled, limits=limits)
+    draft = Draft(snapshot, request.ledger, params, request.memory.turn, request.memory.costs)
+    draft.restrict(limits.mask, limits.group)
+    bans = bans_of(snapshot, guard, params)
+    if bans is not None:
+        draft.ban(bans)
+    refusals = _take(draft, isolation, eligible, rows, hold)
+    budget = replace(params, max_moves_per_cycle=params.repair_max_moves_per_cycle)
+    moves, over = admit(draft.moves, budget, guard, snapshot.wall_ms, draft.carried(), swaps=False)
+    return Relocation(moves=moves, refusals=(*refusals, *over), loads=draft.loads(()))
+
+
+def find_misplaced(snapshot: Snapshot, isolation: AppliedIsolation) -> Ints:
+    """Return the bundles (rows) on brokers that their isolation policy does not allow now. System bundles, and those
+    whose policy cannot be read or matches no broker, are not among them."""
+    bundles = snapshot.bundles
+    readable = isolation.readable & ~isolation.unmatched
+    governed = (isolation.policy >= 0) & np.append(readable, [False, False])[isolation.policy]
+    allowed = isolation.matrix()[bundles.namespace, bundles.owner]
+    rows: Ints = np.flatnonzero(governed[bundles.namespace] & ~allowed & ~bundles.system)
+    return rows
+
+
+def _take(
+    draft: Draft, isolation: AppliedIsolation, eligible: Eligibility, rows: Ints, hold: Hold | None
+) -> list[Refusal]:
+    """Add the moves of these bundles to the draft; the refusals are those of the others."""
+    snapshot, limit = draft.snapshot, draft.params.repair_max_moves_per_cycle
+    movable = eligible.mask.copy()
+    movable[np.array(eligible.codes.rows_with([Code.IDLE]), dtype=np.int64)] = True
+    refusals = [eligible.refusal(snapshot, row) for row in rows[~movable[rows]].tolist()]
+    for row in in_order(draft, rows[movable[rows]]):
+        name, source = snapshot.bundles.names[row], int(snapshot.bundles.owner[row])
+        refusal = Refusal(Code.NO_LEGAL_TARGET, name, snapshot.brokers.ids[source])
+        number = int(isolation.policy[snapshot.bundles.namespace[row]])
+        if hold is not None:
+            refusals.append(refusal._replace(code=hold.code, detail=hold.sentence, frees_ms=hold.until_ms))
+        elif len(draft.moves) >= limit:
+            detail = f"limit {limit} a cycle, continues in the next cycle"
+            used = float(len(draft.moves))
+            refusals.append(refusal._replace(code=Code.BUDGET_OF_REPAIR, detail=detail, limit=float(limit), used=used))
+        elif draft.held[snapshot.bundles.namespace[row]]:
+            refusals.append(refusal._replace(code=Code.ANTI_AFFINITY))
+        else:
+            target, runner_up, code = best_target(draft, row, source, isolation.primary[number] & ~draft.closed)
+            if code is not None:
+                # Secondaries are allowed while too few primaries are live: better than a broker outside of the policy.
+                target, runner_up, code = best_target(draft, row, source, isolation.masks[number] & ~draft.closed)
+            if code is None:
+                draft.take(row, source, target, rule=REPAIR, threshold=0.0, runner_up=runner_up)
+            else:
+                refusals.append(refusal._replace(code=code))
+    return refusals

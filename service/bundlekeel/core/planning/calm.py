@@ -1,0 +1,274 @@
+"""The decision rule: act when an imbalance has cost more than the moves that would end it.
+
+An *excess* begins when a broker differs from the others by more than the strategy tolerates. Each second costs the
+square of the excess: 1 where the difference is twice the tolerated one, 4 where it is three times. A plan is made when
+this cost, since the excess began, exceeds the price of the moves. Excesses that ended without moves, or that came back
+on the other side after moves, are swings: a new excess of that size must first last longer than a swing did, unless a
+swing is so costly that following each one is worth its moves. This is the ski-rental problem with a prediction.
+
+Costs count the time that was measured, neither cycles nor readings, so load reports and counters lead to the same
+decisions. Sources: PIP-364 (jitter must cause no moves); docs/concepts/decision-rule.md explains the rule to operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.planning.memory import BrokerCourse, Excess, Swing
+
+# Any plan costs as much as this many moves in addition to its own: clients and operators notice it.
+PLAN_MOVES: Final = 2
+# A change of more than this many standard deviations of the noise is a change of the load.
+CHANGE_DEVIATIONS: Final = 4.0
+# A broker's level is the mean of at most this many seconds, so that it follows a slow drift.
+LEVEL_SECONDS: Final = 300.0
+# The noise of a broker is the median of this many changes from one reading to the next.
+NOISE_READINGS: Final = 9
+# An excess counts only as far as it exceeds this many standard deviations of the noise.
+DOUBT_DEVIATIONS: Final = 2.0
+# An excess is over once it was tolerated for two thirds of the time that it lasted, at most for 120 s.
+OVER_SHARE, OVER_SECONDS = 1 / 1.5, 120.0
+# An excess must last longer than a swing by this factor, because swings differ in length.
+SWING_PATIENCE: Final = 1.5
+# An excess that costs more per second than a swing by this factor is not such a swing.
+SWING_LIKENESS: Final = 4.0
+# An excess that lasted longer was not a swing. A swing fades with a half-life of one hour.
+LONGEST_SWING_SECONDS: Final = 900.0
+SWING_HALF_LIFE_SECONDS: Final = 3600.0
+# A single reading can be wrong, so a second one must confirm an excess.
+CONFIRMING_READINGS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What is known of the brokers in this cycle, one row per broker.
+
+    `scores`: as reported. `until_ms`: end of the time for which the score is known, Unix ms. `seconds`: the most
+    seconds that the score can be the mean of. `new`: False for a silent broker, whose load has not changed.
+    """
+
+    ids: Sequence[str]
+    scores: Floats
+    until_ms: Ints
+    seconds: Floats
+    new: Bools
+
+
+def follow_levels(
+    known: Mapping[str, BrokerCourse], brokers: Measured, moving: Collection[str]
+) -> tuple[dict[str, BrokerCourse], Floats]:
+    """Return the courses with the level of each broker advanced, and the seconds that were newly measured (n,).
+
+    `moving`: brokers whose moves do not show yet; their level begins again with the first reading after that.
+    """
+    courses: dict[str, BrokerCourse] = {}
+    seconds = np.zeros(len(brokers.ids))
+    for row, (broker, score, until) in enumerate(
+        zip(brokers.ids, brokers.scores.tolist(), brokers.until_ms.tolist(), strict=True)
+    ):
+        course = known.get(broker)
+        most = float(brokers.seconds[row])
+        if course is None:
+            # How long a first report was true is not known; it counts as a reading, and costs nothing.
+            seconds[row] = most if most < math.inf else 0.001
+            courses[broker] = BrokerCourse(level=score, until_ms=until, seconds=float(seconds[row]))
+            continue
+        seconds[row] = passed = min(max(0.0, (until - course.until_ms) / 1000), most)
+        if broker in moving:
+            course = replace(course, level=score, seconds=0.0)
+        elif passed > 0:
+            course = _advance_level(course, score, passed, new=bool(brokers.new[row]))
+        courses[broker] = replace(course, until_ms=max(until, course.until_ms))
+    return courses, seconds
+
+
+def _advance_level(course: BrokerCourse, score: float, seconds: float, *, new: bool) -> BrokerCourse:
+    """Add one reading to the mean, or begin a new mean if the load has changed by more than its noise."""
+    if course.seconds <= 0:
+        return replace(course, level=score, seconds=seconds)
+    total = course.seconds + seconds
+    if not new:
+        return replace(course, seconds=min(total, LEVEL_SECONDS))
+    # The variance of a mean falls with its length, so this is the noise of a mean of one second.
+    change = (score - course.level) ** 2 / (1 / seconds + 1 / course.seconds)
+    changed = change > CHANGE_DEVIATIONS**2 * noise_of(course)
+    course = replace(course, changes=(*course.changes, change)[-NOISE_READINGS:])
+    if changed:
+        return replace(course, level=score, seconds=seconds)
+    level = course.level + (score - course.level) * seconds / total
+    return replace(course, level=level, seconds=min(total, LEVEL_SECONDS))
+
+
+def noise_of(course: BrokerCourse) -> float:
+    """Return the variance of a mean of one second of this broker's score; 0 until it is known."""
+    # The median of a squared normal deviation is 0.455 of its mean.
+    return median(course.changes) / 0.455 if len(course.changes) >= 3 else 0.0
+
+
+def differences(scores: Floats, mean: float) -> Floats:
+    """Return how far each broker is from its counterpart on the other side of the mean, shape (n,).
+
+    The counterpart is as far from the mean as the broker itself, or as far as any broker there is. A broker that
+    stands out alone therefore differs by about its own distance, and the many on the other side by little.
+    """
+    distance = scores - mean
+    hottest, coldest = max(float(distance.max(initial=0.0)), 0.0), max(float(-distance.min(initial=0.0)), 0.0)
+    other = np.where(distance >= 0, coldest, hottest)
+    differ: Floats = np.abs(distance) + np.minimum(np.abs(distance), other)
+    return differ
+
+
+def doubts(courses: Mapping[str, BrokerCourse], ids: Sequence[str]) -> Floats:
+    """Return by how much a difference of each broker may be noise, in score, shape (n,)."""
+    variance = np.array([noise_of(item) / max(item.seconds, 1.0) for item in map(courses.__getitem__, ids)])
+    found: Floats = DOUBT_DEVIATIONS * np.sqrt(variance + (variance.mean() if len(variance) else 0.0))
+    return found
+
+
+def follow_excesses(
+    courses: Mapping[str, BrokerCourse],
+    ids: Sequence[str],
+    hot: Bools,
+    excess: Floats,
+    seconds: Floats,
+    moving: Collection[str],
+) -> dict[str, BrokerCourse]:
+    """Return the courses with the cost of each broker's excess advanced by the newly measured time.
+
+    Args:
+        hot: whether the broker is above the mean, shape (n,).
+        excess: difference beyond the tolerated one, in tolerances, shape (n,); below 0: tolerated.
+        seconds: newly measured, shape (n,).
+        moving: brokers whose moves do not show yet; their excess waits.
+    """
+    advanced = dict(courses)
+    for broker, above, size, passed in zip(ids, hot.tolist(), excess.tolist(), seconds.tolist(), strict=True):
+        course = courses[broker]
+        if broker in moving:
+            if course.excess is not None:
+                advanced[broker] = replace(course, excess=replace(course.excess, readings=0))
+        elif passed > 0:
+            advanced[broker] = _advance_excess(course, "hot" if above else "cold", size, passed)
+    return advanced
+
+
+def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float) -> BrokerCourse:
+    excess = course.excess
+    if size < 0:
+        return course if excess is None else _tolerate(course, excess, seconds)
+    rate = size**2
+    if excess is None or excess.side != side:
+        began = course.until_ms - int(1000 * seconds)
+        if excess is not None:
+            course = _end(course, excess)
+        if course.acted is not None and course.acted.side != side:
+            turned = replace(course.acted, seconds=(began - course.acted.since_ms) / 1000)
+            course = replace(_remember(course, turned, max(course.acted.mean_rate, rate)), acted=None)
+        started = Excess(side=side, since_ms=began, seconds=seconds, cost=rate * seconds, rate=rate, readings=1)
+        return replace(course, excess=started)
+    return replace(
+        course,
+        excess=replace(
+            excess,
+            seconds=excess.seconds + seconds,
+            cost=excess.cost + rate * seconds,
+            rate=rate,
+            readings=excess.readings + 1,
+            tolerated=0.0,
+        ),
+    )
+
+
+def _tolerate(course: BrokerCourse, excess: Excess, seconds: float) -> BrokerCourse:
+    excess = replace(excess, tolerated=excess.tolerated + seconds, rate=0.0, readings=0)
+    if excess.tolerated < min(OVER_SHARE * excess.seconds, OVER_SECONDS):
+        return replace(course, excess=excess)
+    return _end(course, excess)
+
+
+def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
+    """An excess has ended. It is a swing unless moves ended it."""
+    course = replace(course, excess=None)
+    if course.acted is not None and course.acted.since_ms >= excess.since_ms:
+        return course
+    return _remember(course, excess, excess.mean_rate)
+
+
+def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse:
+    """Keep an excess that has ended as the swing of this broker, unless a longer one is remembered."""
+    if not swing_seconds(course) <= excess.seconds <= LONGEST_SWING_SECONDS:
+        return course
+    return replace(course, swing=Swing(seconds=excess.seconds, rate=rate, at_ms=course.until_ms))
+
+
+def swing_seconds(course: BrokerCourse) -> float:
+    """Return how long a swing of this broker lasts, in seconds; 0: none is remembered."""
+    if course.swing is None:
+        return 0.0
+    age = (course.until_ms - course.swing.at_ms) / 1000
+    return course.swing.seconds * 0.5 ** (age / SWING_HALF_LIFE_SECONDS) if age < 2 * SWING_HALF_LIFE_SECONDS else 0.0
+
+
+def is_confirmed(course: BrokerCourse) -> bool:
+    """Return whether enough readings in a row show this excess."""
+    return course.excess is not None and course.excess.readings >= CONFIRMING_READINGS
+
+
+def held_seconds(course: BrokerCourse, worth: float) -> float:
+    """Return how long the excess must last because swings end without moves, in seconds; 0: it is not held.
+
+    `worth`: cost of a swing from which each swing is followed, in the unit of the price.
+    """
+    excess, swing, lasts = course.excess, course.swing, swing_seconds(course)
+    if excess is None or swing is None or excess.mean_rate > SWING_LIKENESS * swing.rate:
+        return 0.0
+    needed = SWING_PATIENCE * lasts
+    return needed if excess.seconds < needed and excess.mean_rate * lasts < worth else 0.0
+
+
+def acted(
+    courses: Mapping[str, BrokerCourse], reasons: Collection[str], sides: Mapping[str, str]
+) -> dict[str, BrokerCourse]:
+    """Return the courses after moves: levels begin again, and a return to the other side will be a swing.
+
+    Args:
+        reasons: brokers whose excess is the reason of the moves.
+        sides: `hot` or `cold`, by broker that gives or takes a bundle.
+    """
+    after = dict(courses)
+    costly = [item.excess for name in reasons if (item := courses[name]).excess is not None]
+    most = max(costly, key=lambda item: item.cost, default=None)
+    for broker, side in sides.items():
+        course = courses[broker]
+        reason = most or Excess(side=side, since_ms=course.until_ms)
+        since = min((item.since_ms for item in costly), default=course.until_ms)
+        waiting = course.excess and replace(course.excess, readings=0)
+        after[broker] = replace(course, seconds=0.0, excess=waiting, acted=replace(reason, side=side, since_ms=since))
+    return after
+
+
+def price_of(moves: int, move_price: float) -> float:
+    """Return the price of a plan with this many moves, in the unit of the cost."""
+    return move_price * (PLAN_MOVES + moves)
+
+
+def fewest_moves(loads: Floats, want: float) -> int:
+    """Return how many of the largest of these loads add up to `want`, at least 1. Loads far above it do not count."""
+    fitting = np.sort(loads[loads <= 1.5 * want])[::-1]
+    return int(np.searchsorted(np.cumsum(fitting), 0.8 * want)) + 1 if len(fitting) else 1
+
+
+def is_due_soon(course: BrokerCourse, price: float, within: float) -> bool:
+    """Return whether the excess may exceed its price within this many seconds, so that a reading now is worth it."""
+    excess = course.excess
+    if excess is None or excess.rate <= 0:
+        return False
+    return (not is_confirmed(course) or excess.cost < price) and price <= excess.cost + excess.rate * within

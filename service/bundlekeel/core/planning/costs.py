@@ -1,0 +1,367 @@
+"""The learned CPU cost of traffic: the CPU per message, the CPU per byte, and the rest as base of each broker.
+
+The CPU of a broker is a base plus the cost of its traffic. The base is whatever no bundle causes: function workers,
+proxies, garbage collection, compaction, other processes. Two sources give the cost:
+
+* a comparison of all brokers at one time (`prior`): a low quantile of their CPU per unit of traffic, because most of
+  them have a small base. This works from the first snapshot on;
+* changes within one broker over time (`moments`). A constant base does not change, so it cancels out.
+
+Both are joined by ridge regression: without changes of traffic, the comparison alone counts. The factor of one broker
+is drawn to 1 in the same way. Everything is weighted by measured time, so readings every 3 s and reports every 60 s
+lead to the same costs. Pure: a value in, a value out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.model.load import CPU, RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import Bools, BrokerTable, Snapshot
+
+# A broker with less than this share of the mean throughput shows what a broker uses without traffic.
+IDLE_SHARE: Final = 0.05
+# A broker that uses more of its CPU than this without traffic has a busy host, so other brokers are not measured by it.
+IDLE_LIMIT: Final = 0.35
+# Above this share of its limit, CPU does not grow with traffic any more.
+SATURATED: Final = 0.97
+# The comparison of brokers: its quantile, and the least traffic of a broker in it. A lower quantile would choose
+# brokers whose report has the traffic of new bundles, but not their CPU yet.
+_QUANTILE: Final = 0.35
+_COMPARED_SHARE: Final = 0.1
+# Parts of the cost that messages may cause, and what a deviation from one half must gain.
+_SPLITS: Final = np.linspace(0.05, 0.95, 19)
+_SPLIT_RIDGE: Final = 0.1
+# Minutes over which levels are averaged (near: smooths what traffic and CPU do not measure at the same time; far: the
+# level that changes are measured against), after which evidence has lost 63 %, and after which a new comparison counts.
+_NEAR_MINUTES: Final = 3.0
+_FAR_MINUTES: Final = 60.0
+_FORGET_MINUTES: Final = 720.0
+_COMPARE_MINUTES: Final = 60.0
+# Smaller relative changes of traffic are noise, and noise in traffic pulls a regression to zero. After a larger one, a
+# report may still have the CPU of before.
+_LEAST_CHANGE: Final = 0.1
+# A change of CPU by this share of the limit that traffic does not explain is a new base, and no evidence.
+_JUMP: Final = 0.05
+# Relative standard deviations before any change was seen: of the cluster's costs, and of a broker's factor.
+_COST_SPREAD: Final = 0.5
+_FACTOR_SPREAD: Final = 0.3
+_FACTORS: Final = (0.2, 5.0)
+_MOST_COST: Final = 5.0
+# Least standard deviation of CPU, as share of the limit.
+_NOISE: Final = 0.01
+_WIDE: Final = 1.96
+
+Three = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerEvidence:
+    """Measurements of one broker, summed up. Levels are (msg/s, bytes/s, CPU in percent of one core).
+
+    `reported`: `lastUpdate` of the newest one (Unix ms); `steady`, `since`: msg/s and bytes/s that have changed by
+    little since then (Unix ms, 0: since before the first report); `idle`: CPU without traffic, -1: never seen; `near`,
+    `far`: mean level over some minutes, and over an hour, both since the base last jumped; `moments`: sums of squares
+    and products of near minus far (messages², messages bytes, bytes², messages CPU, bytes CPU); `noise`: variance of
+    the CPU that costs do not explain.
+    """
+
+    reported: int = 0
+    steady: tuple[float, ...] = (0.0, 0.0)
+    since: int = 0
+    idle: float = -1.0
+    near: Three = (0.0, 0.0, 0.0)
+    far: Three = (0.0, 0.0, 0.0)
+    moments: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    noise: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuCosts:
+    """Everything learned about CPU costs, as a value of the strategy memory.
+
+    `prior`: cost by comparison of brokers, percent of one core per msg/s and per byte/s, (0, 0): unknown; `compared`:
+    newest `lastUpdate` in that comparison (Unix ms).
+    """
+
+    brokers: Mapping[str, BrokerEvidence] = field(default_factory=dict)
+    prior: tuple[float, float] = (0.0, 0.0)
+    compared: int = 0
+
+    def least_idle(self) -> float:
+        """Return the least CPU that any broker used without traffic, percent of one core; 0: none was seen idle."""
+        return min((item.idle for item in self.brokers.values() if item.idle >= 0), default=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostEstimate:
+    """Costs of the cluster and factors of brokers, with 95 % intervals (low, high). All values are 0 or more.
+
+    `cost`, `cost_interval`: percent of one core per msg/s and per byte/s, shapes (2,) and (2, 2); `factor`,
+    `factor_interval`: each broker's cost over the cluster's cost, shapes (n,) and (n, 2).
+    """
+
+    cost: Floats
+    cost_interval: Floats
+    factor: Floats
+    factor_interval: Floats
+
+    def caused(self, traffic: Floats, factor: Floats | float) -> Floats:
+        """Return the CPU that this traffic costs, percent of one core; one value per row of `traffic` (n, 4)."""
+        cpu: Floats = _volumes(traffic) @ self.cost * factor
+        return cpu
+
+
+NO_COSTS: Final = CpuCosts()
+
+
+class _Columns:
+    """Evidence as columns, one row per broker."""
+
+    def __init__(self, evidence: Mapping[str, BrokerEvidence], ids: tuple[str, ...]) -> None:
+        none = BrokerEvidence()
+        rows = [
+            (item.reported, item.idle, *item.near, *item.far, *item.moments, item.noise, *item.steady, item.since)
+            for item in (evidence.get(broker, none) for broker in ids)
+        ]
+        table: Floats = np.array(rows, dtype=np.float64).reshape(len(ids), 17)
+        self.table = table
+        self.reported, self.idle, self.noise = table[:, 0], table[:, 1], table[:, 13]
+        self.steady, self.since = table[:, 14:16], table[:, 16]
+        self.near, self.far, self.moments = table[:, 2:5], table[:, 5:8], table[:, 8:13]
+
+    def evidence(self, row: int) -> BrokerEvidence:
+        """Return one row as a value; nine digits are enough, and keep the stored memory small."""
+        values = [float(f"{value:.9g}") for value in self.table[row].tolist()]
+        return BrokerEvidence(
+            reported=int(self.reported[row]),
+            steady=(values[14], values[15]),
+            since=int(self.since[row]),
+            idle=values[1],
+            near=(values[2], values[3], values[4]),
+            far=(values[5], values[6], values[7]),
+            moments=(values[8], values[9], values[10], values[11], values[12]),
+            noise=values[13],
+        )
+
+
+def _volumes(traffic: Floats) -> Floats:
+    """Return msg/s and bytes/s, in and out together; shape (n, 2)."""
+    messages, size = traffic[:, RATE_IN] + traffic[:, RATE_OUT], traffic[:, THROUGHPUT_IN] + traffic[:, THROUGHPUT_OUT]
+    return np.column_stack((messages, size))
+
+
+def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: Collection[str] = ()) -> CpuCosts:
+    """Return the costs after this snapshot; a report that was learned from before adds nothing.
+
+    Readings of `unsettled` brokers are ignored: their traffic and their CPU are of different times. So are those of
+    brokers that just started (their CPU is that of starting), that have no CPU limit, or whose CPU is used up.
+    """
+    brokers = snapshot.brokers
+    if not len(brokers):
+        return before
+    columns = _Columns(before.brokers, brokers.ids)
+    stored = columns.table.copy()
+    usage, limit, volumes = brokers.usage[:, CPU], brokers.limit[:, CPU], _volumes(brokers.traffic)
+    started_ms = 1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds)
+    settled = np.array([broker not in unsettled for broker in brokers.ids], dtype=bool)
+    usable = settled & (snapshot.wall_ms - brokers.start_timestamp >= started_ms) & (limit > 0)
+    nearly = volumes[:, 1] <= IDLE_SHARE * volumes[:, 1].mean() if volumes[:, 1].any() else np.zeros_like(usable)
+    idle_rows = nearly & usable & (usage <= IDLE_LIMIT * limit)
+    columns.idle[idle_rows] = usage[idle_rows]
+    usable &= usage < SATURATED * limit
+    alive = {*brokers.ids, *(item.broker_id for item in snapshot.excluded)}
+    evidence = {broker: item for broker, item in before.brokers.items() if broker in alive}
+    costs = CpuCosts(brokers=evidence, prior=before.prior, compared=before.compared)
+    steady = _hold(columns, snapshot, volumes, started_ms)
+    fresh = usable & steady & (brokers.last_update > columns.reported)
+    if fresh.any() and any(before.prior):
+        _follow(columns, estimate(costs, brokers.ids, limit), snapshot, params, fresh)
+    elif fresh.any():
+        _restart(columns, np.column_stack((volumes, usage)), fresh)
+    columns.reported[fresh] = brokers.last_update[fresh]
+    for row in np.flatnonzero((columns.table != stored).any(axis=1)).tolist():
+        evidence[brokers.ids[row]] = columns.evidence(row)
+    costs = replace(costs, brokers=evidence)
+    # The last level that was learned from: a comparison of the few brokers without moves in progress would mislead.
+    levels, compared = columns.near, columns.reported > 0
+    if not compared.any():
+        levels, compared = np.column_stack((volumes, usage)), usage > 0
+    idle = np.where(columns.idle >= 0, columns.idle, costs.least_idle())
+    prior = _compare(levels[compared, :2], np.maximum(levels[:, 2] - idle, 0.0)[compared])
+    return _blend(costs, prior, int(columns.reported.max(initial=0)))
+
+
+def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float) -> Bools:
+    """Follow for how long the traffic of each broker has been steady; return where its CPU belongs to it.
+
+    Readings of counters measure both at the same time, reports of brokers do not.
+    """
+    reported = snapshot.brokers.last_update
+    repeated = columns.steady.any(axis=1) | (columns.reported > 0)
+    changed = (np.abs(volumes - columns.steady) > _LEAST_CHANGE * columns.steady).any(axis=1)
+    columns.steady[changed] = volumes[changed]
+    columns.since[changed] = np.where(repeated, reported, 0)[changed]
+    return (np.array(snapshot.intervals or 0) > 0) | (reported - columns.since >= wait_ms)
+
+
+def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts:
+    """Return the costs with a newer comparison, which counts by the time since the one before."""
+    if not any(prior) or (any(costs.prior) and newest <= costs.compared):
+        return costs
+    if any(costs.prior):
+        weight = float(_gain((newest - costs.compared) / 60_000, _COMPARE_MINUTES))
+        messages, size = (old + weight * (new - old) for old, new in zip(costs.prior, prior, strict=True))
+        prior = float(f"{messages:.9g}"), float(f"{size:.9g}")
+    return replace(costs, prior=prior, compared=newest)
+
+
+def _gain(minutes: float | Floats, scale: float) -> Floats:
+    gain: Floats = -np.expm1(-np.asarray(minutes) / scale)
+    return gain
+
+
+def _compare(volumes: Floats, caused: Floats) -> tuple[float, float]:
+    """Return the cost per msg/s and per byte/s by comparison of the brokers.
+
+    For each split of the cost between messages and bytes, the cost is a low quantile of CPU over traffic. The split is
+    the one that leaves least CPU unexplained; one half where it makes no difference.
+    """
+    if not volumes.any():
+        return 0.0, 0.0
+    means = volumes.mean(axis=0)
+    relative = volumes / np.where(means > 0, means, np.inf)
+    splits = _SPLITS if (means > 0).all() else np.array([1.0 if means[0] > 0 else 0.0])
+    rows = (relative.mean(axis=1) >= _COMPARED_SHARE * relative.mean()) & (caused > 0)
+    if not rows.any():
+        return 0.0, 0.0
+    size = relative[rows] @ np.stack((splits, 1 - splits))
+    ratio, weight = caused[rows, None] / np.maximum(size, 1e-12), np.minimum(size, 1.0)
+    order = np.argsort(ratio, axis=0, kind="stable")
+    summed = np.take_along_axis(weight, order, axis=0).cumsum(axis=0)
+    place = (summed < _QUANTILE * summed[-1]).sum(axis=0)
+    scale = np.take_along_axis(ratio, order, axis=0)[place, np.arange(len(splits))]
+    rest = caused[rows, None] - size * scale
+    loss = np.where(rest > 0, _QUANTILE, _QUANTILE - 1) * rest
+    total = loss.sum(axis=0) / caused[rows].sum() + _SPLIT_RIDGE * (splits - 0.5) ** 2
+    best = int(np.argmin(np.round(total, 9)))
+    messages, each = splits[best] * scale[best], (1 - splits[best]) * scale[best]
+    return float(messages / means[0]) if means[0] > 0 else 0.0, float(each / means[1]) if means[1] > 0 else 0.0
+
+
+def _restart(columns: _Columns, levels: Floats, rows: Bools) -> None:
+    """Begin again with these levels: the bases of these brokers are other ones."""
+    columns.near[rows] = columns.far[rows] = levels[rows]
+
+
+def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: Parameters, fresh: Bools) -> None:
+    """Move the levels of brokers with fresh readings on, and add what their changes show."""
+    brokers = snapshot.brokers
+    usage, limit = brokers.usage[:, CPU], brokers.limit[:, CPU]
+    levels = np.column_stack((_volumes(brokers.traffic), usage))
+    elapsed = (brokers.last_update - columns.reported) / 60_000
+    own = np.array(snapshot.intervals or 0) / 60_000
+    measured = np.minimum(elapsed, np.where(own > 0, own, params.statistics_interval_seconds / 60))
+    # A broker that was silent for longer would have reported a change: the level before held until then.
+    near, far = (
+        before + _gain(elapsed, scale)[:, None] * (levels - before)
+        for before, scale in ((columns.near, _NEAR_MINUTES), (columns.far, _FAR_MINUTES))
+    )
+    change = near - far
+    predicted, unexplained = _split_change(change, costs)
+    least = np.maximum(_JUMP * limit, 4 * np.sqrt(columns.noise))
+    # Short readings vary more by chance; a jump shows in their mean, too, only later.
+    chance = np.sqrt(np.maximum(1 / np.maximum(measured, 1e-9), 1.0))
+    expected, beyond = _split_change(levels - columns.far, costs)
+    jumped = (np.abs(unexplained) > least + np.abs(predicted)) | (np.abs(beyond) > least * chance + np.abs(expected))
+    jumped = fresh & (jumped | (columns.reported == 0) | (brokers.start_timestamp > columns.reported))
+    _restart(columns, levels, jumped)
+    rows = fresh & ~jumped
+    columns.near[rows], columns.far[rows] = near[rows], far[rows]
+    columns.noise[rows] += (_gain(measured, _FAR_MINUTES) * (unexplained**2 - columns.noise))[rows]
+    columns.moments[fresh] *= np.exp(-elapsed / _FORGET_MINUTES)[fresh, None]
+    varied = (np.abs(change[:, :2]) > _LEAST_CHANGE * far[:, :2]).any(axis=1) & rows
+    messages, size, cpu = change[varied].T
+    products = np.column_stack((messages**2, messages * size, size**2, messages * cpu, size * cpu))
+    # Averages over some minutes overlap: that many readings are one measurement.
+    columns.moments[varied] += (measured[varied] / (2 * _NEAR_MINUTES))[:, None] * products
+
+
+def _split_change(change: Floats, costs: CostEstimate) -> tuple[Floats, Floats]:
+    """Return the CPU that changes of traffic explain, and the rest of the change of CPU."""
+    explained = change[:, :2] @ costs.cost * costs.factor
+    return explained, change[:, 2] - explained
+
+
+def estimate(costs: CpuCosts, ids: tuple[str, ...], limit: Floats) -> CostEstimate:
+    """Return costs and factors; `ids` and `limit` (CPU limits, percent of one core) are those of the brokers wanted."""
+    columns, every = _Columns(costs.brokers, ids), _Columns(costs.brokers, tuple(costs.brokers))
+    prior = np.array(costs.prior)
+    least = (_NOISE * float(limit.mean())) ** 2 if len(limit) else 1.0
+    variance = max(float(every.noise.mean()) if len(every.noise) else 0.0, least, 1e-12)
+    mm, ms, ss, my, sy = every.moments.sum(axis=0).tolist()
+    # In multiples of the prior, which are near 1.
+    ridge = variance / _COST_SPREAD**2
+    matrix = np.outer(prior, prior) * ((mm, ms), (ms, ss)) + ridge * np.eye(2)
+    right = prior * (my, sy) + ridge
+    multiple = _bounded(matrix, right)
+    spread = _WIDE * np.sqrt(variance * np.diagonal(np.linalg.inv(matrix)))
+    cost: Floats = prior * multiple
+    interval = prior[:, None] * np.clip(np.column_stack((multiple - spread, multiple + spread)), 0.0, None)
+    mm_, ms_, ss_, my_, sy_ = columns.moments.T
+    ridge = variance / _FACTOR_SPREAD**2
+    precision = cost[0] ** 2 * mm_ + 2 * cost[0] * cost[1] * ms_ + cost[1] ** 2 * ss_ + ridge
+    factor = np.clip((cost[0] * my_ + cost[1] * sy_ + ridge) / precision, *_FACTORS)
+    wide = _WIDE * np.sqrt(variance / precision)
+    around = np.clip(np.column_stack((factor - wide, factor + wide)), 0.0, None)
+    return CostEstimate(cost=cost, cost_interval=interval, factor=factor, factor_interval=around)
+
+
+def _bounded(matrix: Floats, right: Floats) -> Floats:
+    """Solve for two multiples of 0 or more: where one would be negative, the other is solved for alone."""
+    solved = np.linalg.solve(matrix, right)
+    for place in np.flatnonzero(solved < 0).tolist():
+        other = 1 - place
+        solved[place], solved[other] = 0.0, right[other] / matrix[other, other]
+    multiples: Floats = np.clip(solved, 0.0, _MOST_COST)
+    return multiples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerCosts:
+    """Costs of each broker in units for operators; one row per broker.
+
+    `base`: share of its CPU limit that no bundle causes (0 to 1, NaN: no limit); `seconds`, `low`, `high`: CPU seconds
+    per message and per byte with a 95 % interval, shapes (n, 2); `capacity`: msg/s at which its present mix of traffic
+    uses up the CPU that the base leaves, NaN: unknown.
+    """
+
+    base: Floats
+    seconds: Floats
+    low: Floats
+    high: Floats
+    capacity: Floats
+
+
+def broker_costs(costs: CpuCosts, brokers: BrokerTable) -> BrokerCosts:
+    """Return the costs of these brokers as they report now."""
+    usage, limit = brokers.usage[:, CPU], np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.nan)
+    estimates = estimate(costs, brokers.ids, brokers.limit[:, CPU])
+    caused = np.minimum(estimates.caused(brokers.traffic, estimates.factor), usage)
+    base = usage - caused if estimates.cost.any() else np.zeros_like(usage)
+    rate = _volumes(brokers.traffic)[:, 0]
+    busy = (caused > 0) & (rate > 0)
+    room = np.divide(np.maximum(limit - base, 0.0), caused, out=np.full(len(usage), np.nan), where=busy)
+    low, high = (estimates.cost_interval[:, side] * estimates.factor_interval[:, side, None] / 100 for side in (0, 1))
+    return BrokerCosts(
+        base=base / limit,
+        seconds=estimates.cost * estimates.factor[:, None] / 100,
+        low=low,
+        high=high,
+        capacity=rate * room,
+    )

@@ -1,0 +1,85 @@
+"""Limits that cannot be true, because the broker uses more than they allow.
+
+A cpuset without a quota, or a network card that reports 10 Mbit/s, gives such a limit. A score by it says nothing, and
+more brokers would not help.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import CPU, RESOURCES
+from bundlekeel.core.model.plan import Refusal, Verdict
+from bundlekeel.core.model.snapshot import BrokerTable
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.strategies.common import FULL, Decision
+
+# By resource: its name, the unit of its limit, the size of that in the report's unit, and the setting of `capacity`.
+_WORDS: Final = {
+    "cpu": ("CPU", "cores", 100.0, "cores"),
+    "direct_memory": ("direct memory", "MiB", 1.0, "direct_memory_mb"),
+    "bandwidth_in": ("incoming bandwidth", "Gbit/s", 1e6, "nic_gbps"),
+    "bandwidth_out": ("outgoing bandwidth", "Gbit/s", 1e6, "nic_gbps"),
+}
+# Verdicts of a cycle without moves that are not true, or of no use, where the load of a broker is not known.
+_HIDING: Final = FULL | {Code.ZERO_AVERAGE, Code.BALANCED}
+
+
+class WrongLimit(NamedTuple):
+    """One limit that cannot be true. `usage` and `limit`: in the unit of `resource` (`RESOURCES`)."""
+
+    broker: str
+    resource: str
+    usage: float
+    limit: float
+
+    @property
+    def sentence(self) -> str:
+        """Name the broker, the resource, both figures and the setting that fixes it."""
+        name, unit, size, _ = _WORDS[self.resource]
+        use = f"{self.broker} uses {self.usage / size:.4g} {unit} of {name}, and its limit is {self.limit / size:.4g}"
+        return f"{use}: the limit is wrong and is ignored; {self.fix}"
+
+    @property
+    def fix(self) -> str:
+        """Name the setting, with the least value that can be true."""
+        _, _, size, setting = _WORDS[self.resource]
+        return f'set `capacity: {{"{self.broker}": {{{setting}: N}}}}`, where N is {self.usage / size:.4g} or more'
+
+
+def wrong_limits(brokers: BrokerTable) -> list[WrongLimit]:
+    """Return all limits of a snapshot that are ignored because they cannot be true, in the order of brokers."""
+    return [
+        WrongLimit(brokers.ids[row], RESOURCES[at], float(brokers.usage[row, at]), float(brokers.limit[row, at]))
+        for row, at in np.argwhere(brokers.wrong()).tolist()
+    ]
+
+
+def explain_wrong_limits(decision: Decision, draft: Draft) -> None:
+    """Add a refusal for each limit that this draft ignores, and let the verdicts name a wrong CPU limit.
+
+    How busy a broker with a wrong CPU limit is, is unknown, so it takes nothing. Where the others are full or even, its
+    limit has to be fixed. More brokers would not help.
+    """
+    if not draft.wrong.any():
+        return
+    limits = wrong_limits(draft.snapshot.brokers)
+    unknown = {
+        item.broker: item.sentence for item in limits if item.resource == RESOURCES[CPU] and draft.closes_wrong_cpu
+    }
+    if unknown:
+        cause = next(iter(unknown.values()))
+        decision.brokers = [
+            Verdict(Code.WRONG_LIMIT, unknown[item.broker], item.broker) if item.broker in unknown else item
+            for item in decision.brokers
+        ]
+        if not draft.moves and decision.verdict.code in _HIDING:
+            decision.verdict = Verdict(Code.WRONG_LIMIT, cause)
+        decision.refusals = [
+            item._replace(code=Code.WRONG_LIMIT, detail=cause) if item.code in FULL else item
+            for item in decision.refusals
+        ]
+    decision.refusals += [Refusal(Code.WRONG_LIMIT, broker=item.broker, detail=item.sentence) for item in limits]

@@ -1,0 +1,177 @@
+"""When a strategy may act: the decision rule (core/planning/calm.py) for the brokers of one plan.
+
+Every strategy decides by its own condition which brokers should give or take. The rule decides when: once the
+imbalance has cost the price of the moves. The unit of cost and price is the same for all strategies: one second in
+which two brokers differ by twice the tolerated difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Verdict
+from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.planning import calm
+from bundlekeel.core.planning.memory import BrokerCourse, Excess, StrategyMemory
+from bundlekeel.core.strategies.common import EPSILON, Context
+
+# A broker whose excess has cost this share of its price joins a plan that another one begins.
+JOIN_SHARE = 0.5
+# A broker whose condition is met, but whose score hardly differs, costs as much as one at twice the tolerance.
+LEAST_EXCESS = 1.0
+# Counters of a broker whose load is steady are read this often, in seconds.
+USUAL_SECONDS = 15.0
+# Even with a threshold of 0, differences that 32-bit percentages cannot show are tolerated.
+LEAST_TOLERANCE = 100 * EPSILON
+# A broker that checks whether to report needs this long in addition, in seconds.
+REPORT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The rule's result. `ripe`: rows of the brokers that may act now. `waiting`: by row, why the others wait.
+    `urgent`: one of them may act before the next reading at the usual interval."""
+
+    courses: dict[str, BrokerCourse]
+    ripe: frozenset[int]
+    urgent: bool = False
+    waiting: dict[int, Verdict] = field(default_factory=dict)
+
+    def verdict(self, context: Context, rows: Iterable[int]) -> Verdict:
+        """Return the verdict of a cycle in which these brokers wait, with the figures of the most costly one."""
+        items = [self.waiting[row] for row in rows if row in self.waiting]
+        most = max(items, key=lambda item: item.cost / item.price if item.price > 0 else 0.0)
+        return most._replace(broker="")
+
+    def memory(self, context: Context, active: Iterable[int] = ()) -> StrategyMemory:
+        """Return what the next cycle starts from. `active`: rows of the brokers on whose excess this plan acts."""
+        ids, before = context.snapshot.brokers.ids, context.draft.score_before
+        moves = context.draft.moves
+        if not moves:
+            return StrategyMemory(courses=self.courses, urgent=self.urgent)
+        names = tuple(ids[row] for row in sorted(active))
+        rows, mean = context.snapshot.brokers.rows, context.mean
+        sides = {
+            broker: "hot" if before[rows[broker]] >= mean else "cold"
+            for move in moves
+            for broker in (move.source, move.target)
+        }
+        return StrategyMemory(courses=calm.acted(self.courses, names, sides), active=names, urgent=True)
+
+
+def measured(snapshot: Snapshot, params: Parameters, scores: Floats) -> calm.Measured:
+    """Return what is known of each broker, and until when.
+
+    Counters measure their own interval. A load report tells the load until the next report is due: a broker that
+    stays silent for longer says that its load has not changed.
+    """
+    brokers = snapshot.brokers
+    interval = np.array([snapshot.interval_ms(row) for row in range(len(brokers))], dtype=np.float64)
+    shortest = min(params.statistics_interval_seconds, params.host_usage_interval_seconds)
+    silence = 1000 * max(shortest, params.report_min_interval_seconds + REPORT_SECONDS)
+    counted = interval > 0
+    until = np.where(counted, brokers.last_update, np.maximum(brokers.last_update, snapshot.wall_ms - int(silence)))
+    return calm.Measured(
+        ids=brokers.ids,
+        scores=scores,
+        until_ms=until.astype(np.int64),
+        seconds=np.where(counted, interval / 1000, np.inf),
+        new=until == brokers.last_update,
+    )
+
+
+def tolerance(params: Parameters, mean: float) -> float:
+    """Return the tolerated difference of two scores; it scales with the mean score, but has a floor."""
+    scaled = params.avg_low_threshold_percent / 100 * min(1.0, mean)
+    return max(scaled, params.avg_low_floor_percent / 100, LEAST_TOLERANCE)
+
+
+def excess_of(context: Context, values: Floats | None = None) -> Floats:
+    """Return by how many tolerances each broker differs too much, shape (n,); below 0: tolerated.
+
+    `values`: what the strategy compares, if not the scores; their mean counts as a score of 1.
+    """
+    concerned = context.concerned()
+    if values is None:
+        scores, mean, doubt = context.draft.score, context.mean, context.doubt
+    else:
+        scores, mean, doubt = values, float(values[concerned].mean()), np.zeros(len(values))
+        scores, mean = (values / mean, 1.0) if mean > 0 else (np.zeros(len(values)), 1.0)
+    differ = calm.differences(np.where(concerned, scores, mean), mean)
+    return np.where(concerned, (differ - doubt + EPSILON) / tolerance(context.params, mean) - 1, -1.0)
+
+
+def excess_where(context: Context, condition: Bools, values: Floats | None = None) -> Floats:
+    """Return the excess of the brokers that meet a strategy's own condition; all others are tolerated."""
+    return np.where(condition, np.maximum(excess_of(context, values), LEAST_EXCESS), -1.0)
+
+
+def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing:
+    """Advance the costs by the newly measured time, and return which brokers may act now.
+
+    `hot`: whether the broker is on the loaded side; None: by its score.
+    """
+    ids, params = context.snapshot.brokers.ids, context.params
+    above = context.draft.score >= context.mean if hot is None else hot
+    courses = calm.follow_excesses(context.courses, ids, above, excess, context.seconds, context.unsettled)
+    ripe: set[int] = set()
+    join: set[int] = set()
+    waiting: dict[int, Verdict] = {}
+    urgent = False
+    for row in np.flatnonzero(excess >= 0).tolist():
+        course = courses[ids[row]]
+        if ids[row] in context.unsettled:
+            continue
+        if params.move_price == 0 or (above[row] and _is_overloaded(context, row) and calm.is_confirmed(course)):
+            ripe.add(row)
+            continue
+        excess_so_far = course.excess or Excess(side="", since_ms=course.until_ms)
+        moves = _moves_needed(context, row, hot=bool(above[row]))
+        price = calm.price_of(moves, params.move_price)
+        held = calm.held_seconds(course, params.swing_worth)
+        if calm.is_confirmed(course) and not held:
+            if excess_so_far.cost >= price:
+                ripe.add(row)
+                continue
+            if excess_so_far.cost >= JOIN_SHARE * price:
+                join.add(row)
+        # Another broker's reading has shown the excess of this one: its own next reading begins it.
+        urgent |= course.excess is None or calm.is_due_soon(course, price, USUAL_SECONDS)
+        waiting[row] = _waiting(context, row, course, price=price, moves=moves, held=held)
+    return Timing(courses=courses, ripe=frozenset(ripe | join) if ripe else frozenset(), urgent=urgent, waiting=waiting)
+
+
+def _is_overloaded(context: Context, row: int) -> bool:
+    return float(context.draft.score[row]) >= context.params.overloaded_threshold_percent / 100
+
+
+def _moves_needed(context: Context, row: int, *, hot: bool) -> int:
+    """Return the fewest largest bundles that bring this broker to the mean: its own, or those of the most loaded."""
+    draft = context.draft
+    source = row if hot else int(draft.score.argmax())
+    return calm.fewest_moves(draft.scores(draft.pressure(source), source), abs(float(draft.score[row]) - context.mean))
+
+
+def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, moves: int, held: float) -> Verdict:
+    ids, score = context.snapshot.brokers.ids, context.draft.score
+    excess = course.excess or Excess(side="", since_ms=course.until_ms)
+    other = int(score.argmin()) if score[row] >= context.mean else int(score.argmax())
+    differ, low = abs(float(score[row] - score[other])), tolerance(context.params, context.mean)
+    text = (
+        f"{ids[row]} and {ids[other]} differ by {differ:.1%} (tolerated: {low:.1%}); this has cost {excess.cost:.0f} "
+        f"of the {price:.0f} that moving {moves} bundle{'' if moves == 1 else 's'} costs"
+    )
+    if held:
+        text += (
+            f", but swings here last {calm.swing_seconds(course):.0f} s: moves if it lasts {held:.0f} s "
+            f"(now {excess.seconds:.0f} s)"
+        )
+    elif not calm.is_confirmed(course):
+        text += "; the next reading must confirm it"
+    return Verdict(code=Code.HIT_COUNT, sentence=text, broker=ids[row], cost=excess.cost, price=price)

@@ -1,0 +1,66 @@
+"""Counters of the virtual brokers, as the daemon reads those of real ones (`daemon.sources.counters`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.model.counters import CounterReading
+from bundlekeel.core.model.load import BrokerEndpoint
+from bundlekeel.core.model.names import FULL_UPPER
+from bundlekeel.ports import Clock
+from bundlekeel.sim.balancers import cluster_index
+from bundlekeel.sim.bundles import GONE
+from bundlekeel.sim.cluster import VirtualCluster
+
+# A real broker needs this long for its page (docs/reference/counters-cost.md).
+READ_SECONDS: Final = 0.07
+READ_SECONDS_PER_TOPIC: Final = 0.0003
+
+
+class ClusterCounters:
+    """`ports.TopicCounters` of a virtual cluster, without noise, and the bundle boundaries (`ports.Metadata`)."""
+
+    def __init__(self, cluster: VirtualCluster, clock: Clock) -> None:
+        self._cluster, self._clock = cluster, clock
+        bundles = cluster.bundles
+        names = dict(zip(bundles.namespace.tolist(), bundles.names, strict=True))
+        self._namespaces = {row: name.rpartition("/")[0] for row, name in names.items()}
+
+    async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
+        """Return one reading, made at the end of the time it takes. A dead broker never responds."""
+        cluster, bundles, place = self._cluster, self._cluster.bundles, cluster_index(broker.broker_id)
+        topics = int(bundles.topics[cluster.rows_of(place)].sum())
+        await self._clock.sleep(READ_SECONDS + READ_SECONDS_PER_TOPIC * topics)
+        if not cluster.running[place]:
+            await asyncio.Future()  # the reader gives up when the broker's node is gone
+        rows = np.flatnonzero(bundles.owner[bundles.topic_bundle] == place)
+        bundle, now_ms = bundles.topic_bundle[rows], self._clock.wall_ms()
+        # Within a tick loads do not change.
+        seconds = (now_ms - cluster.wall_ms) / 1000
+        carried = cluster.carried[rows] + seconds * cluster.topic_loads()[rows]
+        spaces, space = np.unique(bundles.namespace[bundle], return_inverse=True)
+        return [
+            CounterReading(
+                from_ms=now_ms,
+                to_ms=now_ms,
+                namespaces=tuple(map(self._namespaces.__getitem__, spaces.tolist())),
+                namespace=space,
+                keys=rows.astype(np.uint64),
+                topic=np.ones(len(rows), dtype=bool),
+                hashes=bundles.topic_hash[rows],
+                counters=carried[:, None] * bundles.unit[bundle],
+                sessions=np.repeat(bundles.clients_per_topic[bundle, None] // 2, 2, axis=1),
+                cpu_seconds=float(cluster.cpu_seconds[place] + seconds * cluster.own_busy()[place]),
+            )
+        ]
+
+    async def boundaries(self, namespace: str) -> list[int]:
+        """Return the hash boundaries of a namespace's bundles, in ascending order."""
+        bundles = self._cluster.bundles
+        rows = [row for row, name in enumerate(bundles.names) if name.rpartition("/")[0] == namespace]
+        present = [row for row in rows if bundles.owner[row] != GONE]
+        return [*sorted(bundles.lower[present].tolist()), FULL_UPPER]

@@ -1,0 +1,211 @@
+"""The decision rule: what an imbalance costs, when it is worth its moves, and what it remembers of swings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerReport
+from bundlekeel.core.planning import calm
+from bundlekeel.core.planning.engine import PlanResult
+from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory, Swing
+from tests.support.builders import NOW_MS, broker, cluster, turn, written
+
+# Mean 25 %, tolerated 3.75 points. The small difference of 11 points costs 3.7 a second,
+# and two moves end it; the large one of 50 points costs 152.
+SMALL = [[0.03] * 9 + [0.035], [0.03] * 6 + [0.015]]
+LARGE = [[0.1] * 5, []]
+EVEN = [[0.1, 0.15], [0.1, 0.15]]
+
+
+class Cluster:
+    """Two brokers over time: each reading is a turn, with the memory of the one before."""
+
+    def __init__(self, *, seconds: float = 15.0, **params: Any) -> None:
+        self.seconds, self.params = seconds, params
+        self.at_ms, self.memory = 0, StrategyMemory()
+
+    def read(self, loads: list[list[float]], scale: float = 1.0) -> PlanResult:
+        """One reading of counters, the mean of the last interval."""
+        self.at_ms += int(1000 * self.seconds)
+        scaled = [[scale * load for load in row] for row in loads]
+        reports = [replace(item, interval_ms=int(1000 * self.seconds)) for item in written(cluster(scaled), self.at_ms)]
+        result = turn(reports, self.at_ms, self.memory, **self.params)
+        self.memory = result.memory
+        return result
+
+    def seconds_until_moves(self, loads: list[list[float]], most: float = 1200.0) -> float:
+        """Seconds of readings until bundles move, or infinity."""
+        began = self.at_ms
+        while self.at_ms - began < 1000 * most:
+            if self.read(loads).plan.moves:
+                return (self.at_ms - began) / 1000
+        return float("inf")
+
+
+def test_an_imbalance_moves_bundles_once_it_has_cost_their_price() -> None:
+    """Rule: the small difference must last for 53 s (200 / 3.7), the large one for two readings."""
+    assert 53 <= Cluster(seconds=3.0).seconds_until_moves(SMALL) <= 57
+    assert Cluster(seconds=3.0).seconds_until_moves(LARGE) == 6
+    assert Cluster(seconds=3.0, move_price=500.0).seconds_until_moves(SMALL) == pytest.approx(535, abs=6)
+    assert Cluster(seconds=3.0, move_price=0.0).seconds_until_moves(SMALL) == 3
+
+
+@pytest.mark.parametrize("seconds", [3.0, 5.0, 15.0, 20.0])
+def test_the_time_that_was_measured_counts_not_the_number_of_readings(seconds: float) -> None:
+    """Rule: the same imbalance is acted on after the same time, to within one reading."""
+    expected = Cluster(seconds=1.0, move_price=300.0).seconds_until_moves(SMALL)
+    assert expected <= Cluster(seconds=seconds, move_price=300.0).seconds_until_moves(SMALL) <= expected + seconds
+
+
+def test_cycles_on_the_same_reading_cost_nothing() -> None:
+    """Rule: ten cycles between two readings are no longer time."""
+    reports = cluster(SMALL)
+    memory = turn(reports, 0, StrategyMemory()).memory
+    for second in range(1, 11):
+        memory = turn(reports, 1000 * second, memory).memory
+    excess = memory.courses[broker(0)].excess
+    assert excess is not None and excess.readings == 1 and excess.cost < 1
+
+
+def test_a_report_says_that_nothing_changed_until_the_next_one() -> None:
+    """Rule: a broker that stays silent for a statistics interval carries what it reported, so the cost goes on."""
+    reports = cluster(SMALL)
+    memory = turn(reports, 0, StrategyMemory()).memory
+    assert not turn(reports, 60_000, memory).plan.moves, "the report of 60 s ago is as old as any report may be"
+    memory = turn(reports, 90_000, memory).memory
+    assert turn(reports, 120_000, memory).plan.moves
+
+
+def test_one_reading_is_not_enough_however_large_the_difference() -> None:
+    """Rule: a single reading can be wrong; a second one must confirm it."""
+    it = Cluster(seconds=60.0)
+    first = it.read(LARGE)
+    assert (
+        first.plan.verdict.code is Code.HIT_COUNT and "the next reading must confirm it" in first.plan.verdict.sentence
+    )
+    assert it.read(LARGE).plan.moves
+
+
+def test_the_verdict_names_brokers_cost_and_price() -> None:
+    """Rule: one sentence with the figures that decide."""
+    it = Cluster(seconds=15.0, move_price=50.0)
+    it.read(SMALL)
+    verdict = it.read(SMALL).plan.verdict
+    assert verdict.sentence == (
+        f"{broker(0)} and {broker(1)} differ by 11.0% (tolerated: 3.8%); this has cost 112 of the 200 that moving "
+        "2 bundles costs"
+    )
+    assert verdict.cost == pytest.approx(112, abs=1) and verdict.price == 200
+
+
+def swing(it: Cluster, seconds: float) -> None:
+    """One excess that ends by itself."""
+    for loads in (SMALL, EVEN):
+        for _ in range(int(seconds / it.seconds)):
+            assert not it.read(loads).plan.moves
+
+
+def test_an_excess_that_ended_by_itself_makes_the_next_one_wait() -> None:
+    """Rule: after a swing of 300 s the next excess of its size must last 1.5 times as long, and the verdict says so.
+    The memory fades meanwhile, so that it is a little less."""
+    it = Cluster(move_price=350.0)
+    swing(it, 300.0)
+    for _ in range(26):
+        verdict = it.read(SMALL).plan.verdict
+        assert verdict.code is Code.HIT_COUNT
+    assert "but swings here last 2" in verdict.sentence and "moves if it lasts 4" in verdict.sentence
+    assert it.seconds_until_moves(SMALL) <= 45
+
+
+def test_a_much_larger_excess_is_not_such_a_swing() -> None:
+    """Rule: what costs more than four times as much in a second does not wait for small swings."""
+    it = Cluster(move_price=500.0)
+    swing(it, 300.0)
+    assert it.seconds_until_moves(LARGE) == 30
+
+
+@pytest.mark.parametrize(("worth", "least", "most"), [(500.0, 90.0, 120.0), (8000.0, 405.0, 435.0)])
+def test_a_swing_that_is_worth_its_moves_is_followed(worth: float, least: float, most: float) -> None:
+    """Rule: swings of 300 s cost 1,100 each. Worth it: moves at the price of 400; otherwise after 1.5 times as long,
+    while the memory fades."""
+    it = Cluster(move_price=100.0, swing_worth=worth)
+    remembered = Swing(seconds=300.0, rate=3.7, at_ms=NOW_MS)
+    it.memory = StrategyMemory(
+        courses={broker(row): BrokerCourse(level=0.25, until_ms=NOW_MS, swing=remembered) for row in (0, 1)}
+    )
+    assert least <= it.seconds_until_moves(SMALL) <= most
+
+
+def test_swings_fade() -> None:
+    """Rule: a swing counts half as long after an hour, and not at all after two."""
+    course = BrokerCourse(level=0.1, until_ms=0, swing=Swing(seconds=400.0, rate=1.0, at_ms=0))
+    lasts = [calm.swing_seconds(replace(course, until_ms=int(hours * 3_600_000))) for hours in (0, 1, 2)]
+    assert lasts == [400.0, 200.0, 0.0]
+
+
+def test_noise_is_averaged_and_moves_nothing() -> None:
+    """Rule: readings that scatter by 20 % around equal loads cost nothing, for hours."""
+    rng, it = np.random.default_rng(7), Cluster(seconds=5.0)
+    for _ in range(1500):
+        noisy = [
+            [load * (1 + 0.2 * float(noise)) for load in row]
+            for row, noise in zip(EVEN, rng.normal(size=2), strict=True)
+        ]
+        assert not it.read(noisy).plan.moves
+
+
+def test_amid_noise_the_plan_uses_the_mean_since_the_load_changed() -> None:
+    """Rule: of a noisy broker the mean decides how much moves, not the last reading."""
+    rng, it = np.random.default_rng(3), Cluster(seconds=5.0)
+    loads = [[0.02] * 20, [0.02] * 10]
+    for _ in range(200):
+        noisy = [
+            [load * (1 + 0.1 * float(noise)) for load in row]
+            for row, noise in zip(loads, rng.normal(size=2), strict=True)
+        ]
+        plan = it.read(noisy).plan
+        if plan.moves:
+            assert plan.loads[0].score_before == pytest.approx(0.4, rel=0.05)
+            assert 4 <= len(plan.moves) <= 6
+            return
+    pytest.fail("nothing moved")
+
+
+def test_a_reading_that_another_broker_makes_new_is_not_counted_twice() -> None:
+    """Rule: brokers are read in turn; a broker without a new reading adds no cost."""
+
+    def at(first: int, second: int) -> list[BrokerReport]:
+        made = cluster(SMALL)
+        return [
+            replace(item, last_update=NOW_MS + ms, interval_ms=15_000)
+            for item, ms in zip(made, (first, second), strict=True)
+        ]
+
+    memory = turn(at(0, -7_000), 0, StrategyMemory()).memory
+    before = memory.courses[broker(0)].excess
+    after = turn(at(0, 8_000), 8_000, memory).memory.courses[broker(0)].excess
+    assert before is not None and before == after
+
+
+def test_differences_are_those_of_counterparts() -> None:
+    """Rule: a broker that stands out alone differs by about its distance, the others by little."""
+    alone = np.array([0.9, 0.1, 0.1, 0.1, 0.1])
+    assert calm.differences(alone, float(alone.mean())) == pytest.approx([0.8, 0.32, 0.32, 0.32, 0.32])
+    assert calm.differences(np.array([0.6, 0.2]), 0.4) == pytest.approx([0.4, 0.4])
+    assert calm.differences(np.array([0.3, 0.3]), 0.3) == pytest.approx([0.0, 0.0])
+    assert len(calm.differences(np.array([]), 0.0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("loads", "want", "moves"),
+    [((0.3, 0.2, 0.1), 0.3, 1), ((0.1,) * 10, 0.3, 3), ((0.9,), 0.3, 1), ((), 0.3, 1), ((0.1, 0.1), 0.5, 3)],
+)
+def test_the_price_is_that_of_the_fewest_moves(loads: tuple[float, ...], want: float, moves: int) -> None:
+    """Rule: largest bundles first, without those that are far too large; a plan costs two moves more."""
+    assert calm.fewest_moves(np.array(loads), want) == moves
+    assert calm.price_of(moves, 50.0) == 50.0 * (2 + moves)

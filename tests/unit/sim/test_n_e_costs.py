@@ -1,0 +1,29 @@
+"""A broker begins to burn CPU that no bundle causes: the plan moves few bundles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bundlekeel.sim.run import Contender, simulate
+from bundlekeel.sim.scenario import BrokerGroup, Event, Scenario, Tenant
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "deviation"])
+@pytest.mark.parametrize(("burnt", "most"), [(0.45, 10), (0.3, 8)])
+def test_n_e_what_no_bundle_causes_is_balanced_with_few_moves(strategy: str, burnt: float, most: int) -> None:
+    """Three brokers at 35 %, one begins to burn more: 8 of 30 equal bundles suffice, and no other broker gives
+    more than one."""
+    scenario = Scenario(
+        name="leak",
+        title="A broker burns CPU",
+        minutes=180,
+        brokers=(BrokerGroup(count=3),),
+        tenants=(Tenant(name="t/busy", bundles=30, usage=0.35),),
+        events=(Event(at=20, do="foreign", brokers=(0,), factor=burnt),),
+    )
+    run = simulate(scenario, Contender(label=strategy, parameters={"strategy": strategy}))
+    assert 0 < run.measures.moves <= most
+    assert sum(move.source != 0 for move in run.cluster.moved) <= 1
+    busy = run.cluster.busy()
+    assert float(np.ptp(busy)) < (0.1 if strategy != "threshold" else 0.2)
