@@ -188,7 +188,7 @@ def covers(pattern: str, move: Move) -> bool:
 @st.composite
 def loads(draw: st.DrawFn) -> list[float]:
     """Four bundles on each of the four brokers, those of the first one large, so that strategies have work to do."""
-    large, small = st.sampled_from([0.15, 0.25, 0.5]), st.sampled_from([0.0, 0.05, 0.1, 0.2])
+    large, small = st.sampled_from([0.15, 0.2, 0.25]), st.sampled_from([0.0, 0.05, 0.1, 0.2])
     hot, rest = st.lists(large, min_size=4, max_size=4), st.lists(small, min_size=12, max_size=12)
     return [*draw(hot), *draw(rest)]
 
@@ -214,6 +214,7 @@ def test_whole_plans(
         "move_price": 0,
         "threshold_percent": 5.0,
         "deviation_threshold": 0.3,
+        "uniform_max_unload_ratio": 0.5,
     }
     params = {**EAGER, **aggressive, **given_params}
     made = run(reports, guard=guard, **params).plan

@@ -80,7 +80,8 @@ def _snapshot(rng: np.random.Generator) -> Snapshot:
         namespace = [f"t/{letter}" for letter in rng.choice(list("abc"), len(shares))]
         names = [bundle_name(row * 50 + number, space) for number, space in enumerate(namespace)]
         loads = {name: float(share) for name, share in zip(names, shares, strict=True)}
-        reports.append(report(broker(row), loads, last_update=NOW_MS - int(rng.integers(900_000))))
+        busy = min(1.0, sum(loads.values()))
+        reports.append(report(broker(row), loads, cpu=busy, last_update=NOW_MS - int(rng.integers(900_000))))
     return snapshot(reports)
 
 

@@ -44,7 +44,7 @@ from bundlekeel.core.strategies.timing import excess_where, timing
 # When nothing fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
 TARGETS_TRIED = 4
 # Held brokers that do not count in mean and deviation either.
-_NOT_COUNTED = (Code.OUT_DATED_DATA, Code.CORDONED, Code.EXCLUDED)
+_NOT_COUNTED = (Code.OUT_DATED_DATA, Code.CORDONED, Code.EXCLUDED, Code.WRONG_LIMIT)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,9 +130,8 @@ def _held(context: Context) -> dict[int, Code]:
             held[row] = Code.COOL_DOWN
         elif broker in context.unsettled:
             held[row] = Code.UNSETTLED
-    bans = context.draft.bans
-    if bans is not None:
-        held |= {row: bans.closed[row] for row in np.flatnonzero(~context.concerned()).tolist()}
+    closed = context.draft.bans.closed if context.draft.bans is not None else {}
+    held |= {row: closed.get(row, Code.WRONG_LIMIT) for row in np.flatnonzero(~context.concerned()).tolist()}
     return held
 
 
