@@ -209,3 +209,33 @@ def test_the_price_is_that_of_the_fewest_moves(loads: tuple[float, ...], want: f
     """Rule: largest bundles first, without those that are far too large; a plan costs two moves more."""
     assert calm.fewest_moves(np.array(loads), want) == moves
     assert calm.price_of(moves, 50.0) == 50.0 * (2 + moves)
+
+
+def test_a_single_reading_is_no_overload() -> None:
+    """Rule: an overloaded broker is relieved at once, but only if two readings show the overload."""
+    hot, spike = [[0.14] * 5, [0.06] * 5], [[0.19] * 5, [0.06] * 5]
+    seen = Cluster(seconds=3.0, move_price=1e6)
+    assert not seen.read(hot).plan.moves and not seen.read(hot).plan.moves
+    assert not seen.read(spike).plan.moves, "it was hot before, but overloaded in one reading only"
+    assert seen.read(spike).plan.moves
+
+
+def test_tolerated_time_takes_an_excess_back() -> None:
+    """Rule: after an excess of 60 s, others of 15 s in every 45 s do not add up."""
+    seen, longest = Cluster(seconds=15.0, move_price=1e6), 0.0
+    for loads in [*[SMALL] * 4, *[EVEN, EVEN, SMALL] * 10]:
+        course = seen.read(loads).memory.courses[broker(0)]
+        longest = max(longest, course.excess.seconds if course.excess is not None else 0.0)
+    assert longest <= 75, "60 s, and what the first reading covers of the time before it"
+
+
+def test_a_broker_waits_with_the_one_that_swings() -> None:
+    """Rule: the others are above the mean only because one broker swings below it, so they wait as long."""
+    seen = Cluster(seconds=15.0)
+    even, low = [[0.05] * 8] * 4, [[0.02] * 8, *[[0.05] * 8] * 3]
+    for loads in [even] * 8:
+        seen.read(loads)
+    swing = Swing(seconds=300.0, rate=8.0, at_ms=NOW_MS + seen.at_ms)
+    courses = {**seen.memory.courses, broker(0): replace(seen.memory.courses[broker(0)], swing=swing)}
+    seen.memory = replace(seen.memory, courses=courses)
+    assert 300 < seen.seconds_until_moves(low)

@@ -34,8 +34,9 @@ LEVEL_SECONDS: Final = 300.0
 NOISE_READINGS: Final = 9
 # An excess counts only as far as it exceeds this many standard deviations of the noise.
 DOUBT_DEVIATIONS: Final = 2.0
-# An excess is over once it was tolerated for two thirds of the time that it lasted, at most for 120 s.
-OVER_SHARE, OVER_SECONDS = 1 / 1.5, 120.0
+# Tolerated time takes an excess back this many times as fast as it came. After so many seconds it is over in any case.
+TAKEN_BACK: Final = 1.5
+OVER_SECONDS: Final = 120.0
 # An excess must last longer than a swing by this factor, because swings differ in length.
 SWING_PATIENCE: Final = 1.5
 # An excess that costs more per second than a swing by this factor is not such a swing.
@@ -170,15 +171,18 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
         if excess is not None:
             course = _end(course, excess)
         if course.acted is not None and course.acted.side != side:
-            turned = replace(course.acted, seconds=(began - course.acted.since_ms) / 1000)
+            turned = replace(course.acted, longest=(began - course.acted.since_ms) / 1000)
             course = replace(_remember(course, turned, max(course.acted.mean_rate, rate)), acted=None)
-        started = Excess(side=side, since_ms=began, seconds=seconds, cost=rate * seconds, rate=rate, readings=1)
+        started = Excess(
+            side=side, since_ms=began, seconds=seconds, longest=seconds, cost=rate * seconds, rate=rate, readings=1
+        )
         return replace(course, excess=started)
     return replace(
         course,
         excess=replace(
             excess,
             seconds=excess.seconds + seconds,
+            longest=max(excess.longest, excess.seconds + seconds),
             cost=excess.cost + rate * seconds,
             rate=rate,
             readings=excess.readings + 1,
@@ -188,10 +192,11 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
 
 
 def _tolerate(course: BrokerCourse, excess: Excess, seconds: float) -> BrokerCourse:
-    excess = replace(excess, tolerated=excess.tolerated + seconds, rate=0.0, readings=0)
-    if excess.tolerated < min(OVER_SHARE * excess.seconds, OVER_SECONDS):
-        return replace(course, excess=excess)
-    return _end(course, excess)
+    tolerated, left = excess.tolerated + seconds, excess.seconds - TAKEN_BACK * seconds
+    if left <= 0 or tolerated >= OVER_SECONDS:
+        return _end(course, excess)
+    cost = excess.mean_rate * left
+    return replace(course, excess=replace(excess, seconds=left, cost=cost, tolerated=tolerated, rate=0.0, readings=0))
 
 
 def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
@@ -204,9 +209,9 @@ def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
 
 def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse:
     """Keep an excess that has ended as the swing of this broker, unless a longer one is remembered."""
-    if not swing_seconds(course) <= excess.seconds <= LONGEST_SWING_SECONDS:
+    if not swing_seconds(course) <= excess.longest <= LONGEST_SWING_SECONDS:
         return course
-    return replace(course, swing=Swing(seconds=excess.seconds, rate=rate, at_ms=course.until_ms))
+    return replace(course, swing=Swing(seconds=excess.longest, rate=rate, at_ms=course.until_ms))
 
 
 def swing_seconds(course: BrokerCourse) -> float:

@@ -24,14 +24,15 @@ class Hits:
 class Excess:
     """How a broker differs from the others by more than is tolerated (core/planning/calm.py).
 
-    `side`: `hot` or `cold`. `since_ms`: when it began, Unix ms. `seconds`: measured time in excess, `tolerated`:
-    measured time since then without. `cost`: what it has cost, `rate`: cost per second at the last reading. `readings`:
-    readings in a row with this excess.
+    `side`: `hot` or `cold`. `since_ms`: when it began, Unix ms. `seconds`: measured time in excess that tolerated time
+    has not taken back, `longest`: the largest value of it. `tolerated`: seconds since then without excess. `cost`: what
+    it has cost, `rate`: cost per second at the last reading. `readings`: readings in a row with this excess.
     """
 
     side: str
     since_ms: int
     seconds: float = 0.0
+    longest: float = 0.0
     tolerated: float = 0.0
     cost: float = 0.0
     rate: float = 0.0

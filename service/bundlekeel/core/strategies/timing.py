@@ -120,6 +120,7 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
     ids, params = context.snapshot.brokers.ids, context.params
     above = context.draft.score >= context.mean if hot is None else hot
     courses = calm.follow_excesses(context.courses, ids, above, excess, context.seconds, context.unsettled)
+    swinging = _swinging(context, courses, above)
     ripe: set[int] = set()
     join: set[int] = set()
     waiting: dict[int, Verdict] = {}
@@ -128,13 +129,17 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
         course = courses[ids[row]]
         if ids[row] in context.unsettled:
             continue
-        if params.move_price == 0 or (above[row] and _is_overloaded(context, row) and calm.is_confirmed(course)):
+        if params.move_price == 0 or (above[row] and _is_overloaded(context, row)):
             ripe.add(row)
             continue
         excess_so_far = course.excess or Excess(side="", since_ms=course.until_ms)
         moves = _moves_needed(context, row, hot=bool(above[row]))
         price = calm.price_of(moves, params.move_price)
         held = calm.held_seconds(course, params.swing_worth)
+        rate, seconds = swinging[not above[row]]
+        if not held and rate > excess_so_far.mean_rate:
+            # It differs because another broker swings.
+            held = seconds
         if calm.is_confirmed(course) and not held:
             if excess_so_far.cost >= price:
                 ripe.add(row)
@@ -147,8 +152,21 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
     return Timing(courses=courses, ripe=frozenset(ripe | join) if ripe else frozenset(), urgent=urgent, waiting=waiting)
 
 
+def _swinging(context: Context, courses: dict[str, BrokerCourse], above: Bools) -> dict[bool, tuple[float, float]]:
+    """Return the cost per second and the hold, in seconds, of the broker that swings most on each side of the mean."""
+    found = {True: (0.0, 0.0), False: (0.0, 0.0)}
+    for broker, side in zip(context.snapshot.brokers.ids, above.tolist(), strict=True):
+        excess, held = courses[broker].excess, calm.held_seconds(courses[broker], context.params.swing_worth)
+        if excess is not None and held:
+            found[side] = max(found[side], (excess.mean_rate, held))
+    return found
+
+
 def _is_overloaded(context: Context, row: int) -> bool:
-    return float(context.draft.score[row]) >= context.params.overloaded_threshold_percent / 100
+    """Return whether a reading of this cycle confirms that the broker is overloaded."""
+    course = context.courses[context.snapshot.brokers.ids[row]]
+    confirmed = calm.is_confirmed(course) and course.seconds > context.seconds[row] > 0
+    return confirmed and float(context.draft.score[row]) >= context.params.overloaded_threshold_percent / 100
 
 
 def _moves_needed(context: Context, row: int, *, hot: bool) -> int:
@@ -169,7 +187,7 @@ def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, 
     )
     if held:
         text += (
-            f", but swings here last {calm.swing_seconds(course):.0f} s: moves if it lasts {held:.0f} s "
+            f", but swings here last {held / calm.SWING_PATIENCE:.0f} s: moves if it lasts {held:.0f} s "
             f"(now {excess.seconds:.0f} s)"
         )
     elif not calm.is_confirmed(course):
