@@ -49,7 +49,7 @@ def shed(context: Context) -> Decision:
     ids = context.snapshot.brokers.ids
     spread = _Spread(context)
     mean, std = spread.mean, spread.std
-    before = [_verdict(context, row, mean, std) for row in range(len(ids))]
+    before = [_verdict(context, row, mean, std) for row in context.rows]
     donors: dict[int, Candidates] = {}
     refusals: list[Refusal] = []
     finished: set[int] = set()
@@ -71,7 +71,7 @@ def shed(context: Context) -> Decision:
         refusals += refuse_rest(context, row, donors[row], end)
     if end is Code.BUDGET_PER_CYCLE and source not in donors:
         refusals.append(Refusal(code=end, broker=ids[source]))
-    brokers = [times.waiting.get(row) or verdict for row, verdict in enumerate(before)]
+    brokers = [times.waiting.get(row) or verdict for row, verdict in zip(context.rows, before, strict=True)]
     refusals.sort(key=lambda item: (item.broker, item.bundle))
     if times.waiting and not times.ripe:
         verdict = times.verdict(context, times.waiting)
@@ -163,8 +163,8 @@ def _cycle_verdict(
     context: Context, donors: dict[int, Candidates], refusals: list[Refusal], mean: float, std: float
 ) -> Verdict:
     threshold = context.params.deviation_threshold
-    if context.draft.moves:
-        who = numbered(len(context.draft.moves), "bundle", "leave")
+    if context.moves:
+        who = numbered(len(context.moves), "bundle", "leave")
         return Verdict(code=Code.OVERLOADED, sentence=f"{who} brokers above {mean:.1%} + {threshold:g} x {std:.1%}")
     if donors:
         return stuck(

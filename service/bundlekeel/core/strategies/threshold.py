@@ -32,9 +32,9 @@ def shed(context: Context) -> Decision:
     concerned = context.concerned()
     average = math.fsum(score[concerned].tolist()) / int(concerned.sum())
     limit = context.params.threshold_percent / 100
-    above = score >= average + limit - EPSILON
+    above = (score >= average + limit - EPSILON) & context.draft.members
     below = (score < average - limit) & concerned
-    top = int(np.argmax(score))
+    top = int(np.where(concerned, score, -np.inf).argmax())
     lower = not above.any() and context.params.lower_boundary_shedding and bool(below.any())
     condition = np.arange(len(score)) == top if lower else above
     times = timing(context, excess_where(context, condition))
@@ -43,7 +43,7 @@ def shed(context: Context) -> Decision:
         need = limit / 2 if lower else float(score[row]) - average - limit + MARGIN
         refusals += _shed_broker(context, row, need, average + limit)
     brokers = [
-        times.waiting.get(row) or _verdict(context, row, float(score[row]), average, limit) for row in range(len(ids))
+        times.waiting.get(row) or _verdict(context, row, float(score[row]), average, limit) for row in context.rows
     ]
     low = [ids[row] for row in np.flatnonzero(below).tolist()]
     if times.waiting and not times.ripe:
@@ -83,7 +83,7 @@ def _cycle_verdict(
     context: Context, donors: list[int], refusals: list[Refusal], low: list[str], line: float
 ) -> Verdict:
     """`low`: brokers so far below the average that lower-boundary shedding would send bundles to them."""
-    moves, limit = len(context.draft.moves), context.params.threshold_percent / 100
+    moves, limit = len(context.moves), context.params.threshold_percent / 100
     if moves:
         who = (
             f"{numbered(len(donors), 'broker')} above {line:.1%}"
