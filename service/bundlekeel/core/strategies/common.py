@@ -77,6 +77,22 @@ class Context:
         return found if found.any() else draft.members
 
 
+def counting(context: Context) -> Bools:
+    """Return the concerned brokers (mask) without those above the mean whose bundles an operator excluded.
+
+    Such a broker gives nothing away, so the other brokers cannot reach a mean that includes it.
+    """
+    draft, bundles, concerned = context.draft, context.snapshot.bundles, context.concerned()
+    kept = context.eligible.codes.rows_with((Code.EXCLUDED, Code.NOT_TAKEN_OVER))
+    if not kept:
+        return concerned
+    free = np.ones(len(bundles), dtype=bool)
+    free[context.eligible.codes.rows_with(IMMOVABLE - {Code.BELOW_MINIMUM})] = False
+    some, others = (np.bincount(bundles.owner[rows], minlength=len(concerned)) > 0 for rows in (kept, free))
+    found: Bools = concerned & ~(some & ~others & (draft.score > context.mean))
+    return found if found.any() else concerned
+
+
 @dataclass(slots=True, kw_only=True)
 class Decision:
     """One shedder's output; the moves are in the draft."""

@@ -33,6 +33,7 @@ from bundlekeel.core.strategies.common import (
     TriedTarget,
     best_fit,
     candidates,
+    counting,
     refuse_rest,
     refuse_unfit,
     stuck,
@@ -82,12 +83,12 @@ def shed(context: Context) -> Decision:
 
 
 class _Spread:
-    """Mean and population standard deviation of the predicted scores of the brokers that can be evened out, kept up to
-    date move by move."""
+    """Mean and population standard deviation of the predicted scores of the brokers that can be balanced, updated with
+    each move."""
 
     def __init__(self, context: Context) -> None:
-        self._concerned = context.concerned()
-        scores = context.draft.score[self._concerned].tolist()
+        self._counting = counting(context)
+        scores = context.draft.score[self._counting].tolist()
         self._count, self._sum = len(scores), math.fsum(scores)
         # Squares around the first mean: those around zero would lose what matters in the difference of two large sums.
         self._middle = self._sum / self._count
@@ -95,7 +96,7 @@ class _Spread:
 
     def change(self, row: int, old: float, new: float) -> None:
         """The score of a broker became another one."""
-        if not self._concerned[row]:
+        if not self._counting[row]:
             return
         self._sum += new - old
         self._squares += (new - self._middle) ** 2 - (old - self._middle) ** 2
