@@ -151,7 +151,7 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
         sentence = f"{name}: {verdict.sentence}"
         codes.append(_code(verdict.code, verdict.sentence))
     else:
-        said = plan.verdict.sentence if plan else "no plan yet"
+        said = plan.group_of(name).verdict.sentence if plan else "no plan yet"
         sentence = said if said.startswith(name) else f"{name}: {said}"
     alike: dict[Code, list[Refusal]] = {}
     left_alone = given.left_alone
@@ -210,20 +210,21 @@ def _verdict(plan: Plan | None, broker: str) -> Verdict | None:
 def _broker_change(plan: Plan | None, broker: str) -> str:
     if plan is None:
         return "wait for the first plan"
-    code, own = plan.verdict.code, _verdict(plan, broker)
+    group, own = plan.group_of(broker), _verdict(plan, broker)
+    code = group.verdict.code
     if code is Code.HIT_COUNT and own is not None and own.code is Code.BALANCED:
         code = own.code  # other brokers wait for fresh reports
     if code is Code.HIT_COUNT:
         return "wait for the remaining fresh reports: the difference has to last"
-    if plan.moves:
-        return f"nothing to do: the plan moves {numbered(len(plan.moves), 'bundle')}"
+    if moves := sum(move.source in group.brokers for move in plan.moves):
+        return f"nothing to do: the plan moves {numbered(moves, 'bundle')}"
     if code is Code.SOLE_BROKER:
         return "nothing to do: bundles can move as soon as there is another broker"
     if code is Code.BALANCED:
-        if len(plan.loads) > 1 and {load.broker for load in plan.loads} - {broker} <= plan.closed:
+        if len(group.brokers) > 1 and {*group.brokers} - {broker} <= plan.closed:
             return "open another broker: all others are drained, cordoned or excluded; see `bundlekeel operations`"
         return "nothing to do: a larger difference to the other brokers would change it"
-    return plan.verdict.sentence
+    return group.verdict.sentence
 
 
 async def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
@@ -355,8 +356,9 @@ def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
             f"{moves} {broker} from {before} to {load.score_after:.1%} already",
             "nothing to do: it would take more load on that broker than these moves relieve",
         )
-    mean = plan.mean_of("score_before")
-    stands = f"that broker is at {before}, the mean at {mean:.1%}; {plan.verdict.sentence}"
+    group = plan.group_of(broker)
+    mean = plan.mean_of("score_before", group.brokers)
+    stands = f"that broker is at {before}, the mean at {mean:.1%}; {group.verdict.sentence}"
     if load.score_before <= mean:
         return stands, "nothing to do: brokers below the mean are not relieved"
     return stands, _broker_change(plan, broker)

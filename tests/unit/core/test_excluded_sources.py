@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tests.support.builders import broker, bundle_name, eager, report
 SIZES = [[0.03] * 27, [0.03] * 25, [0.03] * 3, [0.03] * 2]
 STRATEGIES: dict[str, dict[str, Any]] = {
     "avg": {},
-    "threshold": {"threshold_percent": 5.0},
+    "threshold": {"threshold_percent": 5.0, "lower_boundary_shedding": True},
     "overload": {"overloaded_threshold_percent": 70.0},
     "deviation": {"deviation_threshold": 0.5},
     "uniform": {},
@@ -68,6 +69,53 @@ def test_n_j_a_partial_takeover_of_one_namespace(strategy: str, taken_over: int)
     outside = {f"n:t/n{row}": 0 for row in range(4) if row != taken_over}
     plan = decide(strategy, GuardState(taken_over=spaces, excluded=outside))
     assert sources(plan) == {broker(taken_over)}
+
+
+WORLDS = ((0.8, 0.7, 0.5, 0.3, 0.2), (0.54, 0.54, 0.54, 0.54, 0.1), (0.8, 0.5, 0.5, 0.5, 0.2), (0.8, 0.5, 0.2))
+
+
+def balanced(strategy: str, loads: Sequence[float], excluded: int | None) -> list[float]:
+    """Carry plans out until nothing moves any more; the loads then, without the excluded broker's."""
+    held = {
+        broker(row): {bundle_name(100 * row + n, f"t/n{row}"): 0.02 for n in range(round(load / 0.02))}
+        for row, load in enumerate(loads)
+    }
+    guard = GuardState(excluded={} if excluded is None else {f"n:t/n{excluded}": 0})
+    for _ in range(12):
+        given = [report(name, bundles) for name, bundles in held.items()]
+        moves = eager(given, strategy=strategy, guard=guard, **STRATEGIES[strategy]).plan.moves
+        if not moves:
+            break
+        for move in moves:
+            held[move.target][move.bundle] = held[move.source].pop(move.bundle)
+    return [sum(held[name].values()) for row, name in enumerate(held) if row != excluded]
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "overload"])
+@pytest.mark.parametrize("loads", WORLDS)
+def test_n_j_the_other_brokers_are_balanced_whichever_is_excluded(strategy: str, loads: Sequence[float]) -> None:
+    """Nothing more moves among the others, either, if the excluded broker does not exist."""
+    for excluded in range(len(loads)):
+        rest = balanced(strategy, loads, excluded)
+        if loads[excluded] > sum(loads) / len(loads):
+            without = balanced(strategy, [load for row, load in enumerate(loads) if row != excluded], None)
+            assert max(rest) - min(rest) <= max(without) - min(without) + 0.06
+        else:
+            assert max(rest) <= max(balanced(strategy, loads, None)) + 1e-9
+
+
+def test_n_j_the_lower_boundary_continues_with_the_next_broker() -> None:
+    """The most loaded broker may not give, or has a single bundle; the next one gives to the broker far below."""
+    names = [f"t/n{row}" for row in range(4)]
+    loads = [{bundle_name(100 * row + n, names[row]): 0.05 for n in range(10)} for row in range(3)]
+    idle = report(broker(3), {bundle_name(400, names[3]): 0.1})
+    top = {"excluded": {**loads[0], bundle_name(50, names[0]): 0.02}, "sole": {bundle_name(50, names[0]): 0.52}}
+    for case, bundles in top.items():
+        given = [report(broker(row), held) for row, held in enumerate([bundles, *loads[1:]])]
+        guard = GuardState(excluded={"n:t/n0": 0} if case == "excluded" else {})
+        settings = STRATEGIES["threshold"] | {"threshold_percent": 15.0}
+        plan = eager([*given, idle], strategy="threshold", guard=guard, **settings).plan
+        assert sources(plan) == {broker(1)} and {move.target for move in plan.moves} == {broker(3)}
 
 
 def test_n_j_uniform_refuses_the_bundles_of_every_broker_it_tried() -> None:

@@ -23,19 +23,21 @@ from bundlekeel.core.filters.isolation import (
 )
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.model.snapshot import Bools, BundleTable, Snapshot
 from bundlekeel.core.planning.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedTargets:
     """`mask`: namespace (row) by broker (column), True where it may live. `unknown`: namespaces of which that is not
-    known, their rows are all False. `group`: anti-affinity group of each namespace, -1 without one. `unmatched`: by
-    namespace (row) the name of its isolation policy, if that matches no broker."""
+    known, their rows are all False. `group`: anti-affinity group of each namespace, -1 without one. `isolated`: the
+    mask without the anti-affinity groups. `unmatched`: by namespace (row) the name of its isolation policy, if that
+    matches no broker."""
 
     mask: Bools
     unknown: Bools
     group: Ints
+    isolated: Bools
     unmatched: Mapping[int, str] = field(default_factory=dict)
 
     def nowhere_else(self, namespace: Ints, owner: Ints) -> Bools:
@@ -43,6 +45,24 @@ class AllowedTargets:
         others: Ints = self.mask.sum(axis=1)[namespace] - self.mask[namespace, owner]
         bound: Bools = others == 0
         return bound
+
+    def exchanging(self, bundles: BundleTable) -> list[Ints]:
+        """Return the groups of brokers (rows) that can exchange bundles, directly or through other brokers.
+
+        Idle bundles do not count. Anti-affinity groups are ignored, because where they allow a bundle changes with each
+        move.
+        """
+        count = self.mask.shape[1]
+        if self.unknown.all():
+            return [np.arange(count)]
+        lives, loaded = np.zeros_like(self.mask), bundles.short.any(axis=1)
+        lives[bundles.namespace[loaded], bundles.owner[loaded]] = True
+        known = lives.any(axis=1) & self.isolated.any(axis=1)
+        label = np.arange(count)
+        for packed in np.unique(np.packbits((lives | self.isolated)[known], axis=1), axis=0):
+            joined = label[np.unpackbits(packed, count=count).astype(bool)]
+            label[np.isin(label, joined)] = joined.min()
+        return [np.flatnonzero(label == number) for number in np.unique(label).tolist()]
 
 
 def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = None) -> AllowedTargets | None:
@@ -55,19 +75,22 @@ def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = No
     if policies.unknown:
         shape = len(names), len(brokers)
         everyone = np.ones(len(names), dtype=bool)
-        return AllowedTargets(np.zeros(shape, dtype=bool), everyone, np.full(len(names), -1, dtype=np.int64))
+        nowhere = np.zeros(shape, dtype=bool)
+        return AllowedTargets(nowhere, everyone, np.full(len(names), -1, dtype=np.int64), nowhere)
     isolation = isolation_of(snapshot, policies)
     unknown = isolation.unknown() | np.array([name in policies.unreadable for name in names], dtype=bool)
     mask = isolation.matrix() & serves
     mask[unknown] = False
     group = group_numbers(policies, names)
+    isolated = mask
     if (group >= 0).any():
+        mask = mask.copy()
         # Namespaces that cannot be read may be of any group: they count in none, but they do not move either.
         _apply_groups(mask, group, lives_on(snapshot, ledger or Ledger()), domain_numbers(policies, brokers.ids))
     rows = np.flatnonzero((isolation.policy >= 0) & ~unknown)
     rows = rows[isolation.unmatched[isolation.policy[rows]]]
     unmatched = {row: policies.isolation[isolation.policy[row]].name for row in rows.tolist()}
-    return AllowedTargets(mask, unknown, group, unmatched)
+    return AllowedTargets(mask, unknown, group, isolated, unmatched)
 
 
 def isolation_of(snapshot: Snapshot, policies: Policies) -> AppliedIsolation:

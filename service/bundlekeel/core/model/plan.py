@@ -110,6 +110,13 @@ class Verdict(NamedTuple):
     price: float = 0.0
 
 
+class GroupVerdict(NamedTuple):
+    """The verdict of one group of brokers that policies let exchange bundles only with each other."""
+
+    brokers: tuple[str, ...]
+    verdict: Verdict
+
+
 class BrokerLoad(NamedTuple):
     """One row of the table before and after: score as ratio, traffic sums in msg/s and bytes/s. A tuple too."""
 
@@ -126,9 +133,11 @@ class BrokerLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The opinion of one cycle. `split_refusals`: bundles above a split limit that are not split, and why. `closed`:
-    brokers that take no bundle: drained, cordoned or excluded. `mean`: of all scores, these brokers' too, so that it
-    follows the traffic: effects are scaled by it, and to close a broker changes no traffic.
+    """The opinion of one cycle. `groups`: where policies divide the brokers into groups that cannot exchange bundles,
+    the verdict of each, and `verdict` is that of the most important one; empty: one group. `split_refusals`: bundles
+    above a split limit that are not split, and why. `closed`: brokers that take no bundle: drained, cordoned or
+    excluded. `mean`: of all scores, these brokers' too, so that it follows the traffic: effects are scaled by it, and
+    to close a broker changes no traffic.
 
     `hash` covers the decisions and their input: equal hashes mean equal decisions.
     """
@@ -143,6 +152,7 @@ class Plan:
     moves: tuple[Move, ...]
     refusals: tuple[Refusal, ...]
     loads: tuple[BrokerLoad, ...]
+    groups: tuple[GroupVerdict, ...] = ()
     closed: frozenset[str] = frozenset()
     splits: tuple[Split, ...] = ()
     split_refusals: tuple[Refusal, ...] = ()
@@ -150,17 +160,23 @@ class Plan:
     hash: str = ""
     extra: Mapping[str, float] = field(default_factory=dict)
 
-    def mean_of(self, column: str) -> float:
-        """The mean of this column of `loads` over the brokers that share the load."""
-        shared = sharing(*self._column(column))
+    def group_of(self, broker: str) -> GroupVerdict:
+        """Return the group to which a broker belongs; without groups all brokers."""
+        whole = GroupVerdict(tuple(load.broker for load in self.loads), self.verdict)
+        return next((group for group in self.groups if broker in group.brokers), whole)
+
+    def mean_of(self, column: str, brokers: Sequence[str] | None = None) -> float:
+        """Return the mean of this column of `loads` over those of `brokers` (None: all) that share the load."""
+        shared = sharing(*self._column(column, brokers))
         return math.fsum(shared) / len(shared) if shared else 0.0
 
     def imbalance(self, column: str) -> float:
         """How unevenly this column of `loads` is spread."""
         return imbalance(*self._column(column))
 
-    def _column(self, name: str) -> tuple[list[float], list[bool]]:
-        return [getattr(load, name) for load in self.loads], [load.broker in self.closed for load in self.loads]
+    def _column(self, name: str, brokers: Sequence[str] | None = None) -> tuple[list[float], list[bool]]:
+        loads = [load for load in self.loads if brokers is None or load.broker in brokers]
+        return [getattr(load, name) for load in loads], [load.broker in self.closed for load in loads]
 
 
 def plan_hash(plan: Plan) -> str:
@@ -170,7 +186,7 @@ def plan_hash(plan: Plan) -> str:
     snapshot's digest is: a plan is asked for by its hash, and the same moves for another snapshot are another plan.
     Written out column by column: a plan has tens of thousands of refusals.
     """
-    verdicts = (plan.verdict, *plan.brokers)
+    verdicts = (plan.verdict, *(group.verdict for group in plan.groups), *plan.brokers)
     given = (plan.strategy, plan.placement, plan.seed, plan.snapshot_digest)
     splits = [(s.bundle, s.broker, s.rule, s.at, s.halves) for s in plan.splits]
     hits = [(v.hits_low, v.hits_high) for v in verdicts]

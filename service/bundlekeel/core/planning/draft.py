@@ -91,13 +91,13 @@ class Draft:
         self.reported = score_of(brokers.usage, self.limit, self.weights)
         self.usage, self.traffic = brokers.usage * scale, brokers.traffic * scale
         self.bundle_count, self.topics = np.diff(snapshot.bundles.starts).astype(np.int64), brokers.topics.copy()
-        self.moved: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
-        self.in_books: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
-        self._leaving: Bools = np.zeros(len(snapshot.bundles), dtype=bool)
+        self.moved, self.in_books, self._leaving = (np.zeros(len(snapshot.bundles), dtype=bool) for _ in range(3))
         self._incoming: Floats = np.zeros_like(brokers.traffic)
         # Which namespace (row) may live on which broker (column), now and before any move; None: no policy forbids.
         self.allowed: Bools | None = None
         self.permitted: Bools | None = None
+        # The brokers among which bundles are exchanged now: one group that policies leave, or all.
+        self.members: Bools = np.ones(len(brokers), dtype=bool)
         # The anti-affinity group of each namespace; those of which a bundle moves in this draft have it True.
         self._group: Ints | None = None
         self.held: Bools = np.zeros(len(snapshot.bundles.namespaces), dtype=bool)
@@ -309,13 +309,19 @@ class Draft:
         self._waive_topic_limit()
 
     def counted(self) -> Bools:
-        """Brokers (mask) that share the load (`plan.sharing`): not the closed ones, unless all are."""
-        return ~self.closed if not self.closed.all() else self.closed
+        """Return the members (mask) that share the load (`plan.sharing`): not the closed ones, unless all are."""
+        found: Bools = self.members & ~self.closed
+        return found if found.any() else self.members
 
     def mean(self) -> float:
         """Mean score over the brokers that share the load (fsum: the same on any CPU)."""
         shared = self.score[self.counted()]
         return math.fsum(shared.tolist()) / len(shared)
+
+    def narrow(self, members: Bools) -> None:
+        """Let only these brokers (mask) exchange bundles."""
+        self.members, self._coldest = members, None
+        self._legal = self._may_take(slice(None))
 
     def restrict(self, allowed: Bools, group: Ints) -> None:
         """Keep to what policies allow (namespaces by brokers). `group`: anti-affinity group by namespace, -1: none.
@@ -348,14 +354,14 @@ class Draft:
         return found
 
     def legal_targets(self) -> Bools:
-        """Brokers that may take a bundle: not overloaded (predicted or reported), not closed, with room for topics
+        """Members that may take a bundle: not overloaded (predicted or reported), not closed, with room for topics
         unless no broker has any."""
         return self._legal.copy()
 
     def _may_take(self, rows: Ints | slice | int) -> Bools:
         limit = self.params.overloaded_threshold_percent / 100
         unloaded = (self.score[rows] <= limit) & (self.reported[rows] <= limit)
-        legal: Bools = unloaded & (self.has_room(rows) | self._waived[rows]) & ~self.closed[rows]
+        legal: Bools = unloaded & (self.has_room(rows) | self._waived[rows]) & ~self.closed[rows] & self.members[rows]
         return legal
 
     def _waive_topic_limit(self) -> None:

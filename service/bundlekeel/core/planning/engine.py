@@ -40,6 +40,7 @@ from bundlekeel.core.operations.relocation import Relocation, Request, relocate
 from bundlekeel.core.operations.repair import repair
 from bundlekeel.core.planning import calm
 from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.groups import decide_groups
 from bundlekeel.core.planning.invariants import accounted, lawful
 from bundlekeel.core.planning.ledger import Ledger, settle
 from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
@@ -116,7 +117,7 @@ def plan(given: PlanInput) -> PlanResult:
         guard=given.guard,
         booked=books.unsettled(),
     )
-    decision = _decide(context, splits)
+    decision = decide_groups(context, limits, lambda group: _decide(group, splits))
     moves = _final_moves(context, decision, hold, asked.repairs)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
     explain_wrong_limits(decision, draft)
@@ -269,7 +270,7 @@ def _explain_bases(context: Context, decision: Decision) -> None:
     if params.compat != "none":
         return
     base, limit = draft.base_score(), context.mean * (1 + params.min_unload_share)
-    giving, hot = {move.source for move in draft.moves}, list[str]()
+    giving, hot = {move.source for move in context.moves}, list[str]()
     for place, item in enumerate(decision.brokers):
         row = ids.get(item.broker, -1)
         if item.code is not Code.OVERLOADED or row < 0 or base[row] <= limit:
@@ -279,7 +280,7 @@ def _explain_bases(context: Context, decision: Decision) -> None:
         code = item.code if item.broker in giving else Code.BASE_LOAD
         decision.brokers[place] = item._replace(code=code, sentence=f"{item.sentence}; {text}")
         hot.append(f"{item.broker} (its bundles cause {freed:.1%} of {draft.score_before[row]:.1%})")
-    if hot and not draft.moves and decision.verdict.code in _UNSUITABLE:
+    if hot and not context.moves and decision.verdict.code in _UNSUITABLE:
         text = (
             f"moving bundles does not help {', '.join(hot)}: check function workers, proxies, garbage collection, "
             "compaction and other processes"
@@ -333,6 +334,7 @@ def _result(
         seed=given.seed,
         snapshot_digest=given.snapshot.digest,
         verdict=decision.verdict,
+        groups=decision.groups,
         brokers=tuple(decision.brokers),
         moves=admitted,
         refusals=tuple(decision.refusals),

@@ -66,7 +66,8 @@ def _unfinished(context: Context, low: float) -> frozenset[int]:
 def _broker_verdicts(context: Context, times: Timing, low: float, active: frozenset[int]) -> list[Verdict]:
     verdicts, mean = [], context.mean
     against, within = f"against a mean of {mean:.1%}", f"within {low:.1%} of its partner"
-    for row, (broker, score) in enumerate(zip(context.snapshot.brokers.ids, context.draft.score.tolist(), strict=True)):
+    for row in context.rows:
+        broker, score = context.snapshot.brokers.ids[row], float(context.draft.score[row])
         verdict = Verdict(Code.BALANCED, f"{score:.1%}, {within}", broker)
         if row in active:
             code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
@@ -99,7 +100,7 @@ def _idle_verdict(context: Context, times: Timing, low: float) -> Verdict:
 
 
 def _acting_verdict(context: Context, active: frozenset[int], low: float, refusals: list[Refusal]) -> Verdict:
-    moves, spread = context.draft.moves, _spread(context)
+    moves, spread = context.moves, _spread(context)
     if moves:
         text = f"{numbered(len(moves), 'bundle')} to move; the predicted difference falls to {spread:.1%}"
         return Verdict(code=Code.OVERLOADED, sentence=text)
@@ -115,7 +116,7 @@ def _acting_verdict(context: Context, active: frozenset[int], low: float, refusa
 def _move(context: Context, active: frozenset[int], low: float) -> list[Refusal]:
     """Add moves to the draft until the predicted difference is closed or no donor can give any more."""
     draft, mean = context.draft, context.mean
-    involved, can_give = np.zeros(len(draft.score), dtype=bool), np.ones(len(draft.score), dtype=bool)
+    involved, can_give = np.zeros(len(draft.score), dtype=bool), draft.members.copy()
     involved[list(active)] = True
     donors: dict[int, Candidates] = {}
     looked: set[int] = set()

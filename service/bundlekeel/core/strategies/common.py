@@ -12,7 +12,7 @@ from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Refusal, Verdict
+from bundlekeel.core.model.plan import GroupVerdict, Move, Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.planning.draft import Draft, Offer
 from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
@@ -28,7 +28,8 @@ HORIZON = 500
 class Context:
     """One shedder's input. `unsettled`: brokers whose report does not show all moves yet; `booked`: those with moves
     in the ledger, the ones among them too that have had the time to report. `courses`, `seconds`: of the decision rule
-    (`calm.follow_levels`); `doubt`: part of each broker's difference that may be noise, shape (n,)."""
+    (`calm.follow_levels`); `doubt`: part of each broker's difference that may be noise, shape (n,). `planned`: number
+    of moves that groups before this one have planned."""
 
     snapshot: Snapshot
     draft: Draft
@@ -43,6 +44,7 @@ class Context:
     courses: Mapping[str, BrokerCourse] = field(default_factory=dict)
     seconds: Floats = field(default_factory=lambda: np.zeros(1))
     doubt: Floats = field(default_factory=lambda: np.zeros(1))
+    planned: int = 0
     _mean: float | None = None
 
     def full(self) -> bool:
@@ -50,17 +52,45 @@ class Context:
         return len(self.draft.moves) >= min(10 * max(self.params.max_moves_per_cycle, 10), HORIZON)
 
     @property
+    def moves(self) -> list[Move]:
+        """Moves of this plan between members."""
+        return self.draft.moves[self.planned :]
+
+    @property
+    def rows(self) -> list[int]:
+        """Rows of the members: the brokers that can exchange bundles with each other."""
+        found: list[int] = np.flatnonzero(self.draft.members).tolist()
+        return found
+
+    @property
     def mean(self) -> float:
-        """Mean predicted score over the brokers that share the load, before this plan's moves."""
+        """Mean predicted score over the members that share the load, before this plan's moves."""
         if self._mean is None:
             self._mean = self.draft.mean()
         return self._mean
 
     def concerned(self) -> Bools:
-        """Brokers (mask) that can be evened out with others: not those that take nothing and have nothing to give."""
-        closed = self.draft.closed
-        found: Bools = ~closed | (self.draft.score > self.mean)
-        return found if found.any() else ~found
+        """Return the members (mask) that can be balanced with others: not those that take nothing and have nothing to
+        give."""
+        draft = self.draft
+        found: Bools = draft.members & (~draft.closed | (draft.score > self.mean))
+        return found if found.any() else draft.members
+
+
+def counting(context: Context) -> Bools:
+    """Return the concerned brokers (mask) without those above the mean whose bundles an operator excluded.
+
+    Such a broker gives nothing away, so the other brokers cannot reach a mean that includes it.
+    """
+    draft, bundles, concerned = context.draft, context.snapshot.bundles, context.concerned()
+    kept = context.eligible.codes.rows_with((Code.EXCLUDED, Code.NOT_TAKEN_OVER))
+    if not kept:
+        return concerned
+    free = np.ones(len(bundles), dtype=bool)
+    free[context.eligible.codes.rows_with(IMMOVABLE - {Code.BELOW_MINIMUM})] = False
+    some, others = (np.bincount(bundles.owner[rows], minlength=len(concerned)) > 0 for rows in (kept, free))
+    found: Bools = concerned & ~(some & ~others & (draft.score > context.mean))
+    return found if found.any() else concerned
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,6 +101,7 @@ class Decision:
     memory: StrategyMemory
     brokers: list[Verdict] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    groups: tuple[GroupVerdict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +271,7 @@ def _no_target(context: Context, refusals: Sequence[Refusal]) -> str:
     """Return why the brokers other than the sources of `refusals` take no bundle, and what to do."""
     draft, params = context.draft, context.params
     sources = {item.broker for item in refusals}
-    others = ~draft.legal_targets()
+    others = draft.members & ~draft.legal_targets()
     listed = others & np.array([broker not in sources for broker in context.snapshot.brokers.ids])
     others = listed if listed.any() else others
     limit, most = params.overloaded_threshold_percent, params.max_topics_per_broker

@@ -33,6 +33,7 @@ from bundlekeel.core.strategies.common import (
     TriedTarget,
     best_fit,
     candidates,
+    counting,
     refuse_rest,
     refuse_unfit,
     stuck,
@@ -49,7 +50,7 @@ def shed(context: Context) -> Decision:
     ids = context.snapshot.brokers.ids
     spread = _Spread(context)
     mean, std = spread.mean, spread.std
-    before = [_verdict(context, row, mean, std) for row in range(len(ids))]
+    before = [_verdict(context, row, mean, std) for row in context.rows]
     donors: dict[int, Candidates] = {}
     refusals: list[Refusal] = []
     finished: set[int] = set()
@@ -71,7 +72,7 @@ def shed(context: Context) -> Decision:
         refusals += refuse_rest(context, row, donors[row], end)
     if end is Code.BUDGET_PER_CYCLE and source not in donors:
         refusals.append(Refusal(code=end, broker=ids[source]))
-    brokers = [times.waiting.get(row) or verdict for row, verdict in enumerate(before)]
+    brokers = [times.waiting.get(row) or verdict for row, verdict in zip(context.rows, before, strict=True)]
     refusals.sort(key=lambda item: (item.broker, item.bundle))
     if times.waiting and not times.ripe:
         verdict = times.verdict(context, times.waiting)
@@ -82,12 +83,12 @@ def shed(context: Context) -> Decision:
 
 
 class _Spread:
-    """Mean and population standard deviation of the predicted scores of the brokers that can be evened out, kept up to
-    date move by move."""
+    """Mean and population standard deviation of the predicted scores of the brokers that can be balanced, updated with
+    each move."""
 
     def __init__(self, context: Context) -> None:
-        self._concerned = context.concerned()
-        scores = context.draft.score[self._concerned].tolist()
+        self._counting = counting(context)
+        scores = context.draft.score[self._counting].tolist()
         self._count, self._sum = len(scores), math.fsum(scores)
         # Squares around the first mean: those around zero would lose what matters in the difference of two large sums.
         self._middle = self._sum / self._count
@@ -95,7 +96,7 @@ class _Spread:
 
     def change(self, row: int, old: float, new: float) -> None:
         """The score of a broker became another one."""
-        if not self._concerned[row]:
+        if not self._counting[row]:
             return
         self._sum += new - old
         self._squares += (new - self._middle) ** 2 - (old - self._middle) ** 2
@@ -163,8 +164,8 @@ def _cycle_verdict(
     context: Context, donors: dict[int, Candidates], refusals: list[Refusal], mean: float, std: float
 ) -> Verdict:
     threshold = context.params.deviation_threshold
-    if context.draft.moves:
-        who = numbered(len(context.draft.moves), "bundle", "leave")
+    if context.moves:
+        who = numbered(len(context.moves), "bundle", "leave")
         return Verdict(code=Code.OVERLOADED, sentence=f"{who} brokers above {mean:.1%} + {threshold:g} x {std:.1%}")
     if donors:
         return stuck(

@@ -29,11 +29,12 @@ def shed(context: Context) -> Decision:
     """Let every overloaded broker shed, the most loaded one first."""
     score, ids = context.draft.score.copy(), context.snapshot.brokers.ids
     limit = context.params.overloaded_threshold_percent / 100
-    donors = [row for row in np.argsort(-score, kind="stable").tolist() if score[row] >= limit - EPSILON]
+    over = (score >= limit - EPSILON) & context.draft.members
+    donors = [row for row in np.argsort(-score, kind="stable").tolist() if over[row]]
     refusals: list[Refusal] = []
     for row in donors:
         refusals += _shed_broker(context, row, float(score[row]) - limit + MARGIN)
-    brokers = [_verdict(ids[row], float(score[row]), limit) for row in range(len(ids))]
+    brokers = [_verdict(ids[row], float(score[row]), limit) for row in context.rows]
     verdict = _cycle_verdict(context, donors, refusals)
     return Decision(verdict=verdict, memory=replace(context.memory), brokers=brokers, refusals=refusals)
 
@@ -56,12 +57,10 @@ def _verdict(broker: str, score: float, limit: float) -> Verdict:
 
 
 def _cycle_verdict(context: Context, donors: list[int], refusals: list[Refusal]) -> Verdict:
-    moves, limit = len(context.draft.moves), context.params.overloaded_threshold_percent
+    moves, limit = len(context.moves), context.params.overloaded_threshold_percent
     if moves:
         text = f"{numbered(moves, 'bundle', 'leave')} {numbered(len(donors), 'broker')} at or above {limit:.0f}%"
         return Verdict(code=Code.OVERLOADED, sentence=text)
     if donors:
-        return stuck(
-            context, refusals, f"overloaded: {len(donors)} of {numbered(len(context.snapshot.brokers), 'broker')}"
-        )
+        return stuck(context, refusals, f"overloaded: {len(donors)} of {numbered(len(context.rows), 'broker')}")
     return Verdict(code=Code.BALANCED, sentence=f"no broker is at or above {limit:.0f}%")

@@ -17,7 +17,16 @@ import numpy as np
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest, stuck, traffic_of
+from bundlekeel.core.strategies.common import (
+    EPSILON,
+    Context,
+    Decision,
+    candidates,
+    counting,
+    refuse_rest,
+    stuck,
+    traffic_of,
+)
 from bundlekeel.core.strategies.shed_then_place import Rule, shed_broker
 from bundlekeel.core.strategies.timing import excess_where, timing
 
@@ -29,21 +38,21 @@ _MIB = 1024 * 1024
 def shed(context: Context) -> Decision:
     """Let every broker above average + threshold shed, once the imbalance has cost the price of the moves."""
     ids, score = context.snapshot.brokers.ids, context.draft.score.copy()
-    concerned = context.concerned()
-    average = math.fsum(score[concerned].tolist()) / int(concerned.sum())
+    counted = counting(context)
+    average = math.fsum(score[counted].tolist()) / int(counted.sum())
     limit = context.params.threshold_percent / 100
-    above = score >= average + limit - EPSILON
-    below = (score < average - limit) & concerned
-    top = int(np.argmax(score))
-    lower = not above.any() and context.params.lower_boundary_shedding and bool(below.any())
-    condition = np.arange(len(score)) == top if lower else above
-    times = timing(context, excess_where(context, condition))
+    above = (score >= average + limit - EPSILON) & context.draft.members
+    below = (score < average - limit) & counted
+    several = counted & (context.draft.bundle_count > 1)
+    top = int(np.where(several if several.any() else counted, score, -np.inf).argmax())
+    lower = not (above & counted).any() and context.params.lower_boundary_shedding and bool(below.any())
+    times = timing(context, excess_where(context, above | (lower & (np.arange(len(score)) == top))))
     refusals: list[Refusal] = []
     for row in [row for row in np.argsort(-score, kind="stable").tolist() if row in times.ripe]:
-        need = limit / 2 if lower else float(score[row]) - average - limit + MARGIN
+        need = float(score[row]) - average - limit + MARGIN if above[row] else limit / 2
         refusals += _shed_broker(context, row, need, average + limit)
     brokers = [
-        times.waiting.get(row) or _verdict(context, row, float(score[row]), average, limit) for row in range(len(ids))
+        times.waiting.get(row) or _verdict(context, row, float(score[row]), average, limit) for row in context.rows
     ]
     low = [ids[row] for row in np.flatnonzero(below).tolist()]
     if times.waiting and not times.ripe:
@@ -83,7 +92,7 @@ def _cycle_verdict(
     context: Context, donors: list[int], refusals: list[Refusal], low: list[str], line: float
 ) -> Verdict:
     """`low`: brokers so far below the average that lower-boundary shedding would send bundles to them."""
-    moves, limit = len(context.draft.moves), context.params.threshold_percent / 100
+    moves, limit = len(context.moves), context.params.threshold_percent / 100
     if moves:
         who = (
             f"{numbered(len(donors), 'broker')} above {line:.1%}"

@@ -52,7 +52,7 @@ class Timing:
     def memory(self, context: Context, active: Iterable[int] = ()) -> StrategyMemory:
         """Return what the next cycle starts from. `active`: rows of the brokers on whose excess this plan acts."""
         ids, before = context.snapshot.brokers.ids, context.draft.score_before
-        moves = context.draft.moves
+        moves = context.moves
         if not moves:
             return StrategyMemory(courses=self.courses, urgent=self.urgent)
         names = tuple(ids[row] for row in sorted(active))
@@ -108,8 +108,8 @@ def excess_of(context: Context, values: Floats | None = None) -> Floats:
 
 
 def excess_where(context: Context, condition: Bools, values: Floats | None = None) -> Floats:
-    """Return the excess of the brokers that meet a strategy's own condition; all others are tolerated."""
-    return np.where(condition, np.maximum(excess_of(context, values), LEAST_EXCESS), -1.0)
+    """Return the excess of the members that meet a strategy's own condition; all others are tolerated."""
+    return np.where(condition & context.draft.members, np.maximum(excess_of(context, values), LEAST_EXCESS), -1.0)
 
 
 def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing:
@@ -119,7 +119,11 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
     """
     ids, params = context.snapshot.brokers.ids, context.params
     above = context.draft.score >= context.mean if hot is None else hot
-    courses = calm.follow_excesses(context.courses, ids, above, excess, context.seconds, context.unsettled)
+    rows = context.rows
+    members = [ids[row] for row in rows]
+    courses = calm.follow_excesses(
+        context.courses, members, above[rows], excess[rows], context.seconds[rows], context.unsettled
+    )
     swinging = _swinging(context, courses, above)
     ripe: set[int] = set()
     join: set[int] = set()
@@ -155,10 +159,12 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
 def _swinging(context: Context, courses: dict[str, BrokerCourse], above: Bools) -> dict[bool, tuple[float, float]]:
     """Return the cost per second and the hold, in seconds, of the broker that swings most on each side of the mean."""
     found = {True: (0.0, 0.0), False: (0.0, 0.0)}
-    for broker, side in zip(context.snapshot.brokers.ids, above.tolist(), strict=True):
-        excess, held = courses[broker].excess, calm.held_seconds(courses[broker], context.params.swing_worth)
-        if excess is not None and held:
-            found[side] = max(found[side], (excess.mean_rate, held))
+    for row in context.rows.tolist():
+        course = courses[context.snapshot.brokers.ids[row]]
+        held = calm.held_seconds(course, context.params.swing_worth)
+        if course.excess is not None and held:
+            side = bool(above[row])
+            found[side] = max(found[side], (course.excess.mean_rate, held))
     return found
 
 
@@ -172,14 +178,15 @@ def _is_overloaded(context: Context, row: int) -> bool:
 def _moves_needed(context: Context, row: int, *, hot: bool) -> int:
     """Return the fewest largest bundles that bring this broker to the mean: its own, or those of the most loaded."""
     draft = context.draft
-    source = row if hot else int(draft.score.argmax())
+    source = row if hot else int(np.where(draft.members, draft.score, -np.inf).argmax())
     return calm.fewest_moves(draft.scores(draft.pressure(source), source), abs(float(draft.score[row]) - context.mean))
 
 
 def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, moves: int, held: float) -> Verdict:
     ids, score = context.snapshot.brokers.ids, context.draft.score
     excess = course.excess or Excess(side="", since_ms=course.until_ms)
-    other = int(score.argmin()) if score[row] >= context.mean else int(score.argmax())
+    rows, hot = np.flatnonzero(context.draft.members), score[row] >= context.mean
+    other = int(rows[score[rows].argmin() if hot else score[rows].argmax()])
     differ, low = abs(float(score[row] - score[other])), tolerance(context.params, context.mean)
     text = (
         f"{ids[row]} and {ids[other]} differ by {differ:.1%} (tolerated: {low:.1%}); this has cost {excess.cost:.0f} "

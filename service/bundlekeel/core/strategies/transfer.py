@@ -101,7 +101,9 @@ def shed(context: Context) -> Decision:
         verdict = Verdict(code=Code.BALANCED, sentence=_figures(context, view, "no broker differs enough"))
         return Decision(verdict=verdict, memory=times.memory(context), brokers=_brokers(context, view))
     if not times.ripe:
-        verdicts = [times.waiting.get(row) or item for row, item in enumerate(_brokers(context, view))]
+        verdicts = [
+            times.waiting.get(row) or item for row, item in zip(context.rows, _brokers(context, view), strict=True)
+        ]
         waits = times.verdict(context, times.waiting)
         waits = waits._replace(sentence=_figures(context, view, waits.sentence))
         return Decision(verdict=waits, memory=times.memory(context), brokers=verdicts)
@@ -120,7 +122,8 @@ def _held(context: Context) -> dict[int, Code]:
     brokers, params, now = context.snapshot.brokers, context.params, context.snapshot.wall_ms
     moved_at = _last_moves(context)
     held: dict[int, Code] = {}
-    for row, (broker, reported) in enumerate(zip(brokers.ids, brokers.last_update.tolist(), strict=True)):
+    for row in context.rows:
+        broker, reported = brokers.ids[row], int(brokers.last_update[row])
         at = moved_at.get(broker)
         # No report for that long means that nothing has changed.
         waits = at is not None and now - at < max(timeout_ms(params), 1000 * params.transfer_delay_seconds)
@@ -131,7 +134,7 @@ def _held(context: Context) -> dict[int, Code]:
         elif broker in context.unsettled:
             held[row] = Code.UNSETTLED
     closed = context.draft.bans.closed if context.draft.bans is not None else {}
-    held |= {row: closed.get(row, Code.WRONG_LIMIT) for row in np.flatnonzero(~context.concerned()).tolist()}
+    held |= {row: closed.get(row, Code.WRONG_LIMIT) for row in np.flatnonzero(context.draft.members & ~context.concerned()).tolist()}
     return held
 
 
@@ -155,7 +158,7 @@ def _rows_moved(context: Context) -> list[int]:
 
 def _view(context: Context, held: dict[int, Code]) -> _View:
     ids, score = context.snapshot.brokers.ids, context.draft.score
-    counts, free = np.ones(len(ids), dtype=bool), np.ones(len(ids), dtype=bool)
+    counts, free = context.draft.members.copy(), context.draft.members.copy()
     counts[[row for row, code in held.items() if code in _NOT_COUNTED]] = False
     free[list(held)] = False
     return _View(score=score, counts=counts, held=held, free=free, used=np.zeros(len(ids), dtype=bool))
@@ -294,7 +297,7 @@ def _waiting(view: _View) -> Verdict:
 
 
 def _acting_verdict(context: Context, view: _View, reason: Code, described: str, refusals: list[Refusal]) -> Verdict:
-    moves = len(context.draft.moves)
+    moves = len(context.moves)
     if moves:
         after = view.mean_std()[1]
         text = f"{numbered(moves, 'bundle')} between {numbered(len(view.gave), 'pair')} of brokers, then {after:.1%}"
@@ -309,12 +312,12 @@ def _brokers(context: Context, view: _View) -> list[Verdict]:
         Code.COOL_DOWN: "it gave or received a bundle just now",
         Code.UNSETTLED: "its reports do not show the last moves yet",
     }
-    found = []
-    for row, broker in enumerate(context.snapshot.brokers.ids):
+    found, ids = [], context.snapshot.brokers.ids
+    for row in context.rows:
         code = view.held.get(row)
         if code is None:
             code = Code.OVERLOADED if row in view.gave else Code.UNDERLOADED if row in view.took else Code.BALANCED
         figures = f"{float(view.score[row]):.1%}"
         said = texts.get(code, "")
-        found.append(Verdict(code=code, sentence=f"{figures}; {said}" if said else figures, broker=broker))
+        found.append(Verdict(code=code, sentence=f"{figures}; {said}" if said else figures, broker=ids[row]))
     return found

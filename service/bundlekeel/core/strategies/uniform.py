@@ -48,12 +48,11 @@ THROUGHPUT = _Measure("throughput", (THROUGHPUT_IN, THROUGHPUT_OUT), "B/s")
 
 def shed(context: Context) -> Decision:
     """Compare the extremes of both quantities; shed by rate if its difference is too large, else by throughput."""
-    rate, size = (item.of(context.draft.traffic).tolist() for item in (RATE, THROUGHPUT))
+    ids, rate, size = context.snapshot.brokers.ids, *(item.of(context.draft.traffic) for item in (RATE, THROUGHPUT))
     brokers = [
-        Verdict(code=Code.BALANCED, sentence=f"{messages:.0f} msg/s, {data:.0f} B/s", broker=broker)
-        for broker, messages, data in zip(context.snapshot.brokers.ids, rate, size, strict=True)
+        Verdict(code=Code.BALANCED, sentence=f"{rate[row]:.0f} msg/s, {size[row]:.0f} B/s", broker=ids[row])
+        for row in context.rows
     ]
-    moves = context.draft.moves
     exceeded = [item for item in (RATE, THROUGHPUT) if _exceeded(context, item)]
     excess = np.full(len(rate), -1.0)
     for measure in exceeded:
@@ -62,15 +61,15 @@ def shed(context: Context) -> Decision:
         excess = np.maximum(excess, excess_where(context, condition, values))
     times = timing(context, excess, excess >= 0)
     if times.waiting and not times.ripe:
-        brokers = [times.waiting.get(row) or verdict for row, verdict in enumerate(brokers)]
+        brokers = [times.waiting.get(row) or item for row, item in zip(context.rows, brokers, strict=True)]
         return Decision(verdict=times.verdict(context, times.waiting), memory=times.memory(context), brokers=brokers)
     # By bundle (or broker): what the second measure says of a bundle replaces what the first one said.
     refusals: dict[tuple[str, str], Refusal] = {}
     for measure in exceeded:
         refusals.update({(item.bundle, item.broker): item for item in _even_out(context, measure, times.ripe)})
-        if moves:
+        if context.moves:
             break
-    moved = {move.bundle for move in moves}
+    moved = {move.bundle for move in context.moves}
     kept = [item for item in refusals.values() if item.bundle not in moved]
     memory = times.memory(context, times.ripe)
     return Decision(verdict=_cycle_verdict(context, exceeded), memory=memory, brokers=brokers, refusals=kept)
@@ -78,8 +77,8 @@ def shed(context: Context) -> Decision:
 
 def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:
     differ = f"{' and '.join(item.name for item in exceeded)} differ{'s' if len(exceeded) == 1 else ''} too much"
-    if context.draft.moves:
-        text = f"{differ}: {numbered(len(context.draft.moves), 'bundle')} to move"
+    if context.moves:
+        text = f"{differ}: {numbered(len(context.moves), 'bundle')} to move"
         return Verdict(code=Code.OVERLOADED, sentence=text)
     if exceeded:
         text = f"{differ}, but no bundle fits the difference"
@@ -128,7 +127,7 @@ def _give(context: Context, measure: _Measure, values: Floats, source: int, give
     target = int(targets[np.argmin(values[targets])])
     needed = (float(values[source]) - float(values[target])) * params.uniform_max_unload_ratio
     absolute = params.min_unload_message_rate if measure is RATE else params.min_unload_throughput
-    minimum = max(absolute, params.min_unload_share * math.fsum(values.tolist()) / len(values))
+    minimum = max(absolute, params.min_unload_share * math.fsum(values[context.rows].tolist()) / len(context.rows))
     if int(draft.bundle_count[source]) <= 1:
         return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
     if needed < minimum:
@@ -157,7 +156,7 @@ def _select(
             refused = Code.POLICY_FORBIDS, f"not to {context.snapshot.brokers.ids[target]}"
         elif after > params.overloaded_threshold_percent / 100:
             refused = Code.TARGET_OVERLOADED, ""
-        elif after > 0 and after >= (float(draft.score[source]) or float(draft.score.max())):
+        elif after > 0 and after >= (float(draft.score[source]) or float(draft.score[draft.members].max())):
             # A blind source (score 0) may give as long as the most loaded broker stays the most loaded one.
             refused = Code.NO_GAIN, ""
         if refused is not None:

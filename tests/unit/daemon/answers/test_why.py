@@ -9,7 +9,7 @@ import pytest
 from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.plan import Verdict
+from bundlekeel.core.model.plan import GroupVerdict, Verdict
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest
@@ -198,3 +198,25 @@ async def test_a_pin_is_told_before_what_ends_by_itself() -> None:
     told = await sidecar.service.why(bundle)
     assert [item.code for item in told.codes] == ["Pinned"]
     assert told.codes[0].detail == "until somebody ends it, by ann: vip"
+
+
+async def test_n_h_why_uses_the_verdict_of_the_brokers_group() -> None:
+    """The verdict and the moves of other groups do not explain a broker or a bundle."""
+    sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await sidecar.cycle.turn()
+    report, snapshot = sidecar.cycle.report, sidecar.cycle.snapshot
+    assert report is not None and report.plan is not None and report.plan.moves and snapshot is not None
+    even, waits = Verdict(Code.BALANCED, "even here"), Verdict(Code.HIT_COUNT, "waits there")
+    groups = GroupVerdict((BROKERS[0],), even), GroupVerdict(BROKERS[1:], waits)
+    moves = tuple(replace(move, source=BROKERS[1], target=BROKERS[2]) for move in report.plan.moves)
+    report.plan = replace(report.plan, verdict=waits, groups=groups, brokers=(), moves=moves, refusals=())
+    answer = await sidecar.service.why(BROKERS[0])
+    assert answer.sentence.endswith("even here")
+    assert answer.what_would_change_it.startswith("nothing to do: a larger difference")
+    names = [move.bundle for move in moves]
+    bundle = next(
+        name
+        for name, row in zip(snapshot.bundles.names, snapshot.bundles.owner.tolist(), strict=True)
+        if snapshot.brokers.ids[row] == BROKERS[0] and name not in names
+    )
+    assert "even here" in (await sidecar.service.why(bundle)).sentence

@@ -1,0 +1,98 @@
+"""One decision for each group of brokers that policies let exchange bundles, and one plan of all of them.
+
+A strategy runs once per group, on a draft that is narrowed to the group: mean, thresholds, pairs and targets are those
+of the group. The groups share the budgets. A group with a higher load comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bundlekeel.core.filters.allowed import AllowedTargets
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.plan import GroupVerdict, Refusal, Verdict
+from bundlekeel.core.planning import calm
+from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
+from bundlekeel.core.strategies.common import Context, Decision
+
+# Names in a sentence; the other ones are counted.
+NAMED = 3
+_REST = frozenset({Code.BALANCED, Code.POLICY_FORBIDS})
+
+
+def decide_groups(context: Context, limits: AllowedTargets | None, decide: Callable[[Context], Decision]) -> Decision:
+    """Return one decision from those of all groups. Pulsar's own classes (`compat`) do not know groups."""
+    if limits is None or context.params.compat != "none":
+        return decide(context)
+    groups = limits.exchanging(context.snapshot.bundles)
+    if len(groups) == 1:
+        return decide(context)
+    draft, ids = context.draft, context.snapshot.brokers.ids
+    everyone, score, mean = draft.members, draft.score_before, context.mean
+    found: list[tuple[Decision, GroupVerdict, int]] = []
+    for rows in sorted(groups, key=lambda rows: -float(score[rows].max())):
+        planned, names = len(draft.moves), tuple(ids[row] for row in rows.tolist())
+        if len(rows) == 1:
+            decision = _alone(context, int(rows[0]), mean)
+        else:
+            draft.narrow(np.isin(np.arange(len(ids)), rows))
+            doubt = np.zeros(len(ids))
+            doubt[rows] = calm.doubts(context.courses, names)
+            unsettled = context.unsettled.intersection(names)
+            decision = decide(replace(context, doubt=doubt, unsettled=unsettled, planned=planned, _mean=None))
+        found.append((decision, GroupVerdict(names, decision.verdict), len(draft.moves) - planned))
+    draft.narrow(everyone)
+    return _merged(context, found)
+
+
+def _alone(context: Context, row: int, mean: float) -> Decision:
+    """Return the decision for a group of one broker. Above the mean of all brokers, its bundles have refusals."""
+    broker, score = context.snapshot.brokers.ids[row], float(context.draft.score_before[row])
+    text = f"{score:.1%}; isolation policies let this broker exchange bundles with no other broker"
+    verdict = Verdict(Code.POLICY_FORBIDS, text, broker)
+    memory = StrategyMemory(courses={broker: replace(context.courses[broker], excess=None)})
+    refusals = context.eligible.refusals(context.snapshot, row) if score > mean else []
+    return Decision(verdict=verdict._replace(broker=""), memory=memory, brokers=[verdict], refusals=refusals)
+
+
+def _merged(context: Context, found: Sequence[tuple[Decision, GroupVerdict, int]]) -> Decision:
+    """Return one decision with the verdict of the most important group; it names the states of the others."""
+    _, first, _ = max(found, key=lambda item: _importance(item[1].verdict, item[2]))
+    others = [group for _, group, _ in found if group is not first]
+    parts = [f"{_names(first.brokers)}: {first.verdict.sentence}"]
+    parts += [f"{_names(group.brokers)}: {group.verdict.code}" for group in others[:NAMED]]
+    parts += [f"and {len(others) - NAMED} more groups"] if len(others) > NAMED else []
+    courses, rows = dict[str, BrokerCourse](), context.snapshot.brokers.rows
+    brokers, refusals = list[Verdict](), list[Refusal]()
+    for decision, group, _ in found:
+        members = frozenset(group.brokers)
+        courses |= {name: item for name, item in decision.memory.courses.items() if name in members}
+        brokers += [item for item in decision.brokers if item.broker in members]
+        refusals += [item for item in decision.refusals if item.broker in members]
+    memory = replace(
+        found[0][0].memory,
+        courses=courses,
+        active=tuple(name for decision, _, _ in found for name in decision.memory.active),
+        urgent=any(decision.memory.urgent for decision, _, _ in found),
+    )
+    return Decision(
+        verdict=first.verdict._replace(sentence="; ".join(parts)),
+        memory=memory,
+        brokers=sorted(brokers, key=lambda item: rows[item.broker]),
+        refusals=refusals,
+        groups=tuple(group for _, group, _ in found),
+    )
+
+
+def _importance(verdict: Verdict, moves: int) -> tuple[bool, bool, bool, float]:
+    """Return a sort key: groups that act come last, before them those that will act, then those that cannot."""
+    share = verdict.cost / verdict.price if verdict.price > 0 else 0.0
+    return moves > 0, verdict.code is Code.HIT_COUNT, verdict.code not in _REST, share
+
+
+def _names(brokers: Sequence[str]) -> str:
+    more = len(brokers) - NAMED
+    return ", ".join(brokers[:NAMED]) + (f" and {more} more" if more > 0 else "")
