@@ -1,4 +1,4 @@
-"""CPU load of a broker's JVM (`/admin/v2/broker-stats/mbeans`), for brokers whose own score was not received."""
+"""CPU load and CPU time of a broker's JVM (`/admin/v2/broker-stats/mbeans`)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,21 @@ def decode_cpu_load(body: bytes) -> float:
     Raises CodecError if the response has no such bean, or no load between 0 and 1 (a JVM reports -1 or NaN at first).
     The larger one of `CpuLoad` and `ProcessCpuLoad` counts, because each is 0 if two requests come at the same time.
     """
-    beans = read(body, list[_Bean], what="the list of beans")
-    values = [bean.metrics.get(name) for bean in beans if bean.dimensions.bean == _BEAN for name in _LOADS]
+    values = _figures(body, *_LOADS)
     loads = [float(load) for load in values if isinstance(load, int | float) and 0.0 <= load <= 1.0]
     if not loads:
         raise CodecError(f"{_BEAN} reports no CPU load", code=Code.NO_LOAD_DATA)
     return max(loads)
+
+
+def decode_cpu_seconds(body: bytes) -> float:
+    """Return the CPU seconds that the JVM has used since its start. Raises CodecError if it does not report them."""
+    for nanoseconds in _figures(body, "ProcessCpuTime"):
+        if isinstance(nanoseconds, int) and 0 <= nanoseconds < 2**63:
+            return nanoseconds / 1e9
+    raise CodecError(f"{_BEAN} reports no CPU time", code=Code.NO_LOAD_DATA)
+
+
+def _figures(body: bytes, *names: str) -> list[Any]:
+    beans = read(body, list[_Bean], what="the list of beans")
+    return [bean.metrics.get(name) for bean in beans if bean.dimensions.bean == _BEAN for name in names]
