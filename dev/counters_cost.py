@@ -57,13 +57,19 @@ WATCHED_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One reading of one broker: bytes, seconds until it was there, CPU seconds of the broker and ours."""
+    """One reading of one broker: bytes, of them received (gzip), seconds until it was there, CPU seconds of the broker
+    and ours."""
 
     topics: int
     nbytes: int
+    received: int
     seconds: float
     broker_cpu: float
     our_cpu: float
+
+
+# Of one probe, measured by `--signals`.
+PROBE: Final = Cost(topics=1, nbytes=100_110, received=9_450, seconds=0.09, broker_cpu=0.024, our_cpu=0.003)
 
 
 async def _make_topics(url: str, count: int) -> None:
@@ -119,7 +125,7 @@ async def _read(url: str, topics: int) -> Cost:
         seconds.append(time.monotonic() - began)
         ours.append(time.process_time() - cpu)
     async with httpx.AsyncClient(timeout=60.0, trust_env=False) as http:
-        nbytes = len((await http.get(f"{url}/metrics/")).content)
+        answer = await http.get(f"{url}/metrics/", headers={"Accept-Encoding": "gzip"})
     await admin.close()
     used = [item.cpu_seconds or 0.0 for item in (first, idle, last)]
     apart = [(b.to_ms - a.to_ms) / 1000 for a, b in ((first, idle), (idle, last))]
@@ -128,7 +134,8 @@ async def _read(url: str, topics: int) -> Cost:
     _, broker_cpu = np.linalg.solve(factors, np.diff(used)).tolist()
     return Cost(
         topics=int(last.topic.sum()),
-        nbytes=nbytes,
+        nbytes=len(answer.content),
+        received=answer.num_bytes_downloaded,
         seconds=statistics.median(seconds),
         broker_cpu=broker_cpu,
         our_cpu=statistics.median(ours),
@@ -290,7 +297,7 @@ class _Slow:
     """`ports.TopicCounters`: brokers with so many topics, that answer as slowly as the real one, topic by topic."""
 
     def __init__(self, clock: _Faster, topics: int, cost: Cost) -> None:
-        self.readings = 0
+        self.readings = self.probes = 0
         self._clock = clock
         self._seconds = cost.seconds * topics / cost.topics
         hashes = np.random.default_rng(7).integers(0, 2**32 - 1, topics)
@@ -314,6 +321,12 @@ class _Slow:
         self.readings += 1
         return [dataclasses.replace(self._one, from_ms=began, to_ms=self._clock.wall_ms())]
 
+    async def cpu_seconds(self, _broker: str) -> float:
+        """See `ports.BrokerAdmin`: a tenth of a core."""
+        await self._clock.sleep(PROBE.seconds)
+        self.probes += 1
+        return self._clock.boot() / 10
+
 
 async def _simulate(brokers: int, topics: int, cost: Cost) -> list[str]:
     clock = _Faster()
@@ -323,9 +336,9 @@ async def _simulate(brokers: int, topics: int, cost: Cost) -> list[str]:
     async def boundaries(_namespace: str) -> list[int]:
         return cast("list[int]", edges)
 
-    live = LiveLoads(
-        cast("TopicCounters", slow), cast("Any", SimpleNamespace(boundaries=boundaries)), clock, CounterOptions()
-    )
+    metadata = cast("Any", SimpleNamespace(boundaries=boundaries))
+    options = CounterOptions()
+    live = LiveLoads(cast("TopicCounters", slow), metadata, clock, options, cpu_seconds=slow.cpu_seconds)
     live.wanted = lambda: True
     endpoints = {
         f"b{n}:8080": BrokerEndpoint(broker_id=f"b{n}:8080", web_url=f"http://b{n}:8080") for n in range(brokers)
@@ -334,22 +347,23 @@ async def _simulate(brokers: int, topics: int, cost: Cost) -> list[str]:
     live.fused(_picture(endpoints, topics, clock))
     task = asyncio.create_task(live.run())
     await clock.sleep(60.0)
-    before = slow.readings
+    before, probed = slow.readings, slow.probes
     await clock.sleep(WATCHED_SECONDS)
-    made = (slow.readings - before) / WATCHED_SECONDS
+    made, probes = (slow.readings - before) / WATCHED_SECONDS, (slow.probes - probed) / WATCHED_SECONDS
     task.cancel()
     await live.close()
     name = f"{brokers:,} x {topics:,}"
     print(f"{name}: {slow.readings} readings", flush=True)
     if not made:
-        return [name, "not read: reports stay in charge", "-", "-", "-", "-"]
+        return [name, "not read: reports stay in charge", *["-"] * 5]
     share = topics / cost.topics
     return [
         name,
         f"{brokers / made:.0f} s",
-        f"{made * cost.our_cpu * share:.1%}",
-        f"{made / brokers * cost.broker_cpu * share:.2%}",
-        f"{made * cost.nbytes * share / 2**20:.0f} MiB/s",
+        f"{brokers / probes:.0f} s",
+        f"{made * cost.our_cpu * share + probes * PROBE.our_cpu:.1%}",
+        f"{(made * cost.broker_cpu * share + probes * PROBE.broker_cpu) / brokers:.2%}",
+        f"{(made * cost.received * share + probes * PROBE.received) / 2**20:.1f} MiB/s",
         f"{2 * brokers * topics * 64 / 2**20:.0f} MiB",
     ]
 
@@ -378,6 +392,7 @@ def _page(cost: Cost, rows: list[list[str]]) -> str:
     header = [
         "brokers x topics",
         "each is read every",
+        "and probed every",
         "our CPU, of a core",
         "a broker's CPU, of a core",
         "received",
@@ -394,12 +409,15 @@ client (median of {READINGS} readings):
 | what | measured |
 | --- | --- |
 | bytes of the page | {cost.nbytes / 2**20:.0f} MiB, {cost.nbytes / cost.topics / 1000:.1f} KB a topic |
+| of them received, with gzip | {cost.received / 2**20:.1f} MiB; with traffic about 0.5 KB a topic |
 | seconds until it was read | {cost.seconds:.2f} |
 | CPU seconds of the broker | {cost.broker_cpu:.2f} |
 | CPU seconds of the sidecar | {cost.our_cpu:.2f} |
 
 Many brokers that answer as slowly, topic by topic, simulated for {WATCHED_SECONDS:.0f} s while nothing changes, on the
-shipped settings (`counters.interval`, `counters.max_topics`). `kept`: the two newest readings of each broker.
+shipped settings (`counters.interval`, `counters.max_topics`). `kept`: the two newest readings of each broker. A probe
+of the CPU time counts with {PROBE.received / 1000:.1f} KB, {1000 * PROBE.broker_cpu:.0f} ms of the broker's CPU and
+{1000 * PROBE.our_cpu:.0f} ms of ours (`--signals`, a broker with 0.3 cores).
 
 {chr(10).join(table(header, rows))}
 

@@ -51,7 +51,7 @@ CONFIRM_READINGS: Final = 2
 PROBED_REST: Final = 60.0
 PROBED_TOPICS_A_SECOND: Final = 0.2 / 100e-6
 PROBED_SHARE: Final = 0.75
-# A probe needs 2 ms here: all of them take no more than a twentieth of a core.
+# A probe needs 3 to 4 ms here, most of them in httpx: all of them take no more than a tenth of a core.
 PROBES_A_SECOND: Final = 25.0
 # A smaller change of a broker's CPU use, in cores, is not a sign.
 LEAST_CORES: Final = 0.01
@@ -349,7 +349,7 @@ class LiveLoads:
                 finally:
                     known.probe_took = self._clock.boot() - known.probed
             known.unanswered = False
-            self._heed(known, seconds)
+            self._check_signal(known, seconds)
         except AdminApiError as error:
             if not known.unanswered:
                 _log.info("CPU time could not be read; counters are read more often", broker=broker, error=str(error))
@@ -357,7 +357,7 @@ class LiveLoads:
         finally:
             known.probe = None
 
-    def _heed(self, known: _Known, cpu_seconds: float) -> None:
+    def _check_signal(self, known: _Known, cpu_seconds: float) -> None:
         """Read all brokers if this probe and the one before it, of any broker, are unusual.
 
         One alone may be noise. A false sign costs no more than the readings that are usual without probes.
