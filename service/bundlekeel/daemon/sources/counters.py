@@ -91,8 +91,8 @@ class _Known:
     `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
     process does not use. `refused`: why it gave none. `state`: `live`, or why its report is shown instead; `timely`:
     when it was last another than `outdated`, by the boot clock. `doubt`: why `load` is not used; "": it is.
-    `owed`: how many readings in quick succession are still to come. `signal`: what probes found, `probed` and
-    `probe_took`: the last one; `unanswered`: it failed."""
+    `quick_readings`: how many readings in quick succession are still to come. `signal`: values of probes. The last
+    probe was sent at `probe_at` and took `probe_took`; `probe_failed`: whether it failed."""
 
     endpoint: BrokerEndpoint
     since_ms: int = 0
@@ -111,17 +111,17 @@ class _Known:
     state: str = "waiting"
     timely: float = 0.0
     task: asyncio.Task[None] | None = None
-    owed: int = 0
+    quick_readings: int = 0
     signal: CpuSignal = field(default_factory=CpuSignal)
-    probed: float = 0.0
+    probe_at: float = 0.0
     probe_took: float = 0.0
-    unanswered: bool = False
+    probe_failed: bool = False
     probe: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
         """What was read is too old to be half of a measurement."""
         self.reading, self.loads, self.load, self.agreement.loads = None, [], None, []
-        self.signal, self.unanswered = CpuSignal(), False
+        self.signal, self.probe_failed = CpuSignal(), False
 
 
 class LiveLoads:
@@ -288,7 +288,7 @@ class LiveLoads:
     def _confirm(self, readings: int = CONFIRM_READINGS) -> None:
         """Read each broker this many times in quick succession, however long its page takes."""
         for known in self._brokers.values():
-            known.owed = max(known.owed, readings)
+            known.quick_readings = max(known.quick_readings, readings)
 
     def _answered(self, broker: str, known: _Known) -> bool:
         return known.load is not None or known.refused != "" or not self._worth(broker)
@@ -309,8 +309,8 @@ class LiveLoads:
         )
         pace = max(pace, self._topics / rate)
         if known.signal.values and not hurry and not self.in_flight():
-            probed = max(PROBED_REST * known.took, self._topics / PROBED_TOPICS_A_SECOND)
-            pace = max(pace, min(probed, PROBED_SHARE * self.statistics_seconds(broker)))
+            pause = max(PROBED_REST * known.took, self._topics / PROBED_TOPICS_A_SECOND)
+            pace = max(pace, min(pause, PROBED_SHARE * self.statistics_seconds(broker)))
         if known.refused:
             pace, rest = REFUSED_SECONDS, REST
         if now < known.asked + known.took * (1 + rest):
@@ -320,7 +320,7 @@ class LiveLoads:
         return _is_turn(now, known.asked, pace, share)
 
     def _hurries(self, known: _Known) -> bool:
-        return (known.owed > 0 or self._clock.boot() < self._quick_until) and not self.in_flight()
+        return (known.quick_readings > 0 or self._clock.boot() < self._quick_until) and not self.in_flight()
 
     def _probe_due(self, broker: str, known: _Known, share: float) -> bool:
         """Return whether to probe a broker: while it is read at leisure, and no moves are being carried out.
@@ -331,9 +331,9 @@ class LiveLoads:
             return False
         if self._hurries(known) or self.in_flight() or not self._worth(broker):
             return False
-        now, pace = self._clock.boot(), REFUSED_SECONDS if known.unanswered else self._probe_pace()
-        rested = now >= known.probed + known.probe_took * (1 + REST)
-        return rested and _is_turn(now, known.probed, pace, share)
+        now, pace = self._clock.boot(), REFUSED_SECONDS if known.probe_failed else self._probe_pace()
+        rested = now >= known.probe_at + known.probe_took * (1 + REST)
+        return rested and _is_turn(now, known.probe_at, pace, share)
 
     def _probe_pace(self) -> float:
         return max(self._options.quick_interval, len(self._brokers) / PROBES_A_SECOND)
@@ -343,17 +343,17 @@ class LiveLoads:
         assert self._cpu_seconds is not None
         try:
             async with self._probe_slots:
-                known.probed = self._clock.boot()
+                known.probe_at = self._clock.boot()
                 try:
                     seconds = await self._cpu_seconds(broker)
                 finally:
-                    known.probe_took = self._clock.boot() - known.probed
-            known.unanswered = False
+                    known.probe_took = self._clock.boot() - known.probe_at
+            known.probe_failed = False
             self._check_signal(known, seconds)
         except AdminApiError as error:
-            if not known.unanswered:
+            if not known.probe_failed:
                 _log.info("CPU time could not be read; counters are read more often", broker=broker, error=str(error))
-            known.signal, known.unanswered = CpuSignal(), True
+            known.signal, known.probe_failed = CpuSignal(), True
         finally:
             known.probe = None
 
@@ -365,7 +365,7 @@ class LiveLoads:
         now = self._clock.boot()
         largest = max((item.signal.values[-1] for item in self._brokers.values() if item.signal.values), default=0.0)
         margin = max(LEAST_CORES, CHANGED_SHARE * largest)
-        if not known.signal.is_unusual(known.probed + known.probe_took / 2, cpu_seconds, margin):
+        if not known.signal.is_unusual(known.probe_at + known.probe_took / 2, cpu_seconds, margin):
             return
         sign = now - self._unusual_at <= 1.5 * self._probe_pace()
         self._unusual_at = now
@@ -376,7 +376,7 @@ class LiveLoads:
     async def _read(self, broker: str, known: _Known) -> None:
         try:
             async with self._slots:
-                known.asked, known.owed = self._clock.boot(), max(0, known.owed - 1)
+                known.asked, known.quick_readings = self._clock.boot(), max(0, known.quick_readings - 1)
                 try:
                     readings = await self._counters.counters(known.endpoint)
                 finally:

@@ -16,12 +16,12 @@ def unusual(cores: list[float], margin: float = 0.02) -> list[int]:
     """Return the places of the unusual values, probed 3 s apart."""
     signal, seconds = CpuSignal(), 0.0
     signal.is_unusual(0.0, 0.0, margin)
-    found = []
+    places = []
     for place, value in enumerate(cores):
         seconds += 3.0 * value
         if signal.is_unusual(3.0 * (place + 1), seconds, margin):
-            found.append(place)
-    return found
+            places.append(place)
+    return places
 
 
 def test_a_step_is_unusual_twice() -> None:
@@ -49,8 +49,8 @@ def test_too_few_values_show_nothing() -> None:
     assert not signal.values
 
 
-def readings_since(stage: Stage, seen: int) -> list[str]:
-    return [broker for broker, _ in stage.counting.asked[seen:]]
+def readings_since(stage: Stage, count: int) -> list[str]:
+    return [broker for broker, _ in stage.counting.asked[count:]]
 
 
 def make_slow(stage: Stage) -> None:
@@ -63,9 +63,9 @@ async def test_a_large_page_is_read_rarely_while_probes_are_answered(stage: Stag
     """Two readings and their age fit into two statistics intervals."""
     make_slow(stage)
     await asyncio.sleep(60.0)
-    seen = len(stage.counting.asked)
+    count = len(stage.counting.asked)
     await asyncio.sleep(450.0)
-    assert 2 * 9 <= len(stage.counting.asked) - seen <= 2 * 11
+    assert 2 * 9 <= len(stage.counting.asked) - count <= 2 * 11
 
 
 @played(seconds=100.0)
@@ -74,10 +74,10 @@ async def test_a_step_is_read_within_seconds(stage: Stage) -> None:
     make_slow(stage)
     await asyncio.sleep(120.0)
     stage.counting.carry()
-    seen = len(stage.counting.asked)
+    count = len(stage.counting.asked)
     stage.counting.rates.update({"a:8080": 2000.0, "b:8080": 1000.0})
     await asyncio.sleep(14.0)
-    assert sorted(readings_since(stage, seen)[:4]) == ["a:8080", "a:8080", "b:8080", "b:8080"]
+    assert sorted(readings_since(stage, count)[:4]) == ["a:8080", "a:8080", "b:8080", "b:8080"]
     assert stage.rate("a:8080") == pytest.approx(2000.0, rel=0.01)
 
 
@@ -86,7 +86,7 @@ async def test_a_false_sign_costs_no_more_than_the_usual_readings(stage: Stage) 
     """CPU that no traffic explains jumps again and again."""
     make_slow(stage)
     await asyncio.sleep(120.0)
-    seen = len(stage.counting.asked)
+    count = len(stage.counting.asked)
     for turn in range(30):
         used, extra = stage.counting.cpu_seconds, turn + 1.0
 
@@ -95,7 +95,7 @@ async def test_a_false_sign_costs_no_more_than_the_usual_readings(stage: Stage) 
 
         stage.live._cpu_seconds = more
         await asyncio.sleep(10.0)
-    assert len(stage.counting.asked) - seen <= 2 * 300 / 15
+    assert len(stage.counting.asked) - count <= 2 * 300 / 15
 
 
 @played(seconds=100.0)
@@ -104,10 +104,10 @@ async def test_brokers_that_answer_no_probe_are_read_at_the_usual_interval(stage
     stage.counting.takes = 0.5
     stage.counting.probes_fail = True
     await asyncio.sleep(30.0)
-    seen, probed = len(stage.counting.asked), len(stage.counting.probed)
+    count, probes = len(stage.counting.asked), len(stage.counting.probed)
     await asyncio.sleep(10 * REFUSED_SECONDS)
-    assert 2 * 38 <= len(stage.counting.asked) - seen <= 2 * 40
-    assert len(stage.counting.probed) - probed <= 2 * 10
+    assert 2 * 38 <= len(stage.counting.asked) - count <= 2 * 40
+    assert len(stage.counting.probed) - probes <= 2 * 10
 
 
 @played(seconds=100.0)
@@ -117,16 +117,16 @@ async def test_nothing_is_probed_by_a_follower_or_during_moves(stage: Stage) -> 
     for name in ("calls", "moves"):
         setattr(stage, name, True)
         await asyncio.sleep(1.0)
-        seen = len(stage.counting.probed)
+        count = len(stage.counting.probed)
         await asyncio.sleep(60.0)
-        assert len(stage.counting.probed) == seen
+        assert len(stage.counting.probed) == count
         setattr(stage, name, False)
         await asyncio.sleep(20.0)
     stage.leads = False
     await asyncio.sleep(1.0)
-    seen = len(stage.counting.probed)
+    count = len(stage.counting.probed)
     await asyncio.sleep(60.0)
-    assert len(stage.counting.probed) == seen
+    assert len(stage.counting.probed) == count
 
 
 @played(seconds=100.0)
@@ -140,6 +140,6 @@ async def test_a_slow_broker_is_probed_rarely(stage: Stage) -> None:
 
     stage.live._cpu_seconds = slow
     await asyncio.sleep(10.0)
-    seen = len(stage.counting.probed)
+    count = len(stage.counting.probed)
     await asyncio.sleep(210.0)
-    assert len(stage.counting.probed) - seen <= 2 * 11
+    assert len(stage.counting.probed) - count <= 2 * 11
