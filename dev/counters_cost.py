@@ -3,6 +3,8 @@
 Real: a broker with 10,000 topics, each with a subscription, is read by the product's own client: bytes and seconds of
 an answer, CPU seconds of the broker and ours. Simulated: the product's own reader, on a clock that goes faster, with
 brokers that answer as slowly as that one. Renews docs/reference/counters-cost.md with `--write`.
+
+`--signals` measures instead what could show a change of load at a lower cost than the page, at a broker with 0.3 cores.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import os
+import re
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -31,6 +36,7 @@ from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.ports import RawClusterView, TopicCounters
 from dev.cluster import ClusterSpec, open_cluster
 from dev.markdown import table
+from dev.traffic import Traffic, TrafficSpec
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "counters-cost.md"
 READINGS = 5
@@ -51,13 +57,19 @@ WATCHED_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One reading of one broker: bytes, seconds until it was there, CPU seconds of the broker and ours."""
+    """One reading of one broker: bytes, of them received (gzip), seconds until it was there, CPU seconds of the broker
+    and ours."""
 
     topics: int
     nbytes: int
+    received: int
     seconds: float
     broker_cpu: float
     our_cpu: float
+
+
+# Of one probe, measured by `--signals`.
+PROBE: Final = Cost(topics=1, nbytes=100_110, received=9_450, seconds=0.09, broker_cpu=0.024, our_cpu=0.003)
 
 
 async def _make_topics(url: str, count: int) -> None:
@@ -66,14 +78,14 @@ async def _make_topics(url: str, count: int) -> None:
     async with httpx.AsyncClient(base_url=f"{url}/admin/v2", timeout=120.0, trust_env=False) as http:
 
         async def put(path: str) -> None:
-            """What was made by an attempt whose answer did not come is a conflict at the next one."""
+            """A conflict: an earlier attempt or call created it."""
             for attempt in range(1, ATTEMPTS + 1):
                 try:
                     answer = await http.put(path)
                 except httpx.TransportError as error:
                     print(f"{path}: {type(error).__name__}, attempt {attempt} of {ATTEMPTS}", flush=True)
                     continue
-                if answer.status_code == 409 and attempt > 1:
+                if answer.status_code == 409:
                     return
                 if answer.status_code < 500 or attempt == ATTEMPTS:
                     answer.raise_for_status()
@@ -81,8 +93,8 @@ async def _make_topics(url: str, count: int) -> None:
                 await asyncio.sleep(attempt)
             raise TimeoutError(f"{path}: no answer in {ATTEMPTS} attempts")
 
-        (await http.put("/tenants/cost", json={"allowedClusters": ["local"]})).raise_for_status()
-        (await http.put(f"/namespaces/{NAMESPACE}", json={"bundles": {"numBundles": BUNDLES}})).raise_for_status()
+        await http.put("/tenants/cost", json={"allowedClusters": ["local"]})
+        await http.put(f"/namespaces/{NAMESPACE}", json={"bundles": {"numBundles": BUNDLES}})
 
         async def one(number: int) -> None:
             for path in ("", "/subscription/reader"):
@@ -113,7 +125,7 @@ async def _read(url: str, topics: int) -> Cost:
         seconds.append(time.monotonic() - began)
         ours.append(time.process_time() - cpu)
     async with httpx.AsyncClient(timeout=60.0, trust_env=False) as http:
-        nbytes = len((await http.get(f"{url}/metrics/")).content)
+        answer = await http.get(f"{url}/metrics/", headers={"Accept-Encoding": "gzip"})
     await admin.close()
     used = [item.cpu_seconds or 0.0 for item in (first, idle, last)]
     apart = [(b.to_ms - a.to_ms) / 1000 for a, b in ((first, idle), (idle, last))]
@@ -122,7 +134,8 @@ async def _read(url: str, topics: int) -> Cost:
     _, broker_cpu = np.linalg.solve(factors, np.diff(used)).tolist()
     return Cost(
         topics=int(last.topic.sum()),
-        nbytes=nbytes,
+        nbytes=len(answer.content),
+        received=answer.num_bytes_downloaded,
         seconds=statistics.median(seconds),
         broker_cpu=broker_cpu,
         our_cpu=statistics.median(ours),
@@ -143,6 +156,130 @@ def real(topics: int) -> Cost:
         return asyncio.run(_read(url, topics))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A request that may show a change of load. `value`: the figure in its responses; `counts`: it is a counter."""
+
+    paths: Sequence[str]
+    value: Callable[[Sequence[str]], float]
+    encoding: str = "identity"
+    counts: bool = True
+
+    def ask(self, http: httpx.Client) -> tuple[int, float]:
+        """Send the requests. Return the bytes received, and the figure."""
+        nbytes, bodies = 0, []
+        for path in self.paths:
+            answer = http.get(path, headers={"Accept-Encoding": self.encoding}).raise_for_status()
+            nbytes += answer.num_bytes_downloaded
+            bodies.append(answer.text)
+        return nbytes, self.value(bodies)
+
+
+def _sum(pattern: str) -> Callable[[Sequence[str]], float]:
+    return lambda bodies: sum(float(found) for body in bodies for found in re.findall(pattern, body))
+
+
+def _signals(topics: Sequence[str]) -> dict[str, Signal]:
+    """Return the candidates; `topics`: the largest ones."""
+    stats = [f"/admin/v2/{topic.replace('://', '/')}/stats?subscriptionBacklogSize=false" for topic in topics]
+    counter, cpu = _sum(r'"bytesInCounter":(\d+)'), _sum(r'"ProcessCpuTime":(\d+)')
+    page = _sum(r"(?m)^pulsar_in_bytes_total\{.*topic=.*\} (\S+)")
+    beans, metrics = ["/admin/v2/broker-stats/mbeans"], ["/admin/v2/broker-stats/metrics"]
+    return {
+        "stats of the largest topic": Signal(paths=stats[:1], value=counter),
+        "stats of the 3 largest topics": Signal(paths=stats[:3], value=counter),
+        "mbeans, CPU time": Signal(paths=beans, value=cpu),
+        "mbeans, CPU time, gzip": Signal(paths=beans, value=cpu, encoding="gzip"),
+        "brk_bundle_* (broker-stats/metrics)": Signal(
+            paths=metrics, value=_sum(r'"brk_bundle_msg_rate_in":([\d.]+)'), counts=False
+        ),
+        "page": Signal(paths=["/metrics/"], value=page),
+        "page, gzip": Signal(paths=["/metrics/"], value=page, encoding="gzip"),
+    }
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _signal_cost(signal: Signal, http: httpx.Client, pid: int, readings: int) -> list[str]:
+    """Return bytes, ms and CPU ms of the broker for one reading, without what the idle broker uses meanwhile."""
+    for _ in range(3):
+        signal.ask(http)
+    idle, began = _cpu_seconds(pid), time.monotonic()
+    time.sleep(10.0)
+    idle = (_cpu_seconds(pid) - idle) / (time.monotonic() - began)
+    nbytes, seconds, cpu, since = [], [], _cpu_seconds(pid), time.monotonic()
+    for _ in range(readings):
+        began = time.monotonic()
+        nbytes.append(signal.ask(http)[0])
+        seconds.append(time.monotonic() - began)
+    cpu = (_cpu_seconds(pid) - cpu - idle * (time.monotonic() - since)) / readings
+    return [f"{statistics.median(nbytes):,.0f}", f"{1000 * statistics.median(seconds):.0f}", f"{1000 * cpu:.0f}"]
+
+
+def _signal_delay(signals: dict[str, Signal], http: httpx.Client, stop: Callable[[], object]) -> list[list[str]]:
+    """Return how far each figure swings at a steady load (2 s apart), and when it shows that the load has ended."""
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in signals}
+
+    def poll(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for name, signal in signals.items():
+                seen[name].append((time.monotonic(), signal.ask(http)[1]))
+            time.sleep(max(0.0, 2.0 - time.monotonic() % 2.0))
+
+    poll(60.0)
+    ended = time.monotonic()
+    stop()
+    poll(90.0)
+    rows = []
+    for name, signal in signals.items():
+        rates = [
+            (after[0], (after[1] - before[1]) / (after[0] - before[0]) if signal.counts else after[1])
+            for before, after in pairwise(seen[name])
+        ]
+        steady = [rate for at, rate in rates if at < ended]
+        usual = statistics.mean(steady) or 1.0
+        shown = [at - ended for at, rate in rates if at > ended and rate < 0.5 * usual]
+        rows.append([name, f"{statistics.pstdev(steady) / usual:.0%}", f"{shown[0]:.0f} s" if shown else "not in 90 s"])
+    return rows
+
+
+def signals() -> str:
+    """Measure at a broker with 0.3 cores and 24, then 1,000 topics; the last table is with 240 messages per second."""
+    settings = {"brokerDeleteInactiveTopicsEnabled": "false", "exposeBundlesMetricsInPrometheus": "true"}
+    spec = ClusterSpec(brokers=1, fast_stats=False, cpu_quota_cores=0.3, broker_settings=settings)
+    spec = dataclasses.replace(spec, broker_memory_mb=(768, 512))
+    header, parts = ["signal", "bytes", "ms", "broker's CPU, ms"], []
+    with open_cluster(spec) as cluster:
+        broker, pid = cluster.brokers[0], cluster.pid("broker-1")
+        http = httpx.Client(base_url=broker.web_url, timeout=120.0, trust_env=False)
+        for count, readings in ((24, 100), (1_000, 20)):
+            asyncio.run(_make_topics(broker.web_url, count))
+            found = _signals([f"persistent://{NAMESPACE}/events-{number:06d}" for number in range(3)])
+            rows = [[name, *_signal_cost(signal, http, pid, readings)] for name, signal in found.items()]
+            parts += [f"{count:,} topics", *table(header, rows)]
+            print(*parts, sep="\n", flush=True)
+        traffic = Traffic(
+            TrafficSpec(
+                service_url=broker.service_url,
+                admin_url=broker.web_url,
+                bundles=24,
+                rate_total_msgs=240.0,
+                start_seconds=180.0,
+                batching=True,
+            )
+        )
+        plans = sorted(traffic.prepare(), key=lambda plan: -plan.rate)
+        with traffic:
+            time.sleep(60.0)
+            cheap = {name: item for name, item in _signals([p.topic for p in plans]).items() if "page" not in name}
+            parts += ["", *table(["signal", "swing", "shows a stop after"], _signal_delay(cheap, http, traffic.stop))]
+    return "\n".join(parts)
+
+
 class _Faster:
     """`ports.Clock`, faster than ours."""
 
@@ -160,7 +297,7 @@ class _Slow:
     """`ports.TopicCounters`: brokers with so many topics, that answer as slowly as the real one, topic by topic."""
 
     def __init__(self, clock: _Faster, topics: int, cost: Cost) -> None:
-        self.readings = 0
+        self.readings = self.probes = 0
         self._clock = clock
         self._seconds = cost.seconds * topics / cost.topics
         hashes = np.random.default_rng(7).integers(0, 2**32 - 1, topics)
@@ -184,6 +321,12 @@ class _Slow:
         self.readings += 1
         return [dataclasses.replace(self._one, from_ms=began, to_ms=self._clock.wall_ms())]
 
+    async def cpu_seconds(self, _broker: str) -> float:
+        """See `ports.BrokerAdmin`: a tenth of a core."""
+        await self._clock.sleep(PROBE.seconds)
+        self.probes += 1
+        return self._clock.boot() / 10
+
 
 async def _simulate(brokers: int, topics: int, cost: Cost) -> list[str]:
     clock = _Faster()
@@ -193,9 +336,9 @@ async def _simulate(brokers: int, topics: int, cost: Cost) -> list[str]:
     async def boundaries(_namespace: str) -> list[int]:
         return cast("list[int]", edges)
 
-    live = LiveLoads(
-        cast("TopicCounters", slow), cast("Any", SimpleNamespace(boundaries=boundaries)), clock, CounterOptions()
-    )
+    metadata = cast("Any", SimpleNamespace(boundaries=boundaries))
+    options = CounterOptions()
+    live = LiveLoads(cast("TopicCounters", slow), metadata, clock, options, cpu_seconds=slow.cpu_seconds)
     live.wanted = lambda: True
     endpoints = {
         f"b{n}:8080": BrokerEndpoint(broker_id=f"b{n}:8080", web_url=f"http://b{n}:8080") for n in range(brokers)
@@ -204,22 +347,23 @@ async def _simulate(brokers: int, topics: int, cost: Cost) -> list[str]:
     live.fused(_picture(endpoints, topics, clock))
     task = asyncio.create_task(live.run())
     await clock.sleep(60.0)
-    before = slow.readings
+    before, probed = slow.readings, slow.probes
     await clock.sleep(WATCHED_SECONDS)
-    made = (slow.readings - before) / WATCHED_SECONDS
+    made, probes = (slow.readings - before) / WATCHED_SECONDS, (slow.probes - probed) / WATCHED_SECONDS
     task.cancel()
     await live.close()
     name = f"{brokers:,} x {topics:,}"
     print(f"{name}: {slow.readings} readings", flush=True)
     if not made:
-        return [name, "not read: reports stay in charge", "-", "-", "-", "-"]
+        return [name, "not read: reports stay in charge", *["-"] * 5]
     share = topics / cost.topics
     return [
         name,
         f"{brokers / made:.0f} s",
-        f"{made * cost.our_cpu * share:.1%}",
-        f"{made / brokers * cost.broker_cpu * share:.2%}",
-        f"{made * cost.nbytes * share / 2**20:.0f} MiB/s",
+        f"{brokers / probes:.0f} s",
+        f"{made * cost.our_cpu * share + probes * PROBE.our_cpu:.1%}",
+        f"{(made * cost.broker_cpu * share + probes * PROBE.broker_cpu) / brokers:.2%}",
+        f"{(made * cost.received * share + probes * PROBE.received) / 2**20:.1f} MiB/s",
         f"{2 * brokers * topics * 64 / 2**20:.0f} MiB",
     ]
 
@@ -248,6 +392,7 @@ def _page(cost: Cost, rows: list[list[str]]) -> str:
     header = [
         "brokers x topics",
         "each is read every",
+        "and probed every",
         "our CPU, of a core",
         "a broker's CPU, of a core",
         "received",
@@ -264,12 +409,15 @@ client (median of {READINGS} readings):
 | what | measured |
 | --- | --- |
 | bytes of the page | {cost.nbytes / 2**20:.0f} MiB, {cost.nbytes / cost.topics / 1000:.1f} KB a topic |
+| of them received, with gzip | {cost.received / 2**20:.1f} MiB; with traffic about 0.5 KB a topic |
 | seconds until it was read | {cost.seconds:.2f} |
 | CPU seconds of the broker | {cost.broker_cpu:.2f} |
 | CPU seconds of the sidecar | {cost.our_cpu:.2f} |
 
 Many brokers that answer as slowly, topic by topic, simulated for {WATCHED_SECONDS:.0f} s while nothing changes, on the
-shipped settings (`counters.interval`, `counters.max_topics`). `kept`: the two newest readings of each broker.
+shipped settings (`counters.interval`, `counters.max_topics`). `kept`: the two newest readings of each broker. A probe
+of the CPU time counts with {PROBE.received / 1000:.1f} KB, {1000 * PROBE.broker_cpu:.0f} ms of the broker's CPU and
+{1000 * PROBE.our_cpu:.0f} ms of ours (`--signals`, a broker with 0.3 cores).
 
 {chr(10).join(table(header, rows))}
 
@@ -282,7 +430,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m dev.counters_cost", description=__doc__)
     parser.add_argument("--topics", type=int, default=10_000, help="of the real broker (default 10,000)")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    parser.add_argument("--signals", action="store_true", help="compare signals of a changed load instead")
     given = parser.parse_args()
+    if given.signals:
+        print(signals())
+        return
     cost = real(given.topics)
     rows = [asyncio.run(_simulate(brokers, topics, cost)) for brokers, topics in CLUSTERS]
     text = _page(cost, rows)

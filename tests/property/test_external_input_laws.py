@@ -32,7 +32,7 @@ from bundlekeel.codec.broker_metrics import decode_counters, decode_lookup_failu
 from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.codec.external_input import GROWTH_BYTES
-from bundlekeel.codec.jvm_beans import decode_cpu_load
+from bundlekeel.codec.jvm_beans import decode_cpu_load, decode_cpu_seconds
 from bundlekeel.codec.quotas import decode_namespace_rates, decode_rate, decode_resource_group, decode_usage
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
 from bundlekeel.core.calibration.thresholds_json import parsed
@@ -151,6 +151,7 @@ KINDS: Final[dict[str, Kind]] = {
     "bundle stats": Kind(decode_bundle_stats, _TOPICS.encode()),
     "beans": Kind(
         decode_cpu_load,
+        decode_cpu_seconds,
         json.dumps([{"dimensions": {"MBean": "java.lang:type=OperatingSystem"}, "metrics": {"CpuLoad": 0.5}}]).encode(),
     ),
     "metrics": Kind(decode_signs, json.dumps([{"metrics": {"brk_connection_created_total_count": 3}}]).encode()),

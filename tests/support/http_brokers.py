@@ -262,7 +262,13 @@ def _mbeans(model: BrokerModel, broker: str) -> list[dict[str, dict[str, object]
     return [
         {"metrics": {"LoadedClassCount": 9000}, "dimensions": {"MBean": "java.lang:type=ClassLoading"}},
         {
-            "metrics": {"AvailableProcessors": 1, "CpuLoad": load, "Name": "Linux", "ProcessCpuLoad": 0.0},
+            "metrics": {
+                "AvailableProcessors": 1,
+                "CpuLoad": load,
+                "Name": "Linux",
+                "ProcessCpuLoad": 0.0,
+                "ProcessCpuTime": int(1e9 * load),
+            },
             "dimensions": {"MBean": "java.lang:type=OperatingSystem"},
         }
         if load >= 0

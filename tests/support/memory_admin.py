@@ -92,7 +92,7 @@ class BrokerModel:
         self.unloads: list[UnloadSeen] = []
         self.loads: dict[str, TopicLoad] = {}
         self.splits: list[SplitSeen] = []
-        # CPU load (0..1) of the brokers that tell it.
+        # CPU load (0..1) of the brokers that report it, and CPU seconds of their processes.
         self.cpu: dict[str, float] = {}
         # What the topics of the brokers that tell it have counted, by topic: `core.model.load.TRAFFIC`, then sessions.
         self.counted: dict[str, dict[str, tuple[float, ...]]] = {}
@@ -298,6 +298,10 @@ class MemoryAdmin:
     async def cpu_load(self, broker_id: str) -> float:
         with self._call("cpu_load", broker_id, broker=broker_id):
             return _known(self.model.cpu, broker_id, f"beans of {broker_id}: no CPU load")
+
+    async def cpu_seconds(self, broker_id: str) -> float:
+        with self._call("cpu_seconds", broker_id, broker=broker_id):
+            return _known(self.model.cpu, broker_id, f"beans of {broker_id}: no CPU seconds")
 
     async def counters(self, broker: BrokerEndpoint) -> list[CounterReading]:
         broker_id = broker.broker_id

@@ -326,6 +326,11 @@ class BrokerAdmin(Protocol):
         """Used share of the CPU a broker may use, 0..1, as its JVM says (`/admin/v2/broker-stats/mbeans`, harmless).
         AdminFault when it does not tell."""
 
+    async def cpu_seconds(self, broker_id: str) -> float:
+        """Return the CPU seconds that a broker's process has used since its start (`mbeans`, harmless).
+
+        Raises AdminFault if its JVM does not report them."""
+
     async def client_signs(self, broker_id: str) -> ClientSigns:
         """How that broker's clients fare (`/admin/v2/broker-stats/metrics`; failed lookups by `/metrics/`, left out
         where that is not answered): harmless with the modular load manager. AdminRefused where the extensible one runs:

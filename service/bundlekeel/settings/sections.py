@@ -182,7 +182,10 @@ class CountersSettings(Section):
         " Prometheus scraped (`prometheus.url`); off: reports only",
     )
     interval: Duration = Field(
-        default=15.0, ge=1, le=3600, description="how often a broker is read while loads do not change"
+        default=15.0,
+        ge=1,
+        le=3600,
+        description="how often a broker is read while loads do not change; a large page less often",
     )
     quick_interval: Duration = Field(
         default=3.0, ge=1, le=60, description="how often while something changes: a new leader, a broker, moves, a load"

@@ -19,6 +19,8 @@ from bundlekeel.sim.cluster import VirtualCluster
 # A real broker needs this long for its page (docs/reference/counters-cost.md).
 READ_SECONDS: Final = 0.07
 READ_SECONDS_PER_TOPIC: Final = 0.0003
+# A real broker with 0.3 cores needs this long for a probe (`dev.counters_cost --signals`).
+PROBE_SECONDS: Final = 0.09
 
 
 class ClusterCounters:
@@ -54,9 +56,21 @@ class ClusterCounters:
                 hashes=bundles.topic_hash[rows],
                 counters=carried[:, None] * bundles.unit[bundle],
                 sessions=np.repeat(bundles.clients_per_topic[bundle, None] // 2, 2, axis=1),
-                cpu_seconds=float(cluster.cpu_seconds[place] + seconds * cluster.own_busy()[place]),
+                cpu_seconds=self._cpu(place),
             )
         ]
+
+    async def cpu_seconds(self, broker_id: str) -> float:
+        """Return the CPU seconds of a broker's process. A dead broker never responds."""
+        cluster, place = self._cluster, cluster_index(broker_id)
+        await self._clock.sleep(PROBE_SECONDS)
+        if not cluster.running[place]:
+            await asyncio.Future()  # as for a page
+        return self._cpu(place)
+
+    def _cpu(self, place: int) -> float:
+        seconds = (self._clock.wall_ms() - self._cluster.wall_ms) / 1000
+        return float(self._cluster.cpu_seconds[place] + seconds * self._cluster.own_busy()[place])
 
     async def boundaries(self, namespace: str) -> list[int]:
         """Return the hash boundaries of a namespace's bundles, in ascending order."""

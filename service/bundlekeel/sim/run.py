@@ -179,7 +179,7 @@ class Simulation:
         clock = VirtualClock()
         source = ClusterCounters(self.cluster, clock)
         # Of the metadata it reads boundaries only.
-        live = LiveLoads(source, cast("Metadata", source), clock, CounterOptions())
+        live = LiveLoads(source, cast("Metadata", source), clock, CounterOptions(), cpu_seconds=source.cpu_seconds)
         live.wanted = lambda: True
         live.moving = lambda: bool(balancer.ledger.entries)
         live.urgent = lambda: balancer.memory.urgent

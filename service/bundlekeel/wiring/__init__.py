@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from bundlekeel.cli.app import make_app, without
@@ -39,4 +41,7 @@ def _wiring(opened: Callable[[LoadedSettings], Outside] | None) -> Wiring:
     with without(*_NEEDLESS):
         from bundlekeel.wiring.commands import Bootstrap  # noqa: PLC0415
 
+    # httpcore imports sniffio for each request. If it is not installed, the search takes up to 1 ms.
+    if find_spec("sniffio") is None:
+        sys.modules["sniffio"] = None  # type: ignore[assignment]
     return Bootstrap(opened)

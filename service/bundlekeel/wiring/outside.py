@@ -308,7 +308,7 @@ def live_loads(
         return None
     options = CounterOptions(interval=given.interval, quick_interval=given.quick_interval, max_topics=given.max_topics)
     if given.source == "brokers":
-        return LiveLoads(admin, metadata, clock, options)
+        return LiveLoads(admin, metadata, clock, options, cpu_seconds=admin.cpu_seconds)
     prometheus = _prometheus(loaded, clock)
     return LiveLoads(prometheus, metadata, clock, options, prometheus.close)
 

@@ -174,6 +174,16 @@ class AdminContract:
         with pytest.raises(AdminUnreachable):
             await harness.admin.cpu_load("10.9.9.9:8080")
 
+    async def test_cpu_seconds(self, harness: Harness) -> None:
+        """A broker whose JVM does not report them is a fault, one that is not registered is unreachable."""
+        first, owner, _ = harness.model.brokers
+        harness.model.cpu[owner] = 0.75
+        assert await harness.admin.cpu_seconds(owner) == 0.75
+        with pytest.raises(AdminFault, match="CPU"):
+            await harness.admin.cpu_seconds(first)
+        with pytest.raises(AdminUnreachable):
+            await harness.admin.cpu_seconds("10.9.9.9:8080")
+
     async def test_counters(self, harness: Harness) -> None:
         """What its topics have counted since they were loaded, and its process; a fault where it does not tell."""
         first, owner, third = harness.model.brokers
@@ -307,6 +317,7 @@ class AdminContract:
         await harness.admin.owned_bundles(owner, "local")
         harness.model.cpu[owner] = 0.5
         await harness.admin.cpu_load(owner)
+        await harness.admin.cpu_seconds(owner)
         harness.model.counted[owner] = {}
         await harness.admin.counters(harness.model.endpoints()[owner])
         assert harness.permit.asked == 0

@@ -134,6 +134,28 @@ async def test_h11_no_answer_is_unpacked(brokers: HttpBrokers, kit: Kit) -> None
     assert {seen.headers["accept-encoding"] for seen in brokers.seen} == {"identity"}
 
 
+async def test_h11_a_compressed_page_is_read_up_to_the_limit(brokers: HttpBrokers) -> None:
+    """The limit applies to the decompressed bytes. A page that is cut or not gzip is an error, never a part."""
+    admin = Kit(brokers, AdminOptions(max_answer_bytes=1_000_000)).admin
+    owner = brokers.endpoints()[brokers.ids[1]]
+    brokers.model.counted[owner.broker_id] = {}
+    body = b"# a comment\n" * 50_000 + b"process_cpu_seconds_total 2.5\n"
+    packed = gzip.compress(body)
+    brokers.script(1, page(packed, Content_Encoding="gzip"))
+    (found,) = await admin.counters(owner)
+    assert found.cpu_seconds == 2.5
+    assert brokers.seen[-1].headers["accept-encoding"] == "gzip"
+    for answer in (gzip.compress(body * 100), packed[:-9], body):
+        brokers.script(1, page(answer, Content_Encoding="gzip"))
+        tracemalloc.start()
+        with pytest.raises(AdminApiError):
+            await admin.counters(owner)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 5_000_000
+    await admin.close()
+
+
 async def test_h11_a_mutation_with_an_unreadable_answer_is_of_unknown_outcome(brokers: HttpBrokers, kit: Kit) -> None:
     """It may have taken effect: whoever asked looks who owns the bundle."""
     brokers.script(1, page(b"x", status=200, Content_Encoding="br"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.codec.jvm_beans import decode_cpu_load
+from bundlekeel.codec.jvm_beans import decode_cpu_load, decode_cpu_seconds
 from bundlekeel.core.model.errors import CodecError
 
 
@@ -35,6 +35,17 @@ def test_what_does_not_tell(body: bytes) -> None:
     """Rule: a typed error, and no broker taken for idle."""
     with pytest.raises(CodecError):
         decode_cpu_load(body)
+
+
+def test_cpu_time_is_in_seconds() -> None:
+    """The JVM reports nanoseconds."""
+    assert decode_cpu_seconds(beans(ProcessCpuTime=1_500_000_000)) == 1.5
+
+
+@pytest.mark.parametrize("body", [b"[]", beans(), beans(ProcessCpuTime=-1), beans(ProcessCpuTime="1"), b"\xff"])
+def test_no_cpu_time(body: bytes) -> None:
+    with pytest.raises(CodecError):
+        decode_cpu_seconds(body)
 
 
 @given(st.binary(max_size=200))

@@ -31,7 +31,7 @@ from bundlekeel.codec.broker_metrics import (
     decode_lookup_failures,
     decode_signs,
 )
-from bundlekeel.codec.jvm_beans import decode_cpu_load
+from bundlekeel.codec.jvm_beans import decode_cpu_load, decode_cpu_seconds
 from bundlekeel.codec.quotas import (
     decode_namespace_rates,
     decode_rate,
@@ -143,10 +143,19 @@ class HttpBrokerAdmin:
             raise AdminFault(f"topic statistics of {broker_id}: {error}", status=200) from error
 
     async def cpu_load(self, broker_id: str) -> float:
-        """Used share of the broker's CPU, 0..1; AdminFault when the answer has none. 100 KB on 4.2.4."""
-        reply = await self._http.read(AdminCall(route=routes.MBEANS, target=routes.MBEANS.path()), at=broker_id)
+        """Used share of the broker's CPU, 0..1; AdminFault when the answer has none."""
+        return await self._bean(broker_id, decode_cpu_load)
+
+    async def cpu_seconds(self, broker_id: str) -> float:
+        """Return the CPU seconds that a broker's process has used since its start. Raises AdminFault if unknown."""
+        return await self._bean(broker_id, decode_cpu_seconds)
+
+    async def _bean(self, broker_id: str, decode: Callable[[bytes], float]) -> float:
+        # 100 KB on 4.2.4, 9 KB of gzip.
+        call = AdminCall(route=routes.MBEANS, target=routes.MBEANS.path(), gzip=True)
+        reply = await self._http.read(call, at=broker_id)
         try:
-            return decode_cpu_load(reply.answer.content)
+            return decode(reply.answer.content)
         except CodecError as error:
             raise AdminFault(f"beans of {broker_id}: {error}", status=200) from error
 
@@ -174,7 +183,7 @@ class HttpBrokerAdmin:
         """Counters of the broker's topics, by what Prometheus scrapes (`ports.TopicCounters`). It advances the averages
         of an extensible broker, as each scrape does."""
         started = self._clock.wall_ms()
-        call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines())
+        call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines(), gzip=True)
         reply = await self._http.read(call, at=broker.broker_id)
         page, ended = reply.answer.content, self._clock.wall_ms()
         try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,8 +52,11 @@ _CERTAIN: Final = "cannot be transfer to same broker"
 _KEEPALIVE_SECONDS: Final = 5.0
 _MAX_CONNECTIONS: Final = 64
 _RETRY_PAUSE_SECONDS: Final = 0.1
-# Uncompressed: packing 100 MB of statistics would cost a broker more than sending them.
+# Uncompressed unless a call accepts gzip: packing 100 MB of statistics costs a broker more than sending them.
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
+_GZIP: Final = {"Accept-Encoding": "gzip"}
+# Decompress at most this much at a time: a kilobyte of gzip can contain a megabyte.
+_PIECE_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,8 @@ def _forbidden() -> None:
 class AdminCall:
     """What is asked: `target` is the path with its query. Method and content are kept over redirects. `keep`: what is
     kept of each piece of an answer that succeeded. `permit`: asked right before a request that changes something
-    leaves; without one nothing is changed. `look_again`: awaited before each broker that `anywhere` asks."""
+    leaves; without one nothing is changed. `look_again`: awaited before each broker that `anywhere` asks. `gzip`: the
+    answer may be compressed."""
 
     route: AdminRoute
     target: str
@@ -94,6 +99,7 @@ class AdminCall:
     keep: Callable[[bytes], bytes] = bytes
     permit: Permit = _forbidden
     look_again: LookAgain = no_look
+    gzip: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +219,7 @@ class AdminHttp:
             method,
             parsed,
             content=call.content or None,
-            headers={"Authorization": f"Bearer {token}"} if token else {},
+            headers=({"Authorization": f"Bearer {token}"} if token else {}) | (_GZIP if call.gzip else {}),
             timeout=httpx.Timeout(remaining, connect=connect, pool=connect),
             extensions={"trace": trace},
         )
@@ -246,20 +252,19 @@ class AdminHttp:
             self._telemetry.count("admin_requests_total", route=route, method=method, code="unreachable")
 
     async def _whole(self, request: httpx.Request, call: AdminCall) -> RawAnswer:
-        """The answer with its body as it came, as long as that stays below the limit. AdminFault beyond it, and for a
-        body in an encoding: none was asked for, and what it unpacks to has no bound. Of an error only the beginning.
-        """
+        """The answer with its body, decompressed, as long as that stays below the limit. AdminFault beyond it, and for
+        an encoding that was not asked for. Of an error only the beginning."""
         response = await self._client.send(request, stream=True)
         status, url, what = response.status_code, str(request.url), call.route.template
         try:
             encoding = clean(response.headers.get("Content-Encoding", "identity")).strip().lower()
-            if encoding not in ("", "identity"):
+            if encoding not in ("", "identity", *(["gzip"] if call.gzip else ())):
                 raise AdminFault(f"{what}: the answer is encoded as {encoding[:50]}", status=status, url=url)
             limit, keep = (self._options.max_answer_bytes, call.keep) if response.is_success else (ERROR_BYTES, bytes)
             content, received = bytearray(), 0
-            async for chunk in response.aiter_raw():
-                content += keep(chunk)
-                received += len(chunk)
+            async for piece in _pieces(response, packed=encoding == "gzip"):
+                content += keep(piece)
+                received += len(piece)
                 if received > limit:
                     break
             if response.is_success and received > limit:
@@ -273,6 +278,24 @@ class AdminHttp:
             location=response.headers.get("Location", ""),
             content=bytes(content[:limit]),
         )
+
+
+async def _pieces(response: httpx.Response, *, packed: bool) -> AsyncIterator[bytes]:
+    """Yield the body piece by piece. Raises httpx.DecodingError if gzip is invalid or ends early."""
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    async for chunk in response.aiter_raw():
+        if not packed:
+            yield chunk
+            continue
+        rest = chunk
+        while rest and not unpack.eof:
+            try:
+                yield unpack.decompress(rest, _PIECE_BYTES)
+            except zlib.error as error:
+                raise httpx.DecodingError(str(error)) from error
+            rest = unpack.unconsumed_tail
+    if packed and not unpack.eof:
+        raise httpx.DecodingError("the compressed body is incomplete")
 
 
 class _Trace:

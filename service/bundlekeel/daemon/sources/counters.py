@@ -2,7 +2,8 @@
 
 A reading costs the broker time (0.07 s with 24 topics, seconds with 10,000), so it is made at leisure while nothing
 changes, and in quick succession for a while after anything that suggests a change: the beginning of a term, a broker
-that comes or goes, a load that differs from the one before, and while moves of ours do not show yet. While moves are
+that comes or goes, a load that differs from the one before, and while moves of ours do not show yet. In between, probes
+of the brokers' CPU time show a change within seconds (`CpuSignal`). While moves are
 carried out it is at leisure: a broker that writes its counters answers lookups later. Whatever is wanted, a broker
 rests for several times as long as its answer took. Only who leads reads.
 """
@@ -13,7 +14,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import structlog
@@ -30,6 +31,7 @@ from bundlekeel.core.model.counters import (
 from bundlekeel.core.model.errors import AdminApiError, CodecError, StoreError
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, Floats
 from bundlekeel.core.model.names import FULL_UPPER, parse_bundle
+from bundlekeel.daemon.sources.cpu_signal import CpuSignal
 from bundlekeel.ports import Clock, Metadata, RawClusterView, TopicCounters
 
 _log = structlog.get_logger(__name__)
@@ -41,8 +43,18 @@ QUICK_REST: Final = 4.0
 # shares.
 TOPICS_A_SECOND: Final = 0.5 / 100e-6
 QUICK_TOPICS_A_SECOND: Final = 1.0 / 100e-6
-# After a change of load, one more reading in quick succession confirms it.
-CONFIRM_SECONDS: Final = 4.0
+# After a change of load, two readings in quick succession: the second one contains nothing from before the change.
+CONFIRM_READINGS: Final = 2
+# While probes of a broker are answered, its page is read less often: it rests for this many times as long as the page
+# took, and all pages take no more than this share of a core here. Two readings and their age have to fit into two
+# statistics intervals: otherwise a new report replaces them. So the pause has at most this part of an interval.
+PROBED_REST: Final = 60.0
+PROBED_TOPICS_A_SECOND: Final = 0.2 / 100e-6
+PROBED_SHARE: Final = 0.75
+# A probe needs 3 to 4 ms here, most of them in httpx: all of them take no more than a tenth of a core.
+PROBES_A_SECOND: Final = 25.0
+# A smaller change of a broker's CPU use, in cores, is not a sign.
+LEAST_CORES: Final = 0.01
 # At the start of a term, and while the list of brokers changes, brokers are read quickly for this long.
 START_SECONDS: Final = 30.0
 # A load that differs by so much of the largest one from the reading before is a sign.
@@ -78,7 +90,9 @@ class _Known:
     and its `total` over bundles; `topics_ms`: when its counters were of topics last.
     `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
     process does not use. `refused`: why it gave none. `state`: `live`, or why its report is shown instead; `timely`:
-    when it was last another than `outdated`, by the boot clock. `doubt`: why `load` is not used; "": it is."""
+    when it was last another than `outdated`, by the boot clock. `doubt`: why `load` is not used; "": it is.
+    `quick_readings`: how many readings in quick succession are still to come. `signal`: values of probes. The last
+    probe was sent at `probe_at` and took `probe_took`; `probe_failed`: whether it failed."""
 
     endpoint: BrokerEndpoint
     since_ms: int = 0
@@ -97,10 +111,17 @@ class _Known:
     state: str = "waiting"
     timely: float = 0.0
     task: asyncio.Task[None] | None = None
+    quick_readings: int = 0
+    signal: CpuSignal = field(default_factory=CpuSignal)
+    probe_at: float = 0.0
+    probe_took: float = 0.0
+    probe_failed: bool = False
+    probe: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
         """What was read is too old to be half of a measurement."""
         self.reading, self.loads, self.load, self.agreement.loads = None, [], None, []
+        self.signal, self.probe_failed = CpuSignal(), False
 
 
 class LiveLoads:
@@ -122,9 +143,12 @@ class LiveLoads:
         clock: Clock,
         options: CounterOptions,
         closing: Callable[[], Awaitable[None]] | None = None,
+        cpu_seconds: Callable[[str], Awaitable[float]] | None = None,
     ) -> None:
-        """`closing`: awaited at the end, where nothing else closes what counters are read by."""
+        """`closing`: awaited at the end, where nothing else closes what counters are read by. `cpu_seconds`: probes a
+        broker (`ports.BrokerAdmin`); None: readings are cheap for brokers."""
         self._closing = closing
+        self._cpu_seconds = cpu_seconds
         self.wanted: Callable[[], bool] = bool
         self.moving: Callable[[], bool] = bool
         self.in_flight: Callable[[], bool] = bool
@@ -141,14 +165,16 @@ class LiveLoads:
         # Of the namespaces that brokers count topics of; one that reports divide otherwise is asked for anew.
         self._boundaries: dict[str, list[int]] = {}
         self._divided: dict[str, tuple[str, ...]] = {}
-        # Of bundles that were measured whole: when, and their traffic, wherever that was.
-        self._traffic: dict[str, tuple[int, Floats]] = {}
-        # Of bundles with replicators: when they sent last, and how much.
-        self._replicated: dict[str, tuple[int, Floats]] = {}
+        # Last known figures of bundles, wherever that was, and when; oldest first: the traffic of those that were
+        # measured whole, and what replicators send.
+        self._last: dict[tuple[Literal["traffic", "replicated"], str], tuple[int, Floats]] = {}
         self._topics = 0
         self._quick_until = float("-inf")
         self._together_until = float("-inf")
         self._slots = asyncio.Semaphore(options.at_once)
+        self._probe_slots = asyncio.Semaphore(options.at_once)
+        # When a probe was unusual last, and when that led to readings.
+        self._unusual_at = self._alarmed_at = float("-inf")
 
     def register(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
         """Exactly these are alive. A broker that restarted counts from nothing."""
@@ -177,15 +203,18 @@ class LiveLoads:
                 self._begin_anew()
             reading = wanted
             if wanted and (self.moving() or self.urgent()):
-                self._quicken(CONFIRM_SECONDS)
+                self._confirm(1)
             for place, (broker, known) in enumerate(self._brokers.items() if wanted else ()):
-                if known.task is None and self._due(broker, known, place / len(self._brokers)):
+                share = place / len(self._brokers)
+                if known.task is None and self._due(broker, known, share):
                     known.task = asyncio.create_task(self._read(broker, known), name=f"counters {broker}")
+                elif known.task is None and known.probe is None and self._probe_due(broker, known, share):
+                    known.probe = asyncio.create_task(self._probe(broker, known), name=f"probe {broker}")
             await self._clock.sleep(_TURN_SECONDS)
 
     async def close(self) -> None:
         """End what is under way."""
-        tasks = [known.task for known in self._brokers.values() if known.task is not None]
+        tasks = [task for known in self._brokers.values() for task in (known.task, known.probe) if task is not None]
         for known in self._brokers.values():
             self._end(known)
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -248,13 +277,18 @@ class LiveLoads:
         for known in self._brokers.values():
             known.forget()
             known.asked, known.refused, known.state = float("-inf"), "", "waiting"
-        self._traffic = {}
+        self._last = {}
         self._together_until = self._clock.boot() + _TOGETHER_SECONDS
         self._quicken()
 
-    def _quicken(self, seconds: float = START_SECONDS) -> None:
-        """Something suggests that loads change, or are about to."""
-        self._quick_until = max(self._quick_until, self._clock.boot() + seconds)
+    def _quicken(self) -> None:
+        """Something suggests that loads are about to change."""
+        self._quick_until = self._clock.boot() + START_SECONDS
+
+    def _confirm(self, readings: int = CONFIRM_READINGS) -> None:
+        """Read each broker this many times in quick succession, however long its page takes."""
+        for known in self._brokers.values():
+            known.quick_readings = max(known.quick_readings, readings)
 
     def _answered(self, broker: str, known: _Known) -> bool:
         return known.load is not None or known.refused != "" or not self._worth(broker)
@@ -269,23 +303,80 @@ class LiveLoads:
         quick, now = self._options.quick_interval, self._clock.boot()
         if not self._worth(broker):
             return False
-        hurry = now < self._quick_until and not self.in_flight()
+        hurry = self._hurries(known)
         pace, rest, rate = (
             (quick, QUICK_REST, QUICK_TOPICS_A_SECOND) if hurry else (self._options.interval, REST, TOPICS_A_SECOND)
         )
         pace = max(pace, self._topics / rate)
+        if known.signal.values and not hurry and not self.in_flight():
+            pause = max(PROBED_REST * known.took, self._topics / PROBED_TOPICS_A_SECOND)
+            pace = max(pace, min(pause, PROBED_SHARE * self.statistics_seconds(broker)))
         if known.refused:
             pace, rest = REFUSED_SECONDS, REST
         if now < known.asked + known.took * (1 + rest):
             return False
         if hurry or known.refused or known.asked == float("-inf"):
             return now >= known.asked + pace
-        return (now - share * pace) // pace > (known.asked - share * pace) // pace
+        return _is_turn(now, known.asked, pace, share)
+
+    def _hurries(self, known: _Known) -> bool:
+        return (known.quick_readings > 0 or self._clock.boot() < self._quick_until) and not self.in_flight()
+
+    def _probe_due(self, broker: str, known: _Known, share: float) -> bool:
+        """Return whether to probe a broker: while it is read at leisure, and no moves are being carried out.
+
+        A JVM that is asked for its share of the CPU (`share_of`) reports it since the last request: it is not probed.
+        """
+        if self._cpu_seconds is None or known.load is None or known.load.cpu_share is not None:
+            return False
+        if self._hurries(known) or self.in_flight() or not self._worth(broker):
+            return False
+        now, pace = self._clock.boot(), REFUSED_SECONDS if known.probe_failed else self._probe_pace()
+        rested = now >= known.probe_at + known.probe_took * (1 + REST)
+        return rested and _is_turn(now, known.probe_at, pace, share)
+
+    def _probe_pace(self) -> float:
+        return max(self._options.quick_interval, len(self._brokers) / PROBES_A_SECOND)
+
+    async def _probe(self, broker: str, known: _Known) -> None:
+        """Probe a broker. Whatever fails, its page is read at the usual interval, and it is probed again later."""
+        assert self._cpu_seconds is not None
+        try:
+            async with self._probe_slots:
+                known.probe_at = self._clock.boot()
+                try:
+                    seconds = await self._cpu_seconds(broker)
+                finally:
+                    known.probe_took = self._clock.boot() - known.probe_at
+            known.probe_failed = False
+            self._check_signal(known, seconds)
+        except AdminApiError as error:
+            if not known.probe_failed:
+                _log.info("CPU time could not be read; counters are read more often", broker=broker, error=str(error))
+            known.signal, known.probe_failed = CpuSignal(), True
+        finally:
+            known.probe = None
+
+    def _check_signal(self, known: _Known, cpu_seconds: float) -> None:
+        """Read all brokers if this probe and the one before it, of any broker, are unusual.
+
+        One alone may be noise. A false sign costs no more than the readings that are usual without probes.
+        """
+        now = self._clock.boot()
+        largest = max((item.signal.values[-1] for item in self._brokers.values() if item.signal.values), default=0.0)
+        margin = max(LEAST_CORES, CHANGED_SHARE * largest)
+        if not known.signal.is_unusual(known.probe_at + known.probe_took / 2, cpu_seconds, margin):
+            return
+        sign = now - self._unusual_at <= 1.5 * self._probe_pace()
+        self._unusual_at = now
+        if sign and now >= self._alarmed_at + CONFIRM_READINGS * self._options.interval:
+            self._alarmed_at = now
+            self._confirm()
 
     async def _read(self, broker: str, known: _Known) -> None:
         try:
             async with self._slots:
-                known.asked = self._clock.boot()
+                known.asked, known.quick_readings = self._clock.boot(), max(0, known.quick_readings - 1)
                 try:
                     readings = await self._counters.counters(known.endpoint)
                 finally:
@@ -299,6 +390,8 @@ class LiveLoads:
             known.forget()
         finally:
             known.task = None
+            # The CPU that the page cost the broker is not a sign.
+            known.signal.before = None
 
     async def _take(self, known: _Known, readings: Sequence[CounterReading]) -> None:
         # Prometheus may still have scrapes of the process before.
@@ -340,10 +433,17 @@ class LiveLoads:
         known.loads = [item for item in known.loads if item.from_ms >= made.to_ms - 1000 * PROCESS_SECONDS] + [made]
         known.load, known.total = made, tuple(made.traffic.sum(axis=0).tolist())
         if changed:
-            self._quicken(CONFIRM_SECONDS)
-        for row in np.flatnonzero(known.load.whole).tolist():
-            self._traffic[known.load.bundles[row]] = known.load.to_ms, known.load.traffic[row]
+            self._confirm()
+        for row in np.flatnonzero(made.whole).tolist():
+            self._keep("traffic", made.bundles[row], made.to_ms, made.traffic[row])
+        oldest_ms = made.to_ms - int(2000 * self.statistics_seconds(broker))
+        while self._last and (first := next(iter(self._last.items())))[1][0] < oldest_ms:
+            del self._last[first[0]]
         self.on_news()
+
+    def _keep(self, kind: Literal["traffic", "replicated"], bundle: str, at_ms: int, figures: Floats) -> None:
+        self._last.pop((kind, bundle), None)
+        self._last[kind, bundle] = at_ms, figures
 
     def _with_replicators(self, load: MeasuredLoad, broker: str) -> Floats:
         """Return the traffic of `load`, with the last rates of a bundle's replicators where it has none.
@@ -352,9 +452,10 @@ class LiveLoads:
         traffic, since_ms = load.traffic.copy(), load.to_ms - 1000 * self.statistics_seconds(broker)
         for row, bundle in enumerate(load.bundles):
             if load.replicated[row].any():
-                self._replicated[bundle] = load.to_ms, load.replicated[row]
-            elif bundle in self._replicated and self._replicated[bundle][0] >= since_ms:
-                traffic[row] += self._replicated[bundle][1]
+                self._keep("replicated", bundle, load.to_ms, load.replicated[row])
+            else:
+                at_ms, sent = self._last.get(("replicated", bundle), (0, 0.0))
+                traffic[row] += sent if at_ms >= since_ms else 0.0
         return traffic
 
     def _check_boundaries(self, bundles: Sequence[str]) -> None:
@@ -415,13 +516,19 @@ class LiveLoads:
 
     def _lately(self, bundles: Sequence[str], since_ms: int) -> dict[str, Floats]:
         """The traffic of those that were measured whole since then."""
-        found = {bundle: self._traffic[bundle] for bundle in bundles if bundle in self._traffic}
-        return {bundle: traffic for bundle, (at_ms, traffic) in found.items() if at_ms >= since_ms}
+        found = {bundle: self._last.get(("traffic", bundle)) for bundle in bundles}
+        return {bundle: last[1] for bundle, last in found.items() if last is not None and last[0] >= since_ms}
 
     @staticmethod
     def _end(known: _Known) -> None:
-        if known.task is not None:
-            known.task.cancel()
+        for task in (known.task, known.probe):
+            if task is not None:
+                task.cancel()
+
+
+def _is_turn(now: float, last: float, pace: float, share: float) -> bool:
+    """Return whether a turn has begun since `last`. Turns are `pace` apart, and begin at `share` of it."""
+    return (now - share * pace) // pace > (last - share * pace) // pace
 
 
 async def _not_asked(_broker: str) -> float | None:
