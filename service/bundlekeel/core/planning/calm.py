@@ -39,8 +39,9 @@ TAKEN_BACK: Final = 1.5
 OVER_SECONDS: Final = 120.0
 # An excess must last longer than a swing by this factor, because swings differ in length.
 SWING_PATIENCE: Final = 1.5
-# An excess that costs more per second than a swing by this factor is not such a swing.
-SWING_LIKENESS: Final = 4.0
+# An excess that costs more per second than a swing by this factor is not such a swing. A swing that comes back after
+# moves differs by twice as much: an excess of 1 becomes one of 3, which costs 9 times as much.
+SWING_LIKENESS: Final = 12.0
 # An excess that lasted longer was not a swing. A swing fades with a half-life of one hour.
 LONGEST_SWING_SECONDS: Final = 900.0
 SWING_HALF_LIFE_SECONDS: Final = 3600.0

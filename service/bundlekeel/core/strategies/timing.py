@@ -133,7 +133,8 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
         course = courses[ids[row]]
         if ids[row] in context.unsettled:
             continue
-        if params.move_price == 0 or (above[row] and _is_overloaded(context, row)):
+        overloaded = bool(above[row]) and float(context.draft.score[row]) >= params.overloaded_threshold_percent / 100
+        if params.move_price == 0 or (overloaded and _is_settled(context, row)):
             ripe.add(row)
             continue
         excess_so_far = course.excess or Excess(side="", since_ms=course.until_ms)
@@ -144,14 +145,15 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
         if not held and rate > excess_so_far.mean_rate:
             # It differs because another broker swings.
             held = seconds
-        if calm.is_confirmed(course) and not held:
-            if excess_so_far.cost >= price:
+        if not held:
+            if calm.is_confirmed(course) and excess_so_far.cost >= price:
                 ripe.add(row)
                 continue
+            # It gives or takes in this plan anyway, so its own excess needs no second reading.
             if excess_so_far.cost >= JOIN_SHARE * price:
                 join.add(row)
         # Another broker's reading has shown the excess of this one: its own next reading begins it.
-        urgent |= course.excess is None or calm.is_due_soon(course, price, USUAL_SECONDS)
+        urgent |= overloaded or course.excess is None or calm.is_due_soon(course, price, USUAL_SECONDS)
         waiting[row] = _waiting(context, row, course, price=price, moves=moves, held=held)
     return Timing(courses=courses, ripe=frozenset(ripe | join) if ripe else frozenset(), urgent=urgent, waiting=waiting)
 
@@ -159,7 +161,7 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
 def _swinging(context: Context, courses: dict[str, BrokerCourse], above: Bools) -> dict[bool, tuple[float, float]]:
     """Return the cost per second and the hold, in seconds, of the broker that swings most on each side of the mean."""
     found = {True: (0.0, 0.0), False: (0.0, 0.0)}
-    for row in context.rows.tolist():
+    for row in context.rows:
         course = courses[context.snapshot.brokers.ids[row]]
         held = calm.held_seconds(course, context.params.swing_worth)
         if course.excess is not None and held:
@@ -168,11 +170,10 @@ def _swinging(context: Context, courses: dict[str, BrokerCourse], above: Bools) 
     return found
 
 
-def _is_overloaded(context: Context, row: int) -> bool:
-    """Return whether a reading of this cycle confirms that the broker is overloaded."""
+def _is_settled(context: Context, row: int) -> bool:
+    """Return whether a reading of this cycle confirms the level of this broker."""
     course = context.courses[context.snapshot.brokers.ids[row]]
-    confirmed = calm.is_confirmed(course) and course.seconds > context.seconds[row] > 0
-    return confirmed and float(context.draft.score[row]) >= context.params.overloaded_threshold_percent / 100
+    return calm.is_confirmed(course) and course.seconds > float(context.seconds[row]) > 0
 
 
 def _moves_needed(context: Context, row: int, *, hot: bool) -> int:
