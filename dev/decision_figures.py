@@ -7,6 +7,7 @@ Writes docs/reference/decision-figures.md with `--write`. Results are stored in 
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from dev.decision_tables import TABLES, Results
@@ -38,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m dev.decision_figures", description=__doc__)
     parser.add_argument("--seeds", default="11-20", help="first and last seed (11-20)")
     parser.add_argument("--only", choices=tuple(TABLES), action="append", help="this table; may be repeated")
+    parser.add_argument("--cells", default="", help="run only cells whose name has this regular expression")
     parser.add_argument("--resume", action="store_true", help="keep the results of earlier runs")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     given = parser.parse_args()
@@ -49,7 +51,7 @@ def main() -> None:
         if given.resume or name not in wanted:
             results.load()
         if name in wanted:
-            results.run(cells())
+            results.run(cell for cell in cells() if re.search(given.cells, cell[0]))
         tables[name] = results
     text = page(tables)
     print(text)

@@ -7,6 +7,7 @@ It leaves out a call of `plan()` only where the rule shows that no bundle can mo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -39,6 +40,7 @@ from dev.decision_worlds import CPU_BASE, LAND_SECONDS, Moved, World
 UNIT: Final = np.array([1e5, 1e5, 1e8, 1e8])
 # The learned costs and the memory of the rule advance at least this often.
 FULL_SECONDS: Final = 120
+INTERVAL, QUICK_INTERVAL = CounterOptions().interval, CounterOptions().quick_interval
 
 
 def advance_waiting(
@@ -128,9 +130,18 @@ class QuickModel:
 
     def play(self) -> list[Moved]:
         """Run to the end of the world and return the moves."""
-        for now in range(1, self.world.seconds):
+        now = 1
+        while now < self.world.seconds:
             self._turn(now)
+            now += 1
+            if not (self._fresh or self._landing or self._hurry or now <= self._quick_until):
+                now = max(now, min(map(self._due, range(len(self._ids)))))
         return self.moves
+
+    def _due(self, place: int) -> int:
+        """Return the second of the next reading of a broker while nothing changes."""
+        share, pace = place / len(self._ids) * INTERVAL, INTERVAL
+        return math.floor(share + pace * ((self._asked[place] - share) // pace + 1) + 1 - 1e-9)
 
     def _turn(self, now: int) -> None:
         if self._landing and self._landing[0].at + LAND_SECONDS <= now:
@@ -143,12 +154,9 @@ class QuickModel:
                 self._cycle(now)
         if self._memory.urgent or self._ledger.entries:
             self._quick_until = max(self._quick_until, now + CONFIRM_SECONDS)
-        options, count = CounterOptions(), len(self._ids)
         hurry = now < self._quick_until and not self._landing
         for place, asked in enumerate(self._asked):
-            share, pace = place / count * options.interval, options.interval
-            due = (now - share) // pace > (asked - share) // pace
-            if now >= asked + options.quick_interval if hurry else due:
+            if now >= (asked + QUICK_INTERVAL if hurry else self._due(place)):
                 self._read(place, now)
 
     def _grouped(self) -> Floats:

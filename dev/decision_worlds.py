@@ -171,17 +171,17 @@ def telegraph(seed: int) -> World:
     return World(np.full(2 * TELEGRAPH_BUNDLES, 0.4 / TELEGRAPH_BUNDLES), owners, owners, factors, 1)
 
 
-def month(seed: int, days: int = 30) -> World:
-    """Six brokers at 45 % with a daily pattern, whose loads wander for hours so that their CPU differs by 15 points."""
+def wander(days: int, seed: int) -> World:
+    """Four brokers at 45 % with a daily pattern, whose loads wander: their CPU differs by 15 points."""
     rng = np.random.default_rng((seed, 30))
-    sizes, owners = balanced(6, 12, 0.45, rng)
+    sizes, owners = balanced(4, 12, 0.45, rng)
     steps = days * 24 * 60
-    # An Ornstein-Uhlenbeck process per broker, with a memory of twelve hours. The range of six normal values is 2.53
+    # An Ornstein-Uhlenbeck process per broker, with a memory of twelve hours. The range of four normal values is 2.06
     # standard deviations on average.
-    keep, deviation = np.exp(-1 / 720), 0.15 / 2.53 / 0.45
-    news = rng.normal(size=(steps, 6)) * deviation * np.sqrt(1 - keep**2)
-    walk = np.zeros((steps, 6))
-    walk[0] = rng.normal(size=6) * deviation
+    keep, deviation = np.exp(-1 / 720), 0.15 / 2.06 / 0.45
+    news = rng.normal(size=(steps, 4)) * deviation * np.sqrt(1 - keep**2)
+    walk = np.zeros((steps, 4))
+    walk[0] = rng.normal(size=4) * deviation
     for at in range(1, steps):
         walk[at] = keep * walk[at - 1] + news[at]
     day = 1 + 0.3 * np.sin(2 * np.pi * np.arange(steps) / 1440)
