@@ -12,7 +12,7 @@ SOURCES := service/bundlekeel dev tests
 # With it every process of a test or of the demo compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup packages check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench reaction mutation nightly lock format clean
+.PHONY: help setup packages check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench reaction decisions mutation nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ bench: setup ## Time planning and decoding beside Pulsar's own Java, and reading
 reaction: setup ## Bundlekeel beside the native shedders on one step; renews the pages with its figures (hours; ARGS=--resume)
 	@$(BIN)/python -m dev.reaction --write $(ARGS)
 	@$(BIN)/python -m dev.docs write
+
+decisions: packages ## The decision rule in simulated worlds, next to Pulsar's AvgShedder; renews docs/reference/decision-figures.md (hours; ARGS=--resume)
+	@$(BIN)/python -m dev.decision_figures --write $(ARGS)
 
 mutation: packages ## Small changes of guard, planning, strategies, gate, execution, lease and auth: do tests fail? Renews docs/reference/mutation.md (an hour)
 	@$(BIN)/python -m dev.mutation --write $(ARGS)
