@@ -27,7 +27,7 @@ from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies.common import EPSILON
 from bundlekeel.core.strategies.timing import USUAL_SECONDS, tolerance
 from bundlekeel.core.strategies.timing import measured as measured_reports
-from bundlekeel.daemon.sources.counters import CHANGED_SHARE, CONFIRM_SECONDS, CounterOptions
+from bundlekeel.daemon.sources.counters import CHANGED_SHARE, CONFIRM_READINGS, CounterOptions
 from bundlekeel.sim.balancers import CYCLE, Bundlekeel
 from bundlekeel.sim.cluster import VirtualCluster
 from bundlekeel.sim.reports import BLIND_NIC, START_MS, broker_id
@@ -125,7 +125,8 @@ class QuickModel:
         self._until, self._lasted = np.zeros(count, dtype=np.int64), np.zeros(count)
         self._totals, self._scores = np.zeros(count), np.zeros(count)
         self._fresh = False
-        self._quick_until, self._last, self._last_full = 0.0, 0, 0
+        self._quick = np.zeros(count, dtype=np.int64)
+        self._last, self._last_full = 0, 0
         self._hurry = False
 
     def play(self) -> list[Moved]:
@@ -134,7 +135,7 @@ class QuickModel:
         while now < self.world.seconds:
             self._turn(now)
             now += 1
-            if not (self._fresh or self._landing or self._hurry or now <= self._quick_until):
+            if not (self._fresh or self._landing or self._hurry or self._quick.any()):
                 now = max(now, min(map(self._due, range(len(self._ids)))))
         return self.moves
 
@@ -153,10 +154,11 @@ class QuickModel:
             if self._until.all():
                 self._cycle(now)
         if self._memory.urgent or self._ledger.entries:
-            self._quick_until = max(self._quick_until, now + CONFIRM_SECONDS)
-        hurry = now < self._quick_until and not self._landing
+            self._quick = np.maximum(self._quick, 1)
         for place, asked in enumerate(self._asked):
+            hurry = self._quick[place] > 0 and not self._landing
             if now >= (asked + QUICK_INTERVAL if hurry else self._due(place)):
+                self._quick[place] = max(0, self._quick[place] - 1)
                 self._read(place, now)
 
     def _grouped(self) -> Floats:
@@ -192,7 +194,7 @@ class QuickModel:
         before, total = float(self._totals[place]), float(self._shares[place] @ mean)
         self._totals[place], self._scores[place] = total, usage / 100
         if abs(total - before) > CHANGED_SHARE * float(self._totals.max()) and before > 0:
-            self._quick_until = max(self._quick_until, now + CONFIRM_SECONDS)
+            self._quick = np.maximum(self._quick, CONFIRM_READINGS)
 
     def _mean(self, begin: int, end: int) -> Floats:
         mean: Floats = (self.world.carried(end) - self.world.carried(begin)) / (end - begin)
