@@ -134,7 +134,10 @@ def _held(context: Context) -> dict[int, Code]:
         elif broker in context.unsettled:
             held[row] = Code.UNSETTLED
     closed = context.draft.bans.closed if context.draft.bans is not None else {}
-    held |= {row: closed.get(row, Code.WRONG_LIMIT) for row in np.flatnonzero(context.draft.members & ~context.concerned()).tolist()}
+    held |= {
+        row: closed.get(row, Code.WRONG_LIMIT)
+        for row in np.flatnonzero(context.draft.members & ~context.concerned()).tolist()
+    }
     return held
 
 

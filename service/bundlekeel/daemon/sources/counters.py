@@ -498,6 +498,8 @@ class LiveLoads:
             return "no_topics", report
         anew = known.shown is None or known.shown[0] is not report
         if known.shown is None or anew or known.shown[1] is not known.load:
+            if known.shown is not None and (known.shown[0].cores is None) != (report.cores is None):
+                known.others = 0.0  # of the host before, of the container now, or the other way round
             known.others = others_share(report, known.loads, known.others, lag_ms)
             lately = self._lately(known.load.bundles, max(oldest_ms, known.load.to_ms - lag_ms))
             self._compare(known, report)

@@ -318,8 +318,8 @@ async def test_assignments_say_what_is_preallocated_and_what_is_wrong() -> None:
 async def test_without_the_store_nothing_is_decided() -> None:
     """Rule: a store that does not answer is never taken for "no policy"; the next cycle decides again."""
     cluster = FakeCluster()
-    cluster.metadata.suspended = True
     sidecar = await FakeSidecar(cluster).lead()
+    cluster.metadata.suspended = True
     report = await sidecar.cycle.turn()
     assert report.plan is None and report.code is Code.STORE_UNAVAILABLE
     cluster.metadata.suspended = False
