@@ -200,3 +200,16 @@ def test_it_ends_by_what_the_strategy_evens_out(strategy: str, score: bool) -> N
     given = PlanInput(snapshot=snapshot(reports), params=Parameters(**EAGER, strategy=strategy))
     found = finish(given, plan(given), interval_seconds=2.0, eta=float)
     assert (found.moves > 0, found.max_mean == pytest.approx(1.0)) == (score, True)
+
+
+def test_each_broker_keeps_its_own_interval() -> None:
+    """Rule: brokers that are added or removed do not shift the intervals of the others, and plans can be made."""
+    reports = [replace(item, interval_ms=1000 * place) for place, item in enumerate(cluster([[0.2], [0.3], [0.4]]), 1)]
+    seen = snapshot(reports)
+    more = with_brokers(seen, ["a-first:8080", "b0000x:8080"])
+    fewer, _ = without_brokers(seen, ["b0000:8080"], Parameters(), Policies())
+    for changed in (more, fewer):
+        kept = {name: changed.interval_ms(row) for row, name in enumerate(changed.brokers.ids)}
+        assert kept.items() >= {"b0001:8080": 2000, "b0002:8080": 3000}.items()
+        assert len(changed.intervals) == len(changed.brokers)
+        assert plan(PlanInput(snapshot=changed, params=Parameters())).plan.verdict

@@ -8,9 +8,20 @@ import pytest
 from bundlekeel.sim.run import Contender, simulate
 from bundlekeel.sim.scenario import BrokerGroup, Event, Scenario, Tenant
 
+LONG = pytest.mark.nightly
 
-@pytest.mark.parametrize("strategy", ["avg", "threshold", "deviation"])
-@pytest.mark.parametrize(("burnt", "most"), [(0.45, 10), (0.3, 8)])
+
+@pytest.mark.parametrize(
+    ("strategy", "burnt", "most"),
+    [
+        ("avg", 0.3, 8),
+        ("threshold", 0.45, 10),
+        pytest.param("avg", 0.45, 10, marks=LONG),
+        pytest.param("threshold", 0.3, 8, marks=LONG),
+        pytest.param("deviation", 0.3, 8, marks=LONG),
+        pytest.param("deviation", 0.45, 10, marks=LONG),
+    ],
+)
 def test_n_e_what_no_bundle_causes_is_balanced_with_few_moves(strategy: str, burnt: float, most: int) -> None:
     """Three brokers at 35 %, one begins to burn more: 8 of 30 equal bundles suffice, and no other broker gives
     more than one."""

@@ -206,6 +206,7 @@ def with_brokers(snapshot: Snapshot, names: Sequence[str], idle_cpu: float = 0.0
         registered=snapshot.registered + len(names),
         brokers=replace(brokers, ids=tuple(ids[number] for number in order.tolist())),
         bundles=grouped(snapshot.bundles, place[snapshot.bundles.owner], len(ids)),
+        intervals=_intervals(snapshot, rows),
     )
 
 
@@ -229,7 +230,12 @@ def _regrouped(snapshot: Snapshot, draft: Draft, stay: Ints, owner: Ints, label:
         registered=snapshot.registered - (len(snapshot.brokers) - len(stay)),
         brokers=_picked(then, stay),
         bundles=grouped(snapshot.bundles, renumbered[owner], len(stay)),
+        intervals=_intervals(snapshot, stay),
     )
+
+
+def _intervals(snapshot: Snapshot, chosen: Ints) -> tuple[int, ...]:
+    return tuple(snapshot.intervals[row] for row in chosen.tolist() if snapshot.intervals)
 
 
 def _picked(brokers: BrokerTable, chosen: Ints) -> BrokerTable:
