@@ -25,7 +25,8 @@ BROKERS = "/pulsar/loadbalance/brokers"
 @pytest.fixture(scope="module")
 def observer(modular_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
     """One sidecar that recommends."""
-    changes: dict[str, Any] = {**QUICK, "root": f"bad-{uuid.uuid4().hex[:8]}", "mode": "recommend"}
+    store = {**QUICK["store"], "max_report_bytes": 1_048_576}
+    changes: dict[str, Any] = {**QUICK, "store": store, "root": f"bad-{uuid.uuid4().hex[:8]}", "mode": "recommend"}
     directory = tmp_path_factory.mktemp("bad")
     with running(modular_cluster, ["A"], directory, **changes) as (sidecar,):
         sidecar.until(lambda: ready(sidecar), "it is ready", within=30)

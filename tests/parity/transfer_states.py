@@ -23,6 +23,7 @@ def config(rng: Random) -> dict[str, Any]:
         "loadBalancerBrokerLoadTargetStd": rng.choice([0.25, 0.25, 0.1, 0.05, 0.0, 0.02, 1.2, rng.random() / 2]),
         "loadBalancerSheddingConditionHitCountThreshold": rng.choice([0, 0, 0, 0, 0, 0, 1, 2, 3]),
         "loadBalancerTransferEnabled": rng.random() < 0.75,
+        "loadBalancerDebugModeEnabled": rng.random() < 0.5,
         "loadBalancerMaxNumberOfBrokerSheddingPerCycle": rng.choice([1, 2, 3, 3, 10, 60]),
         "loadBalanceSheddingDelayInSeconds": rng.choice([180, 180, 0, 7]),
         "loadBalancerBrokerLoadDataTTLInSeconds": rng.choice([1800, 60]),

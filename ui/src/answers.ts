@@ -68,9 +68,11 @@ export interface AssignmentView {
   code: string | null;
   /** of the topic, which decides on its bundle; null for a bundle */
   hash: string | null;
+  /** brokers, `chosen` among them, of which Pulsar takes one at random or in turn; empty: no choice */
+  one_of: (string)[];
   /** the broker that owns it now */
   owner: string | null;
-  /** the placement, which decides */
+  /** the brokers' placement, which decides */
   placement: string;
   /** the broker it is on its way to */
   preallocated: string | null;

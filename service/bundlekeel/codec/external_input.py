@@ -5,7 +5,8 @@ Bounded are decoded bytes, nesting, the number of values and the digits of integ
 is UTF-8 with replacement; control characters and lone surrogates are replaced, so that whatever came in can be encoded
 again and shown on a terminal. No regular expression is used.
 
-What is read has at most `Limit.nbytes` bytes, and reading it takes at most `GROWTH_BYTES` beside them (for `DOCUMENT`).
+What is read has at most `Limit.nbytes` bytes, and reading it takes at most `GROWTH_BYTES` beside them (for `DOCUMENT`;
+twice as many for `REPORT`).
 
 Pulsar's records are then read field by field (`Fields`): what is unusable becomes a default and a fault, a (code,
 field) pair; the reader of the record decides what a fault is worth. Jackson writes NaN and infinity as the strings
@@ -40,6 +41,9 @@ class Limit:
 
 # One node, message, request or answer.
 DOCUMENT: Final = Limit(nbytes=8 * 1024 * 1024, values=200_000)
+# A broker's report. Pulsar starts its processes with a `jute.maxbuffer` of 10 MiB, which hold up to 53,000 bundles:
+# each has at least 195 bytes and 11 values.
+REPORT: Final = Limit(nbytes=10 * 1024 * 1024, values=600_000)
 # What is stored compressed. Nodes have 1 MiB at most, ours 256 KiB, and those hold about 1.5 MiB.
 INFLATED_BYTES: Final = 4 * 1024 * 1024
 # Metrics of thousands of namespaces, read in a thread.
@@ -98,7 +102,7 @@ def load(data: bytes, *, what: str, limit: Limit = DOCUMENT, exact: bool = False
     large are floats, `finite` refuses them. `exact` refuses bytes that are no UTF-8, where a name with a replaced
     letter would be taken for another one.
     """
-    _check_size(data, what, limit)
+    check_size(data, what, limit)
     try:
         text = data.decode("utf-8", "strict" if exact else "replace")
         if _is_plain(data, limit) and not finite:
@@ -112,7 +116,7 @@ def load(data: bytes, *, what: str, limit: Limit = DOCUMENT, exact: bool = False
 def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exact: bool = False) -> T:
     """The JSON in `data` as a value of a type, as `load` cleans it; numbers and flags may be texts. CodecError names
     the field that does not fit. What holds nothing to clean goes straight to the typed decoder."""
-    _check_size(data, what, limit)
+    check_size(data, what, limit)
     try:
         if _is_plain(data, limit):
             with contextlib.suppress(UnicodeDecodeError):
@@ -139,7 +143,8 @@ def cleaned(value: Any, *, text: Callable[[str], str] = clean, finite: bool = Fa
     return {clean(key): cleaned(item, text=text, finite=finite, depth=depth - 1) for key, item in value.items()}
 
 
-def _check_size(data: bytes, what: str, limit: Limit) -> None:
+def check_size(data: bytes, what: str, limit: Limit) -> None:
+    """Raise CodecError if the data are empty, or have more bytes or values than the limit."""
     if len(data) > limit.nbytes:
         raise _too_large(what, limit.nbytes)
     if not data.strip():
@@ -186,9 +191,11 @@ MAX_INTEGER: Final = 2**53
 MAX_FAULTS: Final = 100
 
 
-def load_object(data: bytes, *, what: str = "the record", exact: bool = False) -> dict[str, Any]:
+def load_object(
+    data: bytes, *, what: str = "the record", limit: Limit = DOCUMENT, exact: bool = False
+) -> dict[str, Any]:
     """The JSON object in `data`, with the standard library's syntax: NaN is a number. CodecError."""
-    value = load(data, what=what, exact=exact)
+    value = load(data, what=what, limit=limit, exact=exact)
     if not isinstance(value, dict):
         raise CodecError(f"{what} is a {type(value).__name__}, not an object", code=Code.WRONG_TYPE)
     return value

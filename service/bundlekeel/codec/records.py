@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from bundlekeel.codec.external_input import Faults, Fields, load_object
+from bundlekeel.codec.external_input import DOCUMENT, REPORT, Faults, Fields, Limit, load_object
 from bundlekeel.codec.report import RATES
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
@@ -45,7 +45,7 @@ def classify(data: bytes | msgspec.Raw) -> LoadManagerKind:
     try:
         kind = _KIND_DECODER.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        raw = load_object(bytes(data))
+        raw = load_object(bytes(data), limit=REPORT)
         kind = _Kind(
             load_report_type=raw.get("loadReportType"),
             under_loaded=raw.get("underLoaded"),
@@ -142,7 +142,7 @@ def decode_leader_broker(data: bytes | msgspec.Raw) -> str:
 
 def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint:
     """Where a registered broker listens; every load manager writes these fields under the same names."""
-    fields, _ = _open(data)
+    fields, _ = _open(data, REPORT)
     return BrokerEndpoint(
         broker_id=broker_id,
         web_url=fields.text("webServiceUrl"),
@@ -168,9 +168,9 @@ def _listeners(fields: Fields) -> tuple[AdvertisedListener, ...]:
     )
 
 
-def _open(data: bytes | msgspec.Raw) -> tuple[Fields, Faults]:
+def _open(data: bytes | msgspec.Raw, limit: Limit = DOCUMENT) -> tuple[Fields, Faults]:
     faults = Faults()
-    return Fields(load_object(bytes(data), exact=True), faults), faults
+    return Fields(load_object(bytes(data), limit=limit, exact=True), faults), faults
 
 
 def _rates(fields: Fields, names: tuple[str, str, str, str]) -> _Rates:

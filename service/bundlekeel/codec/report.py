@@ -15,12 +15,23 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import MAX_FAULTS, MAX_INTEGER, MAX_NUMBER, Faults, Fields, clean, load_object
+from bundlekeel.codec.external_input import (
+    MAX_FAULTS,
+    MAX_INTEGER,
+    MAX_NUMBER,
+    REPORT,
+    Faults,
+    Fields,
+    Limit,
+    check_size,
+    clean,
+    load_object,
+)
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import BrokerReport, Floats, Ints
 
-MAX_REPORT_BYTES: Final = 1_048_576
+MAX_REPORT_BYTES: Final = REPORT.nbytes
 
 # Stricter than `core.model.names.parse_bundle` in one point: a name that could not be written out again
 # (whitespace, control characters, lone surrogates), or that holds what stands for such, is not a valid name.
@@ -96,10 +107,14 @@ def decode_report(broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int =
     """Decode one broker's report. Raises CodecError only; single bad fields end up in `faults` instead."""
     if len(data) > max_bytes:
         raise CodecError(f"the report has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
+    # Whoever raises the bytes raises the values, in proportion.
+    limit = Limit(nbytes=max_bytes, values=max(REPORT.values, REPORT.values * max_bytes // REPORT.nbytes))
+    if len(data) > limit.values:
+        check_size(bytes(data), "the report", limit)
     try:
         typed = _DECODER.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        return _decode_tolerantly(broker_id, bytes(data))
+        return _decode_tolerantly(broker_id, bytes(data), limit)
     if typed.load_report_type == "LoadReport":
         raise CodecError("a report of the simple load manager", code=Code.WRONG_TYPE, field="loadReportType")
     return _from_typed(broker_id, typed)
@@ -175,8 +190,8 @@ def _unreported(listed: list[Any], stats: Mapping[str, object], faults: Faults) 
 # --- the tolerant way ------------------------------------------------------------------------------------
 
 
-def _decode_tolerantly(broker_id: str, data: bytes) -> BrokerReport:
-    raw = load_object(data)
+def _decode_tolerantly(broker_id: str, data: bytes, limit: Limit) -> BrokerReport:
+    raw = load_object(data, limit=limit)
     if raw.get("loadReportType") == "LoadReport" or _TELLING_FIELDS.isdisjoint(raw):
         raise CodecError("the record holds no load of a broker", code=Code.WRONG_TYPE)
     faults = Faults()

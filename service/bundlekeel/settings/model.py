@@ -81,9 +81,11 @@ class StoreSettings(StoreSecuritySettings):
         description="changes within this time are read together, so that the start of a broker is one cycle",
     )
     max_report_bytes: int = Field(
-        default=1_048_576,
+        default=10_485_760,
         ge=1024,
-        description="a broker's report larger than this excludes that broker (ReportTooLarge)",
+        le=10_485_760,
+        description="a broker's report larger than this excludes that broker (ReportTooLarge). Pulsar's processes "
+        "write no larger one than 10 MiB (jute.maxbuffer)",
     )
     root: Annotated[str, AllowedWords("/bundlekeel/ and a name of letters, digits, - _ .")] | None = Field(
         default=None,

@@ -282,6 +282,7 @@ class Build:
             admin=self.outside.admin,
             config=self.config,
             policies=self.policies,
+            metadata=self.outside.metadata,
             executor=self.executor,
             shared_state=self.shared_state,
             journal=self.journal,

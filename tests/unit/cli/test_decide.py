@@ -367,3 +367,32 @@ def test_nothing_makes_it_crash(lines: list[bytes]) -> None:
     assert len(answers) <= len(lines)
     for answer in answers:
         assert {"error", "unload", "bench"} & set(answer)
+
+
+def worn(value: float) -> dict[str, Any]:
+    """`BundleData` whose averages are all `value`."""
+    names = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
+    term = {"numSamples": 10, "maxSamples": 10, **dict.fromkeys(names, value)}
+    return {"shortTermData": term, "longTermData": {**term, "maxSamples": 1000}, "topics": 3}
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold"])
+@pytest.mark.parametrize("value", [1e-20, 1e-300, 5e-324, 1e-4])
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_n_l_averages_worn_to_almost_nothing_count_as_the_present_traffic(
+    strategy: str, value: float, count: int
+) -> None:
+    """All or some bundles were idle for hundreds of samples and are busy now: the plan is that of present traffic."""
+    reset = {"reset": {"strategy": strategy, "config": {KEYS: 1}}}
+    stored = {bundle("a", i): worn(value) for i in range(count)}
+    (faint,), (plain,) = ask(reset, turn(1, bundles=stored)), ask(reset, turn(1))
+    assert plain["to"]
+    assert faint | {"plan_hash": ""} == plain | {"plan_hash": ""}
+
+
+def test_n_l_a_bundle_without_present_traffic_stays_idle() -> None:
+    """An average of almost nothing does not make an idle bundle busy."""
+    line = turn(1, bundles={bundle("a", 0): worn(1e-20)})
+    line["brokers"]["b0:8080"]["lastStats"][bundle("a", 0)] = {"topics": 3}
+    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, line)
+    assert {item["bundle"] for item in answer["refused"] if item["code"] == "Idle"} == {bundle("a", 0)}

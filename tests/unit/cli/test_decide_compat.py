@@ -135,3 +135,29 @@ def test_of_two_spellings_of_one_key_the_order_does_not_decide(keys: tuple[str, 
     weights = {"Bandwidth": 0.7, "Bandwith": 0.2}
     named = {f"loadBalancer{key}InResourceWeight": weights[key] for key in keys}
     assert parse_config(named)["bandwidth_in_weight"] == 0.7
+
+
+@pytest.mark.parametrize("release", ["4.0", "4.2"])
+@pytest.mark.parametrize(
+    ("strategy", "placement"),
+    [("threshold", "avg"), ("uniform", "avg"), ("overload", "avg"), ("avg", "least_long_term_message_rate")],
+)
+def test_n_l_half_of_avg_is_refused_as_in_the_settings(release: str, strategy: str, placement: str) -> None:
+    """AvgShedder is shedder and placement in one object: brokers do not start with one half of it."""
+    answers = ask(reset(strategy, placement=placement, compat=release), turn())
+    assert answers[0]["error"]["field"] == "reset.placement"
+    assert "half of AvgShedder" in answers[0]["error"]["reason"]
+    assert "the reset in line 1 was refused" in answers[1]["error"]["reason"]
+
+
+def test_n_l_half_of_avg_by_class_names_is_refused_too() -> None:
+    """`config` names the classes as broker.conf does."""
+    config = {"loadBalancerLoadPlacementStrategy": "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"}
+    (answer,) = ask(reset("threshold", config=config))
+    assert answer["error"]["field"] == "reset.config.loadBalancerLoadPlacementStrategy"
+
+
+def test_n_l_both_halves_of_avg_are_accepted() -> None:
+    """Without a placement, AvgShedder brings its own along."""
+    answers = ask(reset("avg"), turn(), reset("avg", placement="avg"), turn())
+    assert not any("error" in answer for answer in answers)

@@ -315,3 +315,46 @@ def test_versions_are_ordered_as_semver_says() -> None:
     assert sorted(ordered, key=lambda text: version_key(text) or ()) == ordered
     assert version_key("1.0.0+build") == version_key("1.0.0")
     assert version_key("4.2") is None
+
+
+# --- where Pulsar draws ----------------------------------------------------------------------------------------
+
+
+def loaded(*shares: float) -> list[BrokerReport]:
+    """Three brokers with one bundle each; 0: an idle one."""
+    return [
+        report(broker, {bundle_name(row): share} if share else {})
+        for row, (broker, share) in enumerate(zip(B, shares, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("placement", "shares", "one_of"),
+    [
+        ("least_long_term_message_rate", (0.2, 0.2, 0.5), B[:2]),
+        ("least_long_term_message_rate", (0.2, 0.3, 0.5), ()),
+        ("least_long_term_message_rate", (0.9, 0.87, 0.86), B),
+        ("least_long_term_message_rate", (0.9, 0.0, 0.0), B[1:]),
+        ("least_resource_usage", (0.1, 0.2, 0.6), B[:2]),
+        ("least_resource_usage", (0.25, 0.3, 0.35), B),
+        ("least_resource_usage", (0.1, 0.4, 0.4), ()),
+        ("round_robin", (0.1, 0.4, 0.4), B),
+        ("avg", (0.1, 0.4, 0.4), B),
+        ("a.plugin.OfTheBrokers", (0.1, 0.4, 0.4), B),
+    ],
+)
+def test_n_n_the_brokers_among_which_pulsar_draws(
+    placement: str, shares: tuple[float, float, float], one_of: tuple[str, ...]
+) -> None:
+    """Equal lowest rates; all brokers well below the mean, or all; in turn; by a hash: nothing shows which is next."""
+    answer = ask(loaded(*shares), placement=placement)
+    assert answer.one_of == one_of
+    assert not one_of or answer.chosen in one_of
+
+
+def test_n_n_a_bundle_that_is_preallocated_is_not_drawn() -> None:
+    """It has one destination, as has a bundle with one candidate; without a candidate there is none."""
+    going = Ledger(entries=(entry(NEW, B[1]),))
+    assert ask(brokers(), ledger=going).one_of == ()
+    assert ask(brokers(), bundle_name(1, "t/gold"), policies=Policies(isolation=(GOLD,))).one_of == ()
+    assert ask([]).one_of == ()

@@ -175,3 +175,24 @@ def test_what_waits_for_a_window_stays_so_beside_policies() -> None:
     assert found == {A: (Code.OUTSIDE_WINDOW, NOW_MS + 5), B: (Code.HAS_POLICY, 0), C: (Code.FROZEN_INTENT, 0)}
     assert leave_alone(held, np.array([False] * 3)).mask.tolist() == held.mask.tolist() == [False, True, False]
     assert bound.codes.rows_with({Code.OUTSIDE_WINDOW, Code.FROZEN_INTENT}) == [0, 2]
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "overload", "uniform", "deviation", "transfer"])
+@pytest.mark.parametrize("compat", ["none", "4.2"])
+def test_n_l_v1_namespaces_are_refused_when_the_plan_is_made(strategy: str, compat: str) -> None:
+    """The admin API has no route for `property/cluster/namespace`, so no plan may count on such a move."""
+    old = [f"prop/us-west/ns/0x{row:04x}0000_0x{row + 1:04x}0000" for row in range(8)]
+    reports = [report("a:1", dict.fromkeys(old, 0.11)), report("b:1", {A: 0.05}), report("c:1", {B: 0.05})]
+    params = {"transfer_hit_count": 0, "deviation_threshold": 0.5, "strategy": strategy}
+    if compat == "none" or strategy not in ("overload", "deviation"):
+        decided = eager(reports, compat=compat, **params).plan
+        assert not decided.moves
+        assert {item.code for item in decided.refusals if item.bundle in old} == {Code.V1_NAMESPACE}
+
+
+def test_n_l_a_v1_heartbeat_namespace_is_a_system_one() -> None:
+    """`pulsar/cluster/host:port` belongs to its broker."""
+    beat = "pulsar/us-west/a:1/0x00000000_0xffffffff"
+    snap = snapshot([report("a:1", {beat: 0.1, A: 0.1})])
+    eligible = eligibility(snap, GuardState(), Parameters(), NOW_MS, frozenset())
+    assert [(item.bundle, item.code) for item in eligible.refusals(snap, 0)] == [(beat, Code.SYSTEM_BUNDLE)]

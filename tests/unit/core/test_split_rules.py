@@ -30,6 +30,7 @@ EAGER_SPLITS: dict[str, Any] = {
     "split_hot_share": 0.0,
     "split_max_msg_rate": 0.0,
 }
+INPUTS = ("memory", "ledger", "guard", "brokers_split", "namespace_bundles")
 NOBODYS = "pulsar/system/0x00000000_0x10000000"
 
 
@@ -42,7 +43,7 @@ def brokers(counts: dict[str, tuple[int, int, int]], shares: dict[str, float] | 
 
 def decide(seen: list[BrokerReport], **given: Any) -> PlanResult:
     """`plan()` with eager splits; `given` holds parameters and fields of `PlanInput`."""
-    inputs = {name: given.pop(name) for name in ("memory", "ledger", "guard", "brokers_split") if name in given}
+    inputs = {name: given.pop(name) for name in INPUTS if name in given}
     shot = given.pop("shot", None) or snapshot(seen, averages=given.pop("averages", None))
     return plan(PlanInput(snapshot=shot, params=Parameters(**{**EAGER_SPLITS, **given}), **inputs))
 
@@ -419,3 +420,50 @@ def test_splits_are_in_the_plan_hash() -> None:
 def test_each_rule_says_why(rule: str, told: str) -> None:
     """What is above its limit by how much, in its own unit."""
     assert Split(bundle="x", broker="b", rule=rule, value=1234.4, limit=1000.0).sentence == told
+
+
+# --- the namespace's maximum ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compat", ["none", "4.2"])
+@pytest.mark.parametrize(("bundles", "splits"), [(0, 1), (126, 1), (127, 1), (128, 0), (500, 0)])
+def test_n_l_the_maximum_counts_bundles_that_no_broker_has_loaded(compat: str, bundles: int, splits: int) -> None:
+    """`NamespaceService.getBundleCount` counts the boundaries in the metadata store, whatever the brokers own."""
+    reports = brokers({BIG: (10, 1, 1), SMALL: (5, 1, 1)})
+    result = decide(reports, namespace_bundles={"t/ns": bundles}, compat=compat, strategy="threshold")
+    assert len(result.plan.splits) == splits
+    assert [(item.code, item.detail) for item in result.plan.split_refusals] == [
+        (Code.NAMESPACE_MAXIMUM, f"{bundles} bundles, maximum 128")
+    ] * (1 - splits)
+
+
+def test_n_l_splits_of_one_plan_count_towards_the_maximum() -> None:
+    """Two bundles above a limit, room for one more bundle in the namespace."""
+    reports = brokers({BIG: (10, 1, 1), SMALL: (11, 1, 1)})
+    assert rules(decide(reports, namespace_bundles={"t/ns": 127})) == [(SMALL, "topics")]
+
+
+@pytest.mark.parametrize("bundles", [2, 0])
+def test_n_l_loaded_bundles_count_where_the_store_has_fewer(bundles: int) -> None:
+    """Boundaries may have been read before a split that the brokers report already."""
+    reports = brokers({BIG: (10, 1, 1), SMALL: (5, 1, 1)})
+    result = decide(reports, namespace_bundles={"t/ns": bundles}, split_max_bundles=3)
+    assert refused(result) == {BIG: "NamespaceMaximum"}
+
+
+def test_n_l_the_verdict_names_the_maximum() -> None:
+    """A bundle that is too big for every broker cannot be split either: the verdict states what to raise."""
+    shares = {BIG: 0.8}
+    result = decide(
+        [brokers({BIG: (10, 1, 1)}, shares)[0], report(broker(1), {bundle_name(100): 0.01, bundle_name(101): 0.01})],
+        namespace_bundles={"t/ns": 128},
+        avg_hit_count_low=1,
+    )
+    assert result.plan.verdict.code is Code.UNSPLITTABLE
+    assert result.plan.verdict.sentence.endswith("; t/ns has 128 bundles, maximum 128 (split_max_bundles)")
+
+
+def test_n_l_bundles_of_v1_namespaces_are_not_split() -> None:
+    """The admin API has no route for `property/cluster/namespace`."""
+    old = "prop/us-west/ns/0x00000000_0x10000000"
+    assert refused(decide(brokers({old: (10, 1, 1)}, {old: 0.2}))) == {old: "V1Namespace"}

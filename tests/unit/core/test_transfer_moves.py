@@ -15,6 +15,7 @@ import pytest
 from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import ExcludedBroker
+from bundlekeel.core.model.parameters import from_pulsar
 from bundlekeel.core.planning.memory import StrategyMemory
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 from tests.support.transfer import AT_ONCE, HOT_COLD, after, as_class, moves, now, refused, turn, written
@@ -47,6 +48,32 @@ def test_the_class_overrates_what_a_swap_moved() -> None:
     assert pairs == {(broker(3), broker(0)), (broker(0), broker(3)), (broker(2), broker(1))}
     after_the_swap = np.array([0.4 + 0.5 - 0.2, 0.6, 0.8, 1.1 - 0.5 + 0.2])
     assert after_the_swap.std() < 0.1, "nothing was left to do for the second pair"
+
+
+def test_n_o_the_class_counts_what_a_swap_brings_back_in_debug_mode() -> None:
+    """`loadBalancerDebugModeEnabled`: the pair of the swap is even, and the second pair stays as it is."""
+    loads = [[0.1, 0.1, 0.2], [0.6], [0.1, 0.1, 0.6], [0.1, 0.4, 0.6]]
+    outcome = as_class(loads, transfer_target_std=0.1, transfer_debug_mode=True)
+    assert {(item.source, item.target) for item in outcome.unloads} == {
+        (broker(3), broker(0)),
+        (broker(0), broker(3)),
+    }
+
+
+def test_n_o_in_debug_mode_more_bundles_follow_a_swap() -> None:
+    """A bundle that comes back leaves more to move, which the class does not see otherwise."""
+    loads = [[0.3, 0.3, 0.3], [0.3, 0.02]]
+    stock, debug = (as_class(loads, transfer_target_std=0.02, transfer_debug_mode=on) for on in (False, True))
+    assert {item.bundle for item in stock.unloads} < {item.bundle for item in debug.unloads}
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_n_o_debug_mode_is_read_from_pulsars_key(on: bool) -> None:
+    """The value may be a text or a truth value; the corrected form does not read it."""
+    for value in (on, str(on).lower()):
+        assert from_pulsar({"loadBalancerDebugModeEnabled": value}) == {"transfer_debug_mode": on}
+    loads = [[0.1, 0.1, 0.2], [0.6], [0.1, 0.1, 0.6], [0.1, 0.4, 0.6]]
+    assert moves(now(loads, transfer_debug_mode=on)) == moves(now(loads))
 
 
 def test_no_step_of_a_swap_is_worse_than_before() -> None:

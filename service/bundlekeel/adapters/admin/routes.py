@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.core.model.names import parse_bundle, parse_topic
+from bundlekeel.core.model.names import is_v1, parse_bundle, parse_topic
 
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 
@@ -130,7 +130,7 @@ def bundle_path(route: AdminRoute, bundle: str) -> str:
         name = parse_bundle(bundle)
     except ValueError as error:
         raise AdminRefused(str(error), reason="no bundle name") from error
-    if name.namespace.count("/") != 1:
+    if is_v1(name.namespace):
         raise AdminRefused(f"{bundle}: v1 namespaces are not supported", reason="v1 namespace")
     tenant, namespace = name.namespace.split("/")
     return route.path(tenant=tenant, namespace=namespace, range=name.range)

@@ -8,6 +8,7 @@ the connection and with it of all watches) makes a new note.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,10 @@ from bundlekeel.work import bounded
 BROKERS = "/loadbalance/brokers"
 BUNDLE_DATA = "/loadbalance/bundle-data"
 RESOURCE_QUOTA = "/loadbalance/resource-quota"
+# A report may have 10 MiB: these many are held undecoded.
+READS_AT_ONCE = 8
+# A report of 10 MiB takes a second to decode: heartbeats and the API must not wait for that.
+THREAD_ABOVE_BYTES = 1024 * 1024
 
 _Decoder = Callable[[str, bytes], BundleAverages]
 
@@ -108,7 +113,7 @@ class ZkLoadSource:
         if self._registry_changed:
             await self._read_registry()
         todo = (self._changed | self._unwatched) & self._registered
-        await bounded([partial(self._read_broker, broker_id) for broker_id in sorted(todo)])
+        await bounded([partial(self._read_broker, broker_id) for broker_id in sorted(todo)], limit=READS_AT_ONCE)
         if self._news:
             self._publish()
         return not (self._registry_changed or self._unwatched)
@@ -160,9 +165,9 @@ class ZkLoadSource:
             self._forget(broker_id)
         elif last is None or last.mzxid != found[1].mzxid:
             self._news = True
-            self._records[broker_id] = read_record(
-                broker_id, found[0], found[1].mzxid, max_bytes=self._max_bytes, last=last
-            )
+            decode = partial(read_record, broker_id, found[0], found[1].mzxid, max_bytes=self._max_bytes, last=last)
+            in_thread = len(found[0]) > THREAD_ABOVE_BYTES
+            self._records[broker_id] = await asyncio.to_thread(decode) if in_thread else decode()
 
     def _publish(self) -> None:
         self._news = False

@@ -4,6 +4,7 @@ What the corrected strategies (`compat: none`) make of a turn:
 
 * `now` defaults to the newest `lastUpdate`, so that the same lines give the same decisions on any day;
 * a bundle that `bundles` does not name is taken at what its broker reports of it now, as if sampled once;
+* an average above 0 that rounds to 0.000 is replaced by what the bundle's broker reports now;
 * bundles under `recent` are cooling down; guard budgets and splits are off, so that the bare decision shows;
 * `policies` (see `parse_policies`) narrows where bundles may go;
 * a broker or bundle whose record, or a figure of it, cannot be read is left out and listed under `excluded`; a figure

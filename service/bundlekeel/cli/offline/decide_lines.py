@@ -20,7 +20,7 @@ from bundlekeel.core.compat import COMPAT_SHEDDERS
 from bundlekeel.core.model.errors import CodecError, ConfigError
 from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameter_table import RELEASES
-from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY, choices, compat_defaults, from_pulsar
+from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY, check_pair, choices, compat_defaults, from_pulsar
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.settings.load import from_pydantic
 from bundlekeel.settings.model import CapacitySettings
@@ -136,6 +136,11 @@ def parse_reset(raw: msgspec.Raw) -> ResetChoice:
     found = compat_defaults(release, found.get("strategy")) | found
     if release != "none" and found["strategy"] not in (*COMPAT_SHEDDERS, "transfer"):
         raise LineFault(f"Pulsar ships no class for {found['strategy']!r}; only compat none has it", "reset.strategy")
+    try:
+        check_pair(release, found.get("strategy"), found.get("placement"))
+    except ConfigError as error:
+        named = "placement" if reset.placement is not None else f"config.{_CLASS_KEYS['placement']}"
+        raise LineFault(f"{error}; expected {error.allowed}", f"reset.{named}") from None
     places = reset.placement is not None or _CLASS_KEYS["placement"] in reset.config
     return ResetChoice(parameters=found, seed=reset.seed, places=places)
 
@@ -296,7 +301,7 @@ _UNREAD = """
     loadManagerClassName topicBundleAssignmentStrategy
     supportedNamespaceBundleSplitAlgorithms defaultNamespaceBundleSplitAlgorithm
     loadBalancerOverrideBrokerNicSpeedGbps loadBalancerOverrideBrokerNics namespaceBundleUnloadingTimeoutMs
-    loadBalancerDebugModeEnabled loadBalancerBrokerLoadTargetStd loadBalancerSheddingConditionHitCountThreshold
+    loadBalancerBrokerLoadTargetStd loadBalancerSheddingConditionHitCountThreshold
     loadBalancerTransferEnabled loadBalancerMaxNumberOfBrokerSheddingPerCycle loadBalanceSheddingDelayInSeconds
     loadBalancerBrokerLoadDataTTLInSeconds loadBalancerMaxNumberOfBundlesInBundleLoadReport
     loadBalancerSplitIntervalMinutes

@@ -45,7 +45,7 @@ _LATELY: Final = frozenset(
 )
 
 # A bundle that must stay at its broker is refused by that name, also when the class found it no place.
-_BOUND: Final = frozenset({Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.SYSTEM_BUNDLE})
+_BOUND: Final = frozenset({Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.V1_NAMESPACE, Code.SYSTEM_BUNDLE})
 
 
 def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:

@@ -7,7 +7,7 @@ What stands out, and is kept here on purpose:
 * the deviation is the root of mean of squares minus square of mean: rounding can make it NaN, and then it is never
   above its target; a first broker of load 0 divides by zero;
 * the walk over the taker's bundles for a swap is shared by all bundles of a giver, does not look at who moved recently,
-  and what a swap gives back is never counted (only in debug mode);
+  and what a swap gives back counts only with `loadBalancerDebugModeEnabled`;
 * the last of the *reported* bundles never moves, however many the broker owns;
 * the taker changes only after a giver that gave something.
 
@@ -207,12 +207,14 @@ class _Cycle:
             back = pair.back(bundle)
             if back is None:
                 break
+            if self.params.transfer_debug_mode:
+                pair.gained += sum(item.throughput for item in back)
             self.unloads += [Unload(taker, item.name, giver, reason) for item in back]
             self.unloads.append(Unload(giver, bundle.name, taker if self._transfers() else "", reason))
             pair.marked += bundle.throughput
             left -= 1
         if pair.marked > 0:
-            self._offload(most.ema, least.ema, _divide(pair.marked * most.ema, traffic))
+            self._offload(most.ema, least.ema, _divide((pair.marked - pair.gained) * most.ema, traffic))
         else:
             self.with_few += 1
 
@@ -248,21 +250,25 @@ class _Cycle:
 
 @dataclass(slots=True, kw_only=True)
 class _Pair:
-    """A giver and a taker: the traffic of both, how much should move, how much is marked, the walk for swaps."""
+    """A giver and a taker: the traffic of both, how much should move, how much is marked, the walk for swaps.
+
+    `gained`: bytes/s that swaps bring back to the giver. The class adds them up in debug mode only.
+    """
 
     traffic: float
     other: float
     wanted: float
     others: Iterator[TopBundle] | None
     marked: float = 0.0
+    gained: float = 0.0
 
     def back(self, bundle: TopBundle) -> list[TopBundle] | None:
         """The bundles that must come back for this one to fit: none if it fits, None if it cannot be made to fit."""
         # Written as the class compares, which is not the same for NaN.
-        if not self.marked + bundle.throughput > self.wanted:
+        if not self.marked - self.gained + bundle.throughput > self.wanted:
             return []
-        giver = self.traffic - self.marked - bundle.throughput
-        taker = self.other + self.marked + bundle.throughput
+        giver = self.traffic - self.marked + self.gained - bundle.throughput
+        taker = self.other + self.marked - self.gained + bundle.throughput
         chosen: list[TopBundle] = []
         for item in self.others or ():
             gained, lost = giver + item.throughput, taker - item.throughput

@@ -49,7 +49,8 @@ class AssignmentStep:
 class Assignment:
     """The answer: `chosen` is the preallocated broker, else what the placement takes from the last step's candidates,
     or "": where brokers place in turn and may take any of several, else with the `code` that says why there is none.
-    `candidates` are those the placement chooses from."""
+    `candidates` are those the placement chooses from. `one_of`: where Pulsar draws at random or does not show whose
+    turn it is, the brokers that it may take, `chosen` among them; empty: only one is possible."""
 
     bundle: str
     steps: tuple[AssignmentStep, ...]
@@ -58,6 +59,7 @@ class Assignment:
     preallocated: str = ""
     code: Code | None = None
     candidates: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,7 @@ def assign(asked: AssignmentInput, bundle: str, *, non_persistent: bool = False)
         preallocated=going,
         code=code,
         candidates=run.names(run.left) if run.fault is None else (),
+        one_of=run.one_of() if code is None and not going else (),
     )
 
 
@@ -284,6 +287,19 @@ class _Run:
             chosen = self._best()
         many = self.in_turn and np.count_nonzero(self.left) > 1
         return "" if many else self.ids[chosen], None
+
+    def one_of(self) -> tuple[str, ...]:
+        """Return the brokers among which the brokers' class draws, in id order; empty if there is only one."""
+        draft, rows, params = self.draft, np.flatnonzero(self.left), self.draft.params
+        score = draft.score[rows]
+        if self.placement == "least_long_term_message_rate":
+            over = score > params.overloaded_threshold_percent / 100
+            rates = np.where(over, np.inf, draft.long_rate()[rows])
+            rows = rows[rates == rates.min()]
+        elif self.placement == "least_resource_usage":
+            below = score + params.average_usage_difference_percent / 100 <= score.mean()
+            rows = rows[below] if below.any() else rows
+        return tuple(self.ids[row] for row in rows.tolist()) if len(rows) > 1 else ()
 
     def _best(self) -> int:
         """The first choice of the placement; the busiest where any may be next, as it decides on the overload recheck.

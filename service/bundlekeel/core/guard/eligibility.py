@@ -16,6 +16,7 @@ from bundlekeel.core.guard.scope import excluded_bundles, not_taken_over
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.names import is_v1
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Bools, Snapshot
@@ -54,6 +55,7 @@ _CODES = (
     Code.HAS_POLICY,
     Code.POLICY_FORBIDS,
     Code.POLICY_UNREADABLE,
+    Code.V1_NAMESPACE,
     Code.EXCLUDED,
     Code.NOT_TAKEN_OVER,
     Code.SYSTEM_BUNDLE,
@@ -108,6 +110,8 @@ def eligibility(
     if limits is not None:
         numbers[limits.nowhere_else(bundles.namespace, bundles.owner)] = _CODES.index(Code.POLICY_FORBIDS)
         numbers[limits.unknown[bundles.namespace]] = _CODES.index(Code.POLICY_UNREADABLE)
+    v1 = np.array([is_v1(name) for name in bundles.namespaces], dtype=bool)
+    numbers[v1[bundles.namespace]] = _CODES.index(Code.V1_NAMESPACE)
     excluded = excluded_bundles(snapshot, state, params, now_ms)
     numbers[excluded] = _CODES.index(Code.EXCLUDED)
     numbers[excluded & not_taken_over(bundles, state)] = _CODES.index(Code.NOT_TAKEN_OVER)

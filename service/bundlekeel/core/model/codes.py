@@ -93,6 +93,10 @@ class Code(StrEnum):
     FROZEN_INTENT = "FrozenIntent", "an earlier leader left a move of this bundle unfinished; it is settled first"
     EXCLUDED = "Excluded", "the settings or a person exclude it"
     NOT_TAKEN_OVER = "NotTakenOver", "its namespace is not taken over; `takeover --namespace` adds it"
+    V1_NAMESPACE = (
+        "V1Namespace",
+        "its namespace has a v1 name (property/cluster/namespace): Bundlekeel moves and splits none of its bundles",
+    )
     PINNED = "Pinned", "a person pinned it to its broker"
     TARGET_OVERLOADED = "TargetOverloaded", "the target would be above the overload threshold"
     HAS_POLICY = "HasPolicy", "its namespace has an isolation policy or anti-affinity group (`bundles_with_policies`)"

@@ -75,6 +75,11 @@ def is_namespace(text: str) -> bool:
     return len(parts) in (2, 3) and all(_ENTITY.fullmatch(part) for part in parts)
 
 
+def is_v1(namespace: str) -> bool:
+    """Return whether a namespace has a v1 name, `property/cluster/namespace`."""
+    return namespace.count("/") > 1
+
+
 def names_namespace(text: str) -> bool:
     """Whether a person who writes this means a namespace: a topic has a domain or a third part, a bundle its range."""
     return "://" not in text and text.count("/") == 1

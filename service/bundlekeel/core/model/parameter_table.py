@@ -257,6 +257,14 @@ class StrategyParameters:
         why="false: bundles are unloaded without a target broker; with compat none there is always one",
         instead="nothing: every move has a destination",
     )
+    transfer_debug_mode: bool = parameter(
+        False,
+        pulsar_keys=("loadBalancerDebugModeEnabled",),
+        unit="true/false",
+        used_by="transfer, compat only",
+        why="true: TransferShedder subtracts what a swap brings back, and unloads more; false: it does not",
+        instead="nothing: what a swap brings back always counts",
+    )
     transfer_max_brokers: int = parameter(
         3,
         pulsar_keys=("loadBalancerMaxNumberOfBrokerSheddingPerCycle",),
@@ -392,7 +400,8 @@ class StrategyParameters:
         unit="topics",
         minimum=1.0,
         used_by="placement",
-        why="a broker with more topics gets no bundle (extensible load manager: with this many or more)",
+        why="a broker with more topics gets no bundle, unless all have more "
+        "(extensible load manager: a broker with this many or more gets none)",
     )
     # minima of the corrected strategies, as shares of the mean broker load
     min_unload_share: float = parameter(

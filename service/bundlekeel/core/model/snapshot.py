@@ -313,6 +313,8 @@ def _bundle_table(
     )
     short, long, samples = named.averages.columns(named.rows)
     if quantise:
+        # A stored average above 0 that rounds to 0 predicts nothing: what the broker reports now counts instead.
+        short = np.where((short > 0) & (np.round(short, _DECIMALS) == 0), latest, short)
         latest, short, long = (np.round(values, _DECIMALS) for values in (latest, short, long))
     namespaces, namespace = named.averages.namespaces(names, named.rows)
     # A bundle is a system one by its namespace alone, so the test runs once a namespace.

@@ -121,6 +121,7 @@ class _ManualDraft:
             self.draft.restrict(limits.mask, limits.group)
         self._movable, self._found = by_person(given)
         self._shut = closed_brokers(snapshot.brokers.ids, given.guard, given.params, snapshot.wall_ms)
+        self.draft.close(self._shut)
         self._bans = None if override else bans_of(snapshot, given.guard, given.params)
         self._unsettled = given.ledger.bundles()
         self._stopped = _stopped(given)

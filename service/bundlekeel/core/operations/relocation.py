@@ -268,6 +268,7 @@ def relocate(given: Request) -> Relocation:
     if limits is not None:
         draft.restrict(limits.mask, limits.group)
     shut = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
+    draft.close(shut)
     closed = frozenset(snapshot.brokers.ids[row] for row in shut)
     movable, codes = by_person(given)
     refusals = drain(

@@ -10,7 +10,7 @@ same absolute amount against the target's own limit, so unequal brokers are comp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -104,6 +104,8 @@ class Draft:
         # What the guard forbids beside that, and the brokers that take nothing because of it.
         self.bans: TargetBans | None = None
         self.closed: Bools = np.zeros(len(brokers), dtype=bool)
+        # Brokers to which `max_topics_per_broker` does not apply (`_waive_topic_limit`).
+        self._waived: Bools = np.zeros(len(brokers), dtype=bool)
         self.moves: list[Move] = []
         # The broker row at which `round_robin` goes on: the one after the last target.
         self.turn = turn
@@ -113,7 +115,7 @@ class Draft:
         self._coldest: Coldest | None = None
         self._apply_ledger(ledger)
         self.score = score_of(self.usage, self.limit, self.weights)
-        self._legal = self._may_take(slice(None))
+        self._waive_topic_limit()
         self._before = _State(self.usage.copy(), self.traffic.copy(), self.bundle_count.copy(), self.score.copy())
 
     # --- books ---
@@ -275,8 +277,12 @@ class Draft:
     def ban(self, bans: TargetBans) -> None:
         """Keep to what the guard leaves: some brokers take nothing, some bundles do not go back."""
         self.bans = bans
-        self.closed[list(bans.closed)] = True
-        self._legal = self._may_take(slice(None))
+        self.close(bans.closed)
+
+    def close(self, brokers: Iterable[int]) -> None:
+        """Let these brokers (rows) take no bundle."""
+        self.closed[list(brokers)] = True
+        self._waive_topic_limit()
 
     def counted(self) -> Bools:
         """Brokers (mask) that share the load (`plan.sharing`): not the closed ones, unless all are."""
@@ -295,6 +301,7 @@ class Draft:
         """
         self.allowed, self._group = allowed, group
         self.permitted = allowed
+        self._waive_topic_limit()
 
     def group_of(self, namespace: int) -> int:
         """The anti-affinity group of a namespace (row), or -1."""
@@ -317,14 +324,31 @@ class Draft:
         return found
 
     def legal_targets(self) -> Bools:
-        """Brokers that may take a bundle: not overloaded (predicted or reported), not closed, with room for topics."""
+        """Brokers that may take a bundle: not overloaded (predicted or reported), not closed, with room for topics
+        unless no broker has any."""
         return self._legal.copy()
 
     def _may_take(self, rows: Ints | slice | int) -> Bools:
         limit = self.params.overloaded_threshold_percent / 100
         unloaded = (self.score[rows] <= limit) & (self.reported[rows] <= limit)
-        legal: Bools = unloaded & self.has_room(rows) & ~self.closed[rows]
+        legal: Bools = unloaded & (self.has_room(rows) | self._waived[rows]) & ~self.closed[rows]
         return legal
+
+    def _waive_topic_limit(self) -> None:
+        """Ignore `max_topics_per_broker` where no open broker that policies allow has room for topics.
+
+        Modular brokers do so (`LoadManagerShared.filterBrokersWithLargeTopicCount`). They apply it before
+        anti-affinity, so that every broker counts for a namespace of a group. Extensible brokers do not ignore it.
+        """
+        room = self.has_room() & ~self.closed
+        if self.snapshot.mode == "extensible":
+            self._waived[:] = False
+        elif self.permitted is None or self._group is None:
+            self._waived[:] = not room.any()
+        else:
+            reachable = self.permitted | (self._group >= 0)[:, None]
+            self._waived[:] = self.permitted[~(reachable & room).any(axis=1)].any(axis=0)
+        self._legal = self._may_take(slice(None))
 
     def has_room(self, rows: Ints | slice | int = slice(None)) -> Bools:
         """Brokers that may take more topics: modular ones at most `max_topics_per_broker`

@@ -30,6 +30,7 @@ from bundlekeel.core.guard.holds import (
 )
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, plan_hash
 from bundlekeel.core.model.policies import Policies
@@ -48,7 +49,7 @@ from bundlekeel.core.strategies.placement import PLACEMENTS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
     """Everything a plan depends on. `brokers_split`: the brokers' own automatic split is on; `owned`: what draining
-    brokers own by their own list (broker -> bundles), reported or not."""
+    brokers own by their own list (broker -> bundles), reported or not; `namespace_bundles`: as in `SplitInput`."""
 
     snapshot: Snapshot
     params: Parameters
@@ -59,6 +60,7 @@ class PlanInput:
     seed: int = 0
     brokers_split: bool = False
     owned: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    namespace_bundles: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,8 @@ def plan(given: PlanInput) -> PlanResult:
     decision = _shedder(params)(context)
     decision.memory = replace(decision.memory, idle=draft.idle)
     decision = _explained(decision, returning(_held(decision.refusals, draft, eligible), draft))
+    if decision.verdict.code is Code.UNSPLITTABLE:
+        decision.verdict = _at_maximum(decision.verdict, splits)
     moves = _final_moves(context, decision, hold)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
     return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
@@ -171,6 +175,7 @@ def _splits(given: PlanInput, draft: Draft, ledger: Ledger) -> SplitChoice:
             ledger=ledger,
             guard=given.guard,
             brokers_split=given.brokers_split,
+            namespace_bundles=given.namespace_bundles,
         )
     )
 
@@ -214,6 +219,15 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
     why = ", ".join(f"{count} {code.value}" for code, count in common)
     decision.verdict = decision.verdict._replace(sentence=f"{decision.verdict.sentence} ({why})")
     return decision
+
+
+def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
+    """Name the first namespace whose maximum number of bundles prevents the split that the verdict calls for."""
+    full = next((item for item in splits.refusals if item.code is Code.NAMESPACE_MAXIMUM), None)
+    if full is None:
+        return verdict
+    text = f"{namespace_of(full.bundle)} has {full.detail} (split_max_bundles)"
+    return verdict._replace(sentence=f"{verdict.sentence}; {text}")
 
 
 def _final_moves(context: Context, decision: Decision, hold: Hold | None) -> tuple[Move, ...]:

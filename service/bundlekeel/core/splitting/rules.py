@@ -30,7 +30,7 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.core.model.names import is_v1, parse_bundle
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Refusal, Split
 from bundlekeel.core.model.snapshot import BundleTable, Snapshot
@@ -50,7 +50,12 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitInput:
-    """What the rules read. `brokers_split`: the brokers split by the four limits themselves; those are theirs then."""
+    """What the rules read.
+
+    `brokers_split`: the brokers split by the four limits themselves; those are theirs then. `namespace_bundles`: the
+    number of bundles by namespace, loaded or not, as the boundaries in the metadata store define them. The loaded
+    bundles count where a namespace is missing or has fewer.
+    """
 
     snapshot: Snapshot
     draft: Draft
@@ -59,6 +64,7 @@ class SplitInput:
     ledger: Ledger = field(default_factory=Ledger)
     guard: GuardState = field(default_factory=GuardState)
     brokers_split: bool = False
+    namespace_bundles: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +102,17 @@ def choose_splits(given: SplitInput) -> SplitChoice:
     refusals: list[Refusal] = []
     hits: dict[str, Hits] = {}
     taken: Counter[int] = Counter()
-    counts = np.bincount(given.snapshot.bundles.namespace, minlength=len(given.snapshot.bundles.namespaces))
+    counts, most = _namespace_counts(given.snapshot.bundles, given.namespace_bundles), given.params.split_max_bundles
     for candidate in candidates:
         name, broker = _names(given, candidate.row)
         seen = _counted(given, candidate.row)
         namespace = int(given.snapshot.bundles.namespace[candidate.row])
         refusal = left_alone.get(candidate.row) or _refused(given, candidate, obstacles, seen.low)
-        if refusal is None or refusal[0] not in (Code.SINGLE_TOPIC, Code.NARROW_RANGE):
+        if refusal is None or refusal[0] not in (Code.SINGLE_TOPIC, Code.NARROW_RANGE, Code.V1_NAMESPACE):
             # What cannot be divided is not counted either: there may be many, and memory is stored.
             hits[name] = seen
-        if refusal is None and counts[namespace] + taken[namespace] >= given.params.split_max_bundles:
-            refusal = Code.NAMESPACE_MAXIMUM, f"{counts[namespace] + taken[namespace]} bundles"
+        if refusal is None and counts[namespace] + taken[namespace] >= most:
+            refusal = Code.NAMESPACE_MAXIMUM, f"{counts[namespace] + taken[namespace]} bundles, maximum {most}"
         if refusal is None and not _at_first_sight(given) and len(chosen) >= given.params.split_max_per_cycle:
             refusal = Code.BUDGET_OF_SPLITS, f"limit {given.params.split_max_per_cycle}"
         if refusal is not None:
@@ -124,6 +130,12 @@ def choose_splits(given: SplitInput) -> SplitChoice:
             )
         )
     return SplitChoice(splits=tuple(chosen), refusals=tuple(refusals), hits=hits)
+
+
+def _namespace_counts(bundles: BundleTable, stored: Mapping[str, int]) -> list[int]:
+    """Return the number of bundles of each namespace (row), as `NamespaceService.getBundleCount` counts them."""
+    loaded = np.bincount(bundles.namespace, minlength=len(bundles.namespaces)).tolist()
+    return [max(count, stored.get(name, 0)) for name, count in zip(bundles.namespaces, loaded, strict=True)]
 
 
 def _left_alone(given: SplitInput, candidates: Sequence[_Candidate]) -> dict[int, tuple[Code, str]]:
@@ -311,6 +323,8 @@ def _refused(
     bundles, params = given.snapshot.bundles, given.params
     name = bundles.names[candidate.row]
     topics = int(bundles.counts[candidate.row, TOPICS])
+    if is_v1(bundles.namespaces[int(bundles.namespace[candidate.row])]):
+        return Code.V1_NAMESPACE, ""
     if topics < 2:
         excess = f"{candidate.excess:.3g} times the limit"
         return Code.SINGLE_TOPIC, f"{candidate.rule}: {excess}, {numbered(topics, 'topic')}"

@@ -161,7 +161,9 @@ def refuse_rest(context: Context, source: int, given: Candidates, code: Code, de
 
 
 # Bundles with these codes could not move whatever their size and whatever the target.
-IMMOVABLE = frozenset({Code.IDLE, Code.SYSTEM_BUNDLE, Code.EXCLUDED, Code.NOT_TAKEN_OVER, Code.BELOW_MINIMUM})
+IMMOVABLE = frozenset(
+    {Code.IDLE, Code.SYSTEM_BUNDLE, Code.V1_NAMESPACE, Code.EXCLUDED, Code.NOT_TAKEN_OVER, Code.BELOW_MINIMUM}
+)
 # Codes that say that there is no room, not that a bundle is unsuitable.
 FULL = frozenset({Code.TARGET_OVERLOADED, Code.NO_LEGAL_TARGET})
 
@@ -232,9 +234,8 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
     every = {item.code: item for item in refusals}
     codes = set(every) - IMMOVABLE
     if not context.draft.legal_targets().any() or codes == {Code.NO_LEGAL_TARGET}:
-        closed = "; end a cordon or drain, or add brokers" if context.draft.closed.any() else "; add brokers"
-        text = f"{who}, but no other broker may take a bundle: each is above {limit:.0f}%, full of topics or closed"
-        return Verdict(code=Code.NO_LEGAL_TARGET, sentence=text + closed)
+        text = f"{who}, but no other broker may take a bundle: {_no_target(context, refusals)}"
+        return Verdict(code=Code.NO_LEGAL_TARGET, sentence=text)
     if codes and codes <= FULL:
         text = f"{who}, but a broker that took a bundle would be above {limit:.0f}% itself; add brokers"
         return Verdict(code=Code.TARGET_OVERLOADED, sentence=text)
@@ -245,6 +246,31 @@ def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
         detail = every[Code.BELOW_MINIMUM].detail or "every bundle is too small"
         return Verdict(code=Code.BELOW_MINIMUM, sentence=f"{who}, but it is below the minimum: {detail}")
     return Verdict(code=Code.NO_BUNDLES, sentence=f"{who}, but moving no bundle would improve the balance")
+
+
+def _no_target(context: Context, refusals: Sequence[Refusal]) -> str:
+    """Return why the brokers other than the sources of `refusals` take no bundle, and what to do."""
+    draft, params = context.draft, context.params
+    sources = {item.broker for item in refusals}
+    others = ~draft.legal_targets()
+    listed = others & np.array([broker not in sources for broker in context.snapshot.brokers.ids])
+    others = listed if listed.any() else others
+    limit, most = params.overloaded_threshold_percent, params.max_topics_per_broker
+    above = np.maximum(draft.score, draft.reported) > limit / 100
+    topics = f"has max_topics_per_broker ({most}) topics or more"
+    if context.snapshot.mode != "extensible":
+        topics = f"has more topics than max_topics_per_broker ({most})"
+    reasons = (
+        (draft.closed, "is closed (cordon, drain or exclusion)", "end a cordon or drain"),
+        (above & ~draft.closed, f"is above {limit:.0f}%", ""),
+        (~(above | draft.closed), topics, "raise max_topics_per_broker"),
+    )
+    named = [(reason, fix) for brokers, reason, fix in reasons if (others & brokers).any()]
+    if not named:
+        return "policies allow none; add brokers"
+    fixes = [fix for _, fix in named if fix]
+    ways = f"{', '.join(fixes)}, or add brokers" if fixes else "add brokers"
+    return f"each {' or '.join(reason for reason, _ in named)}; {ways}"
 
 
 def legal_after(offer_after: Floats, before: float, ceiling: float) -> Bools:

@@ -79,8 +79,13 @@ def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:
 
 def _exceeded(context: Context, measure: _Measure) -> bool:
     """Pulsar's two conditions; the minimum counts as 1 when it is zero."""
-    values = measure.of(context.draft.traffic)[context.concerned()]
-    largest, smallest = float(values.max()), float(values.min())
+    values = measure.of(context.draft.traffic)
+    return _differ(context, measure, float(values[context.concerned()].max()), values)
+
+
+def _differ(context: Context, measure: _Measure, largest: float, values: Floats) -> bool:
+    """Return whether `largest` is too far above the least of all brokers' `values`."""
+    smallest = float(values[context.concerned()].min())
     smallest = smallest if smallest > EPSILON else 1.0
     if measure is RATE:
         limit = context.params.msg_rate_difference_percent
@@ -90,11 +95,23 @@ def _exceeded(context: Context, measure: _Measure) -> bool:
 
 
 def _even_out(context: Context, measure: _Measure) -> list[Refusal]:
-    """Move bundles from the largest to the smallest until a share of their difference has moved."""
+    """Let the largest broker that can give move bundles to the smallest one."""
+    values = measure.of(context.draft.traffic)
+    refusals: list[Refusal] = []
+    for source in np.argsort(-values, kind="stable").tolist():
+        if not _differ(context, measure, float(values[source]), values):
+            break
+        movable = candidates(context, source)
+        sole = int(context.draft.bundle_count[source]) <= 1
+        refusals += _give(context, measure, values, source, movable)
+        if len(movable.rows) and not sole:
+            break
+    return refusals
+
+
+def _give(context: Context, measure: _Measure, values: Floats, source: int, given: Candidates) -> list[Refusal]:
+    """Move bundles from `source` to the smallest broker until a share of their difference has moved."""
     draft, params = context.draft, context.params
-    values = measure.of(draft.traffic)
-    source = int(np.argmax(values))
-    given = candidates(context, source)
     targets = legal_targets(draft, source, given.rows)
     if len(targets) == 0:
         return refuse_rest(context, source, given, Code.NO_LEGAL_TARGET)

@@ -447,7 +447,10 @@ class AssignmentView(Answer):
     chosen: Annotated[
         str | None, Doc("where it would be placed; null: any of the candidates (`round_robin`), or none (`code`)")
     ]
-    placement: Annotated[str, Doc("the placement, which decides", grows=PLACEMENTS)]
+    one_of: Annotated[
+        list[str], Doc("brokers, `chosen` among them, of which Pulsar takes one at random or in turn; empty: no choice")
+    ] = field(default_factory=list)
+    placement: Annotated[str, Doc("the brokers' placement, which decides", grows=PLACEMENTS)]
     candidates: Annotated[list[str], Doc("brokers that were left to choose from")]
     code: Annotated[str | None, Doc("the code of why no broker is chosen; null: one is, or any", grows=Code)]
     sentence: Sentence

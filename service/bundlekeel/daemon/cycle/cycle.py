@@ -18,7 +18,15 @@ from bundlekeel.core.guard.budgets import CYCLE_BUDGETS as BUDGETS
 from bundlekeel.core.guard.budgets import GENTLE
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, SnapshotError, StoreError, WrongCluster
+from bundlekeel.core.model.errors import (
+    BundlekeelError,
+    CodecError,
+    LeadershipLost,
+    SnapshotError,
+    StoreError,
+    WrongCluster,
+)
+from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan, Split
 from bundlekeel.core.model.snapshot import Snapshot
@@ -40,7 +48,7 @@ from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.daemon.state.takeover_record import namespaces_of
-from bundlekeel.ports import BrokerAdmin, Clock, Journal, RawClusterView, Telemetry
+from bundlekeel.ports import BrokerAdmin, Clock, Journal, Metadata, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -89,6 +97,7 @@ class Cycle:
     admin: BrokerAdmin
     config: BrokerConfig
     policies: PolicyCache
+    metadata: Metadata
     executor: Executor
     shared_state: SharedState
     journal: Journal
@@ -223,8 +232,7 @@ class Cycle:
 
     async def _plan(self, snapshot: Snapshot) -> tuple[PlanInput, PlanResult]:
         """The plan on this snapshot, and what earlier moves came to."""
-        given = self.plan_input(snapshot)
-        result = await self.compute(given)
+        given, result = await self.decide(self.plan_input(snapshot))
         state = self.cycle_state
         ledger = transitions.settled_ledger(state, given, result)
         judged = self.effects.judge(state.effects, ledger, snapshot, result.plan, leading=self.leads)
@@ -255,11 +263,31 @@ class Cycle:
             brokers_split=self.config.brokers_split(self.picture.endpoints if self.picture is not None else ()),
         )
 
-    async def compute(self, given: PlanInput) -> PlanResult:
-        """`plan()`, in a worker thread when the cluster is large."""
-        if len(given.snapshot.bundles) > THREAD_ABOVE_BUNDLES:
-            return await asyncio.to_thread(plan, given)
-        return plan(given)
+    async def compute(self, inputs: PlanInput) -> PlanResult:
+        """Make a plan and return its result only."""
+        return (await self.decide(inputs))[1]
+
+    async def decide(self, inputs: PlanInput) -> tuple[PlanInput, PlanResult]:
+        """Make a plan, in a worker thread when the cluster is large; return its result with the input it is made of.
+
+        Brokers report loaded bundles only, but Pulsar's maximum counts all of a namespace. Reading the boundaries of
+        every namespace is expensive: only those of namespaces to be split are read, and then the plan is made again.
+        """
+        while True:
+            large = len(inputs.snapshot.bundles) > THREAD_ABOVE_BUNDLES
+            result = await asyncio.to_thread(plan, inputs) if large else plan(inputs)
+            names = {namespace_of(split.bundle) for split in result.plan.splits} - inputs.namespace_bundles.keys()
+            if not names:
+                return inputs, result
+            counts = {name: await self._count_bundles(name) for name in sorted(names)}
+            inputs = replace(inputs, namespace_bundles={**inputs.namespace_bundles, **counts})
+
+    async def _count_bundles(self, namespace: str) -> int:
+        """Return the number of bundles in a namespace; 0: it cannot be read, and the executor will check the split."""
+        try:
+            return len(await self.metadata.boundaries(namespace) or [0]) - 1
+        except (StoreError, CodecError):
+            return 0
 
     async def _check_gate(
         self, given: PlanInput, result: PlanResult, *, seconds: float

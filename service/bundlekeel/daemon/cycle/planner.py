@@ -79,8 +79,8 @@ class Planner:
 
     async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
         """A plan as an answer of the API."""
-        given, homeless = self._input(request)
-        result = await self._cycle.compute(given)
+        inputs, homeless = self._input(request)
+        given, result = await self._cycle.decide(inputs)
         told = LeftAlone(self._cycle.shared_state.desired, self._wall_ms()).told
         made = replace(
             result.plan,

@@ -29,6 +29,7 @@ from bundlekeel.core.model.names import (
     parse_topic,
     refuse_namespace,
 )
+from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES
 from bundlekeel.core.model.text_format import numbered, suggest
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.splitting.children import holds
@@ -242,6 +243,9 @@ def _service_url(owner: Owner, listener: str) -> str:
 # A lookup would answer by assigning; this runs our own copy of the pipeline on the picture at hand instead.
 
 
+_PLACEMENT_KEY = "loadBalancerLoadPlacementStrategy"
+# Brokers that a sentence names.
+_NAMED = 5
 # Each answer names every broker in every step.
 MOST_ANSWERS = 200
 
@@ -258,15 +262,24 @@ async def assignments(
     if len(rows) > MOST_ANSWERS:
         allowed = f"at most {MOST_ANSWERS} bundles at once"
         raise ConfigError(f"these are {len(rows)} bundles", field="names", value=len(rows), allowed=allowed)
-    cycle_state, params = cycle.cycle_state, cycle.params
+    cycle_state, params, settings = cycle.cycle_state, cycle.params, cycle.config.adoptable()
     asked = AssignmentInput(
         draft=Draft(snapshot, cycle_state.ledger, params, cycle_state.memory.turn, cycle_state.memory.idle),
         ledger=cycle_state.ledger,
         policies=await policies.read((*snapshot.bundles.namespaces, *(namespace_of(row.bundle) for row in rows))),
-        placement=params.placement,
-        in_turn=name_set(cycle.config.adoptable().get(EXCLUDED, "")),
+        placement=_placement(settings.get(_PLACEMENT_KEY, "")),
+        in_turn=name_set(settings.get(EXCLUDED, "")),
     )
     return [_answer(row, asked) for row in rows]
+
+
+def _placement(class_name: str) -> str:
+    """Return our name of the placement class that brokers run; of an unknown class its own name without the package.
+
+    Without one it is LeastLongTermMessageRate, Pulsar's default.
+    """
+    short = class_name.rpartition(".")[2] or "LeastLongTermMessageRate"
+    return STRATEGY_CLASSES.get(short, short)
 
 
 def _answer(row: Place, asked: AssignmentInput) -> AssignmentView:
@@ -282,6 +295,7 @@ def _answer(row: Place, asked: AssignmentInput) -> AssignmentView:
         chosen=made.chosen or None,
         placement=made.placement,
         candidates=list(made.candidates),
+        one_of=list(made.one_of),
         code=made.code.value if made.code is not None else None,
         sentence=_sentence(made),
         steps=[_step(item) for item in made.steps],
@@ -305,4 +319,8 @@ def _sentence(made: Assignment) -> str:
         return f"no broker: {EXPLANATIONS[made.code]}"
     if made.preallocated:
         return f"{made.chosen}, which it is on its way to already"
-    return f"{made.chosen or 'any of the candidates'}, by {made.placement} among {len(made.candidates)}"
+    target = made.chosen or "any of the candidates"
+    if made.chosen and made.one_of:
+        more = len(made.one_of) - _NAMED
+        target = f"one of these: {', '.join(made.one_of[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    return f"{target}, by {made.placement} among {len(made.candidates)}"

@@ -53,6 +53,30 @@ async def test_a_hot_bundle_is_split_and_one_child_moves_in_the_next_cycle() -> 
     assert PARENT not in cluster.owners()
 
 
+@pytest.mark.parametrize(("unloaded", "outcome"), [(125, "done"), (126, "")])
+async def test_n_l_bundles_that_no_broker_loaded_count_towards_the_maximum(unloaded: int, outcome: str) -> None:
+    """The brokers report two bundles of the namespace; its boundaries in the store define up to 128."""
+    cluster = hot_cluster()
+    edges = cluster.metadata.bundle_boundaries["t/ns"]
+    edges[-1:-1] = [0xF0000000 + row for row in range(unloaded - (len(edges) - 3))]
+    sidecar = await leader(cluster)
+    report = await sidecar.cycle.turn()
+    assert [item.outcome for item in report.splits] == ([outcome] if outcome else [])
+    assert report.plan is not None
+    codes = [(item.code.value, item.detail) for item in report.plan.split_refusals]
+    assert codes == ([] if outcome else [("NamespaceMaximum", "128 bundles, maximum 128")])
+    answer = await sidecar.planner.make(PlanRequest(ignore_hit_counts=True))
+    assert outcome or [item.code for item in answer.split_refusals] == ["NamespaceMaximum"]
+
+
+async def test_n_l_a_count_that_cannot_be_read_leaves_the_split_to_the_executor() -> None:
+    """The boundaries are read again right before the call."""
+    cluster = hot_cluster()
+    del cluster.metadata.bundle_boundaries["t/ns"]
+    report = await (await leader(cluster)).cycle.turn()
+    assert [(item.outcome, item.code) for item in report.splits] == [("refused", "NoSuchBundle")]
+
+
 async def test_children_start_from_the_parents_averages() -> None:
     """In proportion to their topics; no child begins at Pulsar's 50 msg/s."""
     cluster = hot_cluster(0.4, 0.2)

@@ -14,6 +14,7 @@ from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.operations.where import assignments
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
+PLACEMENT = "loadBalancerLoadPlacementStrategy"
 QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
 ONLY_FIRST = IsolationPolicy(name="gold", namespaces=("t/ns",), primary=("b1",), min_limit=1)
 
@@ -175,13 +176,15 @@ async def test_assignments_follow_the_brokers_load_manager() -> None:
     """The same question to the same cluster, before and after its migration."""
     cluster = FakeCluster()
     cluster.metadata.bundle_boundaries["t/new"] = QUARTERS
-    sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(placement="round_robin")).lead()
+    for values in cluster.model.static.values():
+        values[PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.RoundRobinBrokerSelector"
+    sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     found = []
     for mode in ("modular", "extensible"):
         cluster.source.mode = mode
         await sidecar.cycle.turn()
         (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
-        found.append((row.placement, row.steps[1].name, row.sentence.partition(", ")[2]))
+        found.append((row.placement, row.steps[1].name, row.sentence.rpartition(", ")[2]))
     assert found == [
         ("round_robin", "policies", "by round_robin among 3"),
         ("least_resource_usage", "load manager class", "by least_resource_usage among 3"),
@@ -201,7 +204,33 @@ async def test_assignments_of_a_partial_takeover(mode: str) -> None:
     ours, other = await asked(sidecar, "t/new/0x00000000_0x40000000", "t/other/0x00000000_0x40000000")
     assert (ours.placement, ours.chosen, ours.code, ours.candidates) == ("round_robin", None, None, list(BROKERS))
     assert ours.sentence == "any of the candidates, by round_robin among 3"
-    assert (other.placement, other.chosen in BROKERS) == ("least_resource_usage", True)
+    default = "least_resource_usage" if mode == "extensible" else "least_long_term_message_rate"
+    assert (other.placement, other.chosen in BROKERS) == (default, True)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "placement", "sentence"),
+    [
+        ("", "least_long_term_message_rate", f"one of these: {BROKERS[1]}, {BROKERS[2]}, by "),
+        ("org.apache.pulsar.broker.loadbalance.impl.LeastLongTermMessageRate", "least_long_term_message_rate", ""),
+        ("org.apache.pulsar.broker.loadbalance.impl.LeastResourceUsageWithWeight", "least_resource_usage", ""),
+        ("org.apache.pulsar.broker.loadbalance.impl.AvgShedder", "avg", f"one of these: {', '.join(BROKERS)}, by "),
+        ("com.example.Ours", "Ours", f"one of these: {', '.join(BROKERS)}, by "),
+    ],
+)
+async def test_n_n_assignments_use_the_placement_of_the_brokers(class_name: str, placement: str, sentence: str) -> None:
+    """Not the one that moves use; Pulsar's default is LeastLongTermMessageRate. Two of three brokers are idle."""
+    cluster = FakeCluster()
+    cluster.metadata.bundle_boundaries["t/new"] = QUARTERS
+    for values in cluster.model.static.values():
+        values[PLACEMENT] = class_name
+    sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(placement="round_robin")).lead()
+    await sidecar.cycle.turn()
+    (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
+    assert row.placement == placement
+    assert row.sentence.startswith(sentence or "one of these: ")
+    assert row.sentence.endswith(f"by {placement} among 3")
+    assert row.chosen in row.one_of and set(row.one_of) <= set(BROKERS)
 
 
 async def test_assignments_of_a_group_nobody_has_loaded() -> None:

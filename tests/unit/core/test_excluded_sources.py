@@ -1,0 +1,95 @@
+"""Every strategy continues with the next broker when the most loaded one may not give bundles away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bundlekeel.core.guard.state import GuardState
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.load import BrokerReport
+from bundlekeel.core.model.plan import Plan
+from tests.support.builders import broker, bundle_name, eager, report
+
+# Two brokers far above the other two; bundles small enough for every strategy's amount.
+SIZES = [[0.03] * 27, [0.03] * 25, [0.03] * 3, [0.03] * 2]
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "avg": {},
+    "threshold": {"threshold_percent": 5.0},
+    "overload": {"overloaded_threshold_percent": 70.0},
+    "deviation": {"deviation_threshold": 0.5},
+    "uniform": {},
+    "transfer": {"transfer_hit_count": 0, "transfer_target_std": 0.05},
+}
+
+
+def reports() -> list[BrokerReport]:
+    """Each broker serves a namespace of its own, `t/n0` to `t/n3`."""
+    return [
+        report(broker(row), {bundle_name(100 * row + place, f"t/n{row}"): size for place, size in enumerate(sizes)})
+        for row, sizes in enumerate(SIZES)
+    ]
+
+
+def decide(strategy: str, guard: GuardState) -> Plan:
+    """An unlimited plan."""
+    return eager(reports(), strategy=strategy, guard=guard, **STRATEGIES[strategy]).plan
+
+
+def sources(plan: Plan) -> set[str]:
+    """The brokers that give bundles away."""
+    return {move.source for move in plan.moves}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("excluded", range(4))
+def test_n_j_the_bundles_of_one_broker_are_excluded(strategy: str, excluded: int) -> None:
+    """Another loaded broker gives instead. Only the bundles are excluded: the broker itself may still take."""
+    plan = decide(strategy, GuardState(excluded={f"n:t/n{excluded}": 0}))
+    assert sources(plan) & {broker(0), broker(1)}
+    assert broker(excluded) not in sources(plan)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("excluded", range(4))
+def test_n_j_one_broker_is_excluded(strategy: str, excluded: int) -> None:
+    """An excluded broker neither gives nor takes."""
+    plan = decide(strategy, GuardState(excluded={f"r:{broker(excluded)}": 0}))
+    assert sources(plan) & {broker(0), broker(1)}
+    assert broker(excluded) not in sources(plan) | {move.target for move in plan.moves}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("taken_over", [0, 1])
+def test_n_j_a_partial_takeover_of_one_namespace(strategy: str, taken_over: int) -> None:
+    """Only the namespace that was taken over moves, also if it is not on the most loaded broker."""
+    spaces = (f"t/n{taken_over}",)
+    outside = {f"n:t/n{row}": 0 for row in range(4) if row != taken_over}
+    plan = decide(strategy, GuardState(taken_over=spaces, excluded=outside))
+    assert sources(plan) == {broker(taken_over)}
+
+
+def test_n_j_uniform_refuses_the_bundles_of_every_broker_it_tried() -> None:
+    """The refusals of the most loaded broker stay in the plan."""
+    plan = decide("uniform", GuardState(excluded={"n:t/n0": 0}))
+    codes = {item.broker: item.code for item in plan.refusals}
+    assert codes[broker(0)] is Code.EXCLUDED
+    assert len(plan.refusals) + len(plan.moves) == len(SIZES[0]) + len(SIZES[1])
+
+
+def test_n_j_uniform_continues_after_a_sole_bundle() -> None:
+    """A broker with one bundle may not give it away; the next one gives."""
+    loads = [report("a:1", {bundle_name(0): 0.6}), report("b:1", {bundle_name(n): 0.05 for n in range(1, 11)})]
+    plan = eager([*loads, report("c:1", {bundle_name(20): 0.01})], strategy="uniform").plan
+    assert sources(plan) == {"b:1"}
+    assert [item.code for item in plan.refusals if item.broker == "a:1"] == [Code.SOLE_BUNDLE]
+
+
+def test_n_j_uniform_does_not_shed_a_broker_within_the_limits() -> None:
+    """A broker that does not differ too much from the least loaded one gives nothing in place of the most loaded."""
+    loads = [report(f"{name}:1", {f"t/{name}/0x0_0x{n + 1:x}": 0.02 for n in range(15)}) for name in "bc"]
+    busy = report("a:1", {f"t/a/0x0_0x{n + 1:x}": 0.02 for n in range(40)})
+    plan = eager([busy, *loads], strategy="uniform", guard=GuardState(excluded={"n:t/a": 0})).plan
+    assert not plan.moves
+    assert {item.broker for item in plan.refusals} == {"a:1"}
