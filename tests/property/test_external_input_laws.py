@@ -28,10 +28,11 @@ from bundlekeel.adapters.history.wal import whole_payloads
 from bundlekeel.adapters.zookeeper.coordination import _decode as decode_member
 from bundlekeel.api.audit import _object as decode_body
 from bundlekeel.codec import records, report
-from bundlekeel.codec.broker_metrics import decode_counters, decode_cpu_load, decode_lookup_failures, decode_signs
+from bundlekeel.codec.broker_metrics import decode_counters, decode_lookup_failures, decode_scrapes, decode_signs
 from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.codec.external_input import GROWTH_BYTES
+from bundlekeel.codec.jvm_beans import decode_cpu_load
 from bundlekeel.codec.quotas import decode_namespace_rates, decode_rate, decode_resource_group, decode_usage
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
 from bundlekeel.core.calibration.thresholds_json import parsed
@@ -163,6 +164,17 @@ KINDS: Final[dict[str, Kind]] = {
         )
         + b'pulsar_out_messages_total{topic="persistent://t/n/x",subscription="s"} 5\n'
         + b'pulsar_out_bytes_total{topic="persistent://t/n/x",subscription="s"} 5\n',
+    ),
+    "scrapes": Kind(
+        decode_scrapes,
+        _json(
+            data={
+                "result": [
+                    {"metric": {"__name__": name}, "values": [[1.5, "3"], [16, "4"]]}
+                    for name in ("process_cpu_seconds_total", "pulsar_broker_topics_count")
+                ]
+            }
+        ),
     ),
     "rate": Kind(lambda data: decode_rate(data, "publish"), _json(publishThrottlingRateInMsg=5)),
     "namespace": Kind(

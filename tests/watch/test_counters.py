@@ -33,6 +33,7 @@ class Broker(BaseHTTPRequestHandler):
         seconds = time.monotonic() - self.began
         topic = 'cluster="c",namespace="t/n",topic="persistent://t/n/x"'
         lines = [f'process_cpu_seconds_total{{cluster="c"}} {seconds / 10}']
+        lines.append(f'pulsar_broker_topics_count{{cluster="c"}} {1 - self.unloaded.is_set()}')
         if not self.unloaded.is_set():
             lines += [
                 f"pulsar_in_messages_total{{{topic}}} {100 * seconds}",

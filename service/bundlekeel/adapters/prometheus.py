@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from bundlekeel.codec.broker_metrics import NAMES, decode_scrapes
+from bundlekeel.codec.broker_metrics import PROCESS_CPU, SCRAPED_NAMES, decode_scrapes
 from bundlekeel.codec.external_input import LARGE, clean, read, text_of
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnauthorized, CodecError
@@ -27,11 +27,13 @@ _KNOWN_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusOptions:
-    """`labels`: what all series of the cluster have; `broker_label`: the label that tells its brokers apart, whose
-    value is a broker's `host:port` or host, its pod's name, or an address that its host name leads to. `window`: how
-    far back scrapes are looked for; at least two of them should lie in it. Seconds."""
+    """`cluster`: the brokers' clusterName, empty if any will do; `labels`: what all series of the cluster have;
+    `broker_label`: the label that tells its brokers apart, whose value is a broker's `host:port` or host, its pod's
+    name, or an address that its host name leads to. `window`: how far back scrapes are looked for; at least two of them
+    should lie in it. Seconds."""
 
     url: str
+    cluster: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     broker_label: str = "instance"
     window: float = 120.0
@@ -52,6 +54,8 @@ class PrometheusCounters:
         self._options = options
         self._clock = clock
         self._token = token
+        # Whoever selects series by a label `cluster` may have replaced Pulsar's own by it.
+        self._clusters = {options.cluster, options.labels.get("cluster", "")} - {""} if options.cluster else ()
         self._known: tuple[float, list[str]] = (float("-inf"), [])
         # Which brokers each value stood for, and when that was looked up last.
         self._stands_for: dict[str, dict[str, float]] = {}
@@ -65,12 +69,13 @@ class PrometheusCounters:
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
         """See the port: the last three scrapes."""
         name = await self._name_of(broker)
-        chosen = self._selector({self._options.broker_label: name}, f'__name__=~"{"|".join(NAMES)}"')
+        chosen = self._selector({self._options.broker_label: name}, f'__name__=~"{"|".join(SCRAPED_NAMES)}"')
         body = await self._ask("query", {"query": f"{chosen}[{self._options.window:.0f}s]"})
         try:
-            found = await asyncio.to_thread(decode_scrapes, body)
+            found = await asyncio.to_thread(decode_scrapes, body, self._clusters)
         except CodecError as error:
-            raise AdminFault(f"counters of {broker.broker_id} in Prometheus: {error}", status=200) from error
+            text = f"counters of {broker.broker_id} in Prometheus: {error.code}: {error}"
+            raise AdminFault(text, status=200, reason=error.code) from error
         if not found:
             raise AdminFault(f"Prometheus scraped {name} not once in {self._options.window:.0f} s", status=200)
         return found
@@ -99,7 +104,7 @@ class PrometheusCounters:
         return found[0]
 
     async def _names(self) -> list[str]:
-        chosen = self._selector({}, f'__name__="{NAMES[-2]}"')
+        chosen = self._selector({}, f'__name__="{PROCESS_CPU}"')
         since = self._clock.wall_ms() / 1000 - self._options.window
         body = await self._ask(
             f"label/{self._options.broker_label}/values", {"match[]": chosen, "start": f"{since:.0f}"}

@@ -1,4 +1,4 @@
-"""Metrics of a broker: counters of its topics, latency and errors of its clients, the CPU load of its JVM.
+"""Metrics of a broker: counters of its topics, latency and errors of its clients.
 
 Counters come from the Prometheus page of the broker (`/metrics/`, text format 0.0.4; `TopicStats.printTopicStats`) or
 from Prometheus: what comes in once a topic, what goes out once a subscription and, with
@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -24,6 +25,7 @@ from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.names import is_namespace
 
 # In the order of `core.model.load.TRAFFIC`, then consumers and producers.
 _FIGURES: Final = (
@@ -38,17 +40,30 @@ _OUT: Final = (1, 3)
 _CONSUMERS: Final = 4
 # What tells rows apart, in the order of `_Table.row`.
 _LABELS: Final = (b"topic", b"partition", b"namespace", b"subscription", b"consumer_id")
+_NOT_OF_TARGET: Final = {"__name__", *(label.decode() for label in _LABELS)}
 _COLUMNS: Final = {name: column for column, name in enumerate(_FIGURES)}
-_CPU: Final = b"process_cpu_seconds_total"
+PROCESS_CPU: Final = "process_cpu_seconds_total"
+_CPU: Final = PROCESS_CPU.encode()
 _DIRECT_MEMORY: Final = b"jvm_memory_direct_bytes_used"
 _LONGEST_LINE: Final = 64 * 1024
 _PULSARS: Final = "pulsar_"
-# What is asked of Prometheus, and kept of a page.
+# The series that a page is reduced to.
 NAMES: Final = tuple(name.decode() for name in (*_FIGURES, _CPU, _DIRECT_MEMORY))
-# Name, labels, and the number behind them; a moment may follow it.
-_SAMPLE: Final = re.compile(rb"\n(%s)(\{[^\n]*)\}[ \t]*(\S*)" % "|".join(NAMES).encode())
-# A value as it is written: quotation marks in it have a backslash.
-_LABEL: Final = re.compile(rb'[{,](%s)="([^"]*)"' % b"|".join(_LABELS))
+# The series that Prometheus is queried for: a broker without topics exports the last one, no other process does.
+SCRAPED_NAMES: Final = (*NAMES, "pulsar_broker_topics_count")
+# Name, labels and value of a sample; a timestamp may follow.
+_SAMPLE: Final = re.compile(rb"\n(%s)(?:[ \t]*\{([^\n]*)\}[ \t]*|[ \t]+)(\S*)" % "|".join(NAMES).encode())
+# A label as the text format defines it. Its name may be any word: Pulsar does not check custom ones (PIP-447).
+_LABEL: Final = re.compile(rb'([^\s"=,{}]+)[ \t]*=[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t]*(?:,|\Z)')
+_ALL_LABELS: Final = re.compile(rb"(?:[ \t]*%s)*[ \t]*" % _LABEL.pattern)
+# The labels of most series, parsed in a fifth of the time: Pulsar's own of a topic or subscription, without escapes.
+_USUAL: Final = rb'cluster="[^"\\]*",namespace="([^"\\]*)",topic="([^"\\]*)"(?:,subscription="([^"\\]*)")?'
+_USUAL_LABELS: Final = re.compile(_USUAL)
+# All escapes of the text format; Prometheus keeps the backslash of any other sequence.
+_ESCAPE: Final = re.compile(rb'\\([\\"n])')
+# Rows of samples that count no topic of their own, and of samples that cannot be read.
+_NO_ROW: Final = -1
+_UNREADABLE: Final = -2
 
 
 class PageLines:
@@ -60,7 +75,7 @@ class PageLines:
         ours = [name.removeprefix(_PULSARS) for name in names if name.startswith(_PULSARS)]
         others = [name for name in names if not name.startswith(_PULSARS)]
         either = "|".join([f"{_PULSARS}(?:{'|'.join(ours)})", *others])
-        self._samples = re.compile(rb"\n((?:%s)[{ ][^\n]*)" % either.encode())
+        self._samples = re.compile(rb"\n((?:%s)[{ \t][^\n]*)" % either.encode())
         self._begun = b"\n"
 
     def __call__(self, piece: bytes) -> bytes:
@@ -72,8 +87,11 @@ class PageLines:
 
 
 def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
-    """Topics, counters and sessions of one page, read between two moments. A figure that is none counts as nothing.
-    CodecError when the page tells of namespaces only, of topics without all of these figures, or of neither."""
+    """Decode topics, counters and sessions of one page, read between two times (Unix ms).
+
+    An invalid value counts as 0. A series with invalid labels or topic name is skipped. Raises CodecError if the page
+    is not that of a broker, has series of namespaces only, has no readable topic, or lacks a metric of topics.
+    """
     table = _Table()
     # Samples of one topic have the same labels, or with a subscription more: they are taken apart twice, not six times.
     rows: dict[bytes, int] = {}
@@ -86,11 +104,27 @@ def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
             continue
         row = rows.get(labels)
         if row is None:
-            # Of a label that is there twice the first one counts.
-            told = dict(reversed(_LABEL.findall(labels)))
-            row = rows[labels] = table.row(*(told.get(label, b"") for label in _LABELS))
+            values = _label_values(labels or b"")
+            row = rows[labels] = table.skip(labels) if values is None else table.row(*values)
         table.add(row, column, _sample(value))
     return table.reading((process.get(_CPU), process.get(_DIRECT_MEMORY)), (from_ms, to_ms))
+
+
+def _label_values(labels: bytes) -> list[bytes] | None:
+    """Return the values of `_LABELS`, empty for a missing label; None if `labels` is not a list of labels."""
+    if usual := _USUAL_LABELS.fullmatch(labels):
+        namespace, topic, subscription = usual.groups(b"")
+        return [topic, b"", namespace, subscription, b""]
+    if not _ALL_LABELS.fullmatch(labels):
+        return None
+    # Pulsar writes custom labels after its own: of two equal names the first one counts.
+    pairs = dict(reversed(_LABEL.findall(labels)))
+    values = [pairs.get(name, b"") for name in _LABELS]
+    return [_ESCAPE.sub(_unescape, value) for value in values] if b"\\" in labels else values
+
+
+def _unescape(escape: re.Match[bytes]) -> bytes:
+    return b"\n" if escape[1] == b"n" else escape[1]
 
 
 class _Table:
@@ -103,31 +137,51 @@ class _Table:
         self._namespace: list[int] = []
         self._found: list[tuple[int, int, float]] = []
         self._any = False
+        # The first series that cannot be read, and the columns of all of them.
+        self._skipped = b""
+        self._skipped_columns: set[int] = set()
 
     def row(self, topic: bytes, partition: bytes, namespace: bytes, subscription: bytes, consumer: bytes) -> int:
-        """The row of a topic or its subscription; -1 for what counts a namespace (then `topic` is empty), or once more
-        what a subscription counts. `partition`: told beside the topic's name where
-        splitTopicAndPartitionLabelInPrometheus is set, -1 for none. Brokers before 2.11 without topics count 0 sessions
-        of no namespace."""
+        """Return the row of a topic or its subscription.
+
+        `_NO_ROW` for a sample of a namespace (`topic` is empty; before 2.11 a broker without topics exports one without
+        a namespace, too) and of a consumer, which its subscription includes. `_UNREADABLE` if the topic is not a full
+        topic name. `partition`: the part of the name after its first `-partition-`, -1 for none, if
+        splitTopicAndPartitionLabelInPrometheus is set (`TopicStats.writeTopicMetric`).
+        """
         self._any |= bool(topic or namespace)
         if not topic or consumer:
-            return -1
-        if partition.isdigit():
+            return _NO_ROW
+        if partition not in (b"", b"-1"):
             topic += b"-partition-" + partition
+        name = _namespace(topic, namespace)
+        if name not in self._namespaces:
+            if not is_namespace(text_of(name)):
+                return self.skip(topic)
+            self._namespaces[name] = len(self._namespaces)
         for key in dict.fromkeys(((topic, b""), (topic, subscription))):
             if key not in self._rows:
                 self._rows[key] = len(self._rows)
-                name = _namespace(topic, namespace)
-                self._namespace.append(self._namespaces.setdefault(name, len(self._namespaces)))
+                self._namespace.append(self._namespaces[name])
         return self._rows[topic, subscription]
+
+    def skip(self, series: bytes) -> int:
+        """Record that a series cannot be read, and return its row."""
+        self._skipped = self._skipped or series
+        return _UNREADABLE
 
     def add(self, row: int, column: int, value: float) -> None:
         """One sample."""
         if row >= 0:
             self._found.append((row, column, value))
+        elif row == _UNREADABLE:
+            self._skipped_columns.add(column)
 
     def reading(self, process: tuple[float | None, float | None], moments: tuple[int, int]) -> CounterReading:
         """What was found; CodecError as of `decode_counters`. `process`: CPU seconds, bytes of direct memory."""
+        if not self._rows and self._skipped:
+            text = f"the metrics hold no readable topic; first: {clean(text_of(self._skipped))[:200]!r}"
+            raise CodecError(text, code=Code.NO_LOAD_DATA)
         if not self._rows and (self._any or process[0] is None):
             what = "topics (exposeTopicLevelMetricsInPrometheus=false)" if self._any else "a broker"
             raise CodecError(f"the metrics hold no figures of {what}", code=Code.NO_LOAD_DATA)
@@ -136,11 +190,12 @@ class _Table:
             rows, columns, values = zip(*self._found, strict=True)
             np.add.at(table, (np.array(rows), np.array(columns)), values)
         if self._rows:
-            self._check_names({column for _, column, _ in self._found}, consumers=bool(table[:, _CONSUMERS].any()))
+            present = {column for _, column, _ in self._found} | self._skipped_columns
+            self._check_names(present, consumers=bool(table[:, _CONSUMERS].any()))
         return CounterReading(
             from_ms=moments[0],
             to_ms=moments[1],
-            namespaces=tuple(clean(text_of(name)) for name in self._namespaces),
+            namespaces=tuple(name.decode() for name in self._namespaces),
             namespace=np.array(self._namespace, dtype=np.int64),
             keys=np.array([_key(topic, subscription) for topic, subscription in self._rows], dtype=np.uint64),
             topic=np.array([not subscription for _, subscription in self._rows], dtype=np.bool_),
@@ -166,7 +221,31 @@ def _key(topic: bytes, subscription: bytes) -> int:
 
 class _Series(msgspec.Struct):
     metric: dict[str, str]
-    values: list[tuple[float, str]]
+    values: list[tuple[Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER / 1000)], str]]
+
+    @property
+    def name(self) -> str:
+        return self.metric.get("__name__", "")
+
+    def label(self, name: str, process: _Series | None = None) -> str:
+        """Return the value of Pulsar's own label, empty if there is none.
+
+        Without honor_labels Prometheus renames it to `exported_…` if the target has a label of this name. `process`: a
+        series that has only the target's labels of these names, so that an equal value is the target's.
+        """
+        value = self.metric.get(name, "")
+        if process is not None and value == process.metric.get(name):
+            value = ""
+        return self.metric.get(f"exported_{name}", value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A scraped process: its `process_cpu_seconds_total`, its labels, and all series that have them."""
+
+    process: _Series
+    labels: Set[tuple[str, str]]
+    series: list[_Series]
 
 
 class _Matrix(msgspec.Struct):
@@ -177,38 +256,79 @@ class _Answer(msgspec.Struct):
     data: _Matrix
 
 
-def decode_scrapes(body: bytes) -> list[CounterReading]:
-    """The last three scrapes of one broker in an answer of Prometheus (`/api/v1/query` of a range vector), older first.
+def decode_scrapes(body: bytes, clusters: Collection[str] = ()) -> list[CounterReading]:
+    """Decode the last three scrapes of one broker in a response of Prometheus (`/api/v1/query`), in order of time.
 
-    All samples of a scrape have its moment, so what the broker no longer told by then is not in it. CodecError as
-    above, or when the answer is none."""
+    All samples of a scrape have its time, so a topic that the broker unloaded before is not in it. `clusters`: accepted
+    values of Pulsar's own label `cluster`; empty: any. Raises CodecError as `decode_counters` does, and if not exactly
+    one scrape target is a broker.
+    """
     series = read(body, _Answer, what="the answer of Prometheus", limit=LARGE).data.result
-    moments = sorted({at for item in series if item.metric.get("__name__") == _CPU.decode() for at, _ in item.values})
+    if not series:
+        return []
+    series = [item for item in series if not clusters or item.label("cluster") in ("", *clusters)]
+    target = _only_target(series, clusters)
     columns = {name.decode(): column for name, column in _COLUMNS.items()}
+    names = [label.decode() for label in _LABELS]
+    samples = [
+        (columns[item.name], [item.label(name, target.process).encode() for name in names], dict(item.values))
+        for item in target.series
+        if item.name in columns
+    ]
+    memory = [dict(item.values) for item in target.series if item.name == _DIRECT_MEMORY.decode()]
     readings = []
-    for moment in moments[-3:]:
+    for at, cpu in target.process.values[-3:]:
         table = _Table()
-        single: dict[str, float] = {}
-        for item in series:
-            name = item.metric.get("__name__", "")
-            value = next((_sample(text) for at, text in item.values if at == moment), None)
-            if value is None:
-                continue
-            if name in columns:
-                labels = (item.metric.get(label.decode(), "").encode() for label in _LABELS)
-                table.add(table.row(*labels), columns[name], value)
-            else:
-                single[name] = value
-        process = single.get(_CPU.decode()), single.get(_DIRECT_MEMORY.decode())
-        readings.append(table.reading(process, (int(1000 * moment), int(1000 * moment))))
+        for column, labels, values in samples:
+            if at in values:
+                table.add(table.row(*labels), column, _sample(values[at]))
+        direct = next((_sample(values[at]) for values in memory if at in values), None)
+        readings.append(table.reading((_sample(cpu), direct), (int(1000 * at), int(1000 * at))))
     return readings
 
 
-def _namespace(topic: bytes, told: bytes) -> bytes:
-    """`tenant/namespace`, or `tenant/cluster/namespace` where the sample says so. In Prometheus the label may be that
-    of a Kubernetes namespace."""
+def _only_target(series: list[_Series], clusters: Collection[str]) -> _Target:
+    """Return the scrape target that exports Pulsar's series. Raises CodecError if there is not exactly one.
+
+    Another process of the broker's pod exports `process_cpu_seconds_total`, too. A target whose scrapes ended before
+    those of another started is not a second one: it is the broker before its restart.
+    """
+    targets = [_target(item, series) for item in series if item.name == PROCESS_CPU and item.values]
+    targets = [target for target in targets if any(item.name.startswith(_PULSARS) for item in target.series)]
+    # A process with fewer labels than the broker matches the broker's series, too.
+    targets = [item for item in targets if not any(item.labels < other.labels for other in targets)]
+    if not targets:
+        label = f" with cluster={' or '.join(sorted(clusters))}" if clusters else ""
+        text = f"no scrape target exports {PROCESS_CPU} and Pulsar's series{label}: check prometheus.labels"
+        raise CodecError(text, code=Code.NO_LOAD_DATA)
+    newest = max(target.process.values[0][0] for target in targets)
+    targets = [target for target in targets if target.process.values[-1][0] >= newest]
+    if len(targets) > 1:
+        labels = [set(target.process.metric.items()) for target in targets]
+        own = (sorted(item - labels[0].intersection(*labels)) for item in labels)
+        texts = sorted(", ".join(f"{name}={value!r}" for name, value in item) for item in own)
+        text = f"{len(targets)} scrape targets export Pulsar's series: add the labels of one to prometheus.labels"
+        raise CodecError(f"{text} ({clean('; '.join(texts))})", code=Code.SEVERAL_TARGETS)
+    return targets[0]
+
+
+def _target(process: _Series, series: Sequence[_Series]) -> _Target:
+    """Return the target of a process. With honor_labels a topic's own labels replace those of the target."""
+    labels = {name: value for name, value in process.metric.items() if name not in _NOT_OF_TARGET}.items()
+    return _Target(process, labels, [item for item in series if labels <= item.metric.items()])
+
+
+def _namespace(topic: bytes, label: bytes) -> bytes:
+    """Return `tenant/namespace` of a full topic name, empty if it is not one.
+
+    `label`: the label `namespace`, which may be that of Kubernetes. It counts only to tell `tenant/cluster/namespace`
+    from a local name with a slash.
+    """
     _, _, name = topic.partition(b"://")
-    return told if name.startswith(told + b"/") else b"/".join(name.split(b"/", 2)[:2])
+    parts = name.split(b"/", 2)
+    if len(parts) < 3 or not parts[2]:
+        return b""
+    return label if label.count(b"/") == 2 and name.startswith(label + b"/") else b"/".join(parts[:2])
 
 
 def _sample(text: str | bytes) -> float:
@@ -276,33 +396,3 @@ def _number(raw: object) -> float:
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         return 0.0
     return float(raw) if 0 < raw <= MAX_NUMBER else 0.0
-
-
-# What a broker's JVM says of its CPU (`/admin/v2/broker-stats/mbeans`), for brokers whose own score was not received.
-
-
-_BEAN: Final = "java.lang:type=OperatingSystem"
-_LOADS: Final = ("CpuLoad", "ProcessCpuLoad")
-
-
-class _Dimensions(msgspec.Struct):
-    bean: str = msgspec.field(name="MBean", default="")
-
-
-class _Bean(msgspec.Struct):
-    dimensions: _Dimensions = msgspec.field(default_factory=_Dimensions)
-    metrics: dict[str, Any] = {}
-
-
-def decode_cpu_load(body: bytes) -> float:
-    """Used share of the CPU that the JVM may use, 0..1: that of its container, or of its host where it has none.
-
-    CodecError when the answer does not tell: no such bean, or no load between 0 and 1 (a JVM says -1 or NaN while it
-    does not know). The larger one of `CpuLoad` and `ProcessCpuLoad` counts, since each is 0 when asked twice at once.
-    """
-    beans = read(body, list[_Bean], what="the list of beans")
-    told = [bean.metrics.get(name) for bean in beans if bean.dimensions.bean == _BEAN for name in _LOADS]
-    loads = [float(load) for load in told if isinstance(load, int | float) and 0.0 <= load <= 1.0]
-    if not loads:
-        raise CodecError(f"{_BEAN} reports no CPU load", code=Code.NO_LOAD_DATA)
-    return max(loads)

@@ -318,6 +318,7 @@ def _prometheus(loaded: LoadedSettings, clock: SystemClock) -> PrometheusCounter
     return PrometheusCounters(
         PrometheusOptions(
             url=given.url or "",
+            cluster=loaded.settings.cluster,
             labels=given.labels,
             broker_label=given.broker_label,
             window=given.window,

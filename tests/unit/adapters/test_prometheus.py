@@ -1,9 +1,11 @@
-"""Which value of a label stands for which broker, as Prometheus' HTTP API says."""
+"""Which value of a label is which broker, and which series are its own, with an HTTP API like that of Prometheus."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 import pytest
 
@@ -14,13 +16,20 @@ from tests.support.http_server import serving
 from tests.support.memory_source import RealClock
 
 
+def broker(**labels: str) -> list[object]:
+    """The series of a broker without topics, scraped twice."""
+    names = ("process_cpu_seconds_total", "pulsar_broker_topics_count")
+    return [{"metric": {"__name__": name, **labels}, "values": [[1, "1"], [16, "2"]]} for name in names]
+
+
 class _Prometheus(BaseHTTPRequestHandler):
-    """Knows one target, scraped twice: a broker without topics."""
+    """Has scraped `series` of one instance."""
+
+    series: Sequence[object] = broker()
 
     def do_GET(self) -> None:
         """Values of a label, or samples."""
-        series = {"metric": {"__name__": "process_cpu_seconds_total"}, "values": [[1, "1"], [16, "2"]]}
-        data: object = {"result": [series]} if "/query" in self.path else ["127.0.0.1:8080"]
+        data: object = {"result": self.series} if "/query" in self.path else ["127.0.0.1:8080"]
         body = json.dumps({"data": data}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -32,7 +41,7 @@ class _Prometheus(BaseHTTPRequestHandler):
 
 
 async def test_one_value_for_two_brokers_of_a_host() -> None:
-    """The other one's target is down: neither is shown with figures that may be the other's."""
+    """If one target is down, neither broker gets values that may be those of the other."""
     first, second = (
         BrokerEndpoint(broker_id=f"127.0.0.1:{port}", web_url=f"http://127.0.0.1:{port}") for port in (8080, 8081)
     )
@@ -43,3 +52,41 @@ async def test_one_value_for_two_brokers_of_a_host() -> None:
             with pytest.raises(AdminFault, match=r"instance=127\.0\.0\.1:8080 stands for 2 brokers"):
                 await source.counters(broker)
         await source.close()
+
+
+ENDPOINT = BrokerEndpoint(broker_id="127.0.0.1:8080", web_url="http://127.0.0.1:8080")
+
+
+async def cpu(series: Sequence[object], **options: Any) -> list[float | None]:
+    """CPU seconds of the readings that these series make."""
+    with serving(type("_Scraped", (_Prometheus,), {"series": series})) as port:
+        source = PrometheusCounters(PrometheusOptions(url=f"http://127.0.0.1:{port}", **options), RealClock())
+        try:
+            return [item.cpu_seconds for item in await source.counters(ENDPOINT)]
+        finally:
+            await source.close()
+
+
+async def test_n_a_several_targets_are_refused_with_a_code() -> None:
+    """The text of the error is what `doctor` and the log show."""
+    with pytest.raises(
+        AdminFault, match=r"127\.0\.0\.1:8080 in Prometheus: SeveralTargets: 2 scrape targets"
+    ) as caught:
+        await cpu([*broker(job="a"), *broker(job="b")])
+    assert caught.value.reason == "SeveralTargets"
+
+
+async def test_n_a_series_of_another_pulsar_cluster_are_refused() -> None:
+    """A broker of that cluster has the same instance; ours is not scraped."""
+    with pytest.raises(AdminFault, match="Pulsar's series with cluster=eu: check"):
+        await cpu(broker(cluster="us"), cluster="eu")
+    assert await cpu([*broker(cluster="us"), *broker(cluster="eu")], cluster="eu") == [1.0, 2.0]
+
+
+async def test_n_a_a_cluster_label_of_prometheus() -> None:
+    """One that replaced Pulsar's is accepted if the settings select series by it. Pulsar's renamed one still counts."""
+    options: dict[str, Any] = {"cluster": "eu", "labels": {"cluster": "k8s-1"}}
+    assert await cpu(broker(cluster="k8s-1"), **options) == [1.0, 2.0]
+    assert await cpu(broker(cluster="k8s-1", exported_cluster="eu"), **options) == [1.0, 2.0]
+    with pytest.raises(AdminFault, match="NoLoadData"):
+        await cpu(broker(cluster="k8s-1", exported_cluster="us"), **options)

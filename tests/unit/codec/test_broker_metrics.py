@@ -1,16 +1,12 @@
-"""Metrics of a broker: counters out of its Prometheus page, and the CPU load out of its list of beans."""
+"""Counters of a broker, read from its Prometheus page."""
 
 from __future__ import annotations
 
-import json
 import zlib
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bundlekeel.codec.broker_metrics import PageLines, decode_counters, decode_cpu_load
+from bundlekeel.codec.broker_metrics import NAMES, PageLines, decode_counters
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import CodecError
 
@@ -85,7 +81,8 @@ def test_namespaces_of_three_parts() -> None:
     """A topic of an old name is in the namespace that the page names; one that is no part of the name is not it."""
     page = topic("persistent://t/c/n/x").replace('namespace="t/c"', 'namespace="t/c/n"')
     assert read(page).namespaces == ("t/c/n",)
-    assert read(page.replace('="t/c/n"', '="kubernetes"')).namespaces == ("t/c",)
+    for other in ("kubernetes", "t", "t/c/n/x", ""):
+        assert read(page.replace('="t/c/n"', f'="{other}"')).namespaces == ("t/c",)
 
 
 def test_partitions_in_a_label_of_their_own() -> None:
@@ -156,34 +153,101 @@ def test_a_page_in_pieces(size: int) -> None:
     )
 
 
-def beans(**metrics: Any) -> bytes:
-    """A list like a broker's, with these figures of the operating system's bean."""
-    other = {"metrics": {"CpuLoad": 0.99, "Name": "G1"}, "dimensions": {"MBean": "java.lang:type=Memory"}}
-    wanted = {"metrics": {"Arch": "amd64", **metrics}, "dimensions": {"MBean": "java.lang:type=OperatingSystem"}}
-    return json.dumps([other, wanted]).encode()
-
-
-def test_the_larger_one_counts() -> None:
-    """Rule: each is 0 when asked twice at once."""
-    assert decode_cpu_load(beans(CpuLoad=0.89, ProcessCpuLoad=0.0)) == 0.89
-    assert decode_cpu_load(beans(CpuLoad=0.0, ProcessCpuLoad=0.5)) == 0.5
-    assert decode_cpu_load(beans(ProcessCpuLoad=0.25)) == 0.25
+def escaped(text: str) -> str:
+    """A label value as the text format writes it."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 @pytest.mark.parametrize(
-    "body",
-    [b"", b"{}", b"[]", b"[1]", beans(), beans(CpuLoad=-1.0), beans(CpuLoad=1.5), beans(CpuLoad="much"), b"\xff"],
+    "local",
+    [
+        *(
+            '"eu"',
+            "a\\b",
+            "a\\nb",
+            "a\nb",
+            "ends\\",
+            'ends"',
+            "café {1},2",
+            '",topic="persistent://t/n/x',
+            '\\"',
+            "} 5",
+        ),
+        *("a=b", "# x"),
+    ],
 )
-def test_what_does_not_tell(body: bytes) -> None:
-    """Rule: a typed error, and no broker taken for idle."""
-    with pytest.raises(CodecError):
-        decode_cpu_load(body)
+def test_n_b_escaped_label_values(local: str) -> None:
+    """A topic is in the bundle of its own name, and a subscription is one of its rows."""
+    name = f"persistent://t/n/{local}"
+    page = topic(escaped(name), in_bytes_total=7) + topic(ONE, in_bytes_total=1) + CPU
+    page += sample("out_bytes_total", ONE, 5, f',subscription="{escaped(local)}"')
+    page += sample("out_messages_total", ONE, 5, f',subscription="{escaped(local)}"')
+    reading = read(PageLines()(page.encode()).decode())
+    assert reading.hashes.tolist() == [zlib.crc32(item.encode()) for item in (name, ONE, ONE)]
+    assert reading.counters[:, 2:].tolist() == [[7, 0], [1, 0], [0, 5]]
+    assert reading.namespaces == ("t/n",)
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes(body: bytes) -> None:
-    """Rule: a load between 0 and 1 or a CodecError, whatever comes."""
-    try:
-        assert 0.0 <= decode_cpu_load(body) <= 1.0
-    except CodecError as error:
-        assert str(error)
+def test_n_b_escapes_that_the_format_does_not_have() -> None:
+    """Prometheus keeps both characters; Pulsar 4.2 writes backslashes as they are."""
+    assert read(topic("persistent://t/n/a\\b")).hashes.tolist() == [zlib.crc32(b"persistent://t/n/a\\b")]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        'cluster="c",namespace="t/n",topic="{}",owner="me, \\"topic=\\"x\\"} 5",tier="gold"',
+        'owner="topic=\\"persistent://t/n/x\\",",cluster="c",namespace="t/n",topic="{}"',
+        'cluster="c", namespace="t/n" , topic = "{}",',
+        'cluster="c",my_topic="x",topic="{}",topic="persistent://t/n/x",cost-center="1"',
+    ],
+)
+def test_n_b_custom_labels(labels: str) -> None:
+    """Custom labels (PIP-447), whitespace and a last comma change nothing. The first of two equal names counts."""
+    page = "".join(f"{name}{{{labels.replace('{}', ONE)}}} 3\n" for name in NAMES[:6])
+    reading = read(PageLines()(page.encode()).decode())
+    assert reading.hashes.tolist() == [zlib.crc32(ONE.encode())]
+    assert (reading.counters.tolist(), reading.sessions.tolist()) == ([[3, 3, 3, 3]], [[3, 3]])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        'topic="persistent://t/n/"eu""',
+        'topic="persistent://t/n/x",owner="a\\"',
+        'topic="persistent://t/n/x" owner="a"',
+        'topic="persistent://t/n/x",owner',
+        "topic=persistent://t/n/x",
+        'topic="t"',
+        'topic="persistent://t/../x"',
+        'topic="persistent://t/n/"',
+    ],
+)
+def test_n_b_an_unreadable_series(labels: str) -> None:
+    """Only this series is skipped. A page without any other is not that of an idle broker."""
+    bad = "".join(f"{name}{{{labels}}} 3\n" for name in NAMES[:6])
+    reading = read(bad + topic(ONE, in_messages_total=2, consumers_count=1) + CPU)
+    assert (reading.namespaces, reading.counters.tolist()) == (("t/n",), [[2, 0, 0, 0]])
+    with pytest.raises(CodecError, match="readable"):
+        read(bad + CPU)
+
+
+def test_n_b_the_namespace_label_is_not_needed() -> None:
+    """The label may be a tenant, another namespace, or empty."""
+    for other in ("t", "kubernetes", "t/other", ""):
+        page = topic(ONE).replace('namespace="t/n"', f'namespace="{other}"')
+        assert read(page).namespaces == ("t/n",)
+
+
+def test_n_b_a_sample_without_labels() -> None:
+    """The format does not demand any."""
+    page = "process_cpu_seconds_total 10.5\njvm_memory_direct_bytes_used\t7 1795462453814\n"
+    reading = read(PageLines()(page.encode()).decode())
+    assert (reading.cpu_seconds, reading.direct_memory_bytes) == (10.5, 7.0)
+
+
+def test_n_b_partitions_are_split_at_the_first_mark() -> None:
+    """Rule: `TopicStats.writeTopicMetric`; what follows need not be a number."""
+    name = "persistent://t/n/a-partition-x-partition-3"
+    page = topic(name).replace(f'topic="{name}"', 'topic="persistent://t/n/a",partition="x-partition-3"')
+    assert read(page).hashes.tolist() == [zlib.crc32(name.encode())]

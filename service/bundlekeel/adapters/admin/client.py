@@ -28,10 +28,10 @@ from bundlekeel.codec.broker_metrics import (
     LOOKUP_FAILURES,
     PageLines,
     decode_counters,
-    decode_cpu_load,
     decode_lookup_failures,
     decode_signs,
 )
+from bundlekeel.codec.jvm_beans import decode_cpu_load
 from bundlekeel.codec.quotas import (
     decode_namespace_rates,
     decode_rate,

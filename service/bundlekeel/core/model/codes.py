@@ -210,6 +210,7 @@ class Code(StrEnum):
     IMPUTED = "Imputed", "a field was missing or unusable and was filled in"
     IMPUTED_SCORE = "ImputedScore", "the broker has not published its load yet; its score is estimated from its traffic"
     STALE_SCORE = "StaleScore", "the load topics cannot be read at present; the last score of the broker is used"
+    SEVERAL_TARGETS = "SeveralTargets", "Prometheus scrapes several brokers, or one twice, under the labels of a broker"
     TOP_BUNDLES_ONLY = "TopBundlesOnly", "the statistics cannot be read; only the published largest bundles are known"
 
 

@@ -1,0 +1,46 @@
+"""CPU load of a broker's JVM, read from its list of beans."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bundlekeel.codec.jvm_beans import decode_cpu_load
+from bundlekeel.core.model.errors import CodecError
+
+
+def beans(**metrics: Any) -> bytes:
+    """A list like a broker's, with these figures of the operating system's bean."""
+    other = {"metrics": {"CpuLoad": 0.99, "Name": "G1"}, "dimensions": {"MBean": "java.lang:type=Memory"}}
+    wanted = {"metrics": {"Arch": "amd64", **metrics}, "dimensions": {"MBean": "java.lang:type=OperatingSystem"}}
+    return json.dumps([other, wanted]).encode()
+
+
+def test_the_larger_one_counts() -> None:
+    """Rule: each is 0 when asked twice at once."""
+    assert decode_cpu_load(beans(CpuLoad=0.89, ProcessCpuLoad=0.0)) == 0.89
+    assert decode_cpu_load(beans(CpuLoad=0.0, ProcessCpuLoad=0.5)) == 0.5
+    assert decode_cpu_load(beans(ProcessCpuLoad=0.25)) == 0.25
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[]", b"[1]", beans(), beans(CpuLoad=-1.0), beans(CpuLoad=1.5), beans(CpuLoad="much"), b"\xff"],
+)
+def test_what_does_not_tell(body: bytes) -> None:
+    """Rule: a typed error, and no broker taken for idle."""
+    with pytest.raises(CodecError):
+        decode_cpu_load(body)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(body: bytes) -> None:
+    """Rule: a load between 0 and 1 or a CodecError, whatever comes."""
+    try:
+        assert 0.0 <= decode_cpu_load(body) <= 1.0
+    except CodecError as error:
+        assert str(error)
