@@ -133,6 +133,7 @@ async def _played(scenario: Scenario, seed: int, *, counters: bool, books: RunBo
         source.tick()
         await clock.sleep(scenario.settings.tick)
         balancer.turn(cluster, cluster.advance())
+        assert not live.doubts()
     reading.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await reading

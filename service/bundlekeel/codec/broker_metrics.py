@@ -2,7 +2,8 @@
 
 Counters come from the Prometheus page of the broker (`/metrics/`, text format 0.0.4; `TopicStats.printTopicStats`) or
 from Prometheus: what comes in once a topic, what goes out once a subscription and, with
-`exposeConsumerLevelMetricsInPrometheus`, once more a consumer. With `exposeTopicLevelMetricsInPrometheus=false` the
+`exposeConsumerLevelMetricsInPrometheus`, once more a consumer. Neither contains what replicators send:
+brokers report those rates per topic and remote cluster. With `exposeTopicLevelMetricsInPrometheus=false` the
 same names are there once a namespace. Latency and errors come from `/admin/v2/broker-stats/metrics`
 (`MetricsGenerator`): a list of `{"dimensions": {..}, "metrics": {..}}`; failed lookups from the Prometheus page only.
 """
@@ -37,18 +38,20 @@ _FIGURES: Final = (
     b"pulsar_producers_count",
 )
 _OUT: Final = (1, 3)
+# Means of the broker's last statistics interval, of the columns `_OUT`. Their label `remote_cluster` is not read.
+_REPLICATED: Final = (b"pulsar_replication_rate_out", b"pulsar_replication_throughput_out")
 _CONSUMERS: Final = 4
 # What tells rows apart, in the order of `_Table.row`.
 _LABELS: Final = (b"topic", b"partition", b"namespace", b"subscription", b"consumer_id")
 _NOT_OF_TARGET: Final = {"__name__", *(label.decode() for label in _LABELS)}
-_COLUMNS: Final = {name: column for column, name in enumerate(_FIGURES)}
+_COLUMNS: Final = {name: column for column, name in enumerate((*_FIGURES, *_REPLICATED))}
 PROCESS_CPU: Final = "process_cpu_seconds_total"
 _CPU: Final = PROCESS_CPU.encode()
 _DIRECT_MEMORY: Final = b"jvm_memory_direct_bytes_used"
 _LONGEST_LINE: Final = 64 * 1024
 _PULSARS: Final = "pulsar_"
 # The series that a page is reduced to.
-NAMES: Final = tuple(name.decode() for name in (*_FIGURES, _CPU, _DIRECT_MEMORY))
+NAMES: Final = tuple(name.decode() for name in (*_COLUMNS, _CPU, _DIRECT_MEMORY))
 # The series that Prometheus is queried for: a broker without topics exports the last one, no other process does.
 SCRAPED_NAMES: Final = (*NAMES, "pulsar_broker_topics_count")
 # Name, labels and value of a sample; a timestamp may follow.
@@ -185,13 +188,15 @@ class _Table:
         if not self._rows and (self._any or process[0] is None):
             what = "topics (exposeTopicLevelMetricsInPrometheus=false)" if self._any else "a broker"
             raise CodecError(f"the metrics hold no figures of {what}", code=Code.NO_LOAD_DATA)
-        table = np.zeros((len(self._rows), len(_FIGURES)))
+        table = np.zeros((len(self._rows), len(_COLUMNS)))
         if self._found:
             rows, columns, values = zip(*self._found, strict=True)
             np.add.at(table, (np.array(rows), np.array(columns)), values)
         if self._rows:
             present = {column for _, column, _ in self._found} | self._skipped_columns
             self._check_names(present, consumers=bool(table[:, _CONSUMERS].any()))
+        replicated = np.zeros((len(self._rows), 4))
+        replicated[:, _OUT] = table[:, len(_FIGURES) :]
         return CounterReading(
             from_ms=moments[0],
             to_ms=moments[1],
@@ -201,7 +206,8 @@ class _Table:
             topic=np.array([not subscription for _, subscription in self._rows], dtype=np.bool_),
             hashes=np.array([zlib.crc32(topic) for topic, _ in self._rows], dtype=np.int64),
             counters=np.ascontiguousarray(table[:, :4]),
-            sessions=table[:, 4:].astype(np.int64),
+            sessions=table[:, 4 : len(_FIGURES)].astype(np.int64),
+            replicated=replicated,
             cpu_seconds=process[0],
             direct_memory_bytes=process[1],
         )

@@ -81,6 +81,7 @@ def decode_broker_load(
         topics=typed.topics,
         updated_at=typed.updated_at,
         cores=_bounded(typed.cpu.limit) / 100,
+        used_cores=_bounded(typed.cpu.usage) / 100,
         least_usage=max(map(_share, (typed.direct_memory, typed.bandwidth_in, typed.bandwidth_out))),
     )
 

@@ -52,6 +52,31 @@ def test_a_page() -> None:
     assert (found.from_ms, found.to_ms) == (1, 2)
 
 
+def replicator(name: str, cluster: str, messages: object, nbytes: object) -> str:
+    """Return the lines of a topic's replicator to another cluster."""
+    label = f',remote_cluster="{cluster}"'
+    page = sample("replication_rate_out", name, messages, label) + sample("replication_backlog", name, 9e9, label)
+    return page + sample("replication_throughput_out", name, nbytes, label)
+
+
+def test_n_d_the_rates_of_replicators_are_read() -> None:
+    """Rates to two clusters add up. A partition in a separate label is part of the topic's name."""
+    page = CPU + topic(ONE) + topic(TWO) + replicator(ONE, "east", 5.0, 500.0) + replicator(ONE, "west", "NaN", 70.0)
+    split = f'topic="{ONE}",partition="3"'
+    page += (topic(ONE) + replicator(ONE, "east", 1.0, 20.0)).replace(f'topic="{ONE}"', split)
+    keep = PageLines()
+    reading = decode_counters(keep(page.encode()), from_ms=1, to_ms=2)
+    assert reading.replicated is not None
+    assert reading.replicated.tolist() == [[0, 5, 0, 570], [0, 0, 0, 0], [0, 1, 0, 20]]
+    assert not reading.counters.any()
+
+
+def test_n_d_replicators_of_namespaces_are_no_topics() -> None:
+    """With exposeTopicLevelMetricsInPrometheus=false the series have the same names, and no topic."""
+    with pytest.raises(CodecError, match="exposeTopicLevelMetricsInPrometheus"):
+        read(CPU + replicator(ONE, "east", 5.0, 500.0).replace(f',topic="{ONE}"', ""))
+
+
 def test_samples_of_one_name_in_several_places() -> None:
     """Nothing promises that the samples of one name follow each other."""
     page = topic(ONE, in_bytes_total=1) + CPU + topic(TWO, in_bytes_total=2) + "pulsar_in_bytes_total_x 5\n"

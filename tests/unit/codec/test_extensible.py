@@ -231,15 +231,15 @@ def test_top_bundles_at_which_the_class_would_fail(items: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "cores", "least"),
+    ("changes", "cores", "used", "least"),
     [
-        ({}, 1.0, 0.125),
-        ({"bandwidthOut": {"usage": 300.0, "limit": 1000.0}}, 1.0, 0.3),
-        ({"cpu": {"usage": 10.0, "limit": 25.0}, "directMemory": {"usage": 9.0, "limit": 8.0}}, 0.25, 1.0),
-        ({"cpu": {"usage": 0.0, "limit": -1.0}, "directMemory": {"usage": 1.0, "limit": 0.0}}, 0.0, 0.0),
+        ({}, 1.0, 0.3, 0.125),
+        ({"bandwidthOut": {"usage": 300.0, "limit": 1000.0}}, 1.0, 0.3, 0.3),
+        ({"cpu": {"usage": 10.0, "limit": 25.0}, "directMemory": {"usage": 9.0, "limit": 8.0}}, 0.25, 0.1, 1.0),
+        ({"cpu": {"usage": -1.0, "limit": -1.0}, "directMemory": {"usage": 1.0, "limit": 0.0}}, 0.0, 0.0, 0.0),
     ],
 )
-def test_cores_and_what_else_is_used(changes: dict[str, Any], cores: float, least: float) -> None:
+def test_cores_and_what_else_is_used(changes: dict[str, Any], cores: float, used: float, least: float) -> None:
     """The CPU's limit is in percent of a core; of the others the most used share, where they have a limit."""
     load = decode_broker_load("b", encoded(LOAD | changes))
-    assert (load.cores, load.least_usage) == (cores, least)
+    assert (load.cores, load.used_cores, load.least_usage) == (cores, used, least)

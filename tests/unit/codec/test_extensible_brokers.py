@@ -173,6 +173,19 @@ def test_the_statistics_interval_is_the_brokers() -> None:
     assert bench.poll(A, **{X: BUSY})
 
 
+def test_n_c_another_assigner_of_topics() -> None:
+    """Brokers show the class in their settings, before 3.1 none."""
+    bench = Bench("all", A)
+    key = "topicBundleAssignmentStrategy"
+    settings: dict[str, Mapping[str, str]] = {
+        A: {key: "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner"},
+        B: {key: " org.example.RoundRobin "},
+        C: {},
+    }
+    bench.book.settings_of = settings.get
+    assert [bench.book.other_assigner(broker) for broker in (A, B, C, "d")] == ["", "org.example.RoundRobin", "", ""]
+
+
 def test_last_update_never_goes_back_nor_ahead_of_the_arrival() -> None:
     """Whatever the broker's clock says."""
     bench = Bench("all", A)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.counters import CounterReading, measured, with_measured
+from bundlekeel.core.model.counters import CounterReading, measured, others_share, with_measured
 from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, DIRECT_MEMORY, BrokerReport
 
 HALVES = {"t/n": [0, 0x80000000, 0xFFFFFFFF]}
@@ -93,6 +93,48 @@ def test_a_namespace_without_known_boundaries_is_left_out() -> None:
     load = measured(reading(10, {1: 50.0}), reading(11, {1: 60.0}), {})
     assert load is not None
     assert (load.bundles, load.traffic.shape) == ((), (0, 4))
+
+
+@pytest.mark.parametrize("counted", [0.0, 100.0])
+def test_n_d_what_replicators_send_is_part_of_what_goes_out(counted: float) -> None:
+    """Brokers report it as a rate (`pulsar_replication_throughput_out`), and count only what subscriptions get."""
+    before, after = reading(10, {1: 1e3}), reading(20, {1: 2e3})
+    after.counters[0, 3] = 10 * counted
+    load = measured(before, replace(after, replicated=np.array([[0.0, 4.0, 0.0, 100.0]])), HALVES)
+    assert load is not None
+    assert load.traffic.tolist() == [[0.0, 4.0, 100.0, counted + 100.0]]
+    assert load.replicated.tolist() == [[0.0, 4.0, 0.0, 100.0]]
+
+
+@pytest.mark.parametrize("others", [0.0, 100.0, 5e7])
+def test_n_d_a_replicated_topic_keeps_the_card_busy(others: float) -> None:
+    """The card sends 200 MB/s to a subscription and a replicator. Offloaded data (`others`) are in no counter."""
+    before, after = reading(10, {1: 1e9}, cpu=0.0), reading(20, {1: 2e9}, cpu=4.0)
+    after.counters[0, 3] = 1e9
+    load = measured(before, replace(after, replicated=np.array([[0.0, 0.0, 0.0, 1e8]])), HALVES)
+    traffic = np.array([0.0, 0.0, 1e8, 2e8])
+    reported = report(
+        usage=np.array([40.0, 100.0, 8e5, 1.6e6 + 0.008 * others]),
+        limit=np.array([400.0, 1000.0, 2.5e6, 2.5e6]),
+        traffic=traffic,
+        bundle_traffic=traffic[np.newaxis],
+    )
+    assert load is not None
+    result = with_measured(reported, load, {})
+    assert result is not None
+    assert result.traffic[3] == 2e8
+    assert result.usage[BANDWIDTH_OUT] == pytest.approx(reported.usage[BANDWIDTH_OUT])
+
+
+@pytest.mark.parametrize(("used", "percent"), [(0.0, 75.0), (1.4, 75.0), (1.8, 90.0), (9.0, 100.0)])
+def test_n_d_the_cpu_of_functions_in_the_container_of_an_extensible_broker(used: float, percent: float) -> None:
+    """Functions can run as processes next to the broker. Its load data contains their CPU, its own counter does not."""
+    extensible = report(limit=np.array([100.0, 0.0, 0.0, 0.0]), cores=2.0, used_cores=used)
+    load = measured(reading(10, {1: 0.0}, cpu=0.0), reading(12, {1: 0.0}, cpu=3.0), HALVES)
+    assert load is not None
+    result = with_measured(extensible, load, {}, others_share(extensible, [load]))
+    assert result is not None
+    assert result.usage[CPU] == pytest.approx(percent)
 
 
 def test_the_same_reading_twice_is_no_measurement() -> None:

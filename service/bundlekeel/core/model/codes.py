@@ -200,6 +200,8 @@ class Code(StrEnum):
     DISPATCH_NOT_ENFORCED = "DispatchNotEnforced", "Pulsar does not enforce the dispatch quotas of resource groups"
     DEAD_BROKER_COUNTED = "DeadBrokerCounted", "brokers count the usage of a broker that is gone until they restart"
     STARVED_AFTER_MOVE = "StarvedAfterMove", "a broker was limited to 1 msg/s and 1 byte/s: its usage was not known yet"
+    # loads by counters that are not used
+    COUNTERS_DISAGREE = "CountersDisagree", "the broker's report has traffic in bundles where its counters show less"
     # records that could not be read as they stand
     EMPTY_REPORT = "EmptyReport", "the record is empty"
     NOT_JSON = "NotJson", "the record is not JSON, is nested too deeply, or has numbers that are too large"

@@ -41,6 +41,9 @@ class CounterReading:
     `counters`: shape (n, 4), columns of `core.model.load.TRAFFIC` without "a second": messages and bytes. `sessions`:
     shape (n, 2), consumers and producers. `cpu_seconds`: what the process used since its start; `direct_memory_bytes`:
     what it uses now; None where the broker does not tell.
+
+    `replicated`: shape (n, 4), columns of `TRAFFIC`: what replicators send. A broker does not count it, but reports the
+    mean of its last statistics interval. None: no replicators.
     """
 
     from_ms: int
@@ -52,6 +55,7 @@ class CounterReading:
     hashes: Ints
     counters: Floats
     sessions: Ints
+    replicated: Floats | None = None
     cpu_seconds: float | None = None
     direct_memory_bytes: float | None = None
 
@@ -63,12 +67,14 @@ class MeasuredLoad:
 
     `traffic`: shape (n, 4), columns of `TRAFFIC`; `counts`: shape (n, 3), topics, consumers, producers. `whole`: shape
     (n,), whether all topics of the bundle were there at both readings; otherwise the figures are the least there was.
+    `replicated`: shape (n, 4), the part of `traffic` that replicators send.
     """
 
     from_ms: int
     to_ms: int
     bundles: tuple[str, ...]
     traffic: Floats
+    replicated: Floats
     counts: Ints
     whole: NDArray[np.bool_]
     cpu_cores: float | None
@@ -90,7 +96,10 @@ def measured(
     bundles, bundle = _bundles(after, boundaries)
     mine = bundle >= 0
     traffic, counts = np.zeros((len(bundles), 4)), np.zeros((len(bundles), 3), dtype=np.int64)
+    replicated = np.zeros_like(traffic)
     np.add.at(traffic, bundle[mine], passed[mine] / seconds)
+    if after.replicated is not None:
+        np.add.at(replicated, bundle[mine], after.replicated[mine])
     counts[:, 0] = np.bincount(bundle[mine & after.topic], minlength=len(bundles))
     np.add.at(counts[:, 1:], bundle[mine], after.sessions[mine])
     whole = np.ones(len(bundles), dtype=bool)
@@ -102,7 +111,8 @@ def measured(
         from_ms=before.from_ms,
         to_ms=after.to_ms,
         bundles=bundles,
-        traffic=traffic,
+        traffic=traffic + replicated,
+        replicated=replicated,
         counts=counts,
         whole=whole,
         cpu_cores=cpu,
@@ -185,12 +195,17 @@ def _bundles(reading: CounterReading, boundaries: Mapping[str, Sequence[int]]) -
 
 
 def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad]) -> float:
-    """The share of the CPU that others on the host use at least: what a report shows beyond the most that the broker's
-    process used. Without a container's limit a modular broker reports the CPU of the whole host."""
-    if report.cores is not None or report.limit[CPU] <= 0:
+    """Return the least share (0 to 1) of the CPU that other processes use.
+
+    That is the CPU in the report minus the largest CPU of the broker's process in `loads`. A broker reports the CPU of
+    its container, where its functions may run too, or of its host (`LinuxBrokerHostUsageImpl`)."""
+    used, limit = float(report.usage[CPU]), float(report.limit[CPU])
+    if report.cores is not None:
+        used, limit = 100 * report.used_cores, 100 * report.cores
+    if limit <= 0:
         return 0.0
     most = max((load.cpu_cores for load in loads if load.cpu_cores is not None), default=float("inf"))
-    return max(0.0, float(report.usage[CPU] - 100 * most) / float(report.limit[CPU]))
+    return max(0.0, used - 100 * most) / limit
 
 
 def with_measured(

@@ -44,7 +44,7 @@ _REST_SHARE: Final = 0.01
 class BrokerLoadData:
     """One broker's load data. Scores are ratios; `traffic`: shape (4,), columns of `core.model.load.TRAFFIC`; times in
     ms. `cores`: CPU cores the broker may use, 0 when not told; `least_usage`: share of its most used resource besides
-    CPU and heap.
+    CPU and heap. `used_cores`: CPU cores that its container or host uses, 0 if unknown.
 
     `faults` names what had to be imputed: (code, field) pairs.
     """
@@ -59,6 +59,7 @@ class BrokerLoadData:
     updated_at: int
     faults: tuple[tuple[str, str], ...] = ()
     cores: float = 0.0
+    used_cores: float = 0.0
     least_usage: float = 0.0
 
 
@@ -139,6 +140,7 @@ def report_of(load: BrokerLoadData, top: BundleLoads) -> BrokerReport:
         load_manager=LOAD_MANAGER,
         faults=load.faults,
         cores=load.cores,
+        used_cores=load.used_cores,
         least_usage=load.least_usage,
     )
 

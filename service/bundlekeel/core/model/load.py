@@ -44,6 +44,8 @@ class BrokerReport:
     older than so much before it. `cores`: CPU cores the broker may use, 0 when not told, None: `limit` says.
     `least_usage`: share of the most used resource besides the CPU, where `usage` has a score in place of the CPU
     (extensible).
+
+    `used_cores`: CPU cores that the broker's container or host uses, 0 if unknown or if `cores` is None.
     """
 
     broker_id: str
@@ -66,6 +68,7 @@ class BrokerReport:
     faults: tuple[tuple[str, str], ...] = ()
     interval_ms: int = 0
     cores: float | None = None
+    used_cores: float = 0.0
     least_usage: float = 0.0
 
 

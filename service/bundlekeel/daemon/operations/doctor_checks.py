@@ -225,6 +225,8 @@ def _would_do(day: SummaryView, plan: Plan | None) -> Check:
 
 # By state of a broker, for those that last until somebody does something.
 _LIVE_FIXES = {
+    "disagree": "let Prometheus drop no series of topics; if the brokers set their own topicBundleAssignmentStrategy, "
+    "set `counters.source: off`; reports are used until both agree",
     "too_many_topics": "set `counters.source: prometheus`, or raise `counters.max_topics`",
     "no_topics": "set exposeTopicLevelMetricsInPrometheus=true, and let Prometheus drop no topics",
     "no_cpu": "let the metrics have process_cpu_seconds_total; reports are used until then",
@@ -255,6 +257,8 @@ def live_loads_check(live: LiveLoads) -> Check:
             "let this host read /metrics/ of the brokers with topics in it (exposeTopicLevelMetricsInPrometheus=true), "
             "or set `counters.source` to prometheus or off; reports are used until then",
         )
+    if doubts := live.doubts():
+        detail += f"; {Code.COUNTERS_DISAGREE} at {min(doubts)}: {doubts[min(doubts)]}"
     late = live.outdated()
     passing = len(late) == 1 and max(late.values()) < _LATE_SECONDS
     told = {state for state in states.values() if state != "outdated" or not passing}

@@ -18,6 +18,8 @@ from typing import Final
 import numpy as np
 import structlog
 
+from bundlekeel.core.model.agreement import Agreement
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import (
     CounterReading,
     MeasuredLoad,
@@ -75,13 +77,15 @@ class _Known:
     `load`: what is shown of it; `topics_ms`: when its counters were of topics last.
     `shown`: the report, the load and what was made of both last; `others`: the share of the CPU that the broker's
     process does not use. `refused`: why it gave none. `state`: `live`, or why its report is shown instead; `timely`:
-    when it was last another than `outdated`, by the boot clock."""
+    when it was last another than `outdated`, by the boot clock. `doubt`: why `load` is not used; "": it is."""
 
     endpoint: BrokerEndpoint
     reading: CounterReading | None = None
     loads: list[MeasuredLoad] = field(default_factory=list)
     steps: list[Floats] = field(default_factory=list)
     load: MeasuredLoad | None = None
+    agreement: Agreement = field(default_factory=Agreement)
+    doubt: str = ""
     topics_ms: int = 0
     shown: tuple[BrokerReport, MeasuredLoad, BrokerReport] | None = None
     others: float = 0.0
@@ -94,7 +98,7 @@ class _Known:
 
     def forget(self) -> None:
         """What was read is too old to be half of a measurement."""
-        self.reading, self.loads, self.steps, self.load = None, [], [], None
+        self.reading, self.loads, self.steps, self.load, self.agreement.loads = None, [], [], None, []
 
 
 class LiveLoads:
@@ -104,6 +108,7 @@ class LiveLoads:
     some of them are being carried out. `statistics_seconds`:
     how often a broker computes its own figures: where that is at least as often, its reports are as good. `share_of`:
     asks a broker that does not tell its cores which share of its CPU it used since it was asked last, None for others.
+    `other_assigner`: class of a broker's own `topicBundleAssignmentStrategy`; "": Pulsar's, or unknown.
     `on_news`: called after each reading that made a load.
     """
 
@@ -122,6 +127,7 @@ class LiveLoads:
         self.in_flight: Callable[[], bool] = bool
         self.statistics_seconds: Callable[[str], float] = lambda _broker: 60.0
         self.share_of: Callable[[str], Awaitable[float | None]] = _not_asked
+        self.other_assigner: Callable[[str], str] = lambda _broker: ""
         self.on_news: Callable[[], None] = lambda: None
         self._counters = counters
         self._metadata = metadata
@@ -133,6 +139,8 @@ class LiveLoads:
         self._divided: dict[str, tuple[str, ...]] = {}
         # Of bundles that were measured whole: when, and their traffic, wherever that was.
         self._traffic: dict[str, tuple[int, Floats]] = {}
+        # Of bundles with replicators: when they sent last, and how much.
+        self._replicated: dict[str, tuple[int, Floats]] = {}
         self._topics = 0
         self._quick_until = float("-inf")
         self._together_until = float("-inf")
@@ -207,6 +215,10 @@ class LiveLoads:
     def refusals(self) -> dict[str, str]:
         """The brokers that do not tell their counters, and why."""
         return {broker: known.refused for broker, known in self._brokers.items() if known.refused}
+
+    def doubts(self) -> dict[str, str]:
+        """Return the brokers whose counters disagree with their reports, and how."""
+        return {broker: self._brokers[broker].doubt for broker, state in self.states().items() if state == "disagree"}
 
     def ages(self) -> dict[str, float]:
         """Seconds since the last reading of each broker that is shown by its counters."""
@@ -309,7 +321,9 @@ class LiveLoads:
         known.reading = reading
         if made.bundles:
             known.topics_ms = made.to_ms
-        made = replace(made, cpu_share=share)
+        broker = known.endpoint.broker_id
+        made = replace(made, cpu_share=share, traffic=self._with_replicators(made, broker))
+        known.agreement.add(made, int(1000 * self.statistics_seconds(broker)))
         changed = bool(known.loads) and self._large(made.traffic.sum(axis=0) - known.loads[-1].traffic.sum(axis=0))
         if self._waves(known, made):
             known.load = await asyncio.to_thread(mean_load, tuple(known.loads))
@@ -320,6 +334,18 @@ class LiveLoads:
         for row in np.flatnonzero(known.load.whole).tolist():
             self._traffic[known.load.bundles[row]] = known.load.to_ms, known.load.traffic[row]
         self.on_news()
+
+    def _with_replicators(self, load: MeasuredLoad, broker: str) -> Floats:
+        """Return the traffic of `load`, with the last rates of a bundle's replicators where it has none.
+
+        A broker reports no rates of a bundle's replicators before its first statistics of the bundle."""
+        traffic, since_ms = load.traffic.copy(), load.to_ms - 1000 * self.statistics_seconds(broker)
+        for row, bundle in enumerate(load.bundles):
+            if load.replicated[row].any():
+                self._replicated[bundle] = load.to_ms, load.replicated[row]
+            elif bundle in self._replicated and self._replicated[bundle][0] >= since_ms:
+                traffic[row] += self._replicated[bundle][1]
+        return traffic
 
     def _waves(self, known: _Known, made: MeasuredLoad) -> bool:
         """Note a load. Whether what the broker carries went up and down by a good part of the largest load within
@@ -381,9 +407,19 @@ class LiveLoads:
         if known.shown is None or anew or known.shown[1] is not known.load:
             known.others = min(others_share(report, known.loads), 1.0 if anew else known.others)
             lately = self._lately(known.load.bundles, max(oldest_ms, known.load.to_ms - lag_ms))
-            made = with_measured(report, known.load, lately, known.others)
+            self._compare(known, report)
+            made = None if known.doubt else with_measured(report, known.load, lately, known.others)
             known.shown = report, known.load, made or report
-        return ("no_cpu" if known.shown[2] is report else "live"), known.shown[2]
+        if known.shown[2] is not report:
+            return "live", known.shown[2]
+        return "disagree" if known.doubt else "no_cpu", report
+
+    def _compare(self, known: _Known, report: BrokerReport) -> None:
+        broker, trusted = report.broker_id, not known.doubt
+        known.agreement.compare(report, int(1000 * self.statistics_seconds(broker)))
+        known.doubt = known.agreement.doubt(self.other_assigner(broker))
+        if known.doubt and trusted:
+            _log.warning("load reports are used", code=Code.COUNTERS_DISAGREE, broker=broker, reason=known.doubt)
 
     def _lately(self, bundles: Sequence[str], since_ms: int) -> dict[str, Floats]:
         """The traffic of those that were measured whole since then."""

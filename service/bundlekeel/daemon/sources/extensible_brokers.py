@@ -24,6 +24,8 @@ BrokerSettings = Callable[[str], Mapping[str, str] | None]
 
 STATS_SECONDS_KEY: Final = "statsUpdateFrequencyInSecs"
 CPU_WEIGHT_KEY: Final = "loadBalancerCPUResourceWeight"
+ASSIGNER_KEY: Final = "topicBundleAssignmentStrategy"
+ASSIGNER: Final = "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner"
 TTL_SECONDS_KEY: Final = "loadBalancerBrokerLoadDataTTLInSeconds"
 STATS_SECONDS: Final = 60.0
 TTL_SECONDS: Final = 1800.0
@@ -151,6 +153,11 @@ class ExtensibleBrokers:
     def stats_seconds(self, broker: str) -> float:
         """How often this broker computes its statistics."""
         return self._number(broker, STATS_SECONDS_KEY, STATS_SECONDS)
+
+    def other_assigner(self, broker: str) -> str:
+        """Return the class by which this broker assigns topics to bundles (PIP-255); "": Pulsar's own, or unknown."""
+        name = (self.settings_of(broker) or {}).get(ASSIGNER_KEY, "").strip()
+        return "" if name == ASSIGNER else name
 
     def wants_stats(self, broker: str, now: Instant) -> bool:
         """Whether this broker's statistics are needed: always, or while the load topics do not tell enough of it."""

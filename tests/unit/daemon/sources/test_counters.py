@@ -14,7 +14,7 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminFault, CodecError
-from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, BrokerEndpoint, BrokerReport
+from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerEndpoint, BrokerReport
 from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterOptions, LiveLoads
 from bundlekeel.ports import Clock, RawClusterView
 from tests.support.memory_source import MemoryMetadata
@@ -25,15 +25,16 @@ BROKERS = ("a:8080", "b:8080")
 
 
 class Counting:
-    """`ports.TopicCounters`: one topic a broker, which carries as many bytes a second as the test says (below 0: it has
-    none). `more`: further
-    topics by broker and hash, with the bytes they have counted. `namespaces`: those that the broker names."""
+    """`ports.TopicCounters`: one topic per broker, which carries as many bytes per second as the test says (below 0: it
+    has none). `more`: more topics by broker and hash, with the bytes that they have counted. `namespaces`: named."""
 
     def __init__(self, clock: Clock) -> None:
         self.rates = dict.fromkeys(BROKERS, 1000.0)
         self.asked: list[tuple[str, float]] = []
         self.more: dict[str, dict[int, float]] = {name: {} for name in BROKERS}
         self.namespaces: tuple[str, ...] = ("t/n",)
+        # Bytes/s that replicators of the one topic send, by broker.
+        self.replicated = dict.fromkeys(BROKERS, 0.0)
         self.takes = 0.0
         self.faults: set[str] = set()
         self._clock = clock
@@ -63,6 +64,9 @@ class Counting:
                 hashes=np.array(list(topics), dtype=np.int64),
                 counters=np.array([[0.0, 0.0, counted, 0.0] for counted in topics.values()]).reshape(-1, 4),
                 sessions=np.ones((len(topics), 2), dtype=np.int64),
+                replicated=np.array(
+                    [[0.0, 0.0, 0.0, self.replicated[broker_id] * (key == 7)] for key in topics]
+                ).reshape(-1, 4),
                 cpu_seconds=self._bytes[broker_id] / 10_000,
             )
         ]
@@ -97,6 +101,7 @@ class Stage:
         self.cores: float | None = None
         self.cpu = 5.0
         self.topics = 0
+        self.reported = 50.0
 
     def _note(self) -> None:
         self.news += 1
@@ -108,10 +113,10 @@ class Stage:
                 broker_id=name,
                 usage=np.array([self.cpu, 0.0, 0.0, 0.0]),
                 limit=np.array([100.0, 0.0, 0.0, 0.0]),
-                traffic=np.array([0.0, 0.0, 50.0, 0.0]),
+                traffic=np.array([0.0, 0.0, self.reported, 0.0]),
                 last_update=self.reported_ms,
                 bundle_names=(BUNDLE,),
-                bundle_traffic=np.array([[0.0, 0.0, 50.0, 0.0]]),
+                bundle_traffic=np.array([[0.0, 0.0, self.reported, 0.0]]),
                 bundle_counts=np.ones((1, 3), dtype=np.int64),
                 start_timestamp=endpoint.start_timestamp,
                 cores=self.cores,
@@ -394,6 +399,23 @@ async def test_a_bundle_whose_topics_come_and_go(stage: Stage) -> None:
         if turn == 60:
             assert stage.rate("a:8080") == pytest.approx(1000.0)
     assert stage.rate("a:8080") == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize(("seconds", "sent"), [(20.0, 300.0), (50.0, 300.0), (100.0, 0.0)])
+@played(seconds=10.0)
+async def test_n_d_a_replicated_bundle_that_moved_keeps_its_replicators_rate(
+    stage: Stage, seconds: float, sent: float
+) -> None:
+    """The new owner reports none before its first statistics, after up to one interval."""
+    stage.counting.rates["b:8080"] = -1.0
+    stage.counting.replicated["a:8080"] = 300.0
+    await asyncio.sleep(30.0)
+    assert stage.shown()["a:8080"].traffic[THROUGHPUT_OUT] == 300.0
+    stage.counting.carry()
+    stage.counting.rates.update({"a:8080": -1.0, "b:8080": 1000.0})
+    await asyncio.sleep(seconds)
+    assert stage.shown()["b:8080"].bundle_names == (BUNDLE,)
+    assert stage.shown()["b:8080"].traffic[THROUGHPUT_OUT] == sent
 
 
 @pytest.mark.parametrize(

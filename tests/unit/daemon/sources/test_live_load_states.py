@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.daemon.operations.doctor_checks import live_loads_check
-from tests.unit.daemon.sources.test_counters import BROKERS, Stage, played
+from tests.unit.daemon.sources.test_counters import BROKERS, BUNDLE, Stage, played
 
 
 @played()
@@ -93,6 +94,65 @@ async def test_doctor_warns_of_figures_that_are_no_use(stage: Stage, state: str)
     assert stage.live.states()["a:8080"] == state
     check = live_loads_check(stage.live)
     assert not check.ok and check.severity == "warning" and state in check.detail and check.fix
+
+
+async def _minutes(stage: Stage, *reported: float) -> list[str]:
+    """Let both brokers report these bytes/s, a minute apart; return the states of the first one after each."""
+    states = []
+    for rate in reported:
+        stage.reported, stage.reported_ms = rate, stage.clock.wall_ms()
+        for _ in range(6):
+            await asyncio.sleep(10.0)
+            stage.shown()
+        states.append(stage.live.states()["a:8080"])
+    return states
+
+
+@played()
+async def test_n_c_reports_are_used_where_counters_disagree_twice(stage: Stage) -> None:
+    """One report can contain the rate of a session that has just begun. A report that agrees ends it."""
+    assert await _minutes(stage, *[1000.0] * 4) == ["live"] * 4
+    assert await _minutes(stage, 5000.0, 1000.0, 1000.0) == ["live"] * 3
+    assert await _minutes(stage, 5000.0, 5000.0, 5000.0) == ["live", "disagree", "disagree"]
+    assert stage.rate("a:8080") == 5000.0
+    check = live_loads_check(stage.live)
+    assert not check.ok and "topicBundleAssignmentStrategy" in check.fix
+    assert f"{Code.COUNTERS_DISAGREE} at a:8080: {BUNDLE}: the report has" in check.detail
+    assert await _minutes(stage, 1000.0) == ["live"]
+    assert live_loads_check(stage.live).ok
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(80, "live"), (160, "disagree")])
+@played()
+async def test_n_c_the_same_statistics_count_once(stage: Stage, seconds: int, state: str) -> None:
+    """A broker that reports every 5 s repeats its last statistics, and no report is left when the counters cover it."""
+    await _minutes(stage, *[1000.0] * 4)
+    stage.reported = 5000.0
+    for _ in range(seconds // 5):
+        stage.reported_ms = stage.clock.wall_ms()
+        await asyncio.sleep(5.0)
+        stage.shown()
+    assert stage.live.states()["a:8080"] == state
+
+
+@played()
+async def test_n_c_a_load_that_has_changed_is_no_disagreement(stage: Stage) -> None:
+    """Reports are of the minute before the last one."""
+    await _minutes(stage, *[1000.0] * 4)
+    for reported, rate in ((1000.0, 9000.0), (1000.0, 9000.0), (9000.0, 100.0), (9000.0, 100.0), (100.0, 100.0)):
+        stage.counting.carry()
+        stage.counting.rates["a:8080"] = stage.counting.rates["b:8080"] = rate
+        assert await _minutes(stage, reported) == ["live"]
+
+
+@played()
+async def test_n_c_with_another_assigner_a_report_has_to_agree_first(stage: Stage) -> None:
+    """The brokers' settings name its class, before any report covers the time of the counters."""
+    stage.live.other_assigner = lambda _broker: "org.example.RoundRobin"
+    assert await _minutes(stage, 1000.0, 1000.0, 1000.0, 1000.0) == ["disagree"] * 3 + ["live"]
+    assert await _minutes(stage, 5000.0) == ["disagree"]
+    stage.live.other_assigner = lambda _broker: ""
+    assert await _minutes(stage, 5000.0, 1000.0) == ["disagree", "live"]
 
 
 @pytest.mark.parametrize(("brokers", "seconds", "ok"), [(1, 120, True), (1, 480, False), (2, 120, False)])

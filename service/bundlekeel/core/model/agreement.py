@@ -1,0 +1,127 @@
+"""Whether the counters of a broker agree with its load reports.
+
+Counters belong to topics. `core.model.counters` adds them up by bundle, and takes the bundle from the topic's hash. A
+cluster can run another `topicBundleAssignmentStrategy` (PIP-255), and a collector of metrics can drop some series. Then
+counters show traffic in the wrong bundles, or too little of it. Reports prove that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundlekeel.core.model.counters import MeasuredLoad
+from bundlekeel.core.model.extensible import is_rest
+from bundlekeel.core.model.load import TRAFFIC, BrokerReport
+from bundlekeel.core.model.names import BundleName, parse_bundle
+
+# Up to this part of a broker's traffic may be in bundles where counters do not explain it.
+UNEXPLAINED_SHARE: Final = 0.1
+# Clocks of brokers, Prometheus and this host may differ by this part of a statistics interval.
+_CLOCKS_SHARE: Final = 0.25
+
+
+@dataclass(slots=True, kw_only=True)
+class Agreement:
+    """Results of the comparisons of one broker's reports with its counters.
+
+    `loads`: loads of the last four statistics intervals, oldest first, without gaps. `results`: values of `unexplained`
+    for the last two reports that were compared. `compared_ms`: `last_update` of the last of them. `waiting`: the report
+    whose time `loads` do not cover yet; None: none. Newer ones must not replace it, or none would ever be covered.
+    """
+
+    loads: list[MeasuredLoad] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    compared_ms: int = 0
+    waiting: BrokerReport | None = None
+
+    def add(self, load: MeasuredLoad, statistics_ms: int) -> None:
+        """Add the load that follows the last one; drop those that no report needs."""
+        self.loads.append(load)
+        while len(self.loads) > 1 and self.loads[1].to_ms < load.to_ms - 4 * statistics_ms:
+            del self.loads[0]
+
+    def compare(self, report: BrokerReport, statistics_ms: int) -> None:
+        """Compare the report that is `waiting`, or this one if its statistics are newer than those compared last."""
+        if self.waiting is None and report.last_update - self.compared_ms >= statistics_ms:
+            self.waiting = report
+        if self.waiting is None or not self.loads:
+            return
+        result, at_ms = unexplained(self.waiting, self.loads, statistics_ms), self.waiting.last_update
+        if result is not None:
+            self.results, self.compared_ms = [*self.results[-1:], result], at_ms
+        if result is not None or self.loads[-1].to_ms > at_ms + statistics_ms:
+            self.waiting = None
+
+    def doubt(self, other_assigner: str) -> str:
+        """Return why the counters cannot be used, "" if they can.
+
+        One report can contain the rate of a session that has just begun, so two in succession have to disagree.
+        `other_assigner`: class of the cluster's own `topicBundleAssignmentStrategy`, "" for Pulsar's. With another one,
+        counters are used only while the last report agrees.
+        """
+        last = self.results[-1] if self.results else f"topicBundleAssignmentStrategy is {other_assigner}"
+        return last if other_assigner or (len(self.results) > 1 and all(self.results)) else ""
+
+
+def unexplained(report: BrokerReport, loads: Sequence[MeasuredLoad], statistics_ms: int) -> str | None:
+    """Return the traffic in a report that the counters of the same time exclude, "" if there is none.
+
+    The rates of a report are means of one statistics interval, which ended up to one interval before `last_update`. So
+    they are not above the largest rate of a bundle in `loads` of that time. Parts of the first and the last load belong
+    to other times. Together they are as long as one load, so the rate can be higher by this part of an interval. A
+    bundle that came or left can have any rate. Counters above the report prove nothing: reports lack the traffic of
+    sessions that have ended.
+
+    Returns:
+        None if `loads` (oldest first, without gaps) do not cover that time, or if the report lists the largest bundles
+        only.
+    """
+    margin = int(_CLOCKS_SHARE * statistics_ms)
+    begin, end = report.last_update - 2 * statistics_ms - margin, report.last_update + margin
+    # The load that ended before the time contains the bundles that the broker had at its beginning.
+    first = sum(load.to_ms <= begin for load in loads) - 1
+    if first < 0 or loads[-1].to_ms < end:
+        return None
+    rest = [is_rest(name) for name in report.bundle_names]
+    if report.bundle_traffic[rest].any():
+        return None
+    window = [load for load in loads[first:] if load.from_ms <= end]
+    names = list(dict.fromkeys([*report.bundle_names, *(name for load in window for name in load.bundles)]))
+    row = {name: place for place, name in enumerate(names)}
+    most, presence = np.zeros((len(names), len(TRAFFIC))), np.zeros(len(names))
+    for load in window:
+        rows = [row[name] for name in load.bundles]
+        presence[rows] += 1
+        most[rows] = np.maximum(most[rows], np.where(load.whole[:, np.newaxis], load.traffic, np.inf))
+    most *= 1 + max(load.to_ms - load.from_ms for load in window) / statistics_ms
+    most[(presence > 0) & (presence < len(window)) | _divided_otherwise(names)] = np.inf
+    above = np.maximum(report.bundle_traffic - most[: len(report.bundle_names)], 0.0)
+    excess = above.sum(axis=0) - UNEXPLAINED_SHARE * report.bundle_traffic.sum(axis=0)
+    if not (excess > 0).any():
+        return ""
+    column = int(np.argmax(above.sum(axis=0) / np.maximum(report.bundle_traffic.sum(axis=0), 1.0)))
+    worst = int(np.argmax(above[:, column]))
+    figures = f"{report.bundle_traffic[worst, column]:.0f}, counters at most {most[worst, column]:.0f}"
+    return f"{names[worst]}: the report has {TRAFFIC[column]} {figures}"
+
+
+def _divided_otherwise(names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which bundles are in a namespace that was split in between: some of its bundles overlap others."""
+
+    def namespace(bundle: BundleName) -> str:
+        return bundle.namespace
+
+    bundles = [parse_bundle(name) for name in names]
+    by_place = sorted(bundles, key=lambda bundle: (bundle.namespace, bundle.lower))
+    split = {
+        name
+        for name, group in groupby(by_place, key=namespace)
+        if any(after.lower < before.upper for before, after in pairwise(group))
+    }
+    return np.array([bundle.namespace in split for bundle in bundles], dtype=bool)
