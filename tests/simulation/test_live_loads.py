@@ -32,8 +32,8 @@ def test_a_square_wave_is_not_followed(half: float, usage: float, amplitude: flo
 
 @pytest.mark.parametrize("half", [10, 30, 90])
 def test_a_strong_wave_moves_few_bundles(half: float) -> None:
-    """Of 80 % and more, whose peaks are nearly overloads: the mean is evened out once more, after the first swing."""
-    first, later = later_moves(half, 0.4, 0.9, seed=11, minutes=20.0)
+    """Of 80 %, without overload: the mean is evened out once more, after the first swing."""
+    first, later = later_moves(half, 0.35, 0.8, seed=11, minutes=20.0)
     assert later <= first + 2
 
 
