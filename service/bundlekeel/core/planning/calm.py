@@ -31,7 +31,7 @@ CHANGE_DEVIATIONS: Final = 4.0
 # A broker's level is the mean of at most this many seconds, so that it follows a slow drift.
 LEVEL_SECONDS: Final = 300.0
 # The noise of a broker is the median of this many changes from one reading to the next.
-NOISE_READINGS: Final = 9
+NOISE_READINGS: Final = 15
 # An excess counts only as far as it exceeds this many standard deviations of the noise.
 DOUBT_DEVIATIONS: Final = 2.0
 # Tolerated time takes an excess back this many times as fast as it came. After so many seconds it is over in any case.
@@ -81,7 +81,10 @@ def follow_levels(
         if course is None:
             # How long a first report was true is not known; it counts as a reading, and costs nothing.
             seconds[row] = most if most < math.inf else 0.001
-            courses[broker] = BrokerCourse(level=score, until_ms=until, seconds=float(seconds[row]))
+            known_for = float(seconds[row])
+            courses[broker] = BrokerCourse(
+                level=score, until_ms=until, seconds=known_for, reading=score, reading_seconds=known_for
+            )
             continue
         seconds[row] = passed = min(max(0.0, (until - course.until_ms) / 1000), most)
         if broker in moving:
@@ -94,15 +97,18 @@ def follow_levels(
 
 def _advance_level(course: BrokerCourse, score: float, seconds: float, *, new: bool) -> BrokerCourse:
     """Add one reading to the mean, or begin a new mean if the load has changed by more than its noise."""
-    if course.seconds <= 0:
-        return replace(course, level=score, seconds=seconds)
     total = course.seconds + seconds
-    if not new:
+    if not new and course.seconds > 0:
         return replace(course, seconds=min(total, LEVEL_SECONDS))
-    # The variance of a mean falls with its length, so this is the noise of a mean of one second.
-    change = (score - course.level) ** 2 / (1 / seconds + 1 / course.seconds)
-    changed = change > CHANGE_DEVIATIONS**2 * noise_of(course)
-    course = replace(course, changes=(*course.changes, change)[-NOISE_READINGS:])
+    before, course = course, replace(course, reading=score, reading_seconds=seconds)
+    if before.seconds <= 0:
+        return replace(course, level=score, seconds=seconds)
+    # The variance of a mean falls with its length, so these are variances of a mean of one second. From one reading to
+    # the next a slow drift changes little, so it is no noise.
+    noise = (score - before.reading) ** 2 / (1 / seconds + 1 / before.reading_seconds)
+    change = (score - before.level) ** 2 / (1 / seconds + 1 / before.seconds)
+    changed = change > CHANGE_DEVIATIONS**2 * noise_of(before)
+    course = replace(course, changes=(*course.changes, noise)[-NOISE_READINGS:])
     if changed:
         return replace(course, level=score, seconds=seconds)
     level = course.level + (score - course.level) * seconds / total
