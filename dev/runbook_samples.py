@@ -98,4 +98,6 @@ def sample(command: str, situation: str) -> list[str]:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     code = [f"(exit code {result.exit_code})"] if result.exit_code else []
-    return [*(line.rstrip() for line in result.output.strip().splitlines()), *code]
+    # On a slow machine standard error has lines with the progress.
+    text = result.output if code else result.stdout
+    return [*(line.rstrip() for line in text.strip().splitlines()), *code]
