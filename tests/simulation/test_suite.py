@@ -14,6 +14,7 @@ from bundlekeel.sim.pairs import ALL_PAIRS, contender, native, pair
 from bundlekeel.sim.run import DEFAULT, Run, parameters, simulate
 from bundlekeel.sim.scenario import Expect
 
+LONG = pytest.mark.nightly
 SUITE = {item.name: item for item in suite()}
 HOUR = 3600.0
 # Cases of the scenario suite that this simulator shows; the others need an executor or a history.
@@ -56,9 +57,7 @@ def test_default_strategy_passes(name: str) -> None:
     assert len(found.findings) > 1
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly) for name in BY_COUNTERS]
-)
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=LONG) for name in BY_COUNTERS])
 def test_n_q_default_strategy_passes_by_counters(name: str) -> None:
     """The same by counters, as the daemon reads loads by default."""
     assert simulate(SUITE[name], DEFAULT, 1).failed == ()
@@ -136,7 +135,7 @@ def world(seed: int) -> tuple[Run, Run]:
     return simulate(SUITE["world"], DEFAULT, seed), run("world", "native avg", seed)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=LONG), pytest.param(3, marks=LONG)])
 def test_world(seed: int) -> None:
     """Seven brokers, everything on three: at most 1.15 in the end, better than AvgShedder and with fewer unloads."""
     ours, own = world(seed)
@@ -146,7 +145,7 @@ def test_world(seed: int) -> None:
     assert ours.measures.balanced_minute is not None
 
 
-@pytest.mark.parametrize("seed", [6, 11, 15])
+@pytest.mark.parametrize("seed", [6, pytest.param(11, marks=LONG), pytest.param(15, marks=LONG)])
 def test_world_is_balanced_no_later_than_with_native(seed: int) -> None:
     """The seeds in which the brokers' random placement was balanced sooner."""
     ours, own = world(seed)
