@@ -19,10 +19,9 @@ from dev.reaction.figures import Sample, loads_by_owner, owners_of, rates
 from dev.traffic import Traffic, TrafficError
 
 POLL_SECONDS = 1.0
-# What a topic carries is told by the last half minute: it does not change, and a bundle under way must look neither
-# like load that went away nor, when its clients catch up, like more. Whose it is, is told by this second. Where it
-# does change, by less.
-RATE_SECONDS = 30.0
+# What a topic carries is told by the last seconds: a bundle under way must look neither like load that went away nor,
+# when its clients catch up, like more. Whose it is, is told by this second.
+RATE_SECONDS = 5.0
 TURNING_RATE_SECONDS = 10.0
 _LEAST_SECONDS = 3.0
 _TIMEOUT_SECONDS = 10.0

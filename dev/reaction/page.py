@@ -209,9 +209,10 @@ def _turning(raw: Path) -> list[str]:
     if not shown:
         return []
     method = (
-        f"The same start, but every {TURN_SECONDS:.0f} s the rates go to other topics (each to the one a third of the "
-        "list further on), and the balancer is watched for as long as it is given, not only until the load is even; "
-        f"rates are those of the last {TURNING_RATE_SECONDS:.0f} s. Both figures over time begin with the switch."
+        f"All load (Zipf {step.ZIPF:g}) begins on one broker, and every {TURN_SECONDS:.0f} s the rates go to other "
+        "topics (each to the one a third of the list further on), and the balancer is watched for as long as it is given, not only until the load is even; "
+        f"rates are those of the last {TURNING_RATE_SECONDS:.0f} s. Both figures over time begin when the balancer is "
+        "switched on."
     )
     return [
         f"## A load that changes its place every {TURN_SECONDS:.0f} s",
@@ -228,18 +229,17 @@ def _turning(raw: Path) -> list[str]:
 def _method() -> list[str]:
     paragraphs = (
         f"The step: three brokers with {step.CORES} CPU cores each and {step.BUNDLES} bundles of one namespace; "
-        f"{step.RATE:,.0f} msg/s of {step.MESSAGE_BYTES} bytes over {step.TOPICS} topics (Zipf 1.1), one producer "
-        f"and one consumer each, batches of up to {step.BATCH_MESSAGES}. A fresh cluster a run. All brokers serve a "
-        f"part for {step.SPREAD_SECONDS:.0f} s, then every bundle goes to one of them. The number of the run is the "
-        "seed of the skew, so all contenders meet the same ones.",
+        f"{step.RATE:,.0f} msg/s of {step.MESSAGE_BYTES} bytes over {step.TOPICS} topics, one producer "
+        f"and one consumer each, batches of up to {step.BATCH_MESSAGES}. A fresh cluster a run. For "
+        f"{step.QUIET_SECONDS:.0f} s all topics have the same rate, and the balancer is on. Then the topics of one "
+        f"broker get nearly all of the traffic (Zipf {step.ZIPF:g}), and each of the others {step.LEAST_RATE:g} msg/s. "
+        "No bundle is moved for that. The number of the run is the seed of the skew.",
         f"The load of a broker is measured from outside, once a second: messages acknowledged in the last "
-        f"{RATE_SECONDS:.0f} s, topic by topic, counted for the owner that `ownedNamespaces` names. A run counts if it "
-        f"begins at max/mean {UNEVEN_RATIO} or more, with nine tenths of the traffic. No balancer is on for the first "
-        f"{step.WARM_SECONDS:.0f} s (statistics are a minute old; {step.FAST_WARM_SECONDS:.0f} s where they are fast). "
-        "The clock starts when the balancer is switched "
-        "on: native by `loadBalancerSheddingEnabled`, Bundlekeel by starting its process, on shipped settings, after a "
-        f"takeover; Prometheus scrapes every {SCRAPE_SECONDS} s. It stops at max/mean {EVEN_RATIO}, held for "
-        f"{step.HELD_SECONDS:.0f} s; moves and gaps count for "
+        f"{RATE_SECONDS:.0f} s, topic by topic, counted for the owner that `ownedNamespaces` names. A run counts if "
+        f"the step leads to max/mean {UNEVEN_RATIO} or more, with nine tenths of the traffic before it. Native "
+        "balancers have `loadBalancerSheddingEnabled`; Bundlekeel runs on shipped settings, after a takeover. The "
+        f"clock starts at the step; Prometheus scrapes every {SCRAPE_SECONDS} s. It stops at max/mean {EVEN_RATIO}, "
+        f"held for {step.HELD_SECONDS:.0f} s; moves and gaps count for "
         f"{step.AFTER_SECONDS:.0f} s more.",
         "A move is a change of ownership; its gap is the longest time between two acknowledgements on a topic of the "
         f"bundle around it, 0 below {step.GAP_FLOOR_SECONDS} s more than usual. Columns are medians of the runs, each "

@@ -1,8 +1,10 @@
-"""One run: a fresh cluster, everything on one broker, the balancer switched on, and what came of it."""
+"""One run: a fresh cluster, a balancer that has been on and quiet, all load on one broker, and what came of it."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import random
 import shutil
 import subprocess
 import tempfile
@@ -36,12 +38,14 @@ GAP_FLOOR_SECONDS = 0.3
 # Even for this long is even; then it is watched a little longer for moves that were already decided.
 HELD_SECONDS = 5.0
 AFTER_SECONDS = 15.0
-# Brokers of a cluster at work have loaded their classes: each of them serves some of the topics first.
-SPREAD_SECONDS = 20.0
-# By then the brokers' statistics and CPU samples, up to a minute old, know the traffic.
-WARM_SECONDS = 130.0
-# Where traffic is counted every second, only the CPU sample is a minute old.
-FAST_WARM_SECONDS = 75.0
+# The balancer is on for this long before the step, while all topics have the same rate. By then the brokers'
+# statistics and CPU samples, up to a minute old, know the traffic.
+QUIET_SECONDS = 130.0
+# The step must show within this time, or the run does not count.
+STEP_SECONDS = 15.0
+# Rate of each topic of the other brokers after the step, messages/s.
+LEAST_RATE = 8.0
+ZIPF = 1.1
 _SHEDDING = "loadBalancerSheddingEnabled"
 
 Say = Callable[[str], None]
@@ -53,7 +57,7 @@ class ReactionError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """One move as clients saw it: seconds after the switch, and the longest publish gap of the bundle's topics.
+    """One move as clients saw it: seconds after the step, and the longest publish gap of the bundle's topics.
 
     gap_seconds is 0.0 when no topic of the bundle was silent for longer than usual.
     """
@@ -67,12 +71,12 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run came to, at which commit. Times are seconds after the balancer was switched on.
+    """What one run came to, at which commit. Times are seconds after the step.
 
     turn_seconds: how often the load changed its place, 0.0 for a single step.
     even_seconds: when max/mean became even for good; None when it did not in time.
     noise: publish gaps that belong to no move, which are the machine's own.
-    timeline: (seconds, max/mean), one a second, from a little before the switch.
+    timeline: (seconds, max/mean), one a second, from a little before the step.
     """
 
     contender: str
@@ -103,12 +107,8 @@ class Options:
     """What can be chosen for all runs."""
 
     within_seconds: float = 900.0
-    warm_seconds: float | None = None
+    quiet_seconds: float = QUIET_SECONDS
     turn_seconds: float = 0.0
-
-    def warm(self, contender: Contender) -> float:
-        """Seconds of traffic before the clock: as given, or what this contender's statistics need."""
-        return self.warm_seconds or (FAST_WARM_SECONDS if contender.fast else WARM_SECONDS)
 
 
 def run(contender: Contender, number: int, options: Options, keep: Path, say: Say) -> Result:
@@ -130,11 +130,14 @@ def run(contender: Contender, number: int, options: Options, keep: Path, say: Sa
         with _balancer(contender, cluster, Path(name), keep) as switch_on:
             traffic = Traffic(_traffic_spec(cluster, number, options.turn_seconds))
             with traffic, Observer(traffic, cluster.brokers, cluster.spec.cluster_name) as observer:
-                _spread(observer, say)
-                traffic.place_all_on(cluster.brokers[0].broker_id)
-                _warm(observer, options.warm(contender), say)
-                began = time.monotonic()
-                switch_on()
+                if options.turn_seconds:
+                    traffic.place_all_on(cluster.brokers[0].broker_id)
+                    began = time.monotonic()
+                    switch_on()
+                else:
+                    switch_on()
+                    _quiet(observer, options.quiet_seconds, say)
+                    began = _step(traffic, observer, number, say)
                 _watch(observer, began, options, say)
                 samples = list(observer.samples)
             return _result(contender, number, options, began, samples, traffic.stop())
@@ -150,7 +153,9 @@ def _traffic_spec(cluster: Cluster, seed: int, turn_seconds: float) -> TrafficSp
         topics_per_bundle=TOPICS // BUNDLES,
         rate_total_msgs=RATE,
         message_bytes=MESSAGE_BYTES,
+        zipf=ZIPF if turn_seconds else 0.0,
         seed=seed,
+        least_rate=LEAST_RATE,
         gap_floor_seconds=GAP_FLOOR_SECONDS,
         start_seconds=180.0,
         batching=True,
@@ -200,23 +205,28 @@ def _configure(cluster: Cluster, value: str) -> None:
         raise ReactionError(f"POST {url}: {answer.status_code} {answer.text[:200]}")
 
 
-def _spread(observer: Observer, say: Say) -> None:
-    """Let the bundles be where lookups put them, for a while."""
-    say(f"traffic runs on all brokers; {SPREAD_SECONDS:.0f} s")
-    _until(observer, time.monotonic() + SPREAD_SECONDS, lambda _: False, say)
+def _quiet(observer: Observer, seconds: float, say: Say) -> None:
+    """Let the balancer be on for a while with an even load."""
+    say(f"the balancer is on, and all topics have the same rate; {seconds:.0f} s")
+    _until(observer, time.monotonic() + seconds, lambda _: False, say)
     loads = observer.samples[-1].loads if observer.samples else {}
     if not loads or not all(loads.values()):
         raise ReactionError(f"not every broker had a part of the traffic: {loads}")
 
 
-def _warm(observer: Observer, seconds: float, say: Say) -> None:
-    """Wait until every statistic knows the traffic; ReactionError when the start is not uneven enough then."""
-    say(f"everything is on one; {seconds:.0f} s until every statistic knows it")
-    _until(observer, time.monotonic() + seconds, lambda _: False, say)
-    ratio = observer.samples[-1].ratio if observer.samples else 0.0
-    if ratio < UNEVEN_RATIO:
-        raise ReactionError(f"the start is not uneven enough: max/mean {ratio:.2f}")
-    say(f"switching on at max/mean {ratio:.2f}")
+def _step(traffic: Traffic, observer: Observer, seed: int, say: Say) -> float:
+    """Give nearly all traffic to the topics of one broker, without a move; return when, in monotonic seconds."""
+    sample, plans = observer.samples[-1], traffic.prepare()
+    hot = max(sample.loads, key=sample.loads.__getitem__)
+    ours = [plan.topic for plan in plans if sample.owners.get(plan.bundle) == hot]
+    others = [plan.topic for plan in plans if plan.topic not in ours]
+    weights = [1.0 / rank**ZIPF for rank in range(1, len(ours) + 1)]
+    random.Random(seed).shuffle(weights)
+    share = (RATE - LEAST_RATE * len(others)) / sum(weights)
+    rates = {topic: share * weight for topic, weight in zip(ours, weights, strict=True)}
+    say(f"{len(changes(list(observer.samples)))} moves so far; {len(ours)} topics of {hot} get nearly all traffic")
+    traffic.set_rates(rates | dict.fromkeys(others, LEAST_RATE))
+    return time.monotonic()
 
 
 def _watch(observer: Observer, began: float, options: Options, say: Say) -> None:
@@ -226,7 +236,7 @@ def _watch(observer: Observer, began: float, options: Options, say: Say) -> None
     def held(samples: list[Sample]) -> bool:
         if options.turn_seconds:
             return False
-        since = even_since([sample for sample in samples if sample.at >= began])
+        since = even_since(_uneven(samples, began))
         return since is not None and samples[-1].at - since >= HELD_SECONDS
 
     deadline = began + options.within_seconds
@@ -235,6 +245,11 @@ def _watch(observer: Observer, began: float, options: Options, say: Say) -> None
         _until(observer, time.monotonic() + AFTER_SECONDS, lambda _: False, say)
         if held(observer.samples):
             return
+
+
+def _uneven(samples: list[Sample], began: float) -> list[Sample]:
+    """Return the samples from the first one on that shows the step."""
+    return list(itertools.dropwhile(lambda sample: sample.at < began or sample.ratio < UNEVEN_RATIO, samples))
 
 
 def _until(observer: Observer, deadline: float, holds: Callable[[list[Sample]], bool], say: Say) -> None:
@@ -262,7 +277,8 @@ def _result(
     report: TrafficReport,
 ) -> Result:
     before = [sample for sample in samples if sample.at < began][-1]
-    since = even_since([sample for sample in samples if sample.at >= began])
+    shown = [sample for sample in samples if began <= sample.at < began + STEP_SECONDS]
+    since = even_since(_uneven(samples, began))
     moved = changes([sample for sample in samples if sample.at >= before.at])
     to_wall = 1000 * (time.time() - time.monotonic())
     windows = [(1000 * change.left + to_wall - 1500, 1000 * change.seen + to_wall + 1500) for change in moved]
@@ -271,7 +287,7 @@ def _result(
         number=number,
         finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         revision=_revision(),
-        start_ratio=before.ratio,
+        start_ratio=max((sample.ratio for sample in shown), default=0.0),
         end_ratio=samples[-1].ratio,
         within_seconds=options.within_seconds,
         even_seconds=None if since is None else since - began,

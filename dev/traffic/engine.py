@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -35,8 +35,9 @@ class Engine:
         """Connect to nothing yet; ``client_log`` is the file of the client library's own log."""
         self._spec = spec
         run = secrets.randbits(63)
-        slowest = min(plan.rate for plan in plans)
-        self._topics = [TopicState(plan, slowest if spec.turn_seconds else plan.rate, spec, run) for plan in plans]
+        slowest = min(plan.rate for plan in plans) if spec.turn_seconds else spec.least_rate
+        self._topics = [TopicState(plan, slowest or plan.rate, spec, run) for plan in plans]
+        self._rates = [plan.rate for plan in plans]
         self._client: Any = pulsar.Client(
             spec.service_url,
             operation_timeout_seconds=10,
@@ -136,11 +137,15 @@ class Engine:
                     raise TrafficError(f"the Pulsar client cannot connect: {error}") from error
                 time.sleep(0.25)
 
+    def set_rates(self, rates: Mapping[str, float]) -> None:
+        """From now on send this many messages/s to each topic."""
+        self._rates = [rates[state.plan.topic] for state in self._topics]
+
     # --- sending ---------------------------------------------------------------------------
 
     def _pace(self) -> None:
         """Send what is due at every tick, until halted."""
-        planned = rates = [state.plan.rate for state in self._topics]
+        planned = rates = self._rates
         due = [self._began + index / len(rates) / rate for index, rate in enumerate(rates)]
         before = time.monotonic()
         while not self._halt.wait(TICK_SECONDS):
@@ -150,6 +155,9 @@ class Engine:
             self._retry(now)
             if self._spec.turn_seconds:
                 rates = turned(planned, int((now - self._began) / self._spec.turn_seconds))
+            elif rates is not self._rates:
+                rates = self._rates
+                due = [now + index / len(rates) / rate for index, rate in enumerate(rates)]
             for index, state in enumerate(self._topics):
                 due[index] = self._send_due(state, self._producers[index], 1 / rates[index], due[index], now)
 

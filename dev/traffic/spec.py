@@ -38,6 +38,7 @@ class TrafficSpec:
     batching: let the client join messages into batches.
     batch_delay_ms, batch_messages: a batch is sent after this long, or with this many messages.
     turn_seconds: so often the rates go to other topics, each to the one a third of the list further on; 0 is never.
+    least_rate: lowest rate that a topic gets later (``Traffic.set_rates``); 0: rates are not set.
     identity: who publishes, consumes and asks the admin API of a secured cluster; a super-user.
     """
 
@@ -58,6 +59,7 @@ class TrafficSpec:
     batch_delay_ms: int = 10
     batch_messages: int = 1000
     turn_seconds: float = 0.0
+    least_rate: float = 0.0
     identity: Identity | None = None
 
     def __post_init__(self) -> None:

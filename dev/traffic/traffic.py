@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -126,6 +127,10 @@ class Traffic:
         Much cheaper than ``report``. Raises TrafficError when the process is gone, or stopped.
         """
         return msgspec.json.decode(self._ask(b"acked", REPORT_SECONDS), type=dict[str, int])
+
+    def set_rates(self, rates: Mapping[str, float]) -> None:
+        """From now on publish this many messages/s to each topic. Raises TrafficError when the process is gone."""
+        self._ask(msgspec.json.encode(rates), REPORT_SECONDS)
 
     def stop(self) -> TrafficReport:
         """Stop publishing, wait for messages under way while they come, return the final report.

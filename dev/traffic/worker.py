@@ -1,8 +1,8 @@
 """The generator's own process: obeys JSON lines on standard input, answers with JSON lines.
 
-Its argument is a directory for logs. First line in: ``Job``; then "acked", "report" or "stop" lines.
-Answers: {"ready": true}, counts by topic, a report, or {"error": "…"}. The end of standard input means the parent
-is gone: the process removes the directory and ends.
+Its argument is a directory for logs. First line in: ``Job``; then "acked", "report" or "stop" lines, or new
+rates by topic. Answers: {"ready": true}, counts by topic, a report, or {"error": "…"}. The end of standard input means
+the parent is gone: the process removes the directory and ends.
 """
 
 from __future__ import annotations
@@ -72,7 +72,11 @@ def main() -> None:
         os._exit(1)
     answer({"ready": True})
     while (command := commands.get()) != b"stop":
-        answer(engine.acked() if command == b"acked" else engine.report())
+        if command.startswith(b"{"):
+            engine.set_rates(msgspec.json.decode(command, type=dict[str, float]))
+            answer({"ready": True})
+        else:
+            answer(engine.acked() if command == b"acked" else engine.report())
     answer(engine.stop())
     engine.close()
     # Threads of the client library must not keep a finished run alive.
