@@ -210,7 +210,8 @@ def _turning(raw: Path) -> list[str]:
         return []
     method = (
         f"All load (Zipf {step.ZIPF:g}) begins on one broker, and every {TURN_SECONDS:.0f} s the rates go to other "
-        "topics (each to the one a third of the list further on), and the balancer is watched for as long as it is given, not only until the load is even; "
+        "topics (each to the one a third of the list further on). The balancer is watched for as long as it is given, "
+        "not only until the load is even; "
         f"rates are those of the last {TURNING_RATE_SECONDS:.0f} s. Both figures over time begin when the balancer is "
         "switched on."
     )
