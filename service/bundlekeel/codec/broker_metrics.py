@@ -10,7 +10,7 @@ same names are there once a namespace. Latency and errors come from `/admin/v2/b
 
 from __future__ import annotations
 
-import math
+import contextlib
 import re
 import zlib
 from collections.abc import Collection, Sequence, Set
@@ -21,12 +21,13 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import LARGE, MAX_NUMBER, clean, read, text_of
+from bundlekeel.codec.external_input import LARGE, clean, read, text_of
 from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.names import is_namespace
+from bundlekeel.core.model.numbers import MAX_NUMBER, number
 
 # In the order of `core.model.load.TRAFFIC`, then consumers and producers.
 _FIGURES: Final = (
@@ -338,11 +339,12 @@ def _namespace(topic: bytes, label: bytes) -> bytes:
 
 
 def _sample(text: str | bytes) -> float:
+    # Not by the decoder of strings: a page has 100,000 samples, as bytes. `float` has no limit of digits.
     try:
         value = float(text)
     except ValueError:
         return 0.0
-    return value if math.isfinite(value) and 0 < value <= MAX_NUMBER else 0.0
+    return value if 0 < value <= MAX_NUMBER else 0.0
 
 
 # Messages stored since the last statistics run, by how long that took: lower and upper bound in ms, the last one
@@ -370,10 +372,9 @@ def decode_signs(body: bytes) -> ClientSigns:
         for name, raw in group.metrics.items():
             value = _number(raw)
             bucket = _BUCKET.fullmatch(name)
-            if bucket is not None:
-                low, high = float(bucket[1]), bucket[2]
+            if bucket is not None and (middle := _middle(*bucket.groups())) is not None:
                 stored += value
-                waited += value * (low if high == "OVERFLOW" else (low + float(high)) / 2)
+                waited += value * middle
             elif name == _OPENED:
                 opened = (opened or 0.0) + value
             elif name in _FAILED:
@@ -385,16 +386,23 @@ def decode_signs(body: bytes) -> ClientSigns:
     )
 
 
+def _middle(low: str, high: str) -> float | None:
+    """Return the middle of a bucket in ms, None if its name has no such limits."""
+    with contextlib.suppress(CodecError):
+        lower = number(low, field="bucket")
+        return lower if high == "OVERFLOW" else (lower + number(high, field="bucket")) / 2
+    return None
+
+
 def decode_lookup_failures(page: bytes) -> int | None:
     """Lookups that failed since the broker's start, None when the page does not tell."""
     found = _LOOKUPS.search(page)
     if found is None:
         return None
     try:
-        value = float(found[1])
-    except ValueError:
+        return int(number(found[1].decode(), field=LOOKUP_FAILURES))
+    except CodecError:
         return None
-    return int(value) if math.isfinite(value) else None
 
 
 def _number(raw: object) -> float:

@@ -15,11 +15,12 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import MAX_INTEGER, MAX_NUMBER, Faults, Fields, load_object
+from bundlekeel.codec.external_input import Faults, Fields, load_object
 from bundlekeel.codec.report import COUNTS, MAX_REPORT_BYTES, RATES, BundleStats, is_bundle
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
+from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER
 
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]

@@ -27,6 +27,7 @@ import msgspec
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER
 
 T = TypeVar("T")
 
@@ -184,9 +185,6 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
-# No broker carries this much of anything; larger numbers would overflow the sums and squares made of them.
-MAX_NUMBER: Final = 1e18
-MAX_INTEGER: Final = 2**53
 # A record may hold thousands of bad fields; after this many they are only counted.
 MAX_FAULTS: Final = 100
 

@@ -17,8 +17,6 @@ import numpy as np
 
 from bundlekeel.codec.external_input import (
     MAX_FAULTS,
-    MAX_INTEGER,
-    MAX_NUMBER,
     REPORT,
     Faults,
     Fields,
@@ -30,6 +28,7 @@ from bundlekeel.codec.external_input import (
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import BrokerReport, Floats, Ints
+from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER
 
 MAX_REPORT_BYTES: Final = REPORT.nbytes
 

@@ -11,13 +11,14 @@ import msgspec
 import numpy as np
 
 from bundlekeel.codec.extensible import bundle_loads
-from bundlekeel.codec.external_input import MAX_INTEGER, MAX_NUMBER, Faults, clean
+from bundlekeel.codec.external_input import Faults, clean
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER
 
 Figures = tuple[tuple[float, float, float, float], int]
 

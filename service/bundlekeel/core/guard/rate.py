@@ -65,12 +65,22 @@ class RateMemory:
 
 
 def advance(
-    memory: RateMemory, signs: Mapping[str, ClientSigns], concerned: Collection[str], *, ceiling: int, now_ms: int
+    memory: RateMemory,
+    signs: Mapping[str, ClientSigns],
+    concerned: Collection[str],
+    *,
+    ceiling: int,
+    now_ms: int,
+    unread: Collection[str] = (),
 ) -> RateMemory:
-    """The memory after one look. `concerned`: brokers that gave or took since the look before; only they tell of our
-    moves. `ceiling`: the moves a cycle may make anyway."""
+    """Return the memory after one look.
+
+    `concerned`: brokers that gave or took since the look before; only they show the effect of our moves. `ceiling`: the
+    moves a cycle may make anyway. `unread`: those of the concerned of which nothing has been read for some time. Our
+    moves may harm their clients without a sign, so each of them halves the rate.
+    """
     usual, last = dict(memory.usual), dict(memory.last)
-    reasons = []
+    reasons = [f"{broker}: its metrics cannot be read" for broker in sorted(unread)]
     for broker in sorted(signs):
         now = _rates(last.get(broker), signs[broker], now_ms)
         last[broker] = now_ms, signs[broker]

@@ -12,8 +12,8 @@ from typing import Final
 
 import structlog
 
-from bundlekeel.core.guard.rate import ClientSigns, RateMemory, advance, without
-from bundlekeel.core.model.errors import AdminApiError
+from bundlekeel.core.guard.rate import LOWEST, ClientSigns, RateMemory, advance, without
+from bundlekeel.core.model.errors import AdminApiError, CodecError
 from bundlekeel.ports import BrokerAdmin, Clock, RawClusterView
 
 _log = structlog.get_logger(__name__)
@@ -22,6 +22,8 @@ _log = structlog.get_logger(__name__)
 ASK_SECONDS: Final = 5.0
 # Brokers asked in one look; of more, those that gave or took lately, and the others in turn.
 MOST: Final = 50
+# After this many intervals without a completed look, or without a reading of a broker, its last reading is too old.
+STALE_INTERVALS: Final = 3
 
 
 class RateSignals:
@@ -45,12 +47,14 @@ class RateSignals:
         self._ceiling = ceiling
         self._every = every_seconds
         self._turn = 0
+        self._looked_boot = clock.boot()
         self.memory = RateMemory()
 
     @property
     def moves(self) -> int | None:
-        """Moves a cycle may make by the clients' fate, None: no limit from here."""
-        return self.memory.moves
+        """Moves a cycle may make by the clients' fate; None: no limit from here. Without a recent look: the least."""
+        stale = self._clock.boot() - self._looked_boot > STALE_INTERVALS * self._every
+        return int(LOWEST) if stale else self.memory.moves
 
     async def run(self) -> None:
         """For ever: a look every so often."""
@@ -62,15 +66,18 @@ class RateSignals:
         """One look; forgets everything where the brokers may not be asked."""
         picture = self._picture()
         if picture is None or picture.mode != "modular":
-            self.memory = RateMemory()
+            self.memory, self._looked_boot = RateMemory(), self._clock.boot()
             return
         concerned = frozenset(self._concerned()) & picture.endpoints.keys()
         brokers = self._asked(sorted(picture.endpoints), concerned)
         answers = await asyncio.gather(*(self._ask(broker) for broker in brokers))
         signs = {broker: found for broker, found in zip(brokers, answers, strict=True) if found is not None}
         before = self.memory
-        kept = without(before, before.last.keys() - picture.endpoints.keys())
-        self.memory = advance(kept, signs, concerned, ceiling=self._ceiling(), now_ms=int(1000 * self._clock.boot()))
+        kept, now_ms = without(before, before.last.keys() - picture.endpoints.keys()), int(1000 * self._clock.boot())
+        recent_ms = now_ms - 1000 * STALE_INTERVALS * self._every
+        recent = signs.keys() | {broker for broker, (at_ms, _) in kept.last.items() if at_ms >= recent_ms}
+        self.memory = advance(kept, signs, concerned, ceiling=self._ceiling(), now_ms=now_ms, unread=concerned - recent)
+        self._looked_boot = self._clock.boot()
         if self.memory.allowed != before.allowed:
             _log.info("adaptive rate", moves=self.memory.moves, reason=self.memory.reason)
 
@@ -86,6 +93,6 @@ class RateSignals:
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 return await self._admin.client_signs(broker)
-        except (AdminApiError, TimeoutError) as error:
+        except (AdminApiError, CodecError, TimeoutError) as error:
             _log.debug("client signals could not be read", broker=broker, error=str(error))
             return None

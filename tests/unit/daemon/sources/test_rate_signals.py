@@ -182,3 +182,54 @@ def test_concerned_are_those_of_late() -> None:
     )
     assert GuardMemory(lambda: records).concerned(NOW_MS - 99) == {"e", "f"}
     assert GuardMemory(lambda: records).concerned(NOW_MS - 100) == {"a", "b", "e", "f"}
+
+
+@pytest.mark.parametrize("limits", ["1.2.3_5", "..._5", "0.5_1.2.3", f"{'9' * 400}_5", f"0.5_{'9' * 5000}"])
+def test_s07_a_bucket_with_an_unusual_name_is_skipped(limits: str) -> None:
+    found = decode_signs(
+        body({f"brk_AddEntryLatencyBuckets_{limits}": 5.0, "brk_AddEntryLatencyBuckets_5.0_10.0": 1.0}, OPENED)
+    )
+    assert found.latency_ms == pytest.approx(7.5)
+
+
+class _Breaking(MemoryAdmin):
+    """Fails in a way that nobody expects for some brokers."""
+
+    broken: frozenset[str] = frozenset()
+
+    async def client_signs(self, broker_id: str) -> ClientSigns:
+        if broker_id in self.broken:
+            raise CodecError("the name of a metric cannot be read", code="WrongType")
+        return await super().client_signs(broker_id)
+
+
+async def test_s07_a_broker_that_cannot_be_read_does_not_hide_the_others() -> None:
+    looking = Looking(3)
+    admin = _Breaking(looking.model)
+    admin.set_endpoints(looking.model.endpoints())
+    admin.broken = frozenset({"b002:8080"})
+    looking.signals = RateSignals(
+        admin,
+        looking.clock,
+        picture=looking.picture,
+        concerned=lambda: looking.concerned,
+        ceiling=lambda: 10,
+        every_seconds=30.0,
+    )
+    await looking.look(3)
+    assert looking.signals.moves is None and looking.signals.memory.usual.keys() == {"b000:8080", "b001:8080"}
+    looking.concerned = {"b002:8080"}
+    await looking.look()
+    assert looking.signals.moves == 5, "nothing is known of the broker that took bundles"
+
+
+async def test_s07_without_a_completed_look_one_move_a_cycle_is_left() -> None:
+    looking = Looking()
+    await looking.look()
+    assert looking.signals.moves is None
+    looking.clock.now += 60.0
+    assert looking.signals.moves is None
+    looking.clock.now += 60.0
+    assert looking.signals.moves == 1
+    await looking.look()
+    assert looking.signals.moves is None

@@ -1,0 +1,80 @@
+"""The one decoder of numbers in text from outside: broker settings, names of nodes, labels, headers, reports.
+
+`int` and `float` raise ValueError for 5,000 digits, and return `inf`, `nan` or integers that overflow later. Here each
+of these is a CodecError that names the field and quotes the value.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import Final
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+
+# No broker carries this much of anything; larger numbers would overflow the sums and squares made of them.
+MAX_NUMBER: Final = 1e18
+MAX_INTEGER: Final = 2**53
+# Java's int. Seconds and minutes in broker settings are of this type.
+MAX_INT: Final = 2**31 - 1
+# The year 9999 ends then, Unix ms: calendars have no later time.
+MAX_TIME_MS: Final = 253_402_300_799_999
+# The longest spelling of a double has 24 characters.
+_LONGEST: Final = 40
+_SHOWN: Final = 40
+
+
+def integer(value: object, *, field: str, lowest: int = 0, highest: int = MAX_INTEGER, base: int = 10) -> int:
+    """Return the integer in `value`, a string or a number without a fraction.
+
+    Raises:
+        CodecError: it is not an integer, or not between `lowest` and `highest`.
+    """
+    found: int | None = None
+    if isinstance(value, str):
+        with suppress(ValueError):
+            found = int(_short(value), base)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        found = value
+    elif isinstance(value, float) and value.is_integer():
+        found = int(value)
+    if found is None:
+        raise _refused(field, value, "is not an integer", Code.WRONG_TYPE)
+    if not lowest <= found <= highest:
+        raise _refused(field, value, f"is not between {lowest} and {highest}", Code.NOT_A_NUMBER)
+    return found
+
+
+def number(value: object, *, field: str, lowest: float = 0.0, highest: float = MAX_NUMBER) -> float:
+    """Return the finite number in `value`, a string or a number.
+
+    Raises:
+        CodecError: it is not a number, not finite, or not between `lowest` and `highest`.
+    """
+    found: float | None = None
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            found = float(_short(value) if isinstance(value, str) else value)
+        except ValueError:
+            found = None
+        except OverflowError:
+            found = math.inf
+    if found is None:
+        raise _refused(field, value, "is not a number", Code.WRONG_TYPE)
+    if not lowest <= found <= highest:
+        raise _refused(field, value, f"is not between {lowest:g} and {highest:g}", Code.NOT_A_NUMBER)
+    return found
+
+
+def _short(text: str) -> str:
+    """Return `text` without whitespace around it; empty if no number of ours is spelled that way."""
+    text = text.strip()
+    return text if len(text) <= _LONGEST and text.isascii() and "_" not in text else ""
+
+
+def _refused(field: str, value: object, why: str, code: Code) -> CodecError:
+    # An integer of 5,000 digits cannot be shown in decimal.
+    text = hex(value) if isinstance(value, int) and abs(value) > MAX_INTEGER else str(value)
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+    return CodecError(f"{field} {shown!r} {why}", code=code, field=field)
