@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import AsyncMock, MagicMock
 from urllib.parse import unquote_plus
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.adapters.zookeeper.metadata import encode_local
 from bundlekeel.adapters.zookeeper.source import BrokerRecord, date_records, make_picture, mode_of, read_record
 from bundlekeel.core.model.codes import Code
@@ -17,6 +19,7 @@ from bundlekeel.core.model.errors import StoreError
 from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.work import bounded
 from tests.support.builders import report
+from tests.support.contracts.coordination import member
 
 
 def record(kind: str, broker_id: str = "a:1") -> BrokerRecord:
@@ -162,3 +165,15 @@ def test_n_f_a_report_keeps_its_time_and_is_later_than_the_one_before() -> None:
     assert both["b:1"].written_ms == now + 1_000
     behind = reported("a:1", by_broker=now, by_store=now - 900_000, received=now + 9_000, before=both["a:1"].written_ms)
     assert date_records({**both, "a:1": behind})["a:1"].written_ms == now + 1
+
+
+@pytest.mark.parametrize("name", ["9" * 5_000, "9" * 20, "\u0663", "007", "-1", "x"])
+async def test_s05_a_foreign_node_below_seats_is_ignored(name: str) -> None:
+    client = MagicMock(children=AsyncMock(return_value=[name, "0"]))
+    client.get = AsyncMock(return_value=(b'{"id":"a"}', MagicMock(ephemeral_owner=7)))
+    client.exists = client.sync = client.create = AsyncMock()
+    client.session_id = 8
+    coordination = ZkCoordination(client, root="/bundlekeel/c", clock=MagicMock())
+    taken = await coordination.take_seat(member("b"), seats=3)
+    assert taken is not None and taken.seat == 1
+    assert {call.args[0] for call in client.get.await_args_list} == {"/bundlekeel/c/seats/0"}

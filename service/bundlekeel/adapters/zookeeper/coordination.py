@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -31,6 +32,7 @@ from bundlekeel.adapters.zookeeper.client import (
 from bundlekeel.adapters.zookeeper.layout import NodeLayout, WatchSet, WatchTarget
 from bundlekeel.codec.external_input import read
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
+from bundlekeel.core.model.numbers import integer
 from bundlekeel.ports import Clock, Document, DocumentChange, Member
 from bundlekeel.work import bounded
 
@@ -298,13 +300,22 @@ class ZkCoordination:
         return self._layout.path(f"{SEATS}/{number}")
 
     async def _seat_nodes(self) -> dict[int, tuple[bytes, Stat]]:
+        """Return the nodes of the seats by number. Nodes with other names are ignored: Bundlekeel did not make them."""
         names = await self._client.children(self._layout.path(SEATS)) or []
-        numbers = [int(name) for name in names if name.isdecimal()]
+        numbers = [number for name in names if (number := _seat(name)) is not None]
         nodes = await bounded([partial(self._client.get, self._seat_path(number)) for number in numbers])
         return {number: node for number, node in zip(numbers, nodes, strict=True) if node is not None}
 
     def _is_ours(self, node: Stat | None) -> bool:
         return node is not None and node.ephemeral_owner == self._client.session_id
+
+
+def _seat(name: str) -> int | None:
+    """Return the number of the seat whose node has this name; None if no seat's has."""
+    with suppress(CodecError):
+        number = integer(name, field=SEATS)
+        return number if str(number) == name else None
+    return None
 
 
 def _encode(member: Member) -> bytes:

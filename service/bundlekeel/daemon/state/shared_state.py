@@ -16,11 +16,14 @@ from typing import Any
 import msgspec
 import structlog
 
+from bundlekeel.codec import external_input
 from bundlekeel.core.calibration.adoption import Realised
 from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.core.model.numbers import integer
 from bundlekeel.core.planning.ledger import dropped, landed
 from bundlekeel.daemon.state.cycle_state import CycleState, rebased
 from bundlekeel.daemon.state.documents import (
@@ -54,6 +57,8 @@ KEPT_TASKS = 50
 _CAS_TRIES = 5
 # A state is read so long after it was stored, at most; more than that is another clock, or a time without a leader.
 _READ_WITHIN_MS = 2_000
+# Of the path of a document with a foreign name, this many characters are shown.
+_MOST_PATH = 60
 # Outcomes after which no broker carries what a move was to bring.
 NOT_BOOKED = ("refused", "released")
 
@@ -178,9 +183,15 @@ class SharedState:
 
     async def _read_moves(self) -> bool:
         """As `_read_leader_state`."""
-        mark, records, unreadable = self._mark, list[dict[str, Any]](), dict[str, str]()
+        mark, records = self._mark, list[dict[str, Any]]()
         index, chunk = 0, list[dict[str, Any]]()
-        documents = [item for item in await self._coordination.read_tree(MOVES) if _index(item) >= 0]
+        documents, unreadable = list[Document](), dict[str, str]()
+        for document in await self._coordination.read_tree(MOVES):
+            try:
+                _index(document)
+                documents.append(document)
+            except CodecError as error:
+                unreadable[document.path[:_MOST_PATH]] = str(error)
         if mark != self._mark:
             return False
         decoded, self._decoded_moves = self._decoded_moves, {}
@@ -463,5 +474,11 @@ def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _index(chunk: Document) -> int:
+    """Return the number of a chunk of moves. Raises CodecError if its node has a name that Bundlekeel does not use."""
     name = chunk.path.rpartition("/")[2]
-    return int(name) if name.isdecimal() else -1
+    index = integer(name, field=f"the name of a node below {MOVES}/:")
+    if f"{index:08d}" != name:
+        raise external_input.unreadable(
+            f"the node {name} below {MOVES}/", "its name has not eight digits", code=Code.WRONG_TYPE
+        )
+    return index

@@ -377,3 +377,27 @@ async def test_two_sidecars_of_different_releases_share_one_document() -> None:
     again = decode(document.data, NewDesired)
     assert again is not None
     assert (again.mode, again.holidays, again.cordons) == ("recommend", ["2026-12-25"], {"b2:8080": REQUEST})
+
+
+@pytest.mark.parametrize("name", ["9" * 5_000, "9" * 20, "\u0663" * 8, "1", "000000000"])
+async def test_s05_a_foreign_node_below_moves_does_not_prevent_a_term(name: str) -> None:
+    """It is ignored and reported; the records of real chunks stay."""
+    leader = await FakeSidecar(FakeCluster()).lead()
+    moved = {
+        "bundle": "t/ns/0x0_0x1",
+        "source": "a",
+        "destination": "b",
+        "outcome": "done",
+        "landed_on": "b",
+        "seconds": 1.0,
+    }
+    record = moved | {"wall_ms": 1, "started_ms": 1, "landed_ms": 1, "intent": "1.1"}
+    epoch = leader.shared_state.current_epoch()
+    await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(record))
+    await leader.coordination.write_shared(f"{shared_state.MOVES}/{name}", b"x", version=None)
+    await leader.shared_state.begin_term(epoch)
+    assert [item["bundle"] for item in leader.shared_state.moves] == ["t/ns/0x0_0x1"]
+    (path,) = leader.shared_state.unreadable[shared_state.MOVES]
+    assert path.startswith(f"{shared_state.MOVES}/") and len(path) < 100
+    changes = leader.shared_state.move_change(record | {"intent": "2.1", "started_ms": 2})
+    assert changes[0].path == f"{shared_state.MOVES}/00000000"
