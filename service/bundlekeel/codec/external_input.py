@@ -16,18 +16,20 @@ field) pair; the reader of the record decides what a fault is worth. Jackson wri
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER
+from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER, MAX_TIME_MS
 
 T = TypeVar("T")
 
@@ -51,6 +53,10 @@ INFLATED_BYTES: Final = 4 * 1024 * 1024
 LARGE: Final = Limit(nbytes=32 * 1024 * 1024, values=2_500_000)
 GROWTH_BYTES: Final = 64 * 1024 * 1024
 
+# Fields with times in ms whose names do not end with `_ms`, also as the values of a mapping.
+_TIMES: Final = frozenset({"reported", "compared", "pinned", "excluded", "undone", "reverted"})
+# Documents hold squares of rates.
+_MAX_SQUARE: Final = MAX_NUMBER**2
 # Real records nest 12 deep at most; Python's own recursion ends near 1,000.
 MAX_DEPTH: Final = 64
 # A Java long has 19 digits and a sign. Longer numbers become floats: who wants a whole number refuses those.
@@ -142,6 +148,51 @@ def cleaned(value: Any, *, text: Callable[[str], str] = clean, finite: bool = Fa
     if isinstance(value, list):
         return [cleaned(item, text=text, finite=finite, depth=depth - 1) for item in value]
     return {clean(key): cleaned(item, text=text, finite=finite, depth=depth - 1) for key, item in value.items()}
+
+
+def check_ranges(value: Any, *, what: str, name: str = "") -> None:
+    """Check all times and numbers in a document of ours. Raises CodecError with the name of a field out of range.
+
+    Fields `..._ms`, and those in `_TIMES`, are Unix times in ms from 0 to `MAX_TIME_MS`; 0 is for none. Later ones
+    cannot be shown, or moved to another machine's clock. Counts are -1 or more; -1 is for none.
+    """
+    kind: Any = type(value)
+    if kind is int or kind is float:
+        _check_range(value, what, name)
+    elif kind is dict:
+        for key, item in value.items():
+            if type(item) not in _WITHOUT_RANGE:
+                check_ranges(item, what=what, name=name if name in _TIMES else key)
+    elif kind is list or kind is tuple:
+        for item in value:
+            if type(item) not in _WITHOUT_RANGE:
+                check_ranges(item, what=what, name=name)
+    elif (fields := _fields_of(kind)) is not None:
+        for field in fields:
+            item = getattr(value, field)
+            if type(item) not in _WITHOUT_RANGE:
+                check_ranges(item, what=what, name=field)
+
+
+_WITHOUT_RANGE: Final = frozenset({str, bool, type(None)})
+
+
+def _check_range(value: float, what: str, name: str) -> None:
+    lowest: float = -1
+    highest: float = MAX_INTEGER
+    if name.endswith("_ms") or name in _TIMES:
+        lowest, highest = 0, MAX_TIME_MS
+    elif isinstance(value, float):
+        lowest, highest = -_MAX_SQUARE, _MAX_SQUARE
+    if not lowest <= value <= highest:
+        raise unreadable(what, f"{name} is not between {lowest:.15g} and {highest:.15g}", field=name)
+
+
+@cache
+def _fields_of(kind: type) -> tuple[str, ...] | None:
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
 
 
 def check_size(data: bytes, what: str, limit: Limit) -> None:

@@ -30,7 +30,7 @@ from bundlekeel.adapters.zookeeper.client import (
     ZkClient,
 )
 from bundlekeel.adapters.zookeeper.layout import NodeLayout, WatchSet, WatchTarget
-from bundlekeel.codec.external_input import read
+from bundlekeel.codec.external_input import check_ranges, read
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
 from bundlekeel.core.model.numbers import integer
 from bundlekeel.ports import Clock, Document, DocumentChange, Member
@@ -325,6 +325,8 @@ def _encode(member: Member) -> bytes:
 def _decode(data: bytes) -> Member | None:
     """A member as a sidecar of any version wrote it; unknown fields are ignored, an unreadable one is None."""
     try:
-        return read(data, Member, what="the member")
+        found = read(data, Member, what="the member")
+        check_ranges(found, what="the member")
+        return found
     except CodecError:
         return None

@@ -18,8 +18,8 @@ MAX_NUMBER: Final = 1e18
 MAX_INTEGER: Final = 2**53
 # Java's int. Seconds and minutes in broker settings are of this type.
 MAX_INT: Final = 2**31 - 1
-# The year 9999 ends then, Unix ms: calendars have no later time.
-MAX_TIME_MS: Final = 253_402_300_799_999
+# The year 2200 begins then, Unix ms. Calendars end with the year 9999, and the difference of two clocks may be added.
+MAX_TIME_MS: Final = 7_258_118_400_000
 # The longest spelling of a double has 24 characters.
 _LONGEST: Final = 40
 _SHOWN: Final = 40
@@ -31,19 +31,19 @@ def integer(value: object, *, field: str, lowest: int = 0, highest: int = MAX_IN
     Raises:
         CodecError: it is not an integer, or not between `lowest` and `highest`.
     """
-    found: int | None = None
+    result: int | None = None
     if isinstance(value, str):
         with suppress(ValueError):
-            found = int(_short(value), base)
+            result = int(_short(value), base)
     elif isinstance(value, int) and not isinstance(value, bool):
-        found = value
+        result = value
     elif isinstance(value, float) and value.is_integer():
-        found = int(value)
-    if found is None:
+        result = int(value)
+    if result is None:
         raise _refused(field, value, "is not an integer", Code.WRONG_TYPE)
-    if not lowest <= found <= highest:
+    if not lowest <= result <= highest:
         raise _refused(field, value, f"is not between {lowest} and {highest}", Code.NOT_A_NUMBER)
-    return found
+    return result
 
 
 def number(value: object, *, field: str, lowest: float = 0.0, highest: float = MAX_NUMBER) -> float:
@@ -52,19 +52,19 @@ def number(value: object, *, field: str, lowest: float = 0.0, highest: float = M
     Raises:
         CodecError: it is not a number, not finite, or not between `lowest` and `highest`.
     """
-    found: float | None = None
+    result: float | None = None
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         try:
-            found = float(_short(value) if isinstance(value, str) else value)
+            result = float(_short(value) if isinstance(value, str) else value)
         except ValueError:
-            found = None
+            result = None
         except OverflowError:
-            found = math.inf
-    if found is None:
+            result = math.inf
+    if result is None:
         raise _refused(field, value, "is not a number", Code.WRONG_TYPE)
-    if not lowest <= found <= highest:
+    if not lowest <= result <= highest:
         raise _refused(field, value, f"is not between {lowest:g} and {highest:g}", Code.NOT_A_NUMBER)
-    return found
+    return result
 
 
 def _short(text: str) -> str:

@@ -225,7 +225,8 @@ class TimedIntent(Protocol):
 
 
 def check_times(found: TimedIntent, path: str) -> None:
-    """CodecError for a deadline that no leader wrote: it would freeze the bundle for years."""
+    """Check the times of an intent. Raises CodecError for those that no leader wrote: they would freeze the bundle."""
+    external_input.check_ranges(found, what=path)
     if not 0 <= found.deadline_ms - found.wall_ms <= LONGEST_MS:
         raise external_input.unreadable(
             path, "its deadline is not within a day of when it was written", code=Code.WRONG_TYPE

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from bundlekeel.codec.external_input import read
+from bundlekeel.codec.external_input import check_ranges, read
 from bundlekeel.core.guard import outage as core
 from bundlekeel.core.guard.outage import Outage, OutageMemory, SettleRules, SettleWait, StoreSight
 from bundlekeel.core.model.codes import Code
@@ -258,6 +258,8 @@ def _registrations(picture: RawClusterView) -> frozenset[core.Registration]:
 
 def _decode(data: bytes) -> OutageRecord | None:
     try:
-        return read(data, OutageRecord, what=OUTAGE)
+        found = read(data, OutageRecord, what=OUTAGE)
+        check_ranges(found, what=OUTAGE)
+        return found
     except CodecError:
         return None

@@ -239,8 +239,13 @@ def encode(value: object) -> bytes:
 
 
 def decode(data: bytes, kind: type[T], *, what: str = "the document", exact: bool = False) -> T:
-    """The document. CodecError when it cannot be read: a newer schema, a torn write, beyond the limits."""
-    return external_input.read(external_input.inflated(data, what=what), kind, what=what, exact=exact)
+    """Return the document. Raises CodecError if it is torn, too large, newer, or a value is out of range.
+
+    Ranges: see `external_input.check_ranges`.
+    """
+    found = external_input.read(external_input.inflated(data, what=what), kind, what=what, exact=exact)
+    external_input.check_ranges(found, what=what)
+    return found
 
 
 def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
@@ -266,7 +271,7 @@ def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:
 
 def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
     """A request left for the leader. CodecError."""
-    external_input.read(data, _RequestShape, what=what)
+    external_input.check_ranges(external_input.read(data, _RequestShape, what=what), what=what)
     found: dict[str, Any] = external_input.load(data, what=what)
     return found
 

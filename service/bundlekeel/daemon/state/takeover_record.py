@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.codec.external_input import load
+from bundlekeel.codec.external_input import check_ranges, load
 from bundlekeel.core.guard.scope import matches
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.numbers import MAX_TIME_MS, integer
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.answers.picture import EndedView, TakeoverView
 from bundlekeel.ports import Document
@@ -110,10 +111,11 @@ def decode_takeover(data: bytes) -> TakeoverRecord:
     """Read the document. CodecError: it must not be overwritten then, because it alone knows what was there before."""
     try:
         record: dict[str, Any] = load(data, what=f"the document {TAKEOVER}", exact=True)
+        check_ranges(record, what=f"the document {TAKEOVER}")
         return TakeoverRecord(
             by=str(record["by"]),
             reason=str(record["reason"]),
-            wall_ms=int(record["wall_ms"]),
+            wall_ms=integer(record["wall_ms"], field="wall_ms", highest=MAX_TIME_MS),
             overrides={str(k): None if v is None else str(v) for k, v in record["overrides"].items()},
             runtime={str(b): {str(k): str(v) for k, v in values.items()} for b, values in record["runtime"].items()},
             namespaces=_names(record, "namespaces"),
@@ -122,7 +124,7 @@ def decode_takeover(data: bytes) -> TakeoverRecord:
             active=bool(record["active"]),
             ended=_ended(record.get("ended")),
         )
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CodecError(f"the document {TAKEOVER} cannot be read: {error}", code=Code.WRONG_TYPE) from error
 
 
@@ -134,8 +136,9 @@ def encode_look(wall_ms: int) -> bytes:
 def decode_look(document: Document | None) -> int:
     """When the failsafe looked last (wall ms); 0 when it never did, or what it left cannot be read."""
     try:
-        return int(load(document.data, what=f"the document {FAILSAFE}", exact=True)["wall_ms"]) if document else 0
-    except (CodecError, ValueError, TypeError, KeyError, OverflowError):
+        found = load(document.data, what=f"the document {FAILSAFE}", exact=True)["wall_ms"] if document else 0
+        return integer(found, field="wall_ms", highest=MAX_TIME_MS)
+    except (CodecError, TypeError, KeyError):
         return 0
 
 
@@ -149,7 +152,7 @@ def _ended(found: dict[str, Any] | None) -> TakeoverEnd | None:
     return TakeoverEnd(
         by=str(found["by"]),
         reason=str(found["reason"]),
-        wall_ms=int(found["wall_ms"]),
+        wall_ms=integer(found["wall_ms"], field="ended.wall_ms", highest=MAX_TIME_MS),
         deadman=bool(found.get("deadman", False)),
     )
 

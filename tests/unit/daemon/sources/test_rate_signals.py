@@ -193,7 +193,7 @@ def test_s07_a_bucket_with_an_unusual_name_is_skipped(limits: str) -> None:
 
 
 class _Breaking(MemoryAdmin):
-    """Fails in a way that nobody expects for some brokers."""
+    """Raises CodecError for some brokers."""
 
     broken: frozenset[str] = frozenset()
 
