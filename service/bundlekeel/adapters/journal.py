@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from bundlekeel.codec import chain
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.errors import CodecError, ConfigError
+from bundlekeel.core.model.numbers import MAX_TIME_MS, integer
 from bundlekeel.ports import Telemetry
 
 _KEPT_IN_MEMORY = 2_000
@@ -246,7 +247,7 @@ def _last_head(path: Path) -> str:
 
 
 def _at(record: Mapping[str, Any]) -> int:
-    return int(record.get("wall_ms") or 0)
+    return integer(record.get("wall_ms") or 0, field="wall_ms", highest=MAX_TIME_MS)
 
 
 def _record_in(line: bytes) -> dict[str, Any] | None:
@@ -255,7 +256,10 @@ def _record_in(line: bytes) -> dict[str, Any] | None:
         record = msgspec.json.decode(line)
     except msgspec.DecodeError:
         return None
-    if not isinstance(record, dict):
+    try:
+        if not isinstance(record, dict) or _at(record) < 0:
+            return None
+    except CodecError:
         return None
     return {key: value for key, value in record.items() if key not in chain.MEMBERS}
 

@@ -10,13 +10,13 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import httpx
 
 from bundlekeel import __version__
+from bundlekeel.codec.external_input import utc
 from bundlekeel.core.model.errors import NotificationError
 from bundlekeel.ports.records import Notification
 
@@ -102,7 +102,7 @@ def event_of(notice: Notification, place: KubernetesEndpoint) -> dict[str, Any]:
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"generateName": "bundlekeel-", "namespace": place.namespace},
-        "eventTime": datetime.fromtimestamp(notice.wall_ms / 1000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "eventTime": utc(notice.wall_ms, field="wall_ms").strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "reportingController": CONTROLLER,
         "reportingInstance": notice.member[:_MOST_WORD],
         "action": notice.event[:_MOST_WORD],
@@ -264,4 +264,4 @@ def _escaped(text: str) -> str:
 
 
 def _time(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc(wall_ms, field="wall_ms").isoformat(timespec="milliseconds").replace("+00:00", "Z")

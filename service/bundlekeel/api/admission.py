@@ -24,6 +24,8 @@ from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
 from bundlekeel.api.auth import AccessRules, Authentication
 from bundlekeel.api.problems import fault, of_faults, problem
 from bundlekeel.codec.external_input import clean
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.numbers import integer
 from bundlekeel.settings.credentials import ROLES, Principal
 
 MAX_BODY_BYTES = 256 * 1024
@@ -174,8 +176,9 @@ class Admission:
 async def _read_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:
     """The whole body within size and time, replayed for the app; or why not."""
     too_large = problem(413, "too-large", f"the body is larger than {MAX_BODY_BYTES} bytes")
-    length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+    try:
+        integer(headers.get("content-length", "0"), field="content-length", highest=MAX_BODY_BYTES)
+    except CodecError:
         return too_large, receive
     body, more = bytearray(), True
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
+from bundlekeel.codec.external_input import utc
 
 DASH = "–"
 LONG = "%Y-%m-%d %H:%M:%S %Z"
@@ -73,4 +73,4 @@ def moment(wall_ms: float | None, *, short: bool = False) -> str:
     """A point in time, local, with the zone, to the second; `short` leaves out the year."""
     if wall_ms is None:
         return DASH
-    return dt.datetime.fromtimestamp(wall_ms / 1000, tz=dt.UTC).astimezone().strftime(SHORT if short else LONG)
+    return utc(wall_ms, field="time").astimezone().strftime(SHORT if short else LONG)

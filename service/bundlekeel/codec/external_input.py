@@ -22,6 +22,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -29,7 +30,7 @@ import msgspec
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER, MAX_TIME_MS
+from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER, MAX_TIME_MS, number
 
 T = TypeVar("T")
 
@@ -148,6 +149,11 @@ def cleaned(value: Any, *, text: Callable[[str], str] = clean, finite: bool = Fa
     if isinstance(value, list):
         return [cleaned(item, text=text, finite=finite, depth=depth - 1) for item in value]
     return {clean(key): cleaned(item, text=text, finite=finite, depth=depth - 1) for key, item in value.items()}
+
+
+def utc(wall_ms: float, *, field: str) -> datetime:
+    """Return a time (Unix ms) in UTC. Raises CodecError if it is not between the years 1970 and 2200."""
+    return datetime.fromtimestamp(number(wall_ms, field=field, highest=MAX_TIME_MS) / 1000, UTC)
 
 
 def check_ranges(value: Any, *, what: str, name: str = "") -> None:

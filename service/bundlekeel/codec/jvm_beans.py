@@ -10,6 +10,7 @@ import msgspec
 from bundlekeel.codec.external_input import read
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.numbers import number
 
 _BEAN: Final = "java.lang:type=OperatingSystem"
 _LOADS: Final = ("CpuLoad", "ProcessCpuLoad")
@@ -48,4 +49,4 @@ def decode_cpu_seconds(body: bytes) -> float:
     found = _CPU_TIME.search(body)
     if found is None:
         raise CodecError(f"{_BEAN} reports no CPU time", code=Code.NO_LOAD_DATA)
-    return int(found[1]) / 1e9
+    return number(found[1].decode(), field="ProcessCpuTime", highest=2.0**63) / 1e9

@@ -18,6 +18,7 @@ from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, BundleAverages, Owner
 from bundlekeel.core.model.migration import StoreMigration
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
+from bundlekeel.core.model.numbers import integer
 from bundlekeel.core.model.policies import IsolationPolicy
 
 LoadManagerKind = Literal["modular", "simple", "extensible"]
@@ -116,12 +117,7 @@ def decode_boundaries(data: bytes | msgspec.Raw) -> list[int]:
     fields, faults = _open(data)
     texts = fields.child("bundles").items("boundaries")
     _refuse(faults)
-    try:
-        boundaries = [int(text, 16) for text in texts]
-    except (TypeError, ValueError):
-        raise CodecError(
-            "a boundary is not a hexadecimal number", code=Code.WRONG_TYPE, field="bundles.boundaries"
-        ) from None
+    boundaries = [integer(text, field="bundles.boundaries", highest=FULL_UPPER, base=16) for text in texts]
     ascending = all(low < high for low, high in itertools.pairwise(boundaries))
     if len(boundaries) < 2 or boundaries[0] != FULL_LOWER or boundaries[-1] != FULL_UPPER or not ascending:
         raise CodecError(

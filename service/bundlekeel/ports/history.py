@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from bundlekeel.core.history.record import CycleRecord
 from bundlekeel.core.model.errors import HistoryError, StoreError
+from bundlekeel.core.model.numbers import MAX_TIME_MS, number
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
@@ -81,8 +82,8 @@ class Segment:
 
 
 def hour_of(wall_ms: int) -> tuple[str, int]:
-    """Date and hour (UTC) of a moment, as files are partitioned."""
-    moment = datetime.fromtimestamp(wall_ms / 1000, UTC)
+    """Return the date and hour (UTC) by which files are partitioned. Raises CodecError for a time out of range."""
+    moment = datetime.fromtimestamp(number(wall_ms, field="wall_ms", highest=MAX_TIME_MS) / 1000, UTC)
     return moment.strftime("%Y-%m-%d"), moment.hour
 
 

@@ -198,7 +198,7 @@ def _adopt(spec: ParameterSpec, adopted: Mapping[str, str], values: dict[str, ob
         sources[spec.name] = "broker"
     else:
         key, value = next(iter(theirs.items()))
-        sources[spec.name] = f"default (the brokers' {key}={value} cannot be used)"
+        sources[spec.name] = f"default (the brokers' {key}={value:.40} cannot be used)"
 
 
 def _check_names(spec: ParameterSpec, key: str, names: object) -> None:

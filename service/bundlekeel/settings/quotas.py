@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.errors import CodecError, ConfigError
+from bundlekeel.core.model.numbers import MAX_NUMBER, number
 from bundlekeel.core.quotas.enforce import WriteBudget
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits, Rates, check_groups, check_least
 from bundlekeel.core.quotas.shares import ShareTuning
@@ -28,7 +29,13 @@ def parse_size(value: object) -> object:
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise InvalidSetting("not a number of bytes", allowed=_SIZE_WORDS.allowed)
-    return float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].upper()]
+    try:
+        return (
+            number(match[1], field="bytes", lowest=-MAX_NUMBER)
+            * (1024 if match[3] else 1000) ** _POWERS[match[2].upper()]
+        )
+    except CodecError:
+        raise InvalidSetting("not a number of bytes", allowed=_SIZE_WORDS.allowed) from None
 
 
 def _number(value: object) -> object:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.numbers import integer
 from bundlekeel.core.model.parameter_table import PLACEMENTS, RELEASES, STRATEGIES, STRATEGY_CLASSES
 from bundlekeel.core.model.parameters import choices
 from bundlekeel.core.model.text_format import parse_duration, suggest
@@ -83,8 +85,10 @@ def _store_address(value: str) -> str:
 def check_ports(addresses: str) -> None:
     """InvalidSetting for a port that there is not."""
     for port in re.findall(r":(\d+)(?=[,/]|$)", addresses):
-        if not 1 <= int(port) <= 65_535:
-            raise InvalidSetting(f"there is no port {port}", allowed="ports from 1 to 65535")
+        try:
+            integer(port, field="port", lowest=1, highest=65_535)
+        except CodecError:
+            raise InvalidSetting(f"there is no port {port:.20}", allowed="ports from 1 to 65535") from None
 
 
 def _listening(value: str) -> str:

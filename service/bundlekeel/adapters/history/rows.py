@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from bundlekeel.core.history.record import BROKERS, BUNDLES, Columns, CycleOutcome, CycleRecord, Rows, Table
 from bundlekeel.core.model.errors import HistoryError
+from bundlekeel.core.model.numbers import MAX_TIME_MS
 
 _KINDS: Final = {"broker": BROKERS, "bundle": BUNDLES}
 _CYCLE: Final = {
@@ -34,8 +35,6 @@ _CYCLE: Final = {
 }
 _KEY: Final = {"kind": pa.string(), "epoch": pa.int64(), "cycle": pa.int64(), "wall_ms": pa.int64()}
 _ROW: Final = {"row": pa.int32(), "name": pa.string()}
-# The end of the year 9999: later moments have no date.
-_LAST_MS: Final = 253_402_300_800_000
 _FLOATS: Final = tuple(dict.fromkeys((*BROKERS.floats, *BUNDLES.floats)))
 _WHOLE: Final = tuple(dict.fromkeys((*BROKERS.whole, *BUNDLES.whole)))
 _TEXTS: Final = tuple(dict.fromkeys((*BROKERS.texts, *BUNDLES.texts)))
@@ -115,7 +114,7 @@ def records_of(tables: Iterable[pa.Table]) -> list[CycleRecord]:
         pieces = {kind: _Split(whole.filter(pa.array(kinds == kind)), names) for kind, names in _KINDS.items()}
         return [
             _record(row, pieces["broker"].of(row["cycle"]), pieces["bundle"].of(row["cycle"]))
-            for row in sorted(cycles, key=lambda row: int(row["cycle"]))
+            for row in sorted(cycles, key=lambda row: row["cycle"])
         ]
     except (pa.ArrowException, KeyError, ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise HistoryError(f"not a file of recorded cycles: {error!r}") from None
@@ -164,7 +163,7 @@ def _texts(table: pa.Table, name: str) -> Any:
 def _record(row: dict[str, Any], brokers: Rows, bundles: Rows) -> CycleRecord:
     if blank := sorted(name for name in (*_KEY, *_CYCLE) if row[name] is None):
         raise ValueError(f"cycle {row['cycle']} has no {blank[0]}")
-    if not 0 <= row["wall_ms"] < _LAST_MS:
+    if not 0 <= row["wall_ms"] <= MAX_TIME_MS:
         raise ValueError(f"cycle {row['cycle']} is of {row['wall_ms']} ms since 1970")
     outcome = CycleOutcome(
         plan_hash=row["plan_hash"],

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from bundlekeel.adapters.history.rows import ARROW, REPEATED, records_of, tables_of
 from bundlekeel.core.history.record import SCHEMA, CycleRecord
-from bundlekeel.core.model.errors import HistoryError, StoreError
+from bundlekeel.core.model.errors import CodecError, HistoryError, StoreError
+from bundlekeel.core.model.numbers import integer
 from bundlekeel.ports.history import HistoryFile, HistorySpan, hour_of
 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
@@ -79,8 +80,9 @@ class ParquetStore:
         try:
             told = json.loads(said[_META])
             # A newer release may say more.
-            return HistorySpan(**{name: int(told[name]) for name in _SPAN}, cluster=str(told.get("cluster", "")))
-        except (KeyError, AttributeError, ValueError, TypeError, OverflowError, RecursionError):
+            span = {name: integer(told[name], field=name, lowest=-1) for name in _SPAN}
+            return HistorySpan(**span, cluster=str(told.get("cluster", "")))
+        except (CodecError, KeyError, AttributeError, ValueError, TypeError, OverflowError, RecursionError):
             raise HistoryError(f"{file.path} was not recorded by Bundlekeel") from None
 
     def records(self, file: HistoryFile) -> list[CycleRecord]:
@@ -267,9 +269,11 @@ def _file(path: str, size: int) -> HistoryFile | None:
     match = _PATH.fullmatch(path)
     if match is None:
         return None
-    first = int(match[4])
-    last = int(match[5] or match[4])
-    file = HistoryFile(date=match[1], hour=int(match[2]), epoch=int(match[3]), first=first, last=last, size=size)
+    try:
+        hour, epoch, first, last = (integer(text, field=path) for text in (*match.groups()[1:4], match[5] or match[4]))
+    except CodecError:
+        return None
+    file = HistoryFile(date=match[1], hour=hour, epoch=epoch, first=first, last=last, size=size)
     return file if file.hour < _HOURS and _is_day(file.date) else None
 
 

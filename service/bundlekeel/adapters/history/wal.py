@@ -8,6 +8,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,8 @@ import pyarrow as pa
 
 from bundlekeel.adapters.history.rows import ARROW, records_of, tables_of
 from bundlekeel.core.history.record import CycleRecord
-from bundlekeel.core.model.errors import HistoryError, StoreError
+from bundlekeel.core.model.errors import CodecError, HistoryError, StoreError
+from bundlekeel.core.model.numbers import integer
 from bundlekeel.ports.history import Segment
 
 _HEAD: Final = struct.Struct("<II")
@@ -43,7 +45,9 @@ class FileWal:
             raise StoreError(f"history.wal: {folder} is in use by another process; give each its own") from None
         for path in folder.iterdir():
             if found := _NAME.fullmatch(path.name):
-                self._sizes[Segment(epoch=int(found[1]), seq=int(found[2]))] = path.stat().st_size
+                with suppress(CodecError):
+                    epoch, seq = (integer(text, field=path.name) for text in found.groups())
+                    self._sizes[Segment(epoch=epoch, seq=seq)] = path.stat().st_size
 
     def append(self, epoch: int, record: CycleRecord) -> None:
         """Write a record and wait for the disk; a part of it is taken away again, or else ends its segment."""

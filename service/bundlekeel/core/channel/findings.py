@@ -12,13 +12,16 @@ Source: `ServiceUnitStateChannelImpl.monitorOwnerships`, `handleBrokerDeletionEv
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final, Self
 
 from bundlekeel.core.channel.states import IN_FLIGHT, Ranges, RejectedUnit, ServiceUnit, UnitState, owner_of
+from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.core.model.numbers import MAX_INT, integer
 
 # The metadata-store variant shows the writes of a split in any order; they are together by then.
 _SETTLED_MS: Final = 2_000
@@ -86,18 +89,13 @@ class Deadlines:
     def of(cls, configuration: Mapping[str, object]) -> Deadlines:
         """From a broker's runtime configuration (texts by key); what is missing or no positive number is stock."""
         found: dict[str, int] = {}
-        for key, (name, unit_ms) in _KEYS.items():
-            try:
-                value = int(str(configuration.get(key, "")))
-            except ValueError:
-                continue
-            if 0 < value < _FOREVER_MS:
-                found[name] = value * unit_ms
+        for key, (name, unit_ms) in DEADLINE_KEYS.items():
+            with suppress(CodecError):
+                found[name] = unit_ms * integer(configuration.get(key), field=key, lowest=1, highest=MAX_INT)
         return cls(**found)
 
 
-_FOREVER_MS: Final = 2**53
-_KEYS: Final = {
+DEADLINE_KEYS: Final = {
     "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": ("in_flight_ms", 1),
     "loadBalancerServiceUnitStateMonitorIntervalInSeconds": ("monitor_ms", 1000),
     "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds": ("tombstone_ms", 1000),

@@ -24,8 +24,10 @@ from bundlekeel.core.filters.isolation import (
     lives_on,
 )
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.numbers import integer
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.planning.draft import Draft
@@ -332,5 +334,11 @@ def version_key(text: str) -> VersionKey | None:
     if match is None:
         return None
     parts = match[4].split(".") if match[4] else []
-    pre = tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts)
-    return int(match[1]), int(match[2]), int(match[3]), not parts, pre
+    try:
+        major, minor, patch = (integer(match[group], field="version") for group in (1, 2, 3))
+        pre = tuple(
+            (False, integer(part, field="version"), part) if part.isdecimal() else (True, 0, part) for part in parts
+        )
+    except CodecError:
+        return None
+    return major, minor, patch, not parts, pre

@@ -17,6 +17,8 @@ from typing import Final
 import re2
 
 from bundlekeel.core.filters.lookaround import BOUNDARIES, Character, Either, Look, Part, Repeat, Sequence, fullmatch
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.numbers import integer
 
 # Pulsar's names are short; a longer expression is a mistake or an attack.
 MAX_CHARACTERS = 4096
@@ -284,8 +286,12 @@ class _Parser(_Translation):
             raise _Untranslatable
         self.at = match.end()
         sign, count, comma, end = match.groups()
-        least = int(count) if count else int(sign == "+")
-        most = 1 if sign == "?" else int(end) if end else least if count and not comma else None
+        try:
+            least = integer(count, field="repetition") if count else int(sign == "+")
+            last = integer(end, field="repetition") if end else None
+        except CodecError:
+            raise _Untranslatable from None
+        most = 1 if sign == "?" else last if end else least if count and not comma else None
         if (most is None and self.behind) or (most is not None and most < least):
             raise _Untranslatable
         return Repeat(part, least, most)

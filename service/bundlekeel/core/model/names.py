@@ -13,7 +13,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bundlekeel.core.model.errors import ConfigError, NotFound
+from bundlekeel.core.model.errors import CodecError, ConfigError, NotFound
+from bundlekeel.core.model.numbers import MAX_INT, integer
 
 FOR_A_TOPIC = "for a topic write persistent://tenant/namespace/topic"
 FULL_LOWER = 0x00000000
@@ -155,7 +156,10 @@ class TopicName:
     def partition(self) -> int:
         """The partition index, or -1 when the name is not one of a partition."""
         match = _PARTITION.match(self.local)
-        return int(match[2]) if match else -1
+        try:
+            return integer(match[2], field="partition", highest=MAX_INT) if match else -1
+        except CodecError:
+            return -1
 
     def with_partition(self, index: int) -> TopicName:
         """The name of partition `index` of this partitioned topic."""

@@ -7,6 +7,7 @@ of these is a CodecError that names the field and quotes the value.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -26,7 +27,7 @@ _SHOWN: Final = 40
 
 
 def integer(value: object, *, field: str, lowest: int = 0, highest: int = MAX_INTEGER, base: int = 10) -> int:
-    """Return the integer in `value`, a string or a number without a fraction.
+    """Return the integer in `value`, a string in `base`, or for base 10 a number without a fraction.
 
     Raises:
         CodecError: it is not an integer, or not between `lowest` and `highest`.
@@ -35,7 +36,7 @@ def integer(value: object, *, field: str, lowest: int = 0, highest: int = MAX_IN
     if isinstance(value, str):
         with suppress(ValueError):
             result = int(_short(value), base)
-    elif isinstance(value, int) and not isinstance(value, bool):
+    elif isinstance(value, int) and not isinstance(value, bool) and base == 10:
         result = value
     elif isinstance(value, float) and value.is_integer():
         result = int(value)
@@ -65,6 +66,16 @@ def number(value: object, *, field: str, lowest: float = 0.0, highest: float = M
     if not lowest <= result <= highest:
         raise _refused(field, value, f"is not between {lowest:g} and {highest:g}", Code.NOT_A_NUMBER)
     return result
+
+
+def setting(
+    values: Mapping[str, object], key: str, default: float, *, lowest: float = 0.0, highest: float = MAX_INT
+) -> float:
+    """Return a number in the settings of a broker; `default` if it is missing or unusable."""
+    try:
+        return number(values.get(key, default), field=key, lowest=lowest, highest=highest)
+    except CodecError:
+        return default
 
 
 def _short(text: str) -> str:

@@ -7,13 +7,14 @@ Defaults of Pulsar: `ServiceConfiguration` of 4.2.4.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Final
 
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError, ConfigError
+from bundlekeel.core.model.numbers import MAX_INT, MAX_NUMBER, number
 from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES, ParameterSpec, StrategyParameters, parameter
 from bundlekeel.core.model.text_format import limits_text
 
@@ -324,18 +325,22 @@ def number_words(spec: ParameterSpec) -> str:
     return ", ".join(filter(None, (kind, limits_text({"ge": spec.minimum, "le": spec.maximum}))))
 
 
+# Of doubles.
+_LARGEST: Final = 1.7e308
+
+
 def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: bool) -> float | int:
     allowed = f"a {number_words(spec)} ({spec.unit})"
     try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        raise _refused(spec, value, "is not a number", allowed) from None
-    in_range = (spec.minimum is None or number >= spec.minimum) and (spec.maximum is None or number <= spec.maximum)
-    if (ranged and not in_range) or not math.isfinite(number) or (whole and number != int(number)):
+        most = MAX_INT if spec.unit.startswith("seconds") else MAX_NUMBER
+        found = number(value, field=spec.name, lowest=-_LARGEST, highest=most if ranged else _LARGEST)
+    except CodecError as error:
+        why = "is not a number" if error.code == Code.WRONG_TYPE else f"is not allowed; expected {allowed}"
+        raise _refused(spec, value, why, allowed) from None
+    in_range = (spec.minimum is None or found >= spec.minimum) and (spec.maximum is None or found <= spec.maximum)
+    if (ranged and not in_range) or (whole and found != int(found)):
         raise _refused(spec, value, f"is not allowed; expected {allowed}", allowed)
-    return int(number) if whole else number
+    return int(found) if whole else found
 
 
 def from_pulsar(values: Mapping[str, object], *, ranged: bool = True) -> dict[str, object]:
@@ -366,7 +371,8 @@ def _read(spec: ParameterSpec, key: str, raw: object, *, ranged: bool) -> object
     if spec.factor == 1.0:
         return coerce(spec.name, raw, ranged=ranged)
     try:
-        return coerce(spec.name, float(raw) * spec.factor, ranged=ranged)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
+        theirs = number(raw, field=key, lowest=-_LARGEST, highest=_LARGEST)
+    except CodecError:
         allowed = f"a number of {spec.unit.partition('(Pulsar: ')[2].rstrip(')') or spec.unit}"
         raise ConfigError(f"{key}: {raw!r} is not a number", field=key, value=raw, allowed=allowed) from None
+    return coerce(spec.name, theirs * spec.factor, ranged=ranged)

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.numbers import number
+
 HOUR_MS: Final = 3_600_000
 # Of brokers, in a message.
 MOST_NAMES: Final = 10
@@ -30,7 +33,10 @@ def parse_duration(value: object) -> float:
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError("not a duration")
-    return float(match[1]) * _SECONDS[match[2]]
+    try:
+        return number(match[1], field="duration") * _SECONDS[match[2]]
+    except CodecError:
+        raise ValueError("not a duration") from None
 
 
 def format_duration(seconds: float) -> str:

@@ -6,11 +6,11 @@ The leader finds such moves, confirms them at the store, records them, and leave
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
 
+from bundlekeel.codec.external_input import utc
 from bundlekeel.core.guard import external_moves as core
 from bundlekeel.core.guard.external_moves import ExternalMove, ExternalMoves, Landing, SeenOwners
 from bundlekeel.core.model.codes import Code
@@ -92,7 +92,7 @@ def second_balancer(found: ExternalMoves, now_ms: int) -> Obstacle | None:
     """Why nothing moves while another balancer seems to be active, or None."""
     if found.rest_until_ms <= now_ms:
         return None
-    until = datetime.fromtimestamp(found.rest_until_ms / 1000, tz=UTC).strftime("%H:%M:%SZ")
+    until = utc(found.rest_until_ms, field="rest_until_ms").strftime("%H:%M:%SZ")
     names = sorted({bundle for bundle, _ in found.undone})
     return Obstacle(code=Code.SECOND_BALANCER, detail=f"undone: {', '.join(names[:3])}; resting until {until}")
 

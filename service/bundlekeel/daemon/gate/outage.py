@@ -8,13 +8,12 @@ A leader that saw the store answer all the while closes that document again: the
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import msgspec
 import structlog
 
-from bundlekeel.codec.external_input import check_ranges, read
+from bundlekeel.codec.external_input import check_ranges, read, utc
 from bundlekeel.core.guard import outage as core
 from bundlekeel.core.guard.outage import Outage, OutageMemory, SettleRules, SettleWait, StoreSight
 from bundlekeel.core.model.codes import Code
@@ -245,7 +244,7 @@ class OutageWatch:
     def _sentence(self, left: SettleWait) -> str:
         if left.away:
             return f"{left.why}, and does not answer yet"
-        until = datetime.fromtimestamp((self._clock.wall_ms() / 1000) + left.seconds, tz=UTC).strftime("%H:%M:%SZ")
+        until = utc(self._clock.wall_ms() + 1000 * left.seconds, field="settled").strftime("%H:%M:%SZ")
         wanted = f"{self._settle.seconds:g} s without a change of the registry"
         if left.missing:
             return f"{left.why}; waiting for {', '.join(left.missing)}, then {wanted}; at the latest at {until}"

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from bundlekeel.codec.external_input import utc
 from bundlekeel.core.model.codes import Code
 from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.settings.sections import WindowSettings
@@ -84,7 +85,7 @@ def span_of(window: WindowSettings, now_ms: int) -> WindowSpan:
 
 
 def _moment(at_ms: int, zone: str) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, ZoneInfo(zone))
+    return utc(at_ms, field="at_ms").astimezone(ZoneInfo(zone))
 
 
 def _ms(moment: datetime) -> int:

@@ -334,9 +334,22 @@ def _reporting(context: DoctorContext, picture: RawClusterView) -> list[Check]:
         alike.setdefault(", ".join(texts), []).append(broker)
     name = "load reports of brokers"
     return [
-        Check.passed(name, f"{f'all {len(who)} brokers' if len(alike) == 1 < len(who) else some(who)}: {text}")
-        for text, who in alike.items()
+        *(
+            Check.passed(name, f"{f'all {len(who)} brokers' if len(alike) == 1 < len(who) else some(who)}: {text}")
+            for text, who in alike.items()
+        ),
+        *_unusable_settings(context, picture),
     ]
+
+
+def _unusable_settings(context: DoctorContext, picture: RawClusterView) -> list[Check]:
+    found = {broker: errors for broker in picture.endpoints if (errors := context.config.unusable(broker))}
+    if not found:
+        return []
+    error = next(iter(found[min(found)].values()))
+    detail = f"{error.code}: {error}; {some(sorted(found))} {'is' if len(found) == 1 else 'are'} read as if not set"
+    fix = "correct the setting in broker.conf or the dynamic configuration, and restart the broker if it is not dynamic"
+    return [Check.warned("broker settings", detail, fix)]
 
 
 def _load_manager(picture: RawClusterView) -> Check:

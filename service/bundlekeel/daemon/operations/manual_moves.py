@@ -22,6 +22,7 @@ from bundlekeel.core.model.errors import (
     StoreError,
 )
 from bundlekeel.core.model.names import is_system_bundle, parse_bundle
+from bundlekeel.core.model.numbers import number
 from bundlekeel.core.model.plan import Move, Refusal, Split
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered, unknown_broker
@@ -389,9 +390,9 @@ class ManualMoves:
             return topic_count_equally_divide([topic.hash for topic in topics])
         values = self.config.values(owner) or {}
         try:
-            rate, size, over = (float(values.get(key, default)) for key, default in FLOW_LIMITS.items())
-        except ValueError as error:
-            raise SplitRefused(Code.NOT_SUPPORTED, f"a setting of {owner} is no number: {error}") from error
+            rate, size, over = (number(values.get(key, stock), field=key) for key, stock in FLOW_LIMITS.items())
+        except CodecError as error:
+            raise SplitRefused(Code.NOT_SUPPORTED, f"a setting of {owner} is unusable: {error}") from error
         flows = [
             TopicFlow(hash=topic.hash, msg_rate=sum(topic.traffic[:2]), throughput=sum(topic.traffic[2:]))
             for topic in topics

@@ -20,6 +20,7 @@ import structlog
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import LeadershipLost, StoreError
 from bundlekeel.core.model.names import tenant_of
+from bundlekeel.core.model.numbers import setting
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.quotas.enforce import NOT_REACHED, EnforcerPlan, SkippedPolicy, WriteBudget
 from bundlekeel.core.quotas.groups import Membership, resolve
@@ -150,8 +151,7 @@ class Quotas:
     @property
     def cycle_seconds(self) -> float:
         """How long a cycle lasts: as set, but no less than two intervals of the brokers' statistics."""
-        said = self._p.config.adoptable().get(_STATS_KEY, "")
-        stats = float(said) if said.isdecimal() else _STATS_DEFAULT
+        stats = setting(self._p.config.adoptable(), _STATS_KEY, _STATS_DEFAULT)
         return max(self._p.settings.cycle, 2 * stats)
 
     def limited(self, namespaces: frozenset[str]) -> frozenset[str]:

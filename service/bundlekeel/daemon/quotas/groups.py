@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from bundlekeel.codec.external_input import utc
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.quotas.groups import KINDS, QuotaGroup, QuotaLimits, check_groups
 from bundlekeel.daemon.state.documents import QuotaRequest
@@ -100,9 +100,7 @@ def _out_of_force(name: str, request: QuotaRequest) -> ConfigError:
 
 def removed_by(request: QuotaRequest) -> str:
     """By whom, when and why."""
-    return (
-        f"removed by {request.by} on {datetime.fromtimestamp(request.since_ms / 1000, UTC):%Y-%m-%d}: {request.reason}"
-    )
+    return f"removed by {request.by} on {utc(request.since_ms, field='since_ms'):%Y-%m-%d}: {request.reason}"
 
 
 def group_of(name: str, request: QuotaRequest) -> QuotaGroup:

@@ -17,8 +17,9 @@ from typing import Final
 import numpy as np
 import structlog
 
-from bundlekeel.core.model.errors import AdminApiError, AdminRefused, Forbidden, LeadershipLost
+from bundlekeel.core.model.errors import AdminApiError, AdminRefused, CodecError, Forbidden, LeadershipLost
 from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.numbers import integer
 from bundlekeel.core.quotas.enforce import (
     COLUMNS,
     DISPATCH,
@@ -348,9 +349,10 @@ def _concerned(shares: Shares) -> Iterable[PolicyKey]:
 
 
 def _whole(text: str) -> int:
+    """Return the rate in a broker's setting; -1: none, or unusable."""
     try:
-        return value if (value := int(text)) > 0 else -1
-    except ValueError:
+        return integer(text, field="rate", lowest=1)
+    except CodecError:
         return -1
 
 

@@ -13,6 +13,7 @@ import structlog
 
 from bundlekeel.core.model.errors import AdminApiError, StoreError
 from bundlekeel.core.model.names import namespace_of
+from bundlekeel.core.model.numbers import setting
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.quotas.groups import KINDS, Membership, QuotaGroup, resolve
 from bundlekeel.core.quotas.native import PassedUsage
@@ -217,8 +218,8 @@ class UsageListener:
 
     def _period(self, broker: str) -> float:
         """Seconds of a period of this broker; one that is gone had that of the others, as far as is known."""
-        said = (self.config.values(broker) or self.config.adoptable()).get(_PERIOD_KEY, "")
-        return float(said) if said.isdecimal() and int(said) > 0 else _PERIOD_DEFAULT
+        values = self.config.values(broker) or self.config.adoptable()
+        return setting(values, _PERIOD_KEY, _PERIOD_DEFAULT, lowest=1)
 
 
 def uncounted(rows: Sequence[Json]) -> set[str]:

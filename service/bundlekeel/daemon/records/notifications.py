@@ -17,7 +17,7 @@ import structlog
 
 from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.core.model.codes import Code, explain
-from bundlekeel.core.model.errors import NotificationError
+from bundlekeel.core.model.errors import CodecError, NotificationError
 from bundlekeel.ports import Clock, Journal, Telemetry
 from bundlekeel.ports.records import SEVERITIES, Event, Notification, Notifier, Severity
 
@@ -117,9 +117,9 @@ class Notifications:
             try:
                 await sink.notifier.send(notice)
                 return "sent"
-            except NotificationError as error:
+            except (NotificationError, CodecError) as error:
                 _log.info("notification not taken", sink=sink.name, reason=notice.reason, error=str(error))
-                if not error.again or pause is None:
+                if isinstance(error, CodecError) or not error.again or pause is None:
                     break
                 await self._clock.sleep(pause)
         _log.warning("notification given up", sink=sink.name, reason=notice.reason, text=notice.text)

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 
 import structlog
 
-from bundlekeel.core.model.errors import AdminApiError, ConfigError, WrongCluster
+from bundlekeel.core.channel.findings import DEADLINE_KEYS
+from bundlekeel.core.model.errors import AdminApiError, CodecError, ConfigError, WrongCluster
+from bundlekeel.core.model.numbers import MAX_INT, MAX_NUMBER, integer, number
+from bundlekeel.core.model.parameters import BY_PULSAR_KEY, defaults
 from bundlekeel.core.model.uris import parse_store_url
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock
 from bundlekeel.settings.parameters import REPORTED_BUNDLES, STOCK
@@ -22,6 +26,10 @@ _log = structlog.get_logger(__name__)
 _METADATA = ("metadataStoreUrl", "zookeeperServers")
 _CONFIGURATION = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers", *_METADATA)
 
+# Settings that this program reads as numbers.
+_NUMBERS = frozenset(DEADLINE_KEYS) | {
+    key for key, specs in BY_PULSAR_KEY.items() if all(type(defaults()[spec.name]) in (int, float) for spec in specs)
+}
 # A broker that hangs must not stop the balancing of the others before its session ends.
 KEPT_SECONDS = 60.0
 
@@ -55,6 +63,7 @@ class BrokerConfig:
         self._asked: frozenset[tuple[str, int]] = frozenset()
         self._brokers: frozenset[str] = frozenset()
         self.errors: dict[str, str] = {}
+        self._reported: dict[str, frozenset[str]] = {}
 
     async def refresh(self, endpoints: Mapping[str, BrokerEndpoint], *, force: bool = False) -> None:
         """Read again what is older than the limit or belongs to a broker that is new or restarted.
@@ -66,6 +75,7 @@ class BrokerConfig:
         if not (force or stale or wanted != self._asked):
             return
         self._known = {broker: known for broker, known in self._known.items() if broker in endpoints}
+        self._reported = {broker: keys for broker, keys in self._reported.items() if broker in endpoints}
         self.errors = {}
         self._brokers = frozenset(endpoints)
         due = [
@@ -124,12 +134,31 @@ class BrokerConfig:
         try:
             values = await self._admin.runtime_configuration(broker)
             self._known[broker] = (endpoint.start_timestamp, values, now)
+            self._report_unusable(broker)
         except AdminApiError as error:
             known = self._known.get(broker)
             if known is not None and (known[0] != endpoint.start_timestamp or now - known[2] > KEPT_SECONDS):
                 del self._known[broker]
             self.errors[broker] = str(error)
             _log.info("broker settings could not be read", broker=broker, error=str(error))
+
+    def unusable(self, broker: str) -> dict[str, CodecError]:
+        """Return the settings of a broker that are not a number, by key. They are used as if it did not show them."""
+        found: dict[str, CodecError] = {}
+        for key, value in (self._values(broker) or {}).items():
+            try:
+                if key in _NUMBERS and value.strip():
+                    number(value, field=key, lowest=-MAX_NUMBER)
+            except CodecError as error:
+                found[key] = error
+        return found
+
+    def _report_unusable(self, broker: str) -> None:
+        found = self.unusable(broker)
+        if found.keys() - self._reported.get(broker, frozenset()):
+            for error in found.values():
+                _log.warning("broker setting is unusable", broker=broker, code=error.code, error=str(error))
+        self._reported[broker] = frozenset(found)
 
     def sheds(self, broker: str) -> bool | None:
         """Whether this broker's own shedding is on; None when it could not be asked."""
@@ -173,7 +202,7 @@ class BrokerConfig:
         found: dict[str, str] = {}
         for key, stock in STOCK.items():
             shown = [(self._values(broker) or {}).get(key, "") for broker in self._brokers]
-            read = [int(text) for text in shown if text.removeprefix("-").isdecimal()]
+            read = [value for text in shown if (value := _integer(key, text)) is not None]
             if read:
                 every = read if len(read) == len(shown) else [*read, stock]
                 limited = [value for value in every if value > 0]
@@ -187,6 +216,12 @@ class BrokerConfig:
     def _values(self, broker: str) -> dict[str, str] | None:
         known = self._known.get(broker)
         return None if known is None else known[1]
+
+
+def _integer(key: str, text: str) -> int | None:
+    with suppress(CodecError):
+        return integer(text, field=key, lowest=-MAX_INT, highest=MAX_INT)
+    return None
 
 
 def _true(values: Mapping[str, str], key: str) -> bool:

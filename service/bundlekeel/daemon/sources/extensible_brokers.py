@@ -17,6 +17,7 @@ import numpy as np
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.extensible import NO_BUNDLES, BrokerLoadData, BundleLoads, load_unknown, report_of
 from bundlekeel.core.model.load import THROUGHPUT_IN, BrokerEndpoint, BrokerReport, ExcludedBroker, Floats
+from bundlekeel.core.model.numbers import setting
 from bundlekeel.ports import LatestLoad, LoadTables
 
 BundlesSetting = Literal["all", "top"]
@@ -278,10 +279,7 @@ class ExtensibleBrokers:
         )
 
     def _number(self, broker: str, key: str, default: float) -> float:
-        try:
-            return float((self.settings_of(broker) or {}).get(key, default))
-        except ValueError:
-            return default
+        return setting(self.settings_of(broker) or {}, key, default)
 
 
 def _unknown(_broker: str) -> Mapping[str, str] | None:
